@@ -1,0 +1,1 @@
+"""Keras machinery that knows no BERT."""

@@ -1,0 +1,1 @@
+"""Config, command line, checkpoints, report and the trainer."""

@@ -1,0 +1,10 @@
+"""The error that a user can mend."""
+from __future__ import annotations
+
+
+class UserError(ValueError):
+    """Something the user wrote or pointed to is wrong.
+
+    The message is one line: it names the field, file or record at fault and what to do about it.
+    Entry points print it as ``error: …`` and exit with status 2, without a traceback.
+    """
