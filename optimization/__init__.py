@@ -1,0 +1,1 @@
+"""Optimizers, gradient accumulation and loss scaling. They know no model."""

@@ -1,0 +1,176 @@
+"""What AdamW and LAMB share: Adam's moments, bias correction, decoupled decay, and who is excluded from it.
+
+Both papers write the update of a weight matrix w with gradient g as
+
+    m ← β₁ m + (1 - β₁) g            v ← β₂ v + (1 - β₂) g²
+    d = m/(1 - β₁ᵗ) / (√(v/(1 - β₂ᵗ)) + ε) + λ w
+    w ← w - η · r · d
+
+with r = 1 in AdamW and r the layer's trust ratio in LAMB. Everything but r lives here.
+
+All arithmetic is float32 and so are the moments, whatever the dtype of the variable: in float16 the second moment of a
+typical gradient (1e-4)² underflows to zero.
+
+Nothing here is specific to eager, graph or XLA execution. On a CPU the update of a large model is bound by memory
+traffic, so calling ``apply_gradients`` inside one ``tf.function(jit_compile=True)`` is the cheapest: XLA fuses it into
+one pass over weights and moments.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+
+from keras_extensions.backend import keras, tf
+from optimization.gradients import dense_float32
+from utilities.errors import UserError
+
+LearningRate = Union[float, keras.optimizers.schedules.LearningRateSchedule]
+
+
+def is_weight_matrix(variable: tf.Variable) -> bool:
+    """Whether decay and layer adaptation apply to a variable.
+
+    Biases and LayerNorm gains and offsets are excluded from both, as published for BERT. They are the variables of
+    rank below 2: the role decides, not the name, so a renamed or converted layer keeps its treatment.
+    """
+    return variable.shape.rank >= 2
+
+
+class DecoupledOptimizer(keras.optimizers.Optimizer):
+    """Base of the optimizers with Adam moments and decoupled weight decay.
+
+    Args:
+        learning_rate: a float, or a ``LearningRateSchedule`` of the number of updates done so far.
+        weight_decay_rate: λ; the decay of one update is learning rate × λ × w.
+        beta_1: decay of the first moment, in [0, 1).
+        beta_2: decay of the second moment, in [0, 1).
+        epsilon: added to the root of the bias-corrected second moment.
+        global_clipnorm: gradients are scaled so that their joint norm is at most this; None: no clipping.
+        name: name of the optimizer.
+        **kwargs: passed on to the Keras optimizer.
+
+    Raises:
+        UserError: a beta, epsilon or decay rate is out of range.
+    """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        global_clipnorm: Optional[float] = None,
+        name: str = "DecoupledOptimizer",
+        **kwargs: Any,
+    ) -> None:
+        _check_range("beta_1", beta_1, 0.0, 1.0)
+        _check_range("beta_2", beta_2, 0.0, 1.0)
+        _check_range("epsilon", epsilon, 0.0, math.inf)
+        _check_range("weight_decay_rate", weight_decay_rate, 0.0, math.inf)
+        if global_clipnorm is not None and not global_clipnorm > 0:
+            raise UserError(f"global_clipnorm (max_gradient_norm) is {global_clipnorm}; give a positive number, or none")
+        kwargs.pop("weight_decay", None)  # Keras decays before the gradient step and without exclusions by role.
+        # Keras would compile the update of each variable on its own: hundreds of compilations, and no fusion.
+        kwargs.setdefault("jit_compile", False)
+        super().__init__(name=name, weight_decay=None, global_clipnorm=global_clipnorm, **kwargs)
+        self._learning_rate = self._build_learning_rate(learning_rate)
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+
+    def build(self, var_list: Sequence[tf.Variable]) -> None:
+        """Creates both moments of every variable, once; Keras calls it before the first update."""
+        super().build(var_list)
+        if getattr(self, "_built", False):
+            return
+        self._built = True
+        self._first_moments: List[tf.Variable] = [self.add_moment(variable, "m") for variable in var_list]
+        self._second_moments: List[tf.Variable] = [self.add_moment(variable, "v") for variable in var_list]
+
+    def add_moment(self, variable: tf.Variable, name: str) -> tf.Variable:
+        """A float32 variable of zeros beside ``variable``; where it is placed can be decided by overriding this."""
+        with tf.distribute.get_strategy().extended.colocate_vars_with(variable):
+            return self.add_variable(variable.shape, dtype=tf.float32, name=f"{name}/{variable.name.split(':')[0]}")
+
+    def apply_gradients(
+        self, grads_and_vars: Iterable[Tuple[Optional[tf.Tensor], tf.Variable]], *args: Any, **kwargs: Any
+    ) -> tf.Variable:
+        """One update. Gradients may be of any floating dtype, dense or ``IndexedSlices``; None leaves a variable as is.
+
+        Returns:
+            The counter of updates (int64 variable).
+        """
+        pairs = [
+            (None if gradient is None else dense_float32(gradient), variable) for gradient, variable in grads_and_vars
+        ]
+        return super().apply_gradients(pairs, *args, **kwargs)
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
+        """Updates one variable and its moments; ``gradient`` is float32 and of the variable's shape."""
+        first, second = self.moments(variable)
+        m = self.beta_1 * first + (1 - self.beta_1) * gradient
+        v = self.beta_2 * second + (1 - self.beta_2) * tf.square(gradient)
+        weights = tf.cast(variable, tf.float32)
+
+        correction_1, correction_2 = self.bias_corrections()
+        direction = (m / correction_1) / (tf.sqrt(v / correction_2) + self.epsilon)
+        if self.uses_decay(variable):
+            direction += self.weight_decay_rate * weights
+        rate = self.learning_rate_float32() * self.trust_ratio(variable, weights, direction)
+
+        first.assign(m)
+        second.assign(v)
+        variable.assign(self.round_weights(weights - rate * direction, variable.dtype))
+
+    def trust_ratio(
+        self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor
+    ) -> Union[float, tf.Tensor]:
+        """Factor r of the layer's learning rate: a float32 scalar; ``weights`` and ``direction`` are float32."""
+        raise NotImplementedError
+
+    def uses_decay(self, variable: tf.Variable) -> bool:
+        """Whether the variable is decayed."""
+        return self.weight_decay_rate > 0 and is_weight_matrix(variable)
+
+    def round_weights(self, weights: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """The new float32 weights in the variable's dtype, to nearest; another rounding can be put here."""
+        return tf.cast(weights, dtype)
+
+    def moments(self, variable: tf.Variable) -> Tuple[tf.Variable, tf.Variable]:
+        """First and second moment of a variable, float32, of the variable's shape."""
+        index = self._index_dict[self._var_key(variable)]
+        return self._first_moments[index], self._second_moments[index]
+
+    def learning_rate_float32(self) -> tf.Tensor:
+        """Learning rate of the present update."""
+        return tf.cast(self.learning_rate, tf.float32)
+
+    def bias_corrections(self) -> Tuple[tf.Tensor, tf.Tensor]:
+        """1 - β₁ᵗ and 1 - β₂ᵗ at the present update t = 1, 2, … (float32 scalars)."""
+        update = tf.cast(self.iterations + 1, tf.float32)
+        return _one_minus_power(self.beta_1, update), _one_minus_power(self.beta_2, update)
+
+    def get_config(self) -> Dict[str, Any]:
+        """Constructor arguments, for saving; ``from_config`` takes them back."""
+        config = super().get_config()
+        del config["weight_decay"]
+        config.update(
+            learning_rate=self._serialize_hyperparameter(self._learning_rate),
+            weight_decay_rate=self.weight_decay_rate,
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+        )
+        return config
+
+
+def _one_minus_power(beta: float, exponent: tf.Tensor) -> tf.Tensor:
+    """1 - βᵗ without the cancellation that costs float32 four digits at β₂ = 0.999 and t = 1."""
+    return -tf.math.expm1(exponent * math.log(beta)) if beta > 0 else tf.ones_like(exponent)
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value < high:
+        raise UserError(f"optimizer_opts.{name} is {value}; it must be at least {low:g} and below {high:g}")

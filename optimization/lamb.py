@@ -1,0 +1,52 @@
+"""LAMB."""
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
+from keras_extensions.backend import keras, tf
+from optimization.decoupled import DecoupledOptimizer, LearningRate, is_weight_matrix
+
+
+@keras.utils.register_keras_serializable(package="bert")
+class LAMB(DecoupledOptimizer):
+    """Layer-wise adaptive moments for large batches, Algorithm 2 of You et al. 2020 (arXiv 1904.00962).
+
+    With bias correction. The trust ratio of a weight matrix is ‖w‖ / ‖d‖, d being Adam's direction plus decay; it is 1
+    where either norm is 0. Norms are taken in float32 over the whole variable. Variables of rank below 2 (biases,
+    LayerNorm gains) are neither decayed nor adapted.
+
+    Args: see ``DecoupledOptimizer``.
+
+    Example:
+        >>> optimizer = LAMB(learning_rate=UpDown(0.006, total_steps=7000, warmup_frac=0.28))
+    """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 1e-3,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        global_clipnorm: Optional[float] = None,
+        name: str = "LAMB",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, global_clipnorm, name=name, **kwargs
+        )
+
+    def trust_ratio(
+        self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor
+    ) -> Union[float, tf.Tensor]:
+        """‖w‖ / ‖d‖ for a weight matrix, 1 otherwise."""
+        if not is_weight_matrix(variable):
+            return 1.0
+        weight_norm, direction_norm = self.layer_norm(weights), self.layer_norm(direction)
+        usable = tf.logical_and(weight_norm > 0, direction_norm > 0)
+        # The inner `where` keeps 0/0 out of the discarded branch, so that a NaN check over all operations stays quiet.
+        return tf.where(usable, weight_norm / tf.where(usable, direction_norm, 1.0), 1.0)
+
+    def layer_norm(self, values: tf.Tensor) -> tf.Tensor:
+        """Euclidean norm over a layer's values; where a layer is spread over replicas, override it to add them up."""
+        return tf.norm(values)
