@@ -1,0 +1,1 @@
+"""Data: from text to TFRecords, and from TFRecords to batches."""

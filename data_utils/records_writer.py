@@ -1,0 +1,225 @@
+"""Writing pre-training TFRecords: tf.train.Example bytes, frames, index and manifest, without TensorFlow.
+
+Whole batches are encoded at a time with numpy, because building protobuf objects one by one is what makes
+the usual preparation scripts slow.
+
+Shapes: N records, S max_seq_length, P max_predictions_per_seq.
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+
+import crc32c
+import numpy as np
+
+MANIFEST_NAME = "manifest.json"
+MANIFEST_FORMAT = "bert-pretraining"
+MANIFEST_VERSION = 1
+
+INTEGER_FEATURES = (
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "next_sentence_labels",
+)
+FLOAT_FEATURES = ("masked_lm_weights",)
+
+# Protobuf tags (field number << 3 | wire type 2, "length-delimited") of tensorflow/core/example/{example,feature}.proto.
+_EXAMPLE_FEATURES = b"\x0a"  # Example.features = 1
+_FEATURES_ENTRY = b"\x0a"  # Features.feature = 1 (a map: each entry has key = 1 and value = 2)
+_ENTRY_KEY = b"\x0a"
+_ENTRY_VALUE = b"\x12"
+_FEATURE_FLOATS = b"\x12"  # Feature.float_list = 2
+_FEATURE_INTEGERS = b"\x1a"  # Feature.int64_list = 3
+_LIST_VALUES = b"\x0a"  # {Float,Int64}List.value = 1, packed
+
+_CRC_MASK_DELTA = 0xA282EAD8
+
+
+class EncodedFile(NamedTuple):
+    """A TFRecord file in memory: its bytes, and (offset, length) of each framed record."""
+
+    data: bytes
+    index: List[Tuple[int, int]]
+
+
+def varint(value: int) -> bytes:
+    """One non-negative integer in protobuf's base-128 form."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varint_rows(values: np.ndarray) -> List[bytes]:
+    """Each row of a matrix of non-negative integers as packed base-128 numbers.
+
+    Args:
+        values: (N, K) integers, 0 ≤ value < 2**63.
+
+    Returns:
+        N byte strings.
+    """
+    rows, columns = values.shape
+    if rows == 0 or columns == 0:
+        return [b""] * rows
+    flat = values.astype(np.uint64).ravel()
+    widths = np.ones(flat.shape, np.int64)
+    limit, largest = 1 << 7, int(flat.max())
+    while limit <= largest:
+        widths += flat >= limit
+        limit <<= 7
+    ends = np.cumsum(widths)
+    out = np.empty(int(ends[-1]), np.uint8)
+    starts = ends - widths
+    for byte in range(int(widths.max())):
+        present = widths > byte
+        digit = (flat[present] >> np.uint64(7 * byte)) & np.uint64(127)
+        more = (widths[present] > byte + 1).astype(np.uint64) << np.uint64(7)
+        out[starts[present] + byte] = (digit | more).astype(np.uint8)
+    data = out.tobytes()
+    row_ends = ends[columns - 1 :: columns].tolist()
+    return [data[start:end] for start, end in zip([0, *row_ends[:-1]], row_ends)]
+
+
+def _entry(name: str, list_tag: bytes, values: bytes) -> bytes:
+    """One entry of Features.feature: the name and its packed values."""
+    packed = _LIST_VALUES + varint(len(values)) + values
+    feature = list_tag + varint(len(packed)) + packed
+    key = name.encode()
+    body = _ENTRY_KEY + varint(len(key)) + key + _ENTRY_VALUE + varint(len(feature)) + feature
+    return _FEATURES_ENTRY + varint(len(body)) + body
+
+
+def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
+    """Serialised ``tf.train.Example`` messages of a batch.
+
+    Args:
+        features: name → (N, K) array; integer arrays become int64 lists, floating ones float32 lists.
+
+    Returns:
+        N serialised messages.
+
+    Source: tensorflow/core/example/example.proto and the protobuf wire format.
+    """
+    columns: List[List[bytes]] = []
+    for name, values in features.items():
+        if np.issubdtype(values.dtype, np.floating):
+            rows = [row.tobytes() for row in np.ascontiguousarray(values, "<f4")]
+            columns.append([_entry(name, _FEATURE_FLOATS, row) for row in rows])
+        else:
+            columns.append([_entry(name, _FEATURE_INTEGERS, row) for row in varint_rows(values)])
+    messages = []
+    for entries in zip(*columns):
+        body = b"".join(entries)
+        messages.append(_EXAMPLE_FEATURES + varint(len(body)) + body)
+    return messages
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum of a TFRecord frame: CRC-32C, rotated and shifted (TensorFlow's ``crc32c::Mask``)."""
+    crc = crc32c.crc32c(data)
+    return ((crc >> 15 | crc << 17) + _CRC_MASK_DELTA) & 0xFFFFFFFF
+
+
+def frame_records(messages: Iterable[bytes]) -> EncodedFile:
+    """Messages as the bytes of a TFRecord file, and its index."""
+    parts: List[bytes] = []
+    index: List[Tuple[int, int]] = []
+    offset = 0
+    for message in messages:
+        length = struct.pack("<Q", len(message))
+        parts += (
+            length,
+            struct.pack("<I", masked_crc(length)),
+            message,
+            struct.pack("<I", masked_crc(message)),
+        )
+        size = 8 + 4 + len(message) + 4
+        index.append((offset, size))
+        offset += size
+    return EncodedFile(b"".join(parts), index)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a file under a temporary name and renames it, so that nobody ever sees half of it."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
+
+
+def index_path(record_file: Path) -> Path:
+    """``wiki_000.index`` beside ``wiki_000.tfrecord``."""
+    return record_file.with_suffix(".index")
+
+
+def write_record_file(path: Path, encoded: EncodedFile) -> Dict[str, Any]:
+    """Writes a TFRecord file and its index, each atomically; the record file comes last.
+
+    Returns:
+        The file's entry in the manifest: name, records, bytes, sha256.
+    """
+    lines = "".join(f"{offset} {length}\n" for offset, length in encoded.index)
+    write_atomically(index_path(path), lines.encode())
+    write_atomically(path, encoded.data)
+    return {
+        "name": path.name,
+        "records": len(encoded.index),
+        "bytes": len(encoded.data),
+        "sha256": hashlib.sha256(encoded.data).hexdigest(),
+    }
+
+
+def entropy_nats(counts: Sequence[int]) -> float:
+    """Entropy −Σ p ln p, in nats, of the distribution that counts describe; 0 for an empty one."""
+    positive = np.asarray(counts, np.float64)
+    positive = positive[positive > 0]
+    if positive.size == 0:
+        return 0.0
+    probabilities = positive / positive.sum()
+    return float(-(probabilities * np.log(probabilities)).sum())
+
+
+def write_manifest(
+    folder: Path,
+    settings: Mapping[str, Any],
+    vocabulary: Mapping[str, Any],
+    files: Sequence[Mapping[str, Any]],
+    totals: Mapping[str, int],
+    unigram_entropy_nats: float,
+) -> Dict[str, Any]:
+    """Writes ``manifest.json``, the last file of a data set: where it is, the set is complete.
+
+    Args:
+        folder: the data set.
+        settings: how the records were made (max_seq_length, max_predictions_per_seq, vocab_size, …).
+        vocabulary: file, sha256 and size.
+        files: what ``write_record_file`` returned, in order.
+        totals: records, documents, sentences, words, tokens.
+        unigram_entropy_nats: entropy of the corpus' word pieces: the masked-LM loss of a model that knows only
+            how frequent each piece is.
+    """
+    manifest = {
+        "format": MANIFEST_FORMAT,
+        "version": MANIFEST_VERSION,
+        "settings": dict(settings),
+        "vocabulary": dict(vocabulary),
+        "files": [dict(entry) for entry in files],
+        "totals": dict(totals),
+        "unigram_entropy_nats": unigram_entropy_nats,
+    }
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(folder / MANIFEST_NAME, text.encode())
+    return manifest
