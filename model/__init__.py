@@ -1,0 +1,1 @@
+"""BERT: its blocks, layers, task models, heads and losses."""

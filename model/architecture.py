@@ -1,0 +1,204 @@
+"""The shape of a BERT, in numbers only: block names, block lists, parameters and operations.
+
+Nothing here imports TensorFlow, so that a config validates and a plan prints before TensorFlow is loaded.
+
+Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P masked positions per sequence.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Tuple
+
+EMB = "emb"  # embeddings: word, position, token type, LayerNorm
+HID = "hid"  # one encoder layer
+ENC_OUT = "enc_out"  # gather of the masked positions
+POOL = "pool"  # pooler: dense + tanh on [CLS]
+HEADS = "heads"  # masked-LM head (tied to the word embedding) and next-sentence head
+QA_HEAD = "qa_head"  # span head
+GLUE_HEAD = "glue_head"  # sequence classifier
+
+BLOCK_NAMES = (EMB, HID, ENC_OUT, POOL, HEADS, QA_HEAD, GLUE_HEAD)
+
+PRETRAINING = "pretraining"
+SQUAD = "squad"
+CLASSIFICATION = "classification"
+TASKS = (PRETRAINING, SQUAD, CLASSIFICATION)
+
+# What may follow the encoder layers; the first of each is the form that is used where a config gives no stages.
+_TAILS: Dict[str, Tuple[Tuple[str, ...], ...]] = {
+    PRETRAINING: ((ENC_OUT, POOL, HEADS),),
+    SQUAD: ((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
+    CLASSIFICATION: ((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
+}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes and options of one BERT; the defaults are BERT-base as Hugging Face ships it.
+
+    Args:
+        embedding_serialization_factor: number of slices in which the tied embedding is looked up and multiplied;
+            divides ``vocab_size``. Changes no parameter and no result.
+
+    Source of the sizes: Devlin et al. 2019, section 3.
+    """
+
+    hidden_size: int = 768
+    vocab_size: int = 30522
+    num_attention_heads: int = 12
+    num_hidden_layers: int = 12
+    intermediate_size: int = 3072
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    hidden_act: str = "gelu"
+    use_qkv_bias: bool = False
+    use_qkv_split: bool = False
+    use_projection_bias: bool = False
+    use_cls_layer: bool = False
+    use_prediction_bias: bool = True
+    embedding_serialization_factor: int = 1
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def approximate_gelu(self) -> bool:
+        """Whether GeLU is the tanh approximation, which Hugging Face calls ``gelu_new``; ``gelu`` is the exact one."""
+        return self.hidden_act == "gelu_new"
+
+
+def expected_blocks(task: str, num_layers: int) -> List[str]:
+    """The blocks of a task's model, in order.
+
+    Args:
+        task: ``pretraining``, ``squad`` or ``classification``.
+        num_layers: number of encoder layers.
+
+    Raises:
+        KeyError: for an unknown task.
+
+    Example:
+        >>> expected_blocks("squad", 2)
+        ['emb', 'hid', 'hid', 'qa_head']
+    """
+    return accepted_blocks(task, num_layers)[0]
+
+
+def accepted_blocks(task: str, num_layers: int) -> List[List[str]]:
+    """Every block list that makes a model of this task; the first is ``expected_blocks``.
+
+    Published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the span head.
+    """
+    return [[EMB] + [HID] * num_layers + list(tail) for tail in _TAILS[task]]
+
+
+def block_parameters(architecture: Architecture, block: str, num_labels: int = 2) -> int:
+    """Trainable parameters of one block.
+
+    The masked-LM head multiplies by the word embedding; that table is counted once, in ``emb``.
+
+    Args:
+        architecture: the model.
+        block: one of ``BLOCK_NAMES``.
+        num_labels: classes of the classifier (``glue_head`` only; 1 for a regression).
+
+    Raises:
+        ValueError: for an unknown block name.
+    """
+    h = architecture.hidden_size
+    if block == EMB:
+        rows = architecture.vocab_size + architecture.max_position_embeddings + architecture.type_vocab_size
+        return rows * h + 2 * h
+    if block == HID:
+        return _layer_parameters(architecture)
+    if block == ENC_OUT:
+        return 0
+    if block == POOL:
+        return h * h + h
+    if block == HEADS:
+        transform = h * h + h + 2 * h if architecture.use_cls_layer else 0
+        bias = architecture.vocab_size if architecture.use_prediction_bias else 0
+        return transform + bias + 2 * h + 2
+    if block == QA_HEAD:
+        return 2 * h + 2
+    if block == GLUE_HEAD:
+        return num_labels * (h + 1)
+    raise ValueError(f"{block!r} is not a block; blocks are {', '.join(BLOCK_NAMES)}")
+
+
+def _layer_parameters(architecture: Architecture) -> int:
+    h, i = architecture.hidden_size, architecture.intermediate_size
+    qkv = 3 * h * h + (3 * h if architecture.use_qkv_bias else 0)
+    projection = h * h + (h if architecture.use_projection_bias else 0)
+    feed_forward = (h * i + i) + (i * h + h)
+    layer_norms = 2 * (2 * h)
+    return qkv + projection + feed_forward + layer_norms
+
+
+def total_parameters(architecture: Architecture, task: str, num_labels: int = 2) -> int:
+    """Trainable parameters of a task's whole model, the tied embedding counted once."""
+    blocks = expected_blocks(task, architecture.num_hidden_layers)
+    return sum(block_parameters(architecture, block, num_labels) for block in blocks)
+
+
+def block_flops(
+    architecture: Architecture, block: str, sequence_length: int, masked_positions: int = 0, num_labels: int = 2
+) -> int:
+    """Floating-point operations of one sample's forward pass through a block, matrix products only (2 per multiply-add).
+
+    Args:
+        sequence_length: S, tokens.
+        masked_positions: P, positions on which the masked-LM head works.
+    """
+    h, i = architecture.hidden_size, architecture.intermediate_size
+    s, p = sequence_length, masked_positions
+    if block == HID:
+        projections = 2 * s * 4 * h * h  # Q, K, V and output
+        attention = 2 * 2 * s * s * h  # scores, and their product with the values
+        return projections + attention + 2 * s * 2 * h * i
+    if block == POOL:
+        return 2 * h * h
+    if block == HEADS:
+        transform = 2 * p * h * h if architecture.use_cls_layer else 0
+        return transform + 2 * p * h * architecture.vocab_size + 2 * 2 * h
+    if block == QA_HEAD:
+        return 2 * s * h * 2
+    if block == GLUE_HEAD:
+        return 2 * h * num_labels
+    assert block in (EMB, ENC_OUT), block
+    return 0
+
+
+def model_flops_per_sample(
+    architecture: Architecture,
+    task: str,
+    sequence_length: int,
+    masked_positions: int = 0,
+    blocks: Optional[List[str]] = None,
+    num_labels: int = 2,
+) -> int:
+    """Model floating-point operations to train on one sample: forward, and twice that for backward.
+
+    Recomputation is not counted: these are the operations that the model needs, not those a machine spends.
+
+    Args:
+        blocks: the model's blocks; by default those of ``expected_blocks``.
+
+    Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on the masked
+    positions only.
+
+    Example:
+        >>> bert_base = Architecture(vocab_size=30528)
+        >>> round(model_flops_per_sample(bert_base, "pretraining", 128, 20) / 1e9)
+        70
+    """
+    if blocks is None:
+        blocks = expected_blocks(task, architecture.num_hidden_layers)
+    forward = sum(block_flops(architecture, b, sequence_length, masked_positions, num_labels) for b in blocks)
+    return 3 * forward

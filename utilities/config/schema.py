@@ -1,0 +1,153 @@
+"""The config as one typed object. Keys, types, units, defaults and help texts are all written here and in sections.py."""
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
+from pydantic import Field
+from typing_extensions import Literal
+
+from utilities.config.sections import (
+    BertConfig,
+    Data,
+    Execution,
+    GlobalBatch,
+    IpuConfig,
+    OptimizerOptions,
+    Section,
+)
+from utilities.config.types import Count, CountOrZero, Names, PathText, Seed, Text
+
+GlueTask = Literal[
+    "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
+    "afqmc", "tnews", "iflytek", "cmnli", "wsc", "csl",
+]  # fmt: skip
+
+FILE_ONLY = ("extends", "about")  # keys that have a meaning in a file alone and so have no flag
+
+
+class TrainingConfig(Section):
+    """Everything that a run of pre-training, SQuAD or classification can be told."""
+
+    extends: Union[Text, Names, None] = Field(
+        None,
+        description="Config files (paths relative to this one) that this one builds on: merged in order, this file last; "
+        "objects merge, all other values replace.",
+    )
+    about: Any = Field(None, description="Free comment; no effect.")
+
+    name: Optional[Text] = Field(None, description="Name of the run. Unset: the config file's name without .json.")
+    seed: Seed = Field(1984, description="Seed of weights, dropout and data order.")
+
+    dataset_dir: Optional[PathText] = Field(
+        None, description="Folder of the data set: TFRecords (pre-training) or the task's files. $VAR and ~ are expanded."
+    )
+    generated_dataset: bool = Field(
+        False, description="Train on random data in place of dataset_dir, to measure throughput."
+    )
+    max_seq_length: Count = Field(128, description="Tokens per sequence.")
+    max_predictions_per_seq: Count = Field(20, description="Masked tokens per sequence at most (pre-training).")
+    data: Data = Field(default_factory=Data, description="Reading of the data set.")
+
+    bert_model_name: Optional[PathText] = Field(
+        None, description="Hugging Face model name or local folder to start from (fine-tuning)."
+    )
+    bert_config: Optional[BertConfig] = Field(
+        None, description="Architecture; optional in fine-tuning where bert_model_name is given."
+    )
+    pretrained_ckpt_path: Optional[PathText] = Field(
+        None,
+        description="Checkpoint to start from: a file, a Hugging Face folder, or a folder of checkpoints, of which the "
+        "newest is taken. $VAR and ~ are expanded.",
+    )
+
+    global_batch: GlobalBatch = Field(default_factory=GlobalBatch, description="Samples per weight update.")
+    total_num_train_samples: Optional[Count] = Field(
+        None, description="Length of training in samples; steps = samples / global batch, rounded down."
+    )
+    num_epochs: Optional[Count] = Field(
+        None, description="Length of training in passes over the data; total_num_train_samples goes first."
+    )
+    optimizer_opts: OptimizerOptions = Field(
+        default_factory=OptimizerOptions, description="Optimizer and its constants."
+    )
+
+    do_training: bool = Field(True, description="Train.")
+    do_validation: bool = Field(True, description="Evaluate on the validation set (fine-tuning).")
+    do_test: bool = Field(False, description="Write predictions for the test set (classification).")
+    glue_task: Optional[GlueTask] = Field(None, description="Task of the GLUE or CLUE benchmark (classification).")
+
+    ipu_config: IpuConfig = Field(default_factory=IpuConfig, description="Pipeline and IPU settings.")
+    execution: Execution = Field(default_factory=Execution, description="Where and how the run executes.")
+    replace_layers: bool = Field(
+        True, description="Replace Hugging Face's layers by the faster equivalents of this project."
+    )
+    use_outlining: bool = Field(True, description="Compile the encoder layers once and share the code (IPU).")
+    enable_recomputation: bool = Field(
+        True, description="Recompute each encoder layer's activations in the backward pass: less memory, more time."
+    )
+    optimizer_state_offchip: bool = Field(
+        True, description="Keep optimizer state outside the device's memory; excludes replicated_tensor_sharding."
+    )
+    enable_stochastic_rounding: bool = Field(
+        True, description="Round float16 weight updates at random, so that small ones are not lost; no effect in float32."
+    )
+    matmul_partials_type: Literal["half", "float"] = Field(
+        "half", description="Number format of partial sums in matrix products (IPU)."
+    )
+    embedding_serialization_factor: Count = Field(
+        2, description="Slices in which the tied embedding is multiplied, to save memory; divides vocab_size."
+    )
+    min_remote_tensor_size: CountOrZero = Field(
+        50000, description="Smallest tensor, in bytes, that is kept outside the device's memory (IPU)."
+    )
+    fp_exceptions: bool = Field(False, description="Stop at the first floating-point exception.")
+    compile_only: bool = Field(False, description="Compile the training step, then exit without training.")
+
+    use_qkv_bias: Optional[bool] = Field(
+        None,
+        description="Biases on query, key and value; needs use_qkv_split. Unset: false from scratch, else as the "
+        "checkpoint has it.",
+    )
+    use_qkv_split: Optional[bool] = Field(
+        None,
+        description="Separate matrices for query, key and value in place of one. Unset: false from scratch, else as "
+        "the checkpoint needs it.",
+    )
+    use_projection_bias: Optional[bool] = Field(
+        None, description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint has it."
+    )
+    use_cls_layer: Optional[bool] = Field(
+        None,
+        description="Dense, activation and LayerNorm before the masked-LM product. Unset: false from scratch, else as "
+        "the checkpoint has it.",
+    )
+    use_prediction_bias: Optional[bool] = Field(
+        None, description="Bias on masked-LM logits. Unset: true from scratch, else as the checkpoint has it."
+    )
+
+    output_dir: PathText = Field("runs", description="Folder under which each run gets its own folder.")
+    save_ckpt_path: Optional[PathText] = Field(
+        None, description="Folder for checkpoints. Unset: inside the run's folder. $VAR and ~ are expanded."
+    )
+    ckpt_every_n_steps_per_execution: Count = Field(
+        2000, description="Write a checkpoint every so many executions (logging periods)."
+    )
+    global_batches_per_log: Count = Field(
+        1, description="Weight updates per log line; they run as one compiled execution."
+    )
+    logging: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = Field(
+        "INFO", description="Lowest severity of log lines shown."
+    )
+    show_accuracy: bool = Field(True, description="Compute and log accuracies beside the losses.")
+    tensorboard: bool = Field(True, description="Write TensorBoard event files.")
+    report: bool = Field(True, description="Write the HTML report.")
+    enable_wandb: bool = Field(False, description="Track the run with Weights & Biases.")
+    wandb_entity_name: Optional[Text] = Field(None, description="W&B user or team. Unset: the logged-in user's.")
+    wandb_project_name: Optional[Text] = Field("bert", description="W&B project.")
+    wandb_tags: Optional[Names] = Field(None, description="W&B tags.")
+
+    @property
+    def samples_per_update(self) -> int:
+        """The global batch, in samples."""
+        batch = self.global_batch
+        return batch.micro_batch_size * batch.replicas * batch.grad_acc_steps_per_replica

@@ -1,0 +1,153 @@
+"""The sections of a config: model, batch, optimizer, IPU system, execution, data."""
+from __future__ import annotations
+
+from typing import Optional
+
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import Annotated, Literal
+
+from utilities.config.types import (
+    BelowOne,
+    Count,
+    CountOrZero,
+    Devices,
+    Fraction,
+    LossScale,
+    NonNegative,
+    NoneWord,
+    Positive,
+    Proportions,
+    Stages,
+)
+
+
+class Section(BaseModel):
+    """Base of all config objects: unknown keys are refused, values are never converted, nothing changes later."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+
+class BertConfig(Section):
+    """Architecture of the model. In fine-tuning optional where bert_model_name is given."""
+
+    hidden_size: Count = Field(768, description="Width of the encoder, a multiple of num_attention_heads.")
+    vocab_size: Count = Field(
+        30522, description="Number of word pieces, a multiple of embedding_serialization_factor."
+    )
+    num_attention_heads: Count = Field(12, description="Attention heads per encoder layer.")
+    num_hidden_layers: Count = Field(12, description="Number of encoder layers (blocks named hid).")
+    intermediate_size: Count = Field(3072, description="Width of the feed-forward layer.")
+    hidden_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of hidden states and embeddings.")
+    attention_probs_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of attention weights.")
+    max_position_embeddings: Count = Field(512, description="Longest sequence the model has positions for, in tokens.")
+    type_vocab_size: Count = Field(2, description="Number of token types (segments).")
+    initializer_range: Positive = Field(
+        0.02, description="Standard deviation of the truncated normal that initial weights are drawn from."
+    )
+    layer_norm_eps: Positive = Field(1e-12, description="Number added to the variance in LayerNorm.")
+    position_embedding_type: Literal["absolute"] = Field(
+        "absolute", description="Kind of position embedding; learned absolute positions are the only kind."
+    )
+    hidden_act: Literal["gelu", "gelu_new"] = Field(
+        "gelu", description="Activation: gelu is exact (erf), gelu_new the tanh approximation."
+    )
+
+
+class GlobalBatch(Section):
+    """Samples per weight update = micro_batch_size × replicas × grad_acc_steps_per_replica."""
+
+    micro_batch_size: Count = Field(1, description="Samples of one forward and backward pass on one replica.")
+    replicas: Count = Field(1, description="Copies of the model that train side by side on shares of the batch.")
+    grad_acc_steps_per_replica: Count = Field(
+        1,
+        description="Micro batches whose gradients a replica accumulates before an update; with several pipeline "
+        "stages a multiple of 2 × stages (grouped schedule) or of stages (interleaved).",
+    )
+
+
+class LearningRate(Section):
+    """Learning-rate schedule."""
+
+    schedule_name: Literal["up_down"] = Field(
+        "up_down", description="Shape: linear warm-up to max_learning_rate, then linear decay to 0."
+    )
+    max_learning_rate: Positive = Field(1e-4, description="Learning rate at the end of the warm-up.")
+    warmup_frac: Fraction = Field(0.1, description="Warm-up as a fraction of all updates, 0 to 1.")
+    reference_global_batch: Optional[Count] = Field(
+        None,
+        description="Linear scaling rule: max_learning_rate holds at this global batch (samples) and is multiplied by "
+        "global batch / reference_global_batch. Unset: no scaling.",
+    )
+
+
+class OptimizerOptions(Section):
+    """Optimizer and its constants."""
+
+    name: Literal["LAMB", "AdamW"] = Field("LAMB", description="Optimizer.")
+    weight_decay_rate: NonNegative = Field(
+        0.01, description="Decoupled weight decay; biases and LayerNorm are left out."
+    )
+    loss_scaling: Annotated[Optional[LossScale], NoneWord] = Field(
+        None, description="Static factor on the loss before the backward pass; null or none: no scaling."
+    )
+    beta_1: BelowOne = Field(0.9, description="Decay of the first moment.")
+    beta_2: BelowOne = Field(0.999, description="Decay of the second moment.")
+    epsilon: Positive = Field(1e-6, description="Number added to the root of the second moment.")
+    max_gradient_norm: Optional[Positive] = Field(
+        None, description="Clip the global norm of the gradients to this. Unset: no clipping."
+    )
+    gradient_accumulation_reduction: Literal["mean", "sum", "running_mean"] = Field(
+        "mean",
+        description="How micro batches' gradients join: mean and running_mean give the mean (the running mean never "
+        "holds a large sum, which matters in float16), sum their sum.",
+    )
+    learning_rate: LearningRate = Field(default_factory=LearningRate, description="Learning-rate schedule.")
+
+
+class IpuConfig(Section):
+    """Pipeline and IPU settings. On stock TensorFlow an IPU is a place: it maps onto the devices that are there."""
+
+    pipeline_stages: Optional[Stages] = Field(
+        None,
+        description="The blocks of the model, in order, split into stages; each stage a list of block names or one "
+        'text such as "hid hid". Unset: one stage with all blocks.',
+    )
+    pipeline_device_mapping: Optional[Devices] = Field(
+        None, description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads beside the embedding."
+    )
+    matmul_available_memory_proportion_per_pipeline_stage: Optional[Proportions] = Field(
+        None,
+        description="Share of In-Processor-Memory that matrix products may use for temporaries, one per IPU, "
+        "each in (0, 1]. Unset: the compiler's default.",
+    )
+    replicated_tensor_sharding: bool = Field(
+        False, description="Keep 1/replicas of the optimizer state on each replica; excludes optimizer_state_offchip."
+    )
+    pipeline_schedule: Literal["grouped", "interleaved", "sequential"] = Field(
+        "grouped", description="Order in which stages take micro batches."
+    )
+
+
+class Execution(Section):
+    """Where and how the run executes."""
+
+    platform: Literal["auto", "software", "graphcore"] = Field(
+        "auto", description="Graphcore's TensorFlow or stock TensorFlow (software); auto takes what is installed."
+    )
+    device: Literal["auto", "cpu", "gpu"] = Field(
+        "auto", description="Device of the software platform; auto takes a GPU if there is one."
+    )
+    xla: Optional[bool] = Field(
+        None, description="Compile each micro batch's computation with XLA. Unset: chosen by a measured rule."
+    )
+    precision: Literal["float32"] = Field("float32", description="Number format of weights and computation.")
+    threads: Optional[Count] = Field(None, description="CPU threads to compute with. Unset: all cores.")
+
+
+class Data(Section):
+    """Reading of the data set."""
+
+    shuffle: bool = Field(True, description="Shuffle samples anew in each epoch, as a function of seed and epoch.")
+    reader_threads: Count = Field(2, description="Threads that read and parse records.")
+    prefetch: CountOrZero = Field(2, description="Batches that are prepared ahead of training.")
+    verify_checksums: bool = Field(False, description="Check every file against the manifest's SHA-256 at start-up.")
