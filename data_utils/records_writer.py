@@ -72,32 +72,35 @@ def varint_rows(values: np.ndarray) -> List[bytes]:
     rows, columns = values.shape
     if rows == 0 or columns == 0:
         return [b""] * rows
-    flat = values.astype(np.uint64).ravel()
-    widths = np.ones(flat.shape, np.int64)
-    limit, largest = 1 << 7, int(flat.max())
-    while limit <= largest:
-        widths += flat >= limit
-        limit <<= 7
-    ends = np.cumsum(widths)
-    out = np.empty(int(ends[-1]), np.uint8)
-    starts = ends - widths
-    for byte in range(int(widths.max())):
-        present = widths > byte
-        digit = (flat[present] >> np.uint64(7 * byte)) & np.uint64(127)
-        more = (widths[present] > byte + 1).astype(np.uint64) << np.uint64(7)
-        out[starts[present] + byte] = (digit | more).astype(np.uint8)
-    data = out.tobytes()
-    row_ends = ends[columns - 1 :: columns].tolist()
-    return [data[start:end] for start, end in zip([0, *row_ends[:-1]], row_ends)]
+    if int(values.max()) < 128:  # masks, segments, labels: one byte a number
+        return [row.tobytes() for row in values.astype(np.uint8)]
+    width = -(-int(values.max()).bit_length() // 7)
+    digits = np.empty((rows, columns, width), np.uint8)
+    present = np.empty((rows, columns, width), bool)
+    rest = values.astype(np.uint64 if width > 4 else np.uint32)
+    for place in range(width):
+        present[..., place] = rest > 0 if place else True
+        higher = rest >> 7
+        digits[..., place] = (rest & 127) | (higher > 0) * 128
+        rest = higher
+    data = digits[present].tobytes()
+    ends = np.cumsum(present.sum((1, 2))).tolist()
+    return [data[start:end] for start, end in zip([0, *ends[:-1]], ends)]
 
 
-def _entry(name: str, list_tag: bytes, values: bytes) -> bytes:
-    """One entry of Features.feature: the name and its packed values."""
-    packed = _LIST_VALUES + varint(len(values)) + values
-    feature = list_tag + varint(len(packed)) + packed
+def _entry_header(name: str, list_tag: bytes, size: int) -> bytes:
+    """All of one entry of Features.feature but its packed values, which take ``size`` bytes."""
+    packed = _LIST_VALUES + varint(size)
+    feature = list_tag + varint(len(packed) + size) + packed
     key = name.encode()
-    body = _ENTRY_KEY + varint(len(key)) + key + _ENTRY_VALUE + varint(len(feature)) + feature
-    return _FEATURES_ENTRY + varint(len(body)) + body
+    body = _ENTRY_KEY + varint(len(key)) + key + _ENTRY_VALUE + varint(len(feature) + size) + feature
+    return _FEATURES_ENTRY + varint(len(body) + size) + body
+
+
+def _entries(name: str, list_tag: bytes, rows: List[bytes]) -> List[bytes]:
+    """Each row of packed values as an entry of Features.feature; headers depend on the row's size only."""
+    headers = {size: _entry_header(name, list_tag, size) for size in {len(row) for row in rows}}
+    return [headers[len(row)] + row for row in rows]
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
@@ -115,9 +118,9 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
     for name, values in features.items():
         if np.issubdtype(values.dtype, np.floating):
             rows = [row.tobytes() for row in np.ascontiguousarray(values, "<f4")]
-            columns.append([_entry(name, _FEATURE_FLOATS, row) for row in rows])
+            columns.append(_entries(name, _FEATURE_FLOATS, rows))
         else:
-            columns.append([_entry(name, _FEATURE_INTEGERS, row) for row in varint_rows(values)])
+            columns.append(_entries(name, _FEATURE_INTEGERS, varint_rows(values)))
     messages = []
     for entries in zip(*columns):
         body = b"".join(entries)
