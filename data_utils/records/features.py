@@ -1,0 +1,102 @@
+"""What a record of a task holds, as data: names, lengths, meaning and range of every feature.
+
+The reader, the validation and the generated data all follow from such a specification; a new task (spans, classes, packed
+sequences) writes one and has its input pipeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Mapping, Optional, Tuple
+
+# Kinds: what the numbers of a feature mean. They decide the values of generated data.
+TOKENS = "tokens"  # word piece ids of the sequence, [CLS] first
+TARGETS = "targets"  # word piece ids to be predicted
+MASK = "mask"  # 1 for a real token, 0 for padding
+SEGMENTS = "segments"  # 0 for the first sentence, 1 for the second
+POSITIONS = "positions"  # places in the sequence, distinct in a record
+WEIGHTS = "weights"  # real numbers of at least 0
+LABEL = "label"  # a class
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature of a record.
+
+    Attributes:
+        name: key in ``tf.train.Example``.
+        length: numbers in each record.
+        kind: what they mean, one of the constants of this module.
+        below: integers must lie in [0, below); None for weights, which are float32.
+        length_setting: config field that decides the length, if one does.
+        range_setting: config field that decides ``below``, if one does.
+    """
+
+    name: str
+    length: int
+    kind: str
+    below: Optional[int] = None
+    length_setting: Optional[str] = None
+    range_setting: Optional[str] = None
+
+    @property
+    def dtype(self) -> str:
+        """``float32`` for weights, ``int32`` for everything else."""
+        return "float32" if self.kind == WEIGHTS else "int32"
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """All features of a task's records, and what the data set's manifest must agree with.
+
+    Attributes:
+        features: the features, in the order of the batch's keys.
+        vocab_size: rows of the model's embedding table.
+        manifest_format: ``format`` of the manifest.
+        manifest_settings: settings of the manifest that must have these values.
+    """
+
+    features: Tuple[Feature, ...]
+    vocab_size: int
+    manifest_format: str
+    manifest_settings: Mapping[str, int] = field(default_factory=dict)
+
+
+def pretraining_features(
+    max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int = 2
+) -> FeatureSpec:
+    """Records of masked-LM and next-sentence pre-training, as the published pre-training data scripts write them.
+
+    Args:
+        max_seq_length: word pieces in a sequence, padding included.
+        max_predictions_per_seq: masked positions in a sequence, padding included.
+        vocab_size: rows of the model's embedding table.
+        type_vocab_size: segments that the model knows.
+
+    Example:
+        >>> [feature.name for feature in pretraining_features(128, 20, 30522).features][:3]
+        ['input_ids', 'input_mask', 'segment_ids']
+    """
+    length, predictions = "max_seq_length", "max_predictions_per_seq"
+    words = "bert_config.vocab_size"
+
+    def sequence(name: str, kind: str, below: int, range_setting: Optional[str] = None) -> Feature:
+        return Feature(name, max_seq_length, kind, below, length, range_setting)
+
+    def masked(name: str, kind: str, below: Optional[int], range_setting: Optional[str] = None) -> Feature:
+        return Feature(name, max_predictions_per_seq, kind, below, predictions, range_setting)
+
+    return FeatureSpec(
+        features=(
+            sequence("input_ids", TOKENS, vocab_size, words),
+            sequence("input_mask", MASK, 2),
+            sequence("segment_ids", SEGMENTS, type_vocab_size, "bert_config.type_vocab_size"),
+            masked("masked_lm_positions", POSITIONS, max_seq_length, length),
+            masked("masked_lm_ids", TARGETS, vocab_size, words),
+            masked("masked_lm_weights", WEIGHTS, None),
+            Feature("next_sentence_labels", 1, LABEL, 2),
+        ),
+        vocab_size=vocab_size,
+        manifest_format="bert-pretraining",
+        manifest_settings={length: max_seq_length, predictions: max_predictions_per_seq},
+    )

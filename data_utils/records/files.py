@@ -1,0 +1,224 @@
+"""A folder of record files as one numbered sequence of payloads, read by random access.
+
+Knows nothing of TensorFlow or of what a record holds: files, manifest, index and framing only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from data_utils.records.framing import RandomAccessFile, unframe, unreadable
+from data_utils.records.index import build_index, find_index, load_index, summarize_index
+from data_utils.records.manifest import Manifest, check_checksums, check_files, load_manifest
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+PathLike = Union[str, Path]
+
+_OPEN_FILES = 256  # Well below the usual limit of 1024 descriptors, which TensorFlow needs too.
+_GAP_BYTES = 4096  # Reading over a gap of a page costs less than another system call.
+_RUN_BYTES = 8 << 20
+
+
+class RecordFiles:
+    """Record files in the order of their names, their records numbered through.
+
+    Counts come from the manifest or the indices; only a file that has neither is walked, once. Everything that can be
+    seen without reading the records is checked here.
+
+    Args:
+        source: a data set folder (its ``*.tfrecord`` files, not those of folders below), or a list of files, whose
+            order is kept and whose manifest is not read.
+        verify_checksums: compare the SHA-256 of every file with the manifest, which reads all data once.
+
+    Raises:
+        UserError: nothing to read, or files, indices and manifest contradict one another.
+
+    Attributes:
+        paths: the files.
+        counts: records in each.
+        count: records in all.
+        manifest: the folder's manifest, if it has one.
+    """
+
+    def __init__(self, source: Union[PathLike, Sequence[PathLike]], verify_checksums: bool = False) -> None:
+        self.manifest: Optional[Manifest] = None
+        if isinstance(source, (str, Path)):
+            folder = Path(source)
+            self.paths = _files_of_folder(folder)
+            self.manifest = load_manifest(folder)
+            if self.manifest is not None:
+                check_files(self.manifest, folder)
+            if verify_checksums:
+                self._verify(folder)
+        else:
+            self.paths = [Path(path) for path in source]
+        self._sizes = [_size(path) for path in self.paths]
+        self._boundaries: Dict[int, np.ndarray] = {}
+        self._loading = threading.Lock()
+        self._opening = threading.Lock()
+        self._open: OrderedDict[int, RandomAccessFile] = OrderedDict()
+        self.counts = self._count_records()
+        self._starts = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))
+        self.count = int(self._starts[-1])
+        if self.count == 0:
+            where = source if isinstance(source, (str, Path)) else ", ".join(str(path) for path in self.paths)
+            raise UserError(f"{where}: all *.tfrecord files are empty; make the data set again")
+
+    def locate(self, position: int) -> Tuple[Path, int]:
+        """The file that holds a record, and the record's number in it, counted from 0."""
+        file = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return self.paths[file], position - int(self._starts[file])
+
+    def first_records(self, files: int) -> np.ndarray:
+        """Positions of the first record of each of the first ``files`` files that have any."""
+        return np.array([start for start, count in zip(self._starts, self.counts) if count][:files], np.int64)
+
+    def fetch(self, positions: np.ndarray) -> List[bytes]:
+        """The payloads at these positions, in this order, length and checksums verified.
+
+        Neighbouring records are read with one system call.
+
+        Args:
+            positions: int64 ``(count,)`` in [0, self.count); may repeat.
+
+        Raises:
+            RecordError: a record is damaged or cut off.
+            UserError: a file cannot be read, or its index does not fit.
+        """
+        order = np.argsort(positions, kind="stable")
+        ascending = positions[order]
+        assert not ascending.size or (ascending[0] >= 0 and ascending[-1] < self.count)
+        files = np.searchsorted(self._starts, ascending, side="right") - 1
+        payloads = [b""] * len(positions)
+        changes = np.flatnonzero(np.diff(files)) + 1
+        for first, last in zip([0, *changes.tolist()], [*changes.tolist(), files.size]):
+            if first == last:
+                continue
+            file = int(files[first])
+            numbers = ascending[first:last] - self._starts[file]
+            for place, payload in zip(order[first:last].tolist(), self._payloads(file, numbers)):
+                payloads[place] = payload
+        return payloads
+
+    def _payloads(self, file: int, numbers: np.ndarray) -> Iterator[bytes]:
+        boundaries = self._boundaries_of(file)
+        path, handle = self.paths[file], self._handle(file)
+        begins, ends = boundaries[numbers].tolist(), boundaries[numbers + 1].tolist()
+        records = numbers.tolist()
+        first = 0
+        while first < len(records):
+            last = first + 1
+            limit = begins[first] + _RUN_BYTES
+            while last < len(records) and begins[last] <= ends[last - 1] + _GAP_BYTES and ends[last] <= limit:
+                last += 1
+            base = begins[first]
+            data = memoryview(handle.read(base, ends[last - 1] - base))
+            for place in range(first, last):
+                yield unframe(data[begins[place] - base : ends[place] - base], path, records[place])
+            first = last
+
+    def _boundaries_of(self, file: int) -> np.ndarray:
+        boundaries = self._boundaries.get(file)
+        if boundaries is None:
+            with self._loading:
+                boundaries = self._boundaries.get(file)
+                if boundaries is None:
+                    boundaries = self._load_boundaries(file)
+                    self._boundaries[file] = boundaries
+        return boundaries
+
+    def _load_boundaries(self, file: int) -> np.ndarray:
+        path = self.paths[file]
+        index = find_index(path)
+        boundaries = build_index(path) if index is None else load_index(index, path, self._sizes[file])
+        if boundaries.size - 1 != self.counts[file]:
+            described = self.manifest.path if self.manifest is not None else index
+            raise UserError(
+                f"{path}: its index lists {boundaries.size - 1} records, {described} promised {self.counts[file]}; "
+                f"renew the index (python -m data_utils.records.index --force {path.parent}) or make the data set again"
+            )
+        return boundaries
+
+    def _handle(self, file: int) -> RandomAccessFile:
+        with self._opening:
+            handle = self._open.pop(file, None)
+            if handle is None:
+                handle = RandomAccessFile(self.paths[file])
+                if len(self._open) >= _OPEN_FILES:
+                    self._open.popitem(last=False)  # Stays open while another thread reads from it.
+            self._open[file] = handle
+            return handle
+
+    def _count_records(self) -> List[int]:
+        indices = [find_index(path) for path in self.paths]
+        missing = indices.count(None)
+        if missing:
+            logger.info("%d of %d record files have no index: building it once", missing, len(self.paths))
+        counts = []
+        promised = (
+            {file.name: file.records for file in self.manifest.files} if self.manifest is not None else {}
+        )
+        for file, (path, index) in enumerate(zip(self.paths, indices)):
+            if index is None:
+                self._boundaries[file] = build_index(path)
+                counted = self._boundaries[file].size - 1
+            else:
+                counted = summarize_index(index, path, self._sizes[file]).records
+            if self.manifest is not None and counted != promised[path.name]:
+                raise UserError(
+                    f"{path}: its index lists {counted} records, {self.manifest.path.name} says {promised[path.name]}; "
+                    f"renew the index (python -m data_utils.records.index --force {path.parent}) "
+                    "or make the data set again"
+                )
+            counts.append(counted)
+        return counts
+
+    def _verify(self, folder: Path) -> None:
+        if self.manifest is None:
+            raise UserError(
+                f"{folder}: has no manifest.json to verify checksums with; set data.verify_checksums to false"
+            )
+        logger.info("verifying the checksums of %d files (data.verify_checksums)", len(self.paths))
+        check_checksums(self.manifest, folder)
+
+
+def _size(path: Path) -> int:
+    try:
+        if path.is_dir():
+            raise UserError(f"{path}: is a folder, not a record file; move it away")
+        return path.stat().st_size
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _files_of_folder(folder: Path) -> List[Path]:
+    if not folder.exists():
+        raise UserError(f"{folder}: no such folder; set dataset_dir to the folder with the *.tfrecord files")
+    if not folder.is_dir():
+        raise UserError(f"{folder}: is a file; set dataset_dir to the folder that holds it")
+    try:
+        paths = sorted(folder.glob("*.tfrecord"))
+        if paths:
+            return paths
+        below = sorted(path.parent for path in folder.glob("*/*.tfrecord"))
+        others = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    if below:
+        raise UserError(
+            f"{folder}: has no *.tfrecord files, but {below[0]} does; set dataset_dir to that folder"
+        )
+    if not others:
+        raise UserError(f"{folder}: is empty; set dataset_dir to a folder with *.tfrecord files")
+    raise UserError(
+        f"{folder}: has no *.tfrecord files (it holds {', '.join(others[:3])}{', …' if len(others) > 3 else ''}); "
+        "set dataset_dir to the folder with the record files"
+    )

@@ -1,0 +1,169 @@
+"""The framing of TFRecord files, read at any offset and verified.
+
+A record is ``length`` (uint64), masked CRC-32C of the length's 8 bytes (uint32), the payload, and the masked CRC-32C of the
+payload (uint32), all little-endian (TensorFlow API documentation, "TFRecords format details").
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from pathlib import Path
+from typing import Union
+
+import numpy as np
+from crc32c import crc32c
+
+from utilities.errors import UserError
+
+HEADER_BYTES = 12
+FRAMING_BYTES = 16  # header and the checksum at the end
+
+_HEADER = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_MASK_DELTA = 0xA282EAD8
+_FRESH_COPY = "copy the file again from its source, or make the data set again"
+
+
+class RecordError(UserError):
+    """One record cannot be used.
+
+    Attributes:
+        path: the file that holds it.
+        record: its number in that file, counted from 0.
+    """
+
+    def __init__(self, path: Union[str, Path], record: int, reason: str, fix: str) -> None:
+        super().__init__(f"{path}: record {record} (counted from 0) {reason}; {fix}")
+        self.path = Path(path)
+        self.record = record
+
+
+def masked_crc32c(data: Union[bytes, memoryview]) -> int:
+    """CRC-32C, rotated and shifted as TFRecord files store it."""
+    crc = crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def unframe(framed: memoryview, path: Path, record: int) -> bytes:
+    """Payload of one framed record, after its length and both checksums were verified.
+
+    Args:
+        framed: the bytes that the index gives for the record: header, payload and checksum.
+        path, record: where it comes from, for the message.
+
+    Raises:
+        RecordError: a checksum is wrong, or the record's own length is not the index's.
+    """
+    if len(framed) < FRAMING_BYTES:
+        raise RecordError(path, record, "is cut off", _FRESH_COPY)
+    length, length_crc = _HEADER.unpack_from(framed)
+    if masked_crc32c(framed[:8]) != length_crc:
+        raise _bad_header(path, record, bytes(framed[:2]))
+    if length + FRAMING_BYTES != len(framed):
+        raise RecordError(
+            path,
+            record,
+            f"holds {length + FRAMING_BYTES} bytes where the index says {len(framed)}: the file is cut off or its index is old",
+            f"{_FRESH_COPY}, or renew the index: python -m data_utils.records.index --force {Path(path).parent}",
+        )
+    payload = framed[HEADER_BYTES:-4]
+    if masked_crc32c(payload) != _CHECKSUM.unpack_from(framed, HEADER_BYTES + length)[0]:
+        raise RecordError(path, record, "is damaged (checksum of its data does not match)", _FRESH_COPY)
+    return bytes(payload)
+
+
+def record_boundaries(path: Path) -> np.ndarray:
+    """Where every record of a file begins and the last one ends, found by walking the headers.
+
+    Args:
+        path: a TFRecord file; an empty one has no records.
+
+    Returns:
+        int64 ``(records + 1,)``: record ``i`` is the bytes ``[result[i], result[i + 1])``.
+
+    Raises:
+        RecordError: a header is damaged, or the last record is cut off.
+        UserError: the file cannot be read.
+    """
+    boundaries = array("q", [0])
+    try:
+        with open(path, "rb", buffering=1 << 20) as file:
+            size = os.fstat(file.fileno()).st_size
+            offset = 0
+            while offset < size:
+                header = file.read(HEADER_BYTES)
+                if len(header) < HEADER_BYTES:
+                    raise RecordError(path, len(boundaries) - 1, "is cut off", _FRESH_COPY)
+                length, length_crc = _HEADER.unpack(header)
+                if masked_crc32c(header[:8]) != length_crc:
+                    raise _bad_header(path, len(boundaries) - 1, header[:2])
+                offset += length + FRAMING_BYTES
+                if offset > size:
+                    reason = f"is cut off: it needs {offset - size} bytes more than the file has"
+                    raise RecordError(path, len(boundaries) - 1, reason, _FRESH_COPY)
+                file.seek(length + 4, os.SEEK_CUR)
+                boundaries.append(offset)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return np.array(boundaries, dtype=np.int64)
+
+
+class RandomAccessFile:
+    """A file open for reading at any offset, from any thread; closed when nobody holds it any more."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = -1
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+    def read(self, offset: int, size: int) -> bytes:
+        """The bytes ``[offset, offset + size)``, fewer where the file ends before.
+
+        Raises:
+            UserError: the file cannot be read.
+        """
+        try:
+            data = os.pread(self._descriptor, size, offset)
+            while len(data) < size:  # A read may legally return less than asked for.
+                more = os.pread(self._descriptor, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        return data
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    """What to tell the user when the system refuses a file."""
+    reason = error.strerror or str(error)
+    return UserError(
+        f"{path}: cannot be read ({reason}); check that it is a regular file and that you may read it"
+    )
+
+
+def _bad_header(path: Path, record: int, first_bytes: bytes) -> RecordError:
+    if record == 0 and first_bytes == b"\x1f\x8b":
+        return RecordError(
+            path,
+            0,
+            "is compressed with gzip",
+            "unpack the file first (gunzip), records are read uncompressed",
+        )
+    if record == 0 and first_bytes[:1] == b"\x78":
+        return RecordError(
+            path, 0, "is damaged, or compressed with zlib", "write the file again without compression"
+        )
+    reason = "is damaged (checksum of its length does not match)"
+    if record == 0:
+        reason += ", or this is not a TFRecord file"
+    return RecordError(path, record, reason, _FRESH_COPY)

@@ -1,0 +1,209 @@
+"""The index beside a record file: where each record begins.
+
+The form is the ``tfrecord`` package's: a text file with one line ``offset length`` a record, the length counted with the
+framing. ``python -m data_utils.records.index FOLDER`` writes the missing ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import List, NamedTuple, Optional
+
+import numpy as np
+
+from data_utils.records.framing import FRAMING_BYTES, record_boundaries, unreadable
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+_LEGAL_BYTES = b"0123456789 \t\r\n"
+_CHUNK_BYTES = 1 << 24
+
+
+class IndexSummary(NamedTuple):
+    """What can be said of an index without parsing it."""
+
+    records: int
+    end: int  # byte at which its last record ends
+
+
+def index_path(record_path: Path) -> Path:
+    """Where an index is written: ``wiki_000.tfrecord`` has ``wiki_000.index``."""
+    return record_path.with_suffix(".index")
+
+
+def find_index(record_path: Path) -> Optional[Path]:
+    """The index of a record file under any of the names in use, or None.
+
+    ``wiki_000.index`` and ``wiki_000.tfrecord.index`` are in use, and ``wiki_000.tfindex``, which the ``tfrecord``
+    package's tool writes for folders.
+    """
+    candidates = (
+        index_path(record_path),
+        record_path.with_name(record_path.name + ".index"),
+        record_path.with_suffix(".tfindex"),
+    )
+    return next((path for path in candidates if path.exists()), None)
+
+
+def summarize_index(path: Path, record_path: Path, record_bytes: int) -> IndexSummary:
+    """Count the lines of an index and check its last line against the record file, without parsing the others.
+
+    Args:
+        path: the index.
+        record_path, record_bytes: the record file and its size.
+
+    Raises:
+        UserError: it is not an index, or not of this state of the file.
+    """
+    lines, tail = 0, b""
+    try:
+        with open(path, "rb") as file:
+            for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
+                lines += chunk.count(b"\n")
+                tail = (tail + chunk)[-256:]
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not tail:
+        end = 0
+    else:
+        lines += not tail.endswith(b"\n")
+        fields = tail.rstrip(b"\r\n").rpartition(b"\n")[2].split()
+        if len(fields) != 2 or not all(field.isdigit() for field in fields):
+            raise _misfit(path, record_path, "its last line is not 'offset length'")
+        end = int(fields[0]) + int(fields[1])
+    if end != record_bytes:
+        raise _misfit(path, record_path, f"it ends at byte {end}, the file has {record_bytes} bytes")
+    return IndexSummary(lines, end)
+
+
+def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
+    """Parse an index and check that it covers its file without gaps.
+
+    Args:
+        path: the index.
+        record_path, record_bytes: the record file and its size.
+
+    Returns:
+        int64 ``(records + 1,)``: record ``i`` is the bytes ``[result[i], result[i + 1])``.
+
+    Raises:
+        UserError: it is not an index, or not of this state of the file.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    illegal = text.translate(None, _LEGAL_BYTES)
+    if illegal:
+        line = text[: text.index(illegal[:1])].count(b"\n") + 1
+        raise _misfit(path, record_path, f"line {line} is not 'offset length'")
+    # With only digits and blanks left, this parser (20 million lines take about a second) cannot stumble.
+    numbers = np.fromstring(text, dtype=np.int64, sep=" ") if text.strip() else np.empty(0, np.int64)
+    if numbers.size % 2:
+        raise _misfit(path, record_path, "a line is not 'offset length'")
+    offsets, lengths = numbers[0::2], numbers[1::2]
+    boundaries = np.append(offsets, record_bytes)
+    wrong = (lengths < FRAMING_BYTES) | (lengths != np.diff(boundaries))
+    if offsets.size and offsets[0] != 0:
+        wrong[0] = True
+    if wrong.any():
+        line = int(np.argmax(wrong))
+        described = f"line {line + 1} ('{offsets[line]} {lengths[line]}') does not join its neighbours or the file's end"
+        raise _misfit(path, record_path, described)
+    if not offsets.size and record_bytes:
+        raise _misfit(path, record_path, f"it is empty, the file has {record_bytes} bytes")
+    return boundaries
+
+
+def build_index(record_path: Path) -> np.ndarray:
+    """Walk the headers of a record file and save its index beside it, where the folder is writable.
+
+    Returns:
+        the boundaries, as :func:`load_index` gives them.
+
+    Raises:
+        UserError: the file is damaged or cannot be read.
+    """
+    boundaries = record_boundaries(record_path)
+    target = index_path(record_path)
+    try:
+        save_index(boundaries, target)
+    except OSError as error:
+        logger.warning(
+            "%s could not be written (%s): the index is built anew at every start", target, error.strerror
+        )
+    return boundaries
+
+
+def save_index(boundaries: np.ndarray, target: Path) -> None:
+    """Write an index so that ``target`` is never seen half-written."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with open(temporary, "w", encoding="ascii", newline="\n") as file:
+            for begin in range(0, boundaries.size - 1, 1 << 16):
+                part = boundaries[begin : begin + (1 << 16) + 1]
+                pairs = zip(part[:-1].tolist(), np.diff(part).tolist())
+                file.write("".join(f"{offset} {length}\n" for offset, length in pairs))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except OSError:
+        if temporary.exists():
+            temporary.unlink()
+        raise
+
+
+def _misfit(path: Path, record_path: Path, reason: str) -> UserError:
+    return UserError(
+        f"{path}: is not the index of {record_path.name} as it is now: {reason}; "
+        f"delete it, or renew it with: python -m data_utils.records.index --force {record_path.parent}"
+    )
+
+
+def _index_folder(folder: Path, force: bool) -> None:
+    paths = sorted(folder.glob("*.tfrecord"))
+    if not paths:
+        raise UserError(f"{folder}: no folder with *.tfrecord files; name the folder that holds them")
+    for path in paths:
+        existing = None if force else find_index(path)
+        if existing is not None:
+            records = load_index(existing, path, path.stat().st_size).size - 1
+            print(f"{existing}: {records} records, fits its file")
+            continue
+        boundaries = record_boundaries(path)
+        target = find_index(path) or index_path(path)
+        try:
+            save_index(boundaries, target)
+        except OSError as error:
+            raise UserError(
+                f"{target}: cannot be written ({error.strerror}); make its folder writable"
+            ) from error
+        print(f"{target}: {boundaries.size - 1} records, written")
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Command line of this module; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m data_utils.records.index",
+        description="Write the missing index of every *.tfrecord file in a folder, and check those that are there.",
+    )
+    parser.add_argument("folder", type=Path, help="folder with *.tfrecord files")
+    parser.add_argument(
+        "--force", action="store_true", help="write every index anew, also where one is there"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        _index_folder(options.folder, options.force)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

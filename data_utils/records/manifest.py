@@ -1,0 +1,246 @@
+"""The manifest of a data set: settings, counts, sizes and checksums, so that a start needs no scan of the data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from data_utils.records.framing import unreadable
+from utilities.errors import UserError
+
+MANIFEST_NAME = "manifest.json"
+MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ManifestFile:
+    """One record file as the manifest describes it."""
+
+    name: str
+    records: int
+    bytes: int
+    sha256: Optional[str]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A data set as its maker described it.
+
+    Attributes:
+        path: the manifest file.
+        format: the kind of records, such as ``bert-pretraining``.
+        settings: how the records were made (``max_seq_length``, ``vocab_size``, …).
+        vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary beside the records.
+        files: the record files.
+        totals: counts over all files (``records``, ``documents``, ``tokens``, …).
+        unigram_entropy_nats: entropy of the distribution of the corpus' word pieces: the masked-LM loss of a model
+            that knows frequencies only.
+    """
+
+    path: Path
+    format: str
+    settings: Mapping[str, Any]
+    vocabulary: Mapping[str, Any]
+    files: Tuple[ManifestFile, ...]
+    totals: Mapping[str, Any]
+    unigram_entropy_nats: Optional[float]
+
+    @property
+    def records(self) -> int:
+        """Records in all files."""
+        return sum(file.records for file in self.files)
+
+
+def load_manifest(folder: Path) -> Optional[Manifest]:
+    """The manifest of a data set folder, or None where it has none.
+
+    Raises:
+        UserError: it is no valid JSON, a field is missing or of the wrong type, or its version is not known.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not valid JSON ({_one_line(error)}); {_FIX}") from error
+    fields = _Fields(path, "", content)
+    version = fields.integer("version")
+    if version != MANIFEST_VERSION:
+        raise UserError(
+            f"{path}: version {version} is not known here (known: {MANIFEST_VERSION}); update this program"
+        )
+    files = tuple(_file_entry(path, place, entry) for place, entry in enumerate(fields.value("files", list)))
+    names = [file.name for file in files]
+    if len(set(names)) < len(names):
+        doubled = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"{path}: files names {doubled} twice; {_FIX}")
+    manifest = Manifest(
+        path=path,
+        format=fields.value("format", str),
+        settings=fields.value("settings", dict),
+        vocabulary=fields.value("vocabulary", dict, {}),
+        files=files,
+        totals=fields.value("totals", dict, {}),
+        unigram_entropy_nats=fields.value("unigram_entropy_nats", float, None),
+    )
+    if manifest.totals.get("records", manifest.records) != manifest.records:
+        raise UserError(
+            f"{path}: totals.records is {manifest.totals['records']}, its files add up to {manifest.records}; {_FIX}"
+        )
+    return manifest
+
+
+def check_files(manifest: Manifest, folder: Path) -> None:
+    """Compare the files of a folder with its manifest by name and size; nothing is read.
+
+    Raises:
+        UserError: a file is missing, of another size, or not in the manifest.
+    """
+    for file in manifest.files:
+        path = folder / file.name
+        if not path.exists():
+            raise UserError(f"{path}: is missing, {manifest.path.name} names it; copy the data set again")
+        size = path.stat().st_size
+        if size != file.bytes:
+            raise UserError(
+                f"{path}: has {size} bytes, {manifest.path.name} says {file.bytes}; copy the file again, "
+                f"or delete {manifest.path.name} if the file was changed on purpose"
+            )
+    strangers = {path.name for path in folder.glob("*.tfrecord")} - {file.name for file in manifest.files}
+    if strangers:
+        raise UserError(
+            f"{folder / min(strangers)}: is not in {manifest.path.name}; move it out of the folder, "
+            f"or delete {manifest.path.name} to use all files"
+        )
+
+
+def check_checksums(manifest: Manifest, folder: Path) -> None:
+    """Read every file that has a checksum in the manifest, the vocabulary too, and compare.
+
+    Raises:
+        UserError: a file is not the one that the manifest describes.
+    """
+    expected = {file.name: file.sha256 for file in manifest.files}
+    vocabulary = manifest.vocabulary.get("file")
+    if isinstance(vocabulary, str) and (folder / vocabulary).exists():
+        expected[vocabulary] = manifest.vocabulary.get("sha256")
+    for name, checksum in expected.items():
+        if checksum is not None and sha256_of(folder / name) != checksum:
+            raise UserError(
+                f"{folder / name}: its SHA-256 is not that of {manifest.path.name}; copy the file again from its source"
+            )
+
+
+def check_settings(
+    manifest: Manifest, manifest_format: str, equal: Mapping[str, int], vocab_size: int
+) -> None:
+    """Compare how a data set was made with what the model expects.
+
+    Args:
+        manifest_format: the kind of records that can be read.
+        equal: settings that must have this value, where the manifest has them.
+        vocab_size: rows of the model's embedding table; the data set's vocabulary may be smaller.
+
+    Raises:
+        UserError: they do not fit; both values are named.
+    """
+    if manifest.format != manifest_format:
+        raise UserError(
+            f"{manifest.path}: format is {manifest.format!r}, this task reads {manifest_format!r}; "
+            "set dataset_dir to a data set made for it"
+        )
+    for name, value in equal.items():
+        found = manifest.settings.get(name, value)
+        if found != value:
+            raise UserError(
+                f"{manifest.path}: made with {name} {found}, the config says {value}; "
+                f"set {name} to {found}, or dataset_dir to a data set made with {value}"
+            )
+    for section, key in (("settings", "vocab_size"), ("vocabulary", "size")):
+        found = getattr(manifest, section).get(key)
+        if found is not None and (type(found) is not int or found > vocab_size):
+            raise UserError(
+                f"{manifest.path}: {section}.{key} is {found}, the model's vocabulary has {vocab_size} entries; "
+                f"set bert_config.vocab_size to {found} or more, or dataset_dir to another data set"
+            )
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            for chunk in iter(lambda: file.read(1 << 20), b""):
+                digest.update(chunk)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return digest.hexdigest()
+
+
+_FIX = "delete it to read the data set without it, or make the data set again"
+_REQUIRED: Any = object()
+
+
+class _Fields:
+    """Typed access to a JSON object, with messages that name the field."""
+
+    def __init__(self, path: Path, where: str, content: Any) -> None:
+        self._path, self._where, self._content = path, where, content
+        if not isinstance(content, dict):
+            raise UserError(f"{path}: {where.rstrip('.') or 'the whole'} is not an object {{…}}; {_FIX}")
+
+    def value(self, name: str, kind: type, default: Any = _REQUIRED) -> Any:
+        value = self._content.get(name, default)
+        if value is _REQUIRED:
+            raise UserError(f"{self._path}: {self._where}{name} is missing; {_FIX}")
+        if value is default and name not in self._content:
+            return default
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise UserError(
+                f"{self._path}: {self._where}{name} is {_short(value)}, not {_KINDS[kind]}; {_FIX}"
+            )
+        return value
+
+    def integer(self, name: str) -> int:
+        value: int = self.value(name, int)
+        if value < 0:
+            raise UserError(f"{self._path}: {self._where}{name} is {value}, not a count; {_FIX}")
+        return value
+
+
+_KINDS: Dict[type, str] = {
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def _file_entry(path: Path, place: int, entry: Any) -> ManifestFile:
+    fields = _Fields(path, f"files[{place}].", entry)
+    name = fields.value("name", str)
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise UserError(
+            f"{path}: files[{place}].name is {_short(name)}, not the name of a file beside it; {_FIX}"
+        )
+    return ManifestFile(
+        name, fields.integer("records"), fields.integer("bytes"), fields.value("sha256", str, None)
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

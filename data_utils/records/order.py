@@ -1,0 +1,88 @@
+"""The order of samples as a function of (seed, epoch, position), without state.
+
+Each epoch is a permutation of the samples, computed one position at a time: a Feistel network over pairs (left, right)
+whose ranges multiply to little more than the number of samples (Black and Rogaway, "Ciphers with arbitrary finite
+domains", 2002, generalised Feistel construction), walked again where the result lies beyond the last sample. A run that
+resumes at any position therefore needs nothing but that position.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+_ROUNDS = 8
+_MASK = 0xFFFFFFFFFFFFFFFF
+_STEP = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
+
+
+def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bool = True) -> np.ndarray:
+    """Samples at ``count`` positions that follow one another, epoch after epoch without a gap.
+
+    Args:
+        seed: any integer.
+        epoch: the epoch from whose beginning ``start`` counts; 0 for the position in the whole run.
+        start: first position; ``n`` and more lie in later epochs.
+        count: how many positions.
+        n: samples in an epoch, at least 1.
+        shuffle: False gives 0 … n - 1 in every epoch.
+
+    Returns:
+        int64 ``(count,)``, samples in [0, n).
+
+    Example:
+        >>> positions(seed=1, epoch=0, start=2, count=4, n=3, shuffle=False)
+        array([2, 0, 1, 2])
+    """
+    assert n > 0 and start >= 0 and count >= 0 and epoch >= 0
+    position = np.arange(start, start + count, dtype=np.int64)
+    place = position % n
+    if not shuffle or count == 0:
+        return place
+    epochs = np.unique(position // n) if count <= n else position // n
+    if epochs.size == 1:
+        return permute(place, n, seed, epoch + epochs)
+    return permute(place, n, seed, epoch + position // n)
+
+
+def permute(place: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarray:
+    """The image of places in [0, n) under the permutation of (seed, epoch).
+
+    Args:
+        place: int64 ``(count,)``.
+        n: size of the permutation.
+        seed: any integer.
+        epoch: int64 ``(count,)`` or ``(1,)``, the epoch of each place.
+
+    Returns:
+        int64 ``(count,)``.
+    """
+    left_range = math.isqrt(n - 1) + 1
+    right_range = -(-n // left_range)
+    keys = _mix(_mix(np.full(1, seed & _MASK, np.uint64)) + epoch.astype(np.uint64) * np.uint64(_STEP))
+    image = _network(place.astype(np.uint64), left_range, right_range, keys)
+    while True:  # Each walk stays on one cycle of a permutation, which leads back below n.
+        beyond = np.flatnonzero(image >= np.uint64(n))
+        if not beyond.size:
+            return image.astype(np.int64)
+        image[beyond] = _network(
+            image[beyond], left_range, right_range, keys[beyond] if keys.size > 1 else keys
+        )
+
+
+def _network(index: np.ndarray, left_range: int, right_range: int, keys: np.ndarray) -> np.ndarray:
+    a, b = np.uint64(left_range), np.uint64(right_range)
+    left, right = index // b, index % b
+    for number in range(0, _ROUNDS, 2):
+        # Reduced before the sum, so that the sum modulo the range is a bijection for every key.
+        left = (left + _mix(right + keys * np.uint64(2 * number + 1)) % a) % a
+        right = (right + _mix(left + keys * np.uint64(2 * number + 3)) % b) % b
+    return left * b + right
+
+
+def _mix(value: np.ndarray) -> np.ndarray:
+    """A bijection of 64-bit words that spreads every bit over all others (finaliser of SplitMix64)."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

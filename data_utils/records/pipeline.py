@@ -1,0 +1,167 @@
+"""From positions to what one update consumes: ``tf.data`` sets whose element ``i`` depends on nothing before it.
+
+Shapes: A micro batches per update, B micro batch size, L length of a feature, N samples of an evaluation batch.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Callable, Deque, Dict, Iterator, List, Optional, Protocol, Tuple
+
+import numpy as np
+
+from data_utils.records.features import FeatureSpec
+from data_utils.records.order import positions
+from keras_extensions.backend import tf
+from utilities.errors import UserError
+
+SAMPLE_WEIGHT = "sample_weight"
+
+
+class SampleReader(Protocol):
+    """What the pipeline needs of a source of samples; ``RecordReader`` and ``GeneratedReader`` are such."""
+
+    spec: FeatureSpec
+    failures: Deque[UserError]
+
+    @property
+    def count(self) -> int:
+        """Samples in an epoch."""
+
+    def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
+        """The samples at these positions: name → ``(N, L)``."""
+
+
+def training_dataset(
+    reader: SampleReader,
+    *,
+    micro_batch_size: int,
+    micro_batches_per_update: int,
+    seed: int,
+    num_updates: int,
+    first_update: int = 0,
+    shuffle: bool = True,
+    reader_threads: int = 2,
+    prefetch: int = 2,
+    replica: int = 0,
+    replicas: int = 1,
+) -> tf.data.Dataset:
+    """Data of ``num_updates`` weight updates, from ``first_update`` on.
+
+    The samples of update ``u`` are those at positions [u × G, (u + 1) × G) of the endless sequence of epochs, each epoch
+    in its own order, G being the global batch. So a run that resumes at update ``k`` reads what it would have read, and
+    how G is split into micro batches and replicas changes nothing but the shape.
+
+    Args:
+        reader: the samples.
+        micro_batch_size: B, samples of one forward and backward pass.
+        micro_batches_per_update: A, accumulated by this process before a weight update.
+        seed: decides the order, with the epoch.
+        num_updates: elements of the data set.
+        first_update: update of the first element; the number of updates done, when resuming.
+        shuffle: False reads in the files' order.
+        reader_threads: elements read at the same time.
+        prefetch: elements kept ready.
+        replica, replicas: where several processes train together, which part of each global batch is this one's.
+
+    Returns:
+        a data set of dicts: name → ``(A, B, L)``, int32 or float32, static shapes.
+    """
+    assert micro_batch_size > 0 and micro_batches_per_update > 0 and 0 <= replica < replicas
+    assert first_update >= 0 and num_updates >= 0
+    share = micro_batches_per_update * micro_batch_size
+
+    def read_update(update: int) -> List[np.ndarray]:
+        start = update * share * replicas + share * replica
+        wanted = positions(seed, 0, start, share, reader.count, shuffle)
+        batch = reader.read(wanted)
+        shape = (micro_batches_per_update, micro_batch_size, -1)
+        return [batch[feature.name].reshape(shape) for feature in reader.spec.features]
+
+    updates = tf.data.Dataset.range(first_update, first_update + num_updates)
+    leading = (micro_batches_per_update, micro_batch_size)
+    return _mapped(updates, reader.spec, leading, read_update, reader_threads, prefetch)
+
+
+def evaluation_dataset(
+    reader: SampleReader,
+    *,
+    batch_size: int,
+    reader_threads: int = 2,
+    prefetch: int = 2,
+    pad_last: bool = False,
+) -> tf.data.Dataset:
+    """Every sample once, in the files' order.
+
+    Args:
+        reader: the samples.
+        batch_size: N.
+        reader_threads, prefetch: as in :func:`training_dataset`.
+        pad_last: keep the shape static: the last batch is filled with repetitions of the last sample, and each element
+            has a float32 ``sample_weight`` ``(N,)``, 0 for those and 1 for the others.
+
+    Returns:
+        a data set of dicts: name → ``(N, L)``; without ``pad_last`` the last N may be smaller.
+    """
+    assert batch_size > 0
+    count = reader.count
+
+    def read_batch(number: int) -> List[np.ndarray]:
+        wanted = np.arange(number * batch_size, (number + 1) * batch_size, dtype=np.int64)
+        real = wanted < count
+        batch = reader.read(np.minimum(wanted, count - 1) if pad_last else wanted[real])
+        arrays = [batch[feature.name] for feature in reader.spec.features]
+        return [*arrays, real.astype(np.float32)] if pad_last else arrays
+
+    static = pad_last or count % batch_size == 0
+    numbers = tf.data.Dataset.range(-(-count // batch_size))
+    leading = (batch_size if static else None,)
+    return _mapped(numbers, reader.spec, leading, read_batch, reader_threads, prefetch, pad_last)
+
+
+@contextmanager
+def raise_data_errors(reader: SampleReader) -> Iterator[None]:
+    """Around ``fit``: an error of the reader's threads comes out as the ``UserError`` that it was.
+
+    TensorFlow passes on only the text of an exception raised while reading; this finds the exception again.
+
+    Example:
+        >>> with raise_data_errors(reader):  # doctest: +SKIP
+        ...     model.fit(training_dataset(reader, ...))
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        text = str(error)
+        for failure in tuple(reader.failures):
+            if str(failure) in text:
+                raise failure from None
+        raise
+
+
+def _mapped(
+    numbers: tf.data.Dataset,
+    spec: FeatureSpec,
+    leading: Tuple[Optional[int], ...],
+    read: Callable[[int], List[np.ndarray]],
+    reader_threads: int,
+    prefetch: int,
+    weighted: bool = False,
+) -> tf.data.Dataset:
+    """``read`` of each number, several at a time, in order, with the shapes written down for the compiler."""
+    types = [tf.as_dtype(feature.dtype) for feature in spec.features] + [tf.float32] * weighted
+
+    def element(number: tf.Tensor) -> Dict[str, tf.Tensor]:
+        arrays = tf.numpy_function(lambda value: read(int(value)), [number], types)
+        shaped = {}
+        for feature, array in zip(spec.features, arrays):
+            shaped[feature.name] = tf.ensure_shape(array, (*leading, feature.length))
+        if weighted:
+            shaped[SAMPLE_WEIGHT] = tf.ensure_shape(arrays[-1], leading)
+        return shaped
+
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_deterministic = True
+    dataset = numbers.map(element, num_parallel_calls=reader_threads)
+    return dataset.prefetch(prefetch).with_options(options)

@@ -1,0 +1,168 @@
+"""Records of a data set as batches of checked arrays, by position.
+
+Shapes: N records asked for, L length of a feature.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Deque, Dict, List, Optional, Sequence, Union
+
+import numpy as np
+
+from data_utils.records.features import Feature, FeatureSpec
+from data_utils.records.files import RecordFiles
+from data_utils.records.framing import RecordError
+from data_utils.records.manifest import Manifest, check_settings
+from data_utils.records.validation import Problem, find_problem
+from keras_extensions.backend import tf
+from utilities.errors import UserError
+
+_CHUNK = 1024  # Bounds the memory of parsing; larger chunks are no faster.
+_FILES_CHECKED_AT_START = 8
+
+
+class RecordReader:
+    """Reads records by position, verified: framing, features, lengths, types and ranges.
+
+    Construction reads the manifest or the indices, and the first record of the first files, so that data of another
+    sequence length or vocabulary is refused before a model is built. :meth:`read` may be called from several threads.
+
+    Args:
+        source: the data set folder, or a list of record files.
+        spec: what each record must hold.
+        verify_checksums: compare every file's SHA-256 with the manifest first; reads all data once.
+
+    Raises:
+        UserError: there is nothing to read, or it is not what ``spec`` says.
+
+    Attributes:
+        spec: as given.
+        count: records in the data set.
+        manifest: the folder's manifest, if it has one.
+        failures: errors of recent reads, for :func:`data_utils.records.pipeline.raise_data_errors`.
+
+    Example:
+        >>> reader = RecordReader("data/phase1", pretraining_features(128, 20, 30522))  # doctest: +SKIP
+        >>> reader.read(np.array([0, 17]))["input_ids"].shape  # doctest: +SKIP
+        (2, 128)
+    """
+
+    def __init__(
+        self,
+        source: Union[str, Path, Sequence[Union[str, Path]]],
+        spec: FeatureSpec,
+        verify_checksums: bool = False,
+    ) -> None:
+        self.spec = spec
+        self.failures: Deque[UserError] = deque(maxlen=16)
+        self._files = RecordFiles(source, verify_checksums)
+        self._parse_spec = {
+            feature.name: tf.io.FixedLenFeature([feature.length], _stored_type(feature))
+            for feature in spec.features
+        }
+        if self.manifest is not None:
+            check_settings(self.manifest, spec.manifest_format, spec.manifest_settings, spec.vocab_size)
+        self.read(self._files.first_records(_FILES_CHECKED_AT_START))
+
+    @property
+    def count(self) -> int:
+        """Records in the data set."""
+        return self._files.count
+
+    @property
+    def manifest(self) -> Optional[Manifest]:
+        """The folder's manifest, if it has one."""
+        return self._files.manifest
+
+    def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
+        """The records at these positions, in this order.
+
+        Args:
+            positions: int64 ``(N,)`` in [0, count); may repeat.
+
+        Returns:
+            name → ``(N, L)``, int32 or, for weights, float32.
+
+        Raises:
+            UserError: a record is damaged or not what the specification says; names file, record, reason and fix.
+        """
+        batch = {
+            feature.name: np.empty((len(positions), feature.length), feature.dtype)
+            for feature in self.spec.features
+        }
+        try:
+            for begin in range(0, len(positions), _CHUNK):
+                part = positions[begin : begin + _CHUNK]
+                for name, values in self._read_chunk(part).items():
+                    batch[name][begin : begin + _CHUNK] = values
+        except UserError as error:
+            self.failures.append(error)
+            raise
+        return batch
+
+    def _read_chunk(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
+        payloads = self._files.fetch(positions)
+        try:
+            with tf.device("CPU:0"):
+                parsed = tf.io.parse_example(tf.constant(payloads), self._parse_spec)
+        except tf.errors.InvalidArgumentError as error:
+            raise self._record_error(positions, _explain(payloads, self.spec, error)) from None
+        batch = {name: values.numpy() for name, values in parsed.items()}
+        problem = find_problem(self.spec, batch)
+        if problem is not None:
+            raise self._record_error(positions, problem)
+        return batch
+
+    def _record_error(self, positions: np.ndarray, problem: Problem) -> RecordError:
+        path, record = self._files.locate(int(positions[problem.row]))
+        return RecordError(path, record, problem.reason, problem.fix)
+
+
+def _stored_type(feature: Feature) -> tf.DType:
+    return tf.float32 if feature.dtype == "float32" else tf.int64
+
+
+def _explain(payloads: List[bytes], spec: FeatureSpec, error: Exception) -> Problem:
+    """Why TensorFlow refused to parse a batch, record by record: its own message names neither place nor length."""
+    for row, payload in enumerate(payloads):
+        problem = _problem_of_payload(row, payload, spec)
+        if problem is not None:
+            return problem
+    message = " ".join(str(error).split())
+    return Problem(0, f"or one of the {len(payloads) - 1} after it cannot be parsed ({message})", _REMAKE)
+
+
+def _problem_of_payload(row: int, payload: bytes, spec: FeatureSpec) -> Optional[Problem]:
+    try:
+        features = tf.train.Example.FromString(payload).features.feature
+    except Exception:  # The protobuf package's exception has moved between its releases.
+        return Problem(row, "is not a tf.train.Example", _REMAKE)
+    for feature in spec.features:
+        kind = features[feature.name].WhichOneof("kind") if feature.name in features else None
+        if kind is None:
+            return Problem(row, f"has no feature {feature.name} (it has {_names(features)})", _REMAKE)
+        expected = "float_list" if feature.dtype == "float32" else "int64_list"
+        if kind != expected:
+            return Problem(row, f"has {feature.name} as {kind}, not {expected}", _REMAKE)
+        length = len(getattr(features[feature.name], kind).value)
+        if length != feature.length:
+            setting = feature.length_setting
+            fix = (
+                _REMAKE
+                if setting is None
+                else (
+                    f"set {setting} to {length}, or dataset_dir to a data set made with {setting} {feature.length}"
+                )
+            )
+            return Problem(row, f"has {length} values of {feature.name}, {feature.length} are expected", fix)
+    return None
+
+
+def _names(features: Sequence[str]) -> str:
+    names = sorted(features)
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
+
+
+_REMAKE = "set dataset_dir to a data set made for this task, or make the data set again"
