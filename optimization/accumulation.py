@@ -11,8 +11,8 @@ Reductions, with gᵢ the gradient of micro batch i of N:
 
     sum            Σ gᵢ
     mean           Σ gᵢ / N, divided once at the end
-    running_mean   aᵢ = aᵢ₋₁ · i/(i+1) + gᵢ/(i+1): the mean of what was seen so far, which never grows beyond the
-                   gradients themselves, so a narrow accumulator does not overflow
+    running_mean   aᵢ = aᵢ₋₁ · i/(i+1) + gᵢ/(i+1): the mean of what was seen so far, which never grows
+                   beyond the gradients themselves, so a narrow accumulator does not overflow
 """
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add(
     """
     _check(reduction)
     assert len(accumulated) == len(gradients), "one gradient for each accumulator"
-    assert all(gradient is not None for gradient in gradients), "accumulate only variables that the loss depends on"
+    assert all(gradient is not None for gradient in gradients), "accumulate only what the loss depends on"
     new = [tf.cast(tf.convert_to_tensor(g), a.dtype) for a, g in zip(accumulated, gradients)]
     if reduction != "running_mean":
         return [a + g for a, g in zip(accumulated, new)]
@@ -70,5 +70,6 @@ def finish(
 def _check(reduction: str) -> None:
     if reduction not in REDUCTIONS:
         raise UserError(
-            f"optimizer_opts.gradient_accumulation_reduction is {reduction!r}; use one of {', '.join(REDUCTIONS)}"
+            f"optimizer_opts.gradient_accumulation_reduction is {reduction!r}; "
+            f"use one of {', '.join(REDUCTIONS)}"
         )

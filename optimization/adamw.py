@@ -11,8 +11,8 @@ from optimization.decoupled import DecoupledOptimizer, LearningRate
 class AdamW(DecoupledOptimizer):
     """Adam with decoupled weight decay, Algorithm 2 of Loshchilov & Hutter 2019 (arXiv 1711.05101).
 
-    Decay is scaled by the learning rate, and ε is added to the root of the bias-corrected second moment, as in
-    ``torch.optim.AdamW``. Variables of rank below 2 (biases, LayerNorm gains) are not decayed.
+    Decay is scaled by the learning rate, and ε is added to the root of the bias-corrected second moment, as
+    in ``torch.optim.AdamW``. Variables of rank below 2 (biases, LayerNorm gains) are not decayed.
 
     Args: see ``DecoupledOptimizer``.
 
@@ -37,10 +37,11 @@ class AdamW(DecoupledOptimizer):
         )
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
-        """Updates one variable: TensorFlow's fused kernel for float32 variables, single operations for others.
+        """Updates one variable: TensorFlow's fused kernel for float32, single operations otherwise.
 
-        The kernel reads and writes weights and moments once. Its own bias correction is switched off (powers of beta
-        of 0) because it takes 1 - βᵗ from a rounded βᵗ, and because ε belongs to the corrected moment.
+        The kernel reads and writes weights and moments once. Its own bias correction is switched off (powers
+        of beta of 0) because it takes 1 - βᵗ from a rounded βᵗ, and because ε belongs to the corrected
+        moment.
         """
         if variable.dtype != tf.float32:
             super().update_step(gradient, variable)

@@ -8,12 +8,12 @@ Both papers write the update of a weight matrix w with gradient g as
 
 with r = 1 in AdamW and r the layer's trust ratio in LAMB. Everything but r lives here.
 
-All arithmetic is float32 and so are the moments, whatever the dtype of the variable: in float16 the second moment of a
-typical gradient (1e-4)² underflows to zero.
+All arithmetic is float32 and so are the moments, whatever the dtype of the variable: in float16 the second
+moment of a typical gradient (1e-4)² underflows to zero.
 
-Nothing here is specific to eager, graph or XLA execution. On a CPU the update of a large model is bound by memory
-traffic, so calling ``apply_gradients`` inside one ``tf.function(jit_compile=True)`` is the cheapest: XLA fuses it into
-one pass over weights and moments.
+Nothing here is specific to eager, graph or XLA execution. On a CPU the update of a large model is bound by
+memory traffic, so calling ``apply_gradients`` inside one ``tf.function(jit_compile=True)`` is the cheapest:
+XLA fuses it into one pass over weights and moments.
 """
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ LearningRate = Union[float, keras.optimizers.schedules.LearningRateSchedule]
 def is_weight_matrix(variable: tf.Variable) -> bool:
     """Whether decay and layer adaptation apply to a variable.
 
-    Biases and LayerNorm gains and offsets are excluded from both, as published for BERT. They are the variables of
-    rank below 2: the role decides, not the name, so a renamed or converted layer keeps its treatment.
+    Biases and LayerNorm gains and offsets are excluded from both, as published for BERT. They are the
+    variables of rank below 2: the role decides, not the name, so a renamed or converted layer keeps its
+    treatment.
     """
     return variable.shape.rank >= 2
 
@@ -69,8 +70,11 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         _check_range("epsilon", epsilon, 0.0, math.inf)
         _check_range("weight_decay_rate", weight_decay_rate, 0.0, math.inf)
         if global_clipnorm is not None and not global_clipnorm > 0:
-            raise UserError(f"global_clipnorm (max_gradient_norm) is {global_clipnorm}; give a positive number, or none")
-        kwargs.pop("weight_decay", None)  # Keras decays before the gradient step and without exclusions by role.
+            raise UserError(
+                f"global_clipnorm (max_gradient_norm) is {global_clipnorm}; give a positive number, or none"
+            )
+        # Keras would decay before the gradient step and without exclusions by role.
+        kwargs.pop("weight_decay", None)
         # Keras would compile the update of each variable on its own: hundreds of compilations, and no fusion.
         kwargs.setdefault("jit_compile", False)
         super().__init__(name=name, weight_decay=None, global_clipnorm=global_clipnorm, **kwargs)
@@ -90,20 +94,27 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self._second_moments: List[tf.Variable] = [self.add_moment(variable, "v") for variable in var_list]
 
     def add_moment(self, variable: tf.Variable, name: str) -> tf.Variable:
-        """A float32 variable of zeros beside ``variable``; where it is placed can be decided by overriding this."""
+        """A float32 variable of zeros beside ``variable``; override this to place it elsewhere."""
         with tf.distribute.get_strategy().extended.colocate_vars_with(variable):
-            return self.add_variable(variable.shape, dtype=tf.float32, name=f"{name}/{variable.name.split(':')[0]}")
+            stem = variable.name.split(":")[0]
+            return self.add_variable(variable.shape, dtype=tf.float32, name=f"{name}/{stem}")
 
     def apply_gradients(
         self, grads_and_vars: Iterable[Tuple[Optional[tf.Tensor], tf.Variable]], *args: Any, **kwargs: Any
     ) -> tf.Variable:
-        """One update. Gradients may be of any floating dtype, dense or ``IndexedSlices``; None leaves a variable as is.
+        """One update.
+
+        Args:
+            grads_and_vars: pairs; a gradient may be of any floating dtype, dense or ``IndexedSlices``, and
+                None leaves its variable as is.
+            *args: passed on to the Keras optimizer, as are the keyword arguments.
 
         Returns:
             The counter of updates (int64 variable).
         """
         pairs = [
-            (None if gradient is None else dense_float32(gradient), variable) for gradient, variable in grads_and_vars
+            (None if gradient is None else dense_float32(gradient), variable)
+            for gradient, variable in grads_and_vars
         ]
         return super().apply_gradients(pairs, *args, **kwargs)
 
@@ -127,7 +138,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     def trust_ratio(
         self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor
     ) -> Union[float, tf.Tensor]:
-        """Factor r of the layer's learning rate: a float32 scalar; ``weights`` and ``direction`` are float32."""
+        """Factor r of the layer's learning rate, a float32 scalar, from weights and direction in float32."""
         raise NotImplementedError
 
     def uses_decay(self, variable: tf.Variable) -> bool:

@@ -7,9 +7,9 @@ from keras_extensions.backend import tf
 def dense_float32(gradient: tf.Tensor) -> tf.Tensor:
     """A gradient as a dense float32 tensor.
 
-    An embedding lookup yields ``tf.IndexedSlices``. Their rows are added up here, because the usual de-duplication
-    (``tf.unique``) has a shape that depends on the data, which XLA cannot compile, and because decay touches every
-    row anyway.
+    An embedding lookup yields ``tf.IndexedSlices``. Their rows are added up here, because the usual
+    de-duplication (``tf.unique``) has a shape that depends on the data, which XLA cannot compile, and because
+    decay touches every row anyway.
 
     Args:
         gradient: a tensor or ``tf.IndexedSlices`` of any floating dtype.

@@ -11,9 +11,9 @@ from optimization.decoupled import DecoupledOptimizer, LearningRate, is_weight_m
 class LAMB(DecoupledOptimizer):
     """Layer-wise adaptive moments for large batches, Algorithm 2 of You et al. 2020 (arXiv 1904.00962).
 
-    With bias correction. The trust ratio of a weight matrix is ‖w‖ / ‖d‖, d being Adam's direction plus decay; it is 1
-    where either norm is 0. Norms are taken in float32 over the whole variable. Variables of rank below 2 (biases,
-    LayerNorm gains) are neither decayed nor adapted.
+    With bias correction. The trust ratio of a weight matrix is ‖w‖ / ‖d‖, d being Adam's direction plus
+    decay; it is 1 where either norm is 0. Norms are taken in float32 over the whole variable. Variables of
+    rank below 2 (biases, LayerNorm gains) are neither decayed nor adapted.
 
     Args: see ``DecoupledOptimizer``.
 
@@ -44,9 +44,10 @@ class LAMB(DecoupledOptimizer):
             return 1.0
         weight_norm, direction_norm = self.layer_norm(weights), self.layer_norm(direction)
         usable = tf.logical_and(weight_norm > 0, direction_norm > 0)
-        # The inner `where` keeps 0/0 out of the discarded branch, so that a NaN check over all operations stays quiet.
+        # The inner `where` keeps 0/0 out of the discarded branch, so that a NaN check over all operations
+        # stays quiet.
         return tf.where(usable, weight_norm / tf.where(usable, direction_norm, 1.0), 1.0)
 
     def layer_norm(self, values: tf.Tensor) -> tf.Tensor:
-        """Euclidean norm over a layer's values; where a layer is spread over replicas, override it to add them up."""
+        """Euclidean norm of a layer; override it where a layer is spread over replicas."""
         return tf.norm(values)

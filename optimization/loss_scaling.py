@@ -1,8 +1,9 @@
-"""Loss scaling: the loss is multiplied before the backward pass, so that small gradients survive in float16, and the
-gradients are divided by the same factor, in float32, before the update (Micikevicius et al. 2018, section 3.2).
+"""Loss scaling: the loss is multiplied before the backward pass, so that small gradients survive in float16,
+and the gradients are divided by the same factor, in float32, before the update (Micikevicius et al. 2018,
+section 3.2).
 
-A loss scale is an object with ``scale`` and ``unscale``. A static one holds a number; an automatic one holds it in a
-variable and needs one more method, which the trainer calls with the unscaled gradients to adapt it.
+A loss scale is an object with ``scale`` and ``unscale``. A static one holds a number; an automatic one holds
+it in a variable and needs one more method, which the trainer calls with the unscaled gradients to adapt it.
 """
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class StaticLossScale:
 
     def __init__(self, factor: Optional[float] = None) -> None:
         if factor is not None and not 0 < factor < float("inf"):
-            raise UserError(f"optimizer_opts.loss_scaling is {factor}; give a positive number such as 4096, or none")
+            raise UserError(f"optimizer_opts.loss_scaling is {factor}; give a positive number, or none")
         self.factor = 1.0 if factor is None else float(factor)
 
     def scale(self, loss: tf.Tensor) -> tf.Tensor:

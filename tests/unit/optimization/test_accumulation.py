@@ -1,0 +1,91 @@
+"""Accumulation and loss scaling against numpy."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from keras_extensions.backend import tf
+from optimization import accumulation
+from optimization.loss_scaling import StaticLossScale
+from utilities.errors import UserError
+
+EXPECTED = {"sum": np.sum, "mean": np.mean, "running_mean": np.mean}
+
+
+@pytest.mark.parametrize("reduction", accumulation.REDUCTIONS)
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("count", [1, 7])
+def test_reductions_inside_a_while_loop(reduction, jit, count):
+    rng = np.random.default_rng(count)
+    gradients = [rng.normal(size=(count, *shape)).astype(np.float32) for shape in [(3, 2), (5,)]]
+    variables = [tf.Variable(tf.zeros(g.shape[1:])) for g in gradients]
+
+    @tf.function(jit_compile=jit)
+    def accumulate(micro_batches):
+        def body(index, accumulated):
+            new = [g[index] for g in micro_batches]
+            return index + 1, accumulation.add(reduction, accumulated, new, index)
+
+        _, accumulated = tf.while_loop(
+            lambda index, _: index < count, body, (tf.constant(0), accumulation.initial(variables))
+        )
+        return accumulation.finish(reduction, accumulated, count)
+
+    for result, gradient in zip(accumulate([tf.constant(g) for g in gradients]), gradients, strict=True):
+        np.testing.assert_allclose(result, EXPECTED[reduction](gradient, axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_running_mean_stays_in_range_where_the_sum_overflows():
+    """Eight gradients of 30,000 in float16, whose largest number is 65,504."""
+    variable = tf.Variable(tf.zeros([2]))
+    results = {}
+    for reduction in ("sum", "running_mean"):
+        accumulated = accumulation.initial([variable], tf.float16)
+        for index in range(8):
+            accumulated = accumulation.add(reduction, accumulated, [tf.fill([2], 3e4)], index)
+        results[reduction] = accumulation.finish(reduction, accumulated, 8)[0].numpy()
+    assert np.isinf(results["sum"]).all()
+    np.testing.assert_allclose(results["running_mean"], 3e4, rtol=2e-3)
+
+
+def test_rows_of_an_embedding_gradient_are_added_up():
+    variable = tf.Variable(tf.zeros([3, 2]))
+    sparse = tf.IndexedSlices(tf.ones([3, 2]), tf.constant([2, 0, 2]), dense_shape=tf.constant([3, 2]))
+    (result,) = accumulation.add("sum", accumulation.initial([variable]), [sparse], 0)
+    np.testing.assert_array_equal(result, [[1, 1], [0, 0], [2, 2]])
+
+
+def test_unknown_reduction():
+    with pytest.raises(UserError, match=r"gradient_accumulation_reduction.*'median'.*running_mean"):
+        accumulation.finish("median", [], 1)
+
+
+def test_loss_scale_saves_gradients_that_float16_loses():
+    """d/dw of w · 1e-5 · 1e-4 is 1e-9, below float16's smallest number, and survives a scale of 4096."""
+    weight = tf.Variable([1.0], dtype=tf.float16)
+
+    def gradient(scale):
+        with tf.GradientTape() as tape:
+            small, smaller = tf.constant(1e-5, tf.float16), tf.constant(1e-4, tf.float16)
+            loss = scale.scale(tf.reduce_sum(weight) * small) * smaller
+        (result,) = scale.unscale([tape.gradient(loss, weight)])
+        assert result.dtype == tf.float32
+        return float(result[0])
+
+    assert gradient(StaticLossScale(None)) == 0.0
+    assert gradient(StaticLossScale(4096)) == pytest.approx(1e-9, rel=0.02)
+
+
+def test_loss_scale_of_powers_of_two_is_exact():
+    gradient = np.random.default_rng(1).normal(size=(50,)).astype(np.float32)
+    scale = StaticLossScale(4096)
+    result, missing = scale.unscale([tf.constant(gradient * np.float32(4096)), None])
+    np.testing.assert_array_equal(result, gradient)
+    assert missing is None
+    assert float(scale.scale(tf.constant(0.5))) == 2048.0
+
+
+@pytest.mark.parametrize("factor", [0, -1.0, float("inf"), float("nan")])
+def test_impossible_loss_scales(factor):
+    with pytest.raises(UserError, match="loss_scaling"):
+        StaticLossScale(factor)

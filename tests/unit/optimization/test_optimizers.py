@@ -1,0 +1,222 @@
+"""AdamW and LAMB against the papers' algorithms in numpy (float64), and against PyTorch where it is there."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from keras_extensions.backend import keras, tf
+from optimization.adamw import AdamW
+from optimization.lamb import LAMB
+from utilities.errors import UserError
+
+SHAPES = [(3, 4), (7,), (), (5, 2, 3), (1, 1), (6,)]
+RATE, DECAY, BETA_1, BETA_2, EPSILON = 1e-2, 0.1, 0.9, 0.999, 1e-6
+
+
+def reference(name, weights, gradients, rates, adapted):
+    """Weights after the updates, for one variable: the papers' algorithms line by line, in float64."""
+    w = weights.astype(np.float64)
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
+        g = g.astype(np.float64)
+        m = BETA_1 * m + (1 - BETA_1) * g
+        v = BETA_2 * v + (1 - BETA_2) * g**2
+        r = (m / (1 - BETA_1**t)) / (np.sqrt(v / (1 - BETA_2**t)) + EPSILON)
+        if name == "AdamW":
+            w = w - rate * r - (rate * DECAY * w if adapted else 0)
+            continue
+        u = r + DECAY * w if adapted else r
+        norms = np.linalg.norm(w.ravel()), np.linalg.norm(u.ravel())
+        ratio = norms[0] / norms[1] if adapted and norms[0] > 0 and norms[1] > 0 else 1.0
+        w = w - rate * ratio * u
+    return w
+
+
+def make(name, rate=RATE, **kwargs):
+    return {"AdamW": AdamW, "LAMB": LAMB}[name](
+        rate, weight_decay_rate=DECAY, beta_1=BETA_1, beta_2=BETA_2, epsilon=EPSILON, **kwargs
+    )
+
+
+def run(optimizer, start, gradients, dtype="float32", wrap=lambda step: step):
+    """Applies ``gradients[t][k]`` to the variables made of ``start[k]``; returns the variables."""
+    variables = [tf.Variable(w, dtype=dtype) for w in start]
+
+    def step(values):
+        optimizer.apply_gradients(list(zip(values, variables, strict=True)))
+
+    step = wrap(step)
+    for values in gradients:
+        step([tf.constant(g, dtype) for g in values])
+    return variables
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(7)
+    start = [np.asarray(rng.normal(size=shape), np.float32) for shape in SHAPES]
+    scales = [1e-3, 1.0, 10.0, 1e-5, 1.0, 1e-2]
+    gradients = [
+        [np.asarray(rng.normal(size=s) * scale, np.float32) for s, scale in zip(SHAPES, scales, strict=True)]
+        for _ in range(20)
+    ]
+    return start, gradients
+
+
+@pytest.mark.parametrize("name", ["AdamW", "LAMB"])
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)],
+    ids=["eager", "graph", "xla"],
+)
+def test_twenty_updates_follow_the_paper(problem, name, wrap):
+    start, gradients = problem
+    variables = run(make(name), start, gradients, wrap=wrap)
+    for k, variable in enumerate(variables):
+        expected = reference(name, start[k], [g[k] for g in gradients], [RATE] * 20, start[k].ndim >= 2)
+        np.testing.assert_allclose(variable.numpy(), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "LAMB"])
+def test_learning_rate_schedule_inside_xla(problem, name):
+    """The schedule sees the number of updates done before: 0 at the first."""
+    start, gradients = problem
+    rates = [RATE * (1 - t / 40) for t in range(20)]
+    schedule = keras.optimizers.schedules.PolynomialDecay(RATE, 40, 0.0)
+    optimizer = make(name, schedule)
+    variables = run(optimizer, start, gradients, wrap=lambda f: tf.function(f, jit_compile=True))
+    for k, variable in enumerate(variables):
+        expected = reference(name, start[k], [g[k] for g in gradients], rates, adapted=start[k].ndim >= 2)
+        np.testing.assert_allclose(variable.numpy(), expected, atol=1e-6, rtol=0)
+    assert int(optimizer.iterations) == 20
+    assert float(optimizer.learning_rate) == pytest.approx(rates[-1])
+
+
+def test_adamw_equals_torch(problem):
+    torch = pytest.importorskip("torch")
+    start, gradients = problem
+    variables = run(make("AdamW"), start, gradients)
+    parameters = [torch.nn.Parameter(torch.tensor(w)) for w in start]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": DECAY},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(BETA_1, BETA_2), eps=EPSILON)
+    for values in gradients:
+        for parameter, gradient in zip(parameters, values, strict=True):
+            parameter.grad = torch.tensor(gradient)
+        optimizer.step()
+    for variable, parameter in zip(variables, parameters, strict=True):
+        np.testing.assert_allclose(variable.numpy(), parameter.detach().numpy(), atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "LAMB"])
+def test_float16_weights_have_float32_moments(name):
+    """(1e-5)² = 1e-10 is 0 in float16; with such a moment the step would be another size."""
+    start, gradient = np.full((2, 3), 0.5, np.float16), np.full((2, 3), 1e-5, np.float16)
+    optimizer = make(name)
+    (variable,) = run(optimizer, [start], [[gradient]] * 3, dtype="float16")
+    first, second = optimizer.moments(variable)
+    assert first.dtype == second.dtype == tf.float32
+    exact = float(gradient[0, 0])
+    np.testing.assert_allclose(second.numpy(), exact**2 * (1 - BETA_2**3), rtol=1e-5)
+    np.testing.assert_allclose(first.numpy(), exact * (1 - BETA_1**3), rtol=1e-5)
+    w = start
+    for t in range(1, 4):  # Each update starts from the weights rounded to float16.
+        m, v = exact * (1 - BETA_1**t), exact**2 * (1 - BETA_2**t)
+        u = (m / (1 - BETA_1**t)) / (np.sqrt(v / (1 - BETA_2**t)) + EPSILON) + DECAY * w.astype(np.float64)
+        ratio = np.linalg.norm(w.astype(np.float64)) / np.linalg.norm(u) if name == "LAMB" else 1.0
+        w = (w - RATE * ratio * u).astype(np.float16)
+    np.testing.assert_array_equal(variable.numpy(), w)
+
+
+@pytest.mark.parametrize("start, gradient", [(0.0, 1.0), (1.0, 0.0)], ids=["no weights", "no direction"])
+def test_lamb_trust_ratio_is_one_where_a_norm_is_zero(start, gradient):
+    optimizer = LAMB(RATE, weight_decay_rate=0.0, epsilon=EPSILON)
+    (variable,) = run(optimizer, [np.full((2, 2), start)], [[np.full((2, 2), gradient)]])
+    expected = start - RATE * (gradient / (abs(gradient) + EPSILON))
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "LAMB"])
+def test_global_norm_clipping(problem, name):
+    start, gradients = problem
+    clipped = []
+    for values in gradients:
+        norm = np.sqrt(sum(np.sum(g.astype(np.float64) ** 2) for g in values))
+        clipped.append([(g * min(1.0, 0.5 / norm)).astype(np.float32) for g in values])
+    variables = run(make(name, global_clipnorm=0.5), start, gradients)
+    for k, variable in enumerate(variables):
+        expected = reference(name, start[k], [g[k] for g in clipped], [RATE] * 20, adapted=start[k].ndim >= 2)
+        np.testing.assert_allclose(variable.numpy(), expected, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_embedding_lookup_gradients_are_added_up(jit):
+    """Row 1 is looked up twice, row 2 never: it still decays, all rows move as with the dense one."""
+    start = np.arange(1.0, 9.0, dtype=np.float32).reshape(4, 2)
+    table, optimizer = tf.Variable(start), make("AdamW")
+
+    @tf.function(jit_compile=jit)
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, [1, 1, 0, 3]))
+        optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+
+    step()
+    dense = np.array([[1, 1], [2, 2], [0, 0], [1, 1]], np.float32)
+    np.testing.assert_allclose(table.numpy(), reference("AdamW", start, [dense], [RATE], True), atol=1e-6)
+
+
+def test_training_through_keras_fit_and_checkpoint(tmp_path):
+    """``compile`` takes the optimizer; moments and counter come back from a checkpoint."""
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    y = x @ np.array([[1.0], [-2.0], [0.5]], np.float32)
+
+    def build():
+        model = keras.Sequential([keras.layers.Dense(1, input_shape=(3,), kernel_initializer="ones")])
+        model.compile(optimizer=LAMB(0.1, weight_decay_rate=0.0), loss="mse", steps_per_execution=2)
+        return model
+
+    model = build()
+    history = model.fit(x, y, batch_size=16, epochs=10, verbose=0).history["loss"]
+    assert history[-1] < 0.3 * history[0]
+    path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(tmp_path / "c"))
+    other = build()
+    other.optimizer.build(other.trainable_variables)
+    tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path).assert_consumed()
+    assert int(other.optimizer.iterations) == 40
+    for mine, theirs in zip(other.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("name", ["AdamW", "LAMB"])
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_configuration_round_trip(name, scheduled):
+    rate = keras.optimizers.schedules.PolynomialDecay(0.25, 10) if scheduled else 0.25
+    optimizer = make(name, rate, global_clipnorm=2.0)
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is type(optimizer)
+    assert (copy.beta_1, copy.beta_2, copy.epsilon, copy.weight_decay_rate, copy.global_clipnorm) == (
+        BETA_1,
+        BETA_2,
+        EPSILON,
+        DECAY,
+        2.0,
+    )
+    assert float(copy.learning_rate) == 0.25
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("beta_1", 1.0),
+        ("beta_2", -0.1),
+        ("epsilon", -1e-6),
+        ("weight_decay_rate", -1.0),
+        ("global_clipnorm", 0.0),
+    ],
+)
+def test_impossible_settings_are_named(field, value):
+    with pytest.raises(UserError, match=field):
+        AdamW(**{field: value})
