@@ -4,6 +4,7 @@ Nothing here imports TensorFlow, so that a config validates and a plan prints be
 
 Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P masked positions per sequence.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -148,7 +149,11 @@ def total_parameters(architecture: Architecture, task: str, num_labels: int = 2)
 
 
 def block_flops(
-    architecture: Architecture, block: str, sequence_length: int, masked_positions: int = 0, num_labels: int = 2
+    architecture: Architecture,
+    block: str,
+    sequence_length: int,
+    masked_positions: int = 0,
+    num_labels: int = 2,
 ) -> int:
     """Floating-point operations of one sample's forward pass through a block, matrix products only (2 per multiply-add).
 

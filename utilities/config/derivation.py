@@ -1,4 +1,5 @@
 """Values that a config leaves open and that follow from the others."""
+
 from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple
@@ -22,7 +23,10 @@ def derive(
     notes: List[str] = []
     if config.name is None:
         changes["name"] = file_stem
-    if config.ipu_config.replicated_tensor_sharding and "optimizer_state_offchip" not in config.model_fields_set:
+    if (
+        config.ipu_config.replicated_tensor_sharding
+        and "optimizer_state_offchip" not in config.model_fields_set
+    ):
         changes["optimizer_state_offchip"] = False
     if config.total_num_train_samples is not None and config.num_epochs is not None:
         loser, note = _length_overruled(config, origins)
@@ -42,7 +46,10 @@ def _length_overruled(config: TrainingConfig, origins: Dict[str, str]) -> Tuple[
     epochs_hold = origins.get(epochs) == typed and origins.get(samples) != typed
     loser, winner = (samples, epochs) if epochs_hold else (epochs, samples)
     lost = with_origin(loser, getattr(config, loser), origins)
-    return loser, f"{lost} has no effect: {with_origin(winner, getattr(config, winner), origins)} sets the length"
+    return (
+        loser,
+        f"{lost} has no effect: {with_origin(winner, getattr(config, winner), origins)} sets the length",
+    )
 
 
 def _pipeline(config: TrainingConfig, task: str) -> Dict[str, Any]:

@@ -1,4 +1,5 @@
 """Figures that follow from a config: the model's shape, steps, IPUs. The plan, the rules and the trainer share them."""
+
 from __future__ import annotations
 
 import json
@@ -14,6 +15,9 @@ _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
 _LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24, "intermediate_size": 4096}
 _NAMED_SIZES = {"bert-base-": _BASE, "bert-large-": _LARGE}
 _NAMED_VOCABULARIES = {"-uncased": 30522, "-cased": 28996, "-chinese": 21128}
+
+# Classes of each benchmark task; 1 for a regression, 2 for all that are not named.
+_LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
 _OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
 _FROM_SCRATCH = dict(zip(_OPTIONS, (False, False, False, False, True)))
@@ -35,7 +39,11 @@ def _folder_sizes(path: Path) -> Optional[BertConfig]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return BertConfig(**{key: values[key] for key in BertConfig.model_fields if key in values})
-    except (OSError, ValueError, TypeError):  # whether the folder is sound is for the loader of checkpoints to say
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+    ):  # whether the folder is sound is for the loader of checkpoints to say
         return None
 
 
@@ -46,6 +54,17 @@ def _named_sizes(model_name: str) -> Optional[BertConfig]:
             vocabulary = next((n for part, n in _NAMED_VOCABULARIES.items() if part in short), None)
             return BertConfig(**sizes, **({"vocab_size": vocabulary} if vocabulary else {}))
     return None
+
+
+def number_of_labels(config: TrainingConfig) -> int:
+    """Outputs of the classifier for the config's benchmark task."""
+    return _LABELS.get(config.glue_task or "", 2)
+
+
+def options_come_from_checkpoint(config: TrainingConfig) -> bool:
+    """Whether an option of the layers is left to a checkpoint that is not read before the run."""
+    unset = any(getattr(config, name) is None for name in _OPTIONS)
+    return unset and config.pretrained_ckpt_path is not None
 
 
 def starts_from_checkpoint(config: TrainingConfig) -> bool:
@@ -64,11 +83,13 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     if sizes is None:
         return None
     from_hugging_face = config.bert_model_name is not None
-    unset: Dict[str, bool] = {name: True for name in _OPTIONS} if from_hugging_face else _FROM_SCRATCH
+    unset: Dict[str, bool] = dict.fromkeys(_OPTIONS, True) if from_hugging_face else _FROM_SCRATCH
     given = {name: getattr(config, name) for name in _OPTIONS}
     options = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
-    return Architecture(embedding_serialization_factor=config.embedding_serialization_factor, **shape, **options)
+    return Architecture(
+        embedding_serialization_factor=config.embedding_serialization_factor, **shape, **options
+    )
 
 
 def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:

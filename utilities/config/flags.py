@@ -1,4 +1,5 @@
 """Command-line flags, generated from the schema: every field has one, ``--global-batch.replicas``."""
+
 from __future__ import annotations
 
 import argparse
@@ -15,7 +16,10 @@ FALSE_WORDS = ("false", "no", "off", "0")
 
 _METAVARS = {"int": "INT", "float": "FLOAT", "bool": "BOOL", "str": "NAME", "path": "PATH", "stages": "STAGE"}
 _COMMANDS = {
-    "pretraining": ("run_pretraining.py", "Pre-train BERT: masked language modelling and next-sentence prediction."),
+    "pretraining": (
+        "run_pretraining.py",
+        "Pre-train BERT: masked language modelling and next-sentence prediction.",
+    ),
     "squad": ("run_squad.py", "Fine-tune and evaluate BERT on SQuAD."),
     "classification": ("run_seq_classification.py", "Fine-tune and evaluate BERT on GLUE and CLUE tasks."),
 }
@@ -36,10 +40,13 @@ class _Parser(argparse.ArgumentParser):
 def build_parser(task: str) -> argparse.ArgumentParser:
     """The parser of a task's command, with one flag for every field of the schema."""
     program, description = _COMMANDS[task]
-    parser = _Parser(prog=program, description=description, epilog=_EPILOG, allow_abbrev=False)
+    usage = "%(prog)s --config FILE [--plan] [--FIELD VALUE ...]"
+    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EPILOG, allow_abbrev=False)
     run = parser.add_argument_group("this command")
     run.add_argument("--config", metavar="FILE", help="JSON config to run (required)")
-    run.add_argument("--plan", action="store_true", help="print the resolved config and derived figures, then exit")
+    run.add_argument(
+        "--plan", action="store_true", help="print the resolved config and derived figures, then exit"
+    )
     run.add_argument("--schema", action="store_true", help="print the config's JSON Schema, then exit")
     run.add_argument("--debug", action="store_true", help="show every problem, and tracebacks")
     groups: Dict[str, Any] = {}
@@ -93,10 +100,18 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
 
 def _unknown_flag(argument: str) -> str:
     if not argument.startswith("-"):
-        return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
+        return (
+            f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
+        )
     word = argument.split("=")[0]
     by_key = {leaf.path[-1].replace("_", "-"): leaf.flag for leaf in reversed(list(leaves().values()))}
-    known = [leaf.flag for leaf in leaves().values()] + ["--config", "--plan", "--schema", "--debug", "--help"]
+    known = [leaf.flag for leaf in leaves().values()] + [
+        "--config",
+        "--plan",
+        "--schema",
+        "--debug",
+        "--help",
+    ]
     plain = word.lower().replace("_", "-").lstrip("-")
     guess = by_key.get(plain) or nearest("--" + plain, known) or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help lists the flags"

@@ -1,4 +1,5 @@
 """From a command line to one validated config: files, flags, paths, types, rules, derived values."""
+
 from __future__ import annotations
 
 import argparse
@@ -66,13 +67,15 @@ def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
 def resolve(task: str, options: argparse.Namespace, flag_values: Dict[str, Any]) -> LoadedConfig:
     """The config of parsed flags; see :func:`load_config`."""
     if not options.config:
-        raise UserError("--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json")
+        raise UserError(
+            "--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json"
+        )
     tree, files = read_config(Path(options.config).expanduser())
     tree.merge(flag_values, COMMAND_LINE)
     config = _validated(tree)
     config, changed, notes = derive(config, task, tree.origins, Path(options.config).stem)
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
-    origins.update({name: DERIVED for name in changed})
+    origins.update(dict.fromkeys(changed, DERIVED))
     problems = [describe_rule(problem, config, origins) for problem in broken_rules(config, task)]
     if problems:
         raise ConfigError(problems)

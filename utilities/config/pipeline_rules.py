@@ -1,4 +1,5 @@
 """Rules of the pipeline: blocks against the model, stages against devices, accumulation against depth."""
+
 from __future__ import annotations
 
 from typing import List
@@ -47,8 +48,14 @@ def blocks_are_the_tasks(config: TrainingConfig, task: str) -> None:
         return
     accepted = accepted_blocks(task, blocks.count(HID))
     if blocks not in accepted:
-        forms = " or ".join(" ".join(form).replace(" ".join([HID] * blocks.count(HID)), "hid…") for form in accepted)
-        raise FieldProblem([STAGES], f"these are not the blocks of {task} in their order", f"write, split as you like: {forms}")
+        forms = " or ".join(
+            " ".join(form).replace(" ".join([HID] * blocks.count(HID)), "hid…") for form in accepted
+        )
+        raise FieldProblem(
+            [STAGES],
+            f"these are not the blocks of {task} in their order",
+            f"write, split as you like: {forms}",
+        )
 
 
 def device_per_stage(config: TrainingConfig, task: str) -> None:
@@ -58,7 +65,9 @@ def device_per_stage(config: TrainingConfig, task: str) -> None:
         return
     if stages is None:
         if len(devices) > 1:
-            raise FieldProblem([DEVICES], f"{len(devices)} devices but pipeline_stages is not given", "add pipeline_stages")
+            raise FieldProblem(
+                [DEVICES], f"{len(devices)} devices but pipeline_stages is not given", "add pipeline_stages"
+            )
         return
     if len(stages) != len(devices):
         raise FieldProblem(
@@ -133,4 +142,3 @@ RULES = (
     proportion_per_ipu,
     accumulation_fills_the_pipeline,
 )  # fmt: skip
-

@@ -1,4 +1,5 @@
 """What is wrong with a config, in one line per problem: the field, its value, where it came from, and the fix."""
+
 from __future__ import annotations
 
 import difflib
@@ -115,7 +116,11 @@ def _value_hint(leaf: Leaf, value: Any) -> str:
         except ValueError:
             inner = None
         wanted = bool if leaf.kind.name == "bool" else (int, float)
-        if inner is not None and isinstance(inner, wanted) and (wanted is bool or not isinstance(inner, bool)):
+        if (
+            inner is not None
+            and isinstance(inner, wanted)
+            and (wanted is bool or not isinstance(inner, bool))
+        ):
             return f"write {value} without quotes"
     if value is None and not leaf.optional:
         return f"remove the key to get the default, {show(leaf.default)}"
@@ -144,7 +149,9 @@ def _key_hint(section: str, key: str) -> str:
     if elsewhere:
         place = ".".join(elsewhere[0])
         full = ".".join((*elsewhere[0], key))
-        return f"it belongs in section {place}: {full}" if place else f"{key} belongs at the top of the config"
+        return (
+            f"it belongs in section {place}: {full}" if place else f"{key} belongs at the top of the config"
+        )
     known = sections()[section].keys if section in sections() else ()
     if nearest(key, known):
         return f"did you mean {'.'.join(filter(None, (section, nearest(key, known))))}?"

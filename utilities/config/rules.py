@@ -1,4 +1,5 @@
 """Rules that tie fields to one another. Each is one function that raises for the config that breaks it."""
+
 from __future__ import annotations
 
 from typing import Callable, List, Tuple
@@ -15,7 +16,9 @@ Rule = Callable[[TrainingConfig, str], None]
 def model_is_named(config: TrainingConfig, task: str) -> None:
     """A model needs an architecture."""
     if config.bert_config is None and task == PRETRAINING:
-        raise FieldProblem(["bert_config.hidden_size"], "pre-training needs bert_config", "add the section bert_config")
+        raise FieldProblem(
+            ["bert_config.hidden_size"], "pre-training needs bert_config", "add the section bert_config"
+        )
     if config.bert_config is None and config.bert_model_name is None:
         raise FieldProblem(
             ["bert_model_name"],
@@ -84,7 +87,9 @@ def sequence_holds_special_tokens(config: TrainingConfig, task: str) -> None:
     """[CLS] a [SEP] b [SEP] needs five tokens."""
     if config.max_seq_length < 5:
         raise FieldProblem(
-            ["max_seq_length"], "[CLS], two texts and two [SEP] need at least 5 tokens", "set max_seq_length to 128"
+            ["max_seq_length"],
+            "[CLS], two texts and two [SEP] need at least 5 tokens",
+            "set max_seq_length to 128",
         )
 
 
@@ -133,7 +138,9 @@ def training_has_a_length(config: TrainingConfig, task: str) -> None:
     trains = task == PRETRAINING or config.do_training
     if trains and config.total_num_train_samples is None and config.num_epochs is None:
         raise FieldProblem(
-            ["total_num_train_samples", "num_epochs"], "the length of training is not given", "set one of the two"
+            ["total_num_train_samples", "num_epochs"],
+            "the length of training is not given",
+            "set one of the two",
         )
 
 
@@ -198,14 +205,16 @@ def glue_task_fits(config: TrainingConfig, task: str) -> None:
         )
     if config.glue_task is None and task == CLASSIFICATION:
         raise FieldProblem(
-            ["glue_task"], "classification needs a task", "set glue_task, or --glue-task NAME, for example mrpc"
+            ["glue_task"],
+            "classification needs a task",
+            "set glue_task, or --glue-task NAME, for example mrpc",
         )
 
 
 def name_is_a_folder_name(config: TrainingConfig, task: str) -> None:
     """The run's folder is output_dir/name."""
     name = config.name or ""
-    if name in (".", "..") or any(c in '/\\:' or ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in name):
+    if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in name):
         raise FieldProblem(
             ["name"], "the run's folder is named so", r"use a name without / \ : and control characters"
         )

@@ -1,4 +1,5 @@
 """Config files: JSON with ``extends``, merged into one tree that remembers which file each value came from."""
+
 from __future__ import annotations
 
 import json
@@ -104,23 +105,31 @@ def read_json_object(path: Path) -> Dict[str, Any]:
         raise UserError(f"{label}: byte {error.start} is not UTF-8; save the config file as UTF-8") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"--config: cannot read {label}: {reason}; give the path of a JSON config file") from error
+        raise UserError(
+            f"--config: cannot read {label}: {reason}; give the path of a JSON config file"
+        ) from error
     if not text.strip():
         raise UserError(f"{label}: the file is empty; a config is a JSON object {{…}}")
     try:
         values = json.loads(
-            text, object_pairs_hook=lambda pairs: _unique(pairs, text, label), parse_constant=lambda c: _constant(c, label)
+            text,
+            object_pairs_hook=lambda pairs: _unique(pairs, text, label),
+            parse_constant=lambda c: _constant(c, label),
         )
     except json.JSONDecodeError as error:
         raise UserError(
             f"{label}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; {_json_hint(text, error.pos)}"
         ) from error
     except RecursionError as error:
-        raise UserError(f"{label}: nested too deeply for a config; a config has at most three levels") from error
+        raise UserError(
+            f"{label}: nested too deeply for a config; a config has at most three levels"
+        ) from error
     except UserError:
         raise
     except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
-        raise UserError(f"{label}: holds a number that cannot be read ({error}); write a shorter one") from error
+        raise UserError(
+            f"{label}: holds a number that cannot be read ({error}); write a shorter one"
+        ) from error
     if not isinstance(values, dict):
         raise UserError(f"{label}: the file holds {show(values)}; a config is a JSON object {{…}}")
     return values
@@ -132,7 +141,9 @@ def _unique(pairs: List[Tuple[str, Any]], text: str, label: str) -> Dict[str, An
         if key in seen:
             lines = [str(n) for n, line in enumerate(text.splitlines(), 1) if json.dumps(key) in line]
             where = f" (lines {', '.join(lines)})" if lines else ""
-            raise UserError(f"{label}: the key {show(key)} stands twice in one object{where}; remove one of them")
+            raise UserError(
+                f"{label}: the key {show(key)} stands twice in one object{where}; remove one of them"
+            )
         seen[key] = value
     return seen
 

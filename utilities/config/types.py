@@ -3,6 +3,7 @@
 Values are taken strictly: text is never read as a number, nor a switch as a number. The one kindness is that a number
 without a fraction (``1e6``, ``4096.0``) serves as a whole number, since JSON has only one kind of number.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -41,10 +42,16 @@ def _stages(value: Any) -> Any:
 _LIMIT = 2**63 - 1
 
 Count = Annotated[
-    int, BeforeValidator(_whole), Field(strict=True, ge=1, le=_LIMIT), Kind("int", "a whole number, 1 or more")
+    int,
+    BeforeValidator(_whole),
+    Field(strict=True, ge=1, le=_LIMIT),
+    Kind("int", "a whole number, 1 or more"),
 ]
 CountOrZero = Annotated[
-    int, BeforeValidator(_whole), Field(strict=True, ge=0, le=_LIMIT), Kind("int", "a whole number, 0 or more")
+    int,
+    BeforeValidator(_whole),
+    Field(strict=True, ge=0, le=_LIMIT),
+    Kind("int", "a whole number, 0 or more"),
 ]
 Seed = Annotated[
     int,
@@ -52,9 +59,7 @@ Seed = Annotated[
     Field(strict=True, ge=0, le=2**32 - 1),
     Kind("int", "a whole number from 0 to 4294967295"),
 ]
-Positive = Annotated[
-    float, Field(strict=True, gt=0, allow_inf_nan=False), Kind("float", "a number above 0")
-]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Kind("float", "a number above 0")]
 NonNegative = Annotated[
     float, Field(strict=True, ge=0, allow_inf_nan=False), Kind("float", "a number, 0 or more")
 ]
@@ -62,7 +67,9 @@ Fraction = Annotated[
     float, Field(strict=True, ge=0, le=1, allow_inf_nan=False), Kind("float", "a number from 0 to 1")
 ]
 BelowOne = Annotated[
-    float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), Kind("float", "a number from 0 up to, not including, 1")
+    float,
+    Field(strict=True, ge=0, lt=1, allow_inf_nan=False),
+    Kind("float", "a number from 0 up to, not including, 1"),
 ]
 LossScale = Annotated[
     float,
@@ -76,16 +83,23 @@ PathText = Annotated[
 ]
 Names = Annotated[List[Text], Kind("list[str]", "a list of texts")]
 Devices = Annotated[
-    List[CountOrZero], Field(min_length=1), Kind("list[int]", "a list of IPU numbers, each a whole number, 0 or more")
+    List[CountOrZero],
+    Field(min_length=1),
+    Kind("list[int]", "a list of IPU numbers, each a whole number, 0 or more"),
 ]
 Proportion = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 Proportions = Annotated[
-    List[Proportion], Field(min_length=1), Kind("list[float]", "a list of numbers, each above 0 and at most 1")
+    List[Proportion],
+    Field(min_length=1),
+    Kind("list[float]", "a list of numbers, each above 0 and at most 1"),
 ]
 Stage = Annotated[List[Text], Field(min_length=1)]
 Stages = Annotated[
     List[Stage],
     BeforeValidator(_stages),
     Field(min_length=1),
-    Kind("stages", 'a list of stages, each a list of block names (or one text such as "hid hid"), none of them empty'),
+    Kind(
+        "stages",
+        'a list of stages, each a list of block names (or one text such as "hid hid"), none of them empty',
+    ),
 ]

@@ -1,0 +1,76 @@
+"""The frame of every command: parse, validate, plan or run, and end with one line where the user can mend something."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from typing import Callable, List, Optional, Sequence
+
+from utilities.config.flags import parse_flags
+from utilities.config.loading import LoadedConfig, resolve
+from utilities.config.plan import print_plan
+from utilities.config.problems import ConfigError
+from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+Run = Callable[[LoadedConfig], Optional[int]]
+
+
+def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
+    """Runs one command and returns its exit status.
+
+    Args:
+        task: ``pretraining``, ``squad`` or ``classification``.
+        run: what to do with the config; its result is the exit status, None meaning 0. TensorFlow is best imported
+            inside it, so that plans and errors come at once.
+        argv: arguments without the program's name; by default those of the process.
+
+    Returns:
+        0 for success, 2 where the user has something to mend, 130 after an interruption.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    try:
+        return _main(task, run, arguments)
+    except UserError as error:
+        if debug:
+            traceback.print_exc()
+        for message in _messages(error, debug):
+            print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, such as head, has gone
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
+        return 0
+
+
+def _main(task: str, run: Run, arguments: List[str]) -> int:
+    try:
+        options, flag_values = parse_flags(task, arguments)
+    except SystemExit as stop:  # after --help
+        return int(stop.code or 0)
+    if options.schema:
+        print(json.dumps(TrainingConfig.model_json_schema(), indent=2))
+        return 0
+    loaded = resolve(task, options, flag_values)
+    if options.plan:
+        print_plan(loaded)
+        sys.stdout.flush()
+        return 0
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger().setLevel(loaded.config.logging)
+    for note in loaded.notes:
+        logging.warning(note)
+    return run(loaded) or 0
+
+
+def _messages(error: UserError, debug: bool) -> List[str]:
+    return error.problems if debug and isinstance(error, ConfigError) else [str(error)]

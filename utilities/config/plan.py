@@ -1,0 +1,186 @@
+"""The plan of a run: the resolved config with each value's origin, and the figures that follow from it."""
+
+from __future__ import annotations
+
+from typing import Iterable, Iterator, List, Optional, Sequence, TextIO, Tuple
+
+from model.architecture import (
+    BLOCK_NAMES,
+    EMB,
+    HEADS,
+    Architecture,
+    block_parameters,
+    model_flops_per_sample,
+)
+from utilities.config.fields import leaves, value_at
+from utilities.config.figures import (
+    architecture_of,
+    blocks_of,
+    manifest_records,
+    masked_positions,
+    max_learning_rate,
+    number_of_ipus,
+    number_of_labels,
+    options_come_from_checkpoint,
+    training_samples,
+    training_steps,
+    warmup_steps,
+)
+from utilities.config.loading import LoadedConfig
+from utilities.config.schema import TrainingConfig
+
+UNKNOWN = "unknown until the data set is read"
+
+Row = Tuple[str, ...]
+
+
+def print_plan(loaded: LoadedConfig, stream: Optional[TextIO] = None) -> None:
+    """Prints the plan of a run to ``stream`` (standard output by default). Reads no data but ``manifest.json``."""
+    print("\n".join(plan_lines(loaded)), file=stream)
+
+
+def plan_lines(loaded: LoadedConfig) -> Iterator[str]:
+    """The plan, line by line."""
+    config, task = loaded.config, loaded.task
+    yield f"Plan of {config.name} ({task})"
+    yield from _titled("Config", ("field", "value", "from"), _config_rows(loaded), "")
+    yield from _titled("Run", (), _run_rows(config, task), "")
+    architecture = architecture_of(config)
+    blocks = blocks_of(config, task)
+    if architecture is None or blocks is None:
+        yield ""
+        yield f"Parameters are unknown until {config.bert_model_name} is loaded."
+    else:
+        yield from _parameter_tables(config, architecture, blocks)
+    for note in loaded.notes:
+        yield f"warning: {note}"
+
+
+def _config_rows(loaded: LoadedConfig) -> Iterator[Row]:
+    for name, leaf in leaves().items():
+        yield name, _text(value_at(loaded.config, leaf.path)), loaded.origins[name]
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        if value and isinstance(value[0], list):
+            return " | ".join(_short(stage) for stage in value)
+        return " ".join(str(item) for item in value)
+    return str(value).replace("\n", " ")
+
+
+def _short(blocks: Sequence[str]) -> str:
+    """``emb hid×3``: runs of one block counted."""
+    words: List[str] = []
+    count = 0
+    for position, block in enumerate(blocks):
+        count += 1
+        if position + 1 == len(blocks) or blocks[position + 1] != block:
+            words.append(block if count == 1 else f"{block}×{count}")
+            count = 0
+    return " ".join(words)
+
+
+def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
+    batch = config.global_batch
+    yield (
+        "global batch",
+        f"{config.samples_per_update:,} samples = {batch.micro_batch_size} micro batch × {batch.replicas} replicas"
+        f" × {batch.grad_acc_steps_per_replica} accumulation steps",
+    )
+    records = manifest_records(config)
+    samples, steps = training_samples(config, records), training_steps(config, records)
+    yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
+    yield "samples to train on", f"{samples:,}" if samples is not None else UNKNOWN
+    if records and samples is not None:
+        yield "epochs", f"{samples / records:,.2f}"
+    yield "steps", f"{steps:,} weight updates" if steps is not None else UNKNOWN
+    yield "warm-up steps", f"{warmup_steps(config, steps):,}" if steps is not None else UNKNOWN
+    yield "peak learning rate", f"{max_learning_rate(config):g}"
+    if steps is not None:
+        tokens = steps * config.samples_per_update * config.max_seq_length
+        yield (
+            "tokens to train on",
+            f"{tokens:,} at most (sequences of {config.max_seq_length}, padding included)",
+        )
+    ipus = number_of_ipus(config)
+    yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
+    architecture, blocks = architecture_of(config), blocks_of(config, task)
+    if architecture is not None and blocks is not None:
+        yield from _flops_rows(config, task, architecture, blocks, steps)
+
+
+def _flops_rows(
+    config: TrainingConfig, task: str, architecture: Architecture, blocks: List[str], steps: Optional[int]
+) -> Iterator[Row]:
+    flops = model_flops_per_sample(
+        architecture,
+        task,
+        config.max_seq_length,
+        masked_positions(config, task),
+        blocks=blocks,
+        num_labels=number_of_labels(config),
+    )
+    yield "model FLOPs per sample", f"{flops / 1e9:,.4g} GFLOP, forward and backward"
+    if steps is not None:
+        yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
+
+
+def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks: List[str]) -> Iterator[str]:
+    labels = number_of_labels(config)
+    each = {block: block_parameters(architecture, block, labels) for block in set(blocks)}
+    total = sum(each[block] for block in blocks)
+    rows = [
+        (block, str(blocks.count(block)), f"{each[block]:,}", f"{each[block] * blocks.count(block):,}")
+        for block in BLOCK_NAMES
+        if block in each
+    ]
+    yield from _titled(
+        "Parameters by block",
+        ("block", "count", "each", "together"),
+        [*rows, ("total", "", "", f"{total:,}")],
+        "<>>>",
+    )
+    stages = config.ipu_config.pipeline_stages or [blocks]
+    devices = config.ipu_config.pipeline_device_mapping or [0]
+    in_stage = [sum(each[block] for block in stage) for stage in stages]
+    yield from _titled(
+        "Parameters by stage",
+        ("stage", "IPU", "parameters", "blocks"),
+        [
+            (str(number), str(device), f"{count:,}", _short(stage))
+            for number, (stage, device, count) in enumerate(zip(stages, devices, in_stage))
+        ],
+        "<<><",
+    )
+    yield from _titled(
+        "Parameters by IPU",
+        ("IPU", "parameters"),
+        [
+            (str(ipu), f"{sum(count for count, device in zip(in_stage, devices) if device == ipu):,}")
+            for ipu in range(number_of_ipus(config))
+        ],
+        "<>",
+    )
+    if EMB in each and HEADS in each:
+        yield "The masked-LM head uses the word embedding's table, which is counted in emb."
+    if options_come_from_checkpoint(config):
+        yield "Unset use_… options are taken as from scratch here; the checkpoint decides them when it is loaded."
+
+
+def _titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator[str]:
+    """A table with a title, columns aligned; ``align`` has < or > for each column."""
+    table = ([header] if header else []) + list(rows)
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    yield ""
+    yield title
+    for row in table:
+        cells = [
+            cell.rjust(width) if column < len(align) and align[column] == ">" else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths))
+        ]
+        yield "  " + "  ".join(cells).rstrip()
