@@ -25,7 +25,7 @@ SQUAD = "squad"
 CLASSIFICATION = "classification"
 TASKS = (PRETRAINING, SQUAD, CLASSIFICATION)
 
-# What may follow the encoder layers; the first of each is the form that is used where a config gives no stages.
+# What may follow the encoder layers; the first of each is the form used where a config gives no stages.
 _TAILS: Dict[str, Tuple[Tuple[str, ...], ...]] = {
     PRETRAINING: ((ENC_OUT, POOL, HEADS),),
     SQUAD: ((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
@@ -38,8 +38,8 @@ class Architecture:
     """Sizes and options of one BERT; the defaults are BERT-base as Hugging Face ships it.
 
     Args:
-        embedding_serialization_factor: number of slices in which the tied embedding is looked up and multiplied;
-            divides ``vocab_size``. Changes no parameter and no result.
+        embedding_serialization_factor: number of slices in which the tied embedding is looked up and
+            multiplied; divides ``vocab_size``. Changes no parameter and no result.
 
     Source of the sizes: Devlin et al. 2019, section 3.
     """
@@ -70,7 +70,7 @@ class Architecture:
 
     @property
     def approximate_gelu(self) -> bool:
-        """Whether GeLU is the tanh approximation, which Hugging Face calls ``gelu_new``; ``gelu`` is the exact one."""
+        """Whether GeLU is the tanh approximation (Hugging Face's ``gelu_new``) in place of the exact one."""
         return self.hidden_act == "gelu_new"
 
 
@@ -155,7 +155,9 @@ def block_flops(
     masked_positions: int = 0,
     num_labels: int = 2,
 ) -> int:
-    """Floating-point operations of one sample's forward pass through a block, matrix products only (2 per multiply-add).
+    """Floating-point operations of one sample's forward pass through a block.
+
+    Matrix products only, 2 operations per multiply-add.
 
     Args:
         sequence_length: S, tokens.
@@ -195,8 +197,8 @@ def model_flops_per_sample(
     Args:
         blocks: the model's blocks; by default those of ``expected_blocks``.
 
-    Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on the masked
-    positions only.
+    Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on
+    the masked positions only.
 
     Example:
         >>> bert_base = Architecture(vocab_size=30528)

@@ -1,4 +1,4 @@
-"""The frame of every command: parse, validate, plan or run, and end with one line where the user can mend something."""
+"""The frame of every command: parse, validate, plan or run; one line where the user can mend something."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
 
     Args:
         task: ``pretraining``, ``squad`` or ``classification``.
-        run: what to do with the config; its result is the exit status, None meaning 0. TensorFlow is best imported
-            inside it, so that plans and errors come at once.
+        run: what to do with the config; its result is the exit status, None meaning 0. TensorFlow is best
+            imported inside it, so that plans and errors come at once.
         argv: arguments without the program's name; by default those of the process.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A flat view of the schema: every leaf field by its dotted name. Flags, messages and the plan are made from it."""
+"""A flat view of the schema, every leaf field by its dotted name, for flags, messages and the plan."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def sections() -> Dict[str, SectionInfo]:
 
 
 def value_at(tree: Any, path: Tuple[str, ...]) -> Any:
-    """The value at ``path`` of a config object or of nested dicts; None where a section on the way is absent."""
+    """The value at ``path`` of a config object or of nested dicts; None where a section is absent."""
     for key in path:
         if tree is None:
             return None

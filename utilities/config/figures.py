@@ -1,4 +1,4 @@
-"""Figures that follow from a config: the model's shape, steps, IPUs. The plan, the rules and the trainer share them."""
+"""Figures that follow from a config, shared by plan, rules and trainer: the model's shape, steps, IPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FROM_SCRATCH = dict(zip(_OPTIONS, (False, False, False, False, True)))
 
 
 def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
-    """The architecture of the config's model: ``bert_config``, else what a local folder or a well-known name says.
+    """The model's sizes: ``bert_config``, else what a local folder or a well-known name says.
 
     None where only loading the model would tell.
     """
@@ -76,8 +76,8 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     """The architecture with the published defaults for options that are unset.
 
     A Hugging Face model has every bias and the transform layer, so that is what unset options mean beside
-    ``bert_model_name``. For ``pretrained_ckpt_path`` the checkpoint itself decides when it is loaded; until then the
-    defaults of training from scratch stand in.
+    ``bert_model_name``. For ``pretrained_ckpt_path`` the checkpoint itself decides when it is loaded;
+    until then the defaults of training from scratch stand in.
     """
     sizes = bert_sizes(config)
     if sizes is None:
@@ -93,7 +93,7 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
 
 
 def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:
-    """The model's blocks in order: those of ``pipeline_stages``, else the task's. None where the depth is unknown."""
+    """The model's blocks in order: those of ``pipeline_stages``, else the task's; None if unknown."""
     stages = config.ipu_config.pipeline_stages
     if stages is not None:
         return [block for stage in stages for block in stage]
@@ -119,7 +119,7 @@ def manifest_records(config: TrainingConfig) -> Optional[int]:
 
 
 def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
-    """Samples to train on, from ``total_num_train_samples`` or ``num_epochs`` × ``records``; None where unknown."""
+    """Samples to train on: ``total_num_train_samples``, or ``num_epochs`` × ``records``; None if unknown."""
     if config.total_num_train_samples is not None:
         return config.total_num_train_samples
     if config.num_epochs is not None and records is not None:

@@ -24,9 +24,9 @@ _COMMANDS = {
     "classification": ("run_seq_classification.py", "Fine-tune and evaluate BERT on GLUE and CLUE tasks."),
 }
 _EPILOG = (
-    "BOOL is one of true/false, yes/no, on/off, 1/0; a BOOL flag alone means true. Lists take '0.2 0.2', '0.2,0.2' or "
-    "'[0.2, 0.2]'. 'none' unsets a value that may be unset. Flags go over the config file, the file over what it "
-    "extends, all over the defaults."
+    "BOOL is one of true/false, yes/no, on/off, 1/0; a BOOL flag alone means true. "
+    "Lists take '0.2 0.2', '0.2,0.2' or '[0.2, 0.2]'. 'none' unsets a value that may be unset. "
+    "Flags go over the config file, the file over what it extends, all over the defaults."
 )
 
 

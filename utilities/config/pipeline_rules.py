@@ -6,7 +6,7 @@ from typing import List
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, accepted_blocks
 from utilities.config.figures import bert_sizes, number_of_ipus
-from utilities.config.problems import FieldProblem, nearest, show
+from utilities.config.problems import FieldError, nearest, show
 from utilities.config.schema import TrainingConfig
 
 STAGES = "ipu_config.pipeline_stages"
@@ -26,7 +26,7 @@ def blocks_are_known(config: TrainingConfig, task: str) -> None:
             if block not in BLOCK_NAMES:
                 guess = nearest(block, BLOCK_NAMES)
                 hint = f"did you mean {guess}?" if guess else f"use the blocks {', '.join(BLOCK_NAMES)}"
-                raise FieldProblem([STAGES], f"stage {number} has an unknown block {show(block)}", hint)
+                raise FieldError([STAGES], f"stage {number} has an unknown block {show(block)}", hint)
 
 
 def layers_match(config: TrainingConfig, task: str) -> None:
@@ -34,10 +34,11 @@ def layers_match(config: TrainingConfig, task: str) -> None:
     sizes, blocks = bert_sizes(config), _blocks(config)
     if sizes is None or not blocks or blocks.count(HID) == sizes.num_hidden_layers:
         return
-    raise FieldProblem(
+    raise FieldError(
         [STAGES, "bert_config.num_hidden_layers"],
         f"the stages hold {blocks.count(HID)} hid but the model has {sizes.num_hidden_layers} encoder layers",
-        f"write {sizes.num_hidden_layers} hid in pipeline_stages, or set num_hidden_layers to {blocks.count(HID)}",
+        f"write {sizes.num_hidden_layers} hid in pipeline_stages, or set num_hidden_layers to "
+        f"{blocks.count(HID)}",
     )
 
 
@@ -51,7 +52,7 @@ def blocks_are_the_tasks(config: TrainingConfig, task: str) -> None:
         forms = " or ".join(
             " ".join(form).replace(" ".join([HID] * blocks.count(HID)), "hid…") for form in accepted
         )
-        raise FieldProblem(
+        raise FieldError(
             [STAGES],
             f"these are not the blocks of {task} in their order",
             f"write, split as you like: {forms}",
@@ -65,12 +66,12 @@ def device_per_stage(config: TrainingConfig, task: str) -> None:
         return
     if stages is None:
         if len(devices) > 1:
-            raise FieldProblem(
+            raise FieldError(
                 [DEVICES], f"{len(devices)} devices but pipeline_stages is not given", "add pipeline_stages"
             )
         return
     if len(stages) != len(devices):
-        raise FieldProblem(
+        raise FieldError(
             [DEVICES],
             f"{len(devices)} devices for {len(stages)} stages of pipeline_stages",
             f"give one device for each stage, {len(stages)} in all",
@@ -82,7 +83,7 @@ def devices_are_contiguous(config: TrainingConfig, task: str) -> None:
     devices = config.ipu_config.pipeline_device_mapping
     if devices and set(devices) != set(range(len(set(devices)))):
         renumbered = [sorted(set(devices)).index(device) for device in devices]
-        raise FieldProblem(
+        raise FieldError(
             [DEVICES], "devices must be numbered from 0 without a gap", f"write {show(renumbered)}"
         )
 
@@ -95,9 +96,10 @@ def tied_blocks_share_a_device(config: TrainingConfig, task: str) -> None:
     place = {block: device for stage, device in zip(stages, devices) for block in stage}
     if EMB in place and HEADS in place and place[EMB] != place[HEADS]:
         corrected = [place[EMB] if HEADS in stage else device for stage, device in zip(stages, devices)]
-        raise FieldProblem(
+        raise FieldError(
             [DEVICES],
-            f"emb is on device {place[EMB]} and heads on device {place[HEADS]}, but they share the embedding table",
+            f"emb is on device {place[EMB]} and heads on device {place[HEADS]}, but they share the "
+            f"embedding table",
             f"put both on one device, as in {show(corrected)}",
         )
 
@@ -107,7 +109,7 @@ def proportion_per_ipu(config: TrainingConfig, task: str) -> None:
     given = config.ipu_config.matmul_available_memory_proportion_per_pipeline_stage
     ipus = number_of_ipus(config)
     if given is not None and len(given) != ipus:
-        raise FieldProblem(
+        raise FieldError(
             [PROPORTIONS, DEVICES],
             f"{len(given)} proportions for {ipus} IPU{'s' if ipus > 1 else ''}",
             f"give one for each IPU of pipeline_device_mapping, {ipus} in all",
@@ -127,7 +129,7 @@ def accumulation_fills_the_pipeline(config: TrainingConfig, task: str) -> None:
     below, above = steps // unit * unit, (steps // unit + 1) * unit
     near = f"{below} or {above}" if below else f"{above}"
     rule = f"2 × {len(stages)} stages = {unit}" if schedule == "grouped" else f"{len(stages)} stages"
-    raise FieldProblem(
+    raise FieldError(
         [ACCUMULATION], f"the {schedule} pipeline schedule needs a multiple of {rule}", f"set it to {near}"
     )
 

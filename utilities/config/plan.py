@@ -35,7 +35,7 @@ Row = Tuple[str, ...]
 
 
 def print_plan(loaded: LoadedConfig, stream: Optional[TextIO] = None) -> None:
-    """Prints the plan of a run to ``stream`` (standard output by default). Reads no data but ``manifest.json``."""
+    """Prints the plan of a run to ``stream`` (standard output by default). Reads no data but the manifest."""
     print("\n".join(plan_lines(loaded)), file=stream)
 
 
@@ -89,7 +89,8 @@ def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
     batch = config.global_batch
     yield (
         "global batch",
-        f"{config.samples_per_update:,} samples = {batch.micro_batch_size} micro batch × {batch.replicas} replicas"
+        f"{config.samples_per_update:,} samples = {batch.micro_batch_size} micro batch × "
+        f"{batch.replicas} replicas"
         f" × {batch.grad_acc_steps_per_replica} accumulation steps",
     )
     records = manifest_records(config)
@@ -169,7 +170,8 @@ def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks
     if EMB in each and HEADS in each:
         yield "The masked-LM head uses the word embedding's table, which is counted in emb."
     if options_come_from_checkpoint(config):
-        yield "Unset use_… options are taken as from scratch here; the checkpoint decides them when it is loaded."
+        yield "Unset use_… options are taken as from scratch here; the checkpoint decides them when it "
+        "is loaded."
 
 
 def _titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator[str]:

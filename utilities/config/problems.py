@@ -1,4 +1,4 @@
-"""What is wrong with a config, in one line per problem: the field, its value, where it came from, and the fix."""
+"""What is wrong with a config, one line per problem: the field, its value, its origin, and the fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ConfigError(UserError):
         super().__init__(self.problems[0] + (f" (and {more} more; --debug lists them)" if more else ""))
 
 
-class FieldProblem(UserError):
+class FieldError(UserError):
     """A rule that one or several fields break.
 
     Args:
@@ -61,7 +61,7 @@ def origin_of(name: str, origins: Dict[str, str]) -> str:
     return inside[0] if inside else "default"
 
 
-def describe_rule(problem: FieldProblem, config: Any, origins: Dict[str, str]) -> str:
+def describe_rule(problem: FieldError, config: Any, origins: Dict[str, str]) -> str:
     """The line for a broken rule, with the value and origin of each field concerned."""
     fields = [with_origin(name, value_at(config, leaves()[name].path), origins) for name in problem.fields]
     return f"{', '.join(fields)}: {problem.reason}; {problem.fix}"
@@ -126,7 +126,8 @@ def _value_hint(leaf: Leaf, value: Any) -> str:
         return f"remove the key to get the default, {show(leaf.default)}"
     if leaf.choices:
         return f"set {leaf.name} to one of these"
-    return f"correct it, or remove it for the default ({'unset' if leaf.default is None else show(leaf.default)})"
+    default = "unset" if leaf.default is None else show(leaf.default)
+    return f"correct it, or remove it for the default ({default})"
 
 
 def _not_an_object(name: str, value: Any, origins: Dict[str, str]) -> str:

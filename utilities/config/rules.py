@@ -7,7 +7,7 @@ from typing import Callable, List, Tuple
 from model.architecture import CLASSIFICATION, PRETRAINING
 from utilities.config import pipeline_rules
 from utilities.config.figures import bert_sizes, starts_from_checkpoint
-from utilities.config.problems import FieldProblem
+from utilities.config.problems import FieldError
 from utilities.config.schema import TrainingConfig
 
 Rule = Callable[[TrainingConfig, str], None]
@@ -16,11 +16,11 @@ Rule = Callable[[TrainingConfig, str], None]
 def model_is_named(config: TrainingConfig, task: str) -> None:
     """A model needs an architecture."""
     if config.bert_config is None and task == PRETRAINING:
-        raise FieldProblem(
+        raise FieldError(
             ["bert_config.hidden_size"], "pre-training needs bert_config", "add the section bert_config"
         )
     if config.bert_config is None and config.bert_model_name is None:
-        raise FieldProblem(
+        raise FieldError(
             ["bert_model_name"],
             "fine-tuning needs a model",
             "set bert_model_name to a Hugging Face name or folder, or bert_config with pretrained_ckpt_path",
@@ -30,7 +30,7 @@ def model_is_named(config: TrainingConfig, task: str) -> None:
 def model_name_is_for_fine_tuning(config: TrainingConfig, task: str) -> None:
     """Pre-training builds its model from bert_config."""
     if config.bert_model_name is not None and task == PRETRAINING:
-        raise FieldProblem(
+        raise FieldError(
             ["bert_model_name"],
             "pre-training takes its architecture from bert_config",
             "remove bert_model_name; to start from weights give them as pretrained_ckpt_path",
@@ -44,7 +44,7 @@ def heads_divide_hidden_size(config: TrainingConfig, task: str) -> None:
         return
     valid = [n for n in range(1, sizes.hidden_size + 1) if sizes.hidden_size % n == 0]
     near = min(valid, key=lambda n: abs(n - sizes.num_attention_heads))
-    raise FieldProblem(
+    raise FieldError(
         ["bert_config.num_attention_heads", "bert_config.hidden_size"],
         "the heads must divide hidden_size",
         f"set num_attention_heads to {near}, or hidden_size to a multiple of {sizes.num_attention_heads}",
@@ -57,10 +57,11 @@ def vocabulary_divides(config: TrainingConfig, task: str) -> None:
     if sizes is None or sizes.vocab_size % factor == 0:
         return
     padded = -(-sizes.vocab_size // factor) * factor
-    raise FieldProblem(
+    raise FieldError(
         ["embedding_serialization_factor", "bert_config.vocab_size"],
         "the factor must divide vocab_size",
-        f"set embedding_serialization_factor to {_nearest_divisor(sizes.vocab_size, factor)}, or vocab_size to {padded}",
+        f"set embedding_serialization_factor to {_nearest_divisor(sizes.vocab_size, factor)}, or "
+        f"vocab_size to {padded}",
     )
 
 
@@ -76,17 +77,18 @@ def sequence_fits_positions(config: TrainingConfig, task: str) -> None:
     """The model has an embedding for each position."""
     sizes = bert_sizes(config)
     if sizes is not None and config.max_seq_length > sizes.max_position_embeddings:
-        raise FieldProblem(
+        raise FieldError(
             ["max_seq_length", "bert_config.max_position_embeddings"],
             f"sequences are longer than the model's {sizes.max_position_embeddings} positions",
-            f"set max_seq_length to at most {sizes.max_position_embeddings}, or raise max_position_embeddings",
+            f"set max_seq_length to at most {sizes.max_position_embeddings}, or raise "
+            f"max_position_embeddings",
         )
 
 
 def sequence_holds_special_tokens(config: TrainingConfig, task: str) -> None:
     """[CLS] a [SEP] b [SEP] needs five tokens."""
     if config.max_seq_length < 5:
-        raise FieldProblem(
+        raise FieldError(
             ["max_seq_length"],
             "[CLS], two texts and two [SEP] need at least 5 tokens",
             "set max_seq_length to 128",
@@ -95,18 +97,19 @@ def sequence_holds_special_tokens(config: TrainingConfig, task: str) -> None:
 
 def predictions_fit_sequence(config: TrainingConfig, task: str) -> None:
     """No more masked tokens than tokens."""
+    about = max(1, config.max_seq_length * 3 // 20)
     if task == PRETRAINING and config.max_predictions_per_seq > config.max_seq_length:
-        raise FieldProblem(
+        raise FieldError(
             ["max_predictions_per_seq", "max_seq_length"],
             "there are more masked positions than tokens",
-            f"set max_predictions_per_seq to about 15 % of max_seq_length, {max(1, config.max_seq_length * 3 // 20)}",
+            f"set max_predictions_per_seq to about 15 % of max_seq_length, {about}",
         )
 
 
 def qkv_bias_needs_split(config: TrainingConfig, task: str) -> None:
     """Biases exist on the separate matrices only."""
     if config.use_qkv_bias and not config.use_qkv_split:
-        raise FieldProblem(
+        raise FieldError(
             ["use_qkv_bias", "use_qkv_split"],
             "use_qkv_bias needs use_qkv_split",
             "set use_qkv_split to true, or use_qkv_bias to false",
@@ -116,7 +119,7 @@ def qkv_bias_needs_split(config: TrainingConfig, task: str) -> None:
 def sharding_excludes_offloading(config: TrainingConfig, task: str) -> None:
     """Optimizer state is either spread over the replicas or kept off the chip."""
     if config.ipu_config.replicated_tensor_sharding and config.optimizer_state_offchip:
-        raise FieldProblem(
+        raise FieldError(
             ["optimizer_state_offchip", "ipu_config.replicated_tensor_sharding"],
             "the two exclude each other",
             "set optimizer_state_offchip to false, or replicated_tensor_sharding to false",
@@ -126,7 +129,7 @@ def sharding_excludes_offloading(config: TrainingConfig, task: str) -> None:
 def data_is_named(config: TrainingConfig, task: str) -> None:
     """Pre-training reads a folder or makes data up."""
     if task == PRETRAINING and config.dataset_dir is None and not config.generated_dataset:
-        raise FieldProblem(
+        raise FieldError(
             ["dataset_dir"],
             "pre-training needs data",
             "set dataset_dir (or --dataset-dir PATH), or generated_dataset to true for random data",
@@ -137,7 +140,7 @@ def training_has_a_length(config: TrainingConfig, task: str) -> None:
     """A run that trains knows when to end."""
     trains = task == PRETRAINING or config.do_training
     if trains and config.total_num_train_samples is None and config.num_epochs is None:
-        raise FieldProblem(
+        raise FieldError(
             ["total_num_train_samples", "num_epochs"],
             "the length of training is not given",
             "set one of the two",
@@ -147,7 +150,7 @@ def training_has_a_length(config: TrainingConfig, task: str) -> None:
 def random_data_has_a_length(config: TrainingConfig, task: str) -> None:
     """Random data has no end, and so no epochs."""
     if task == PRETRAINING and config.generated_dataset and config.total_num_train_samples is None:
-        raise FieldProblem(
+        raise FieldError(
             ["num_epochs", "generated_dataset"],
             "random data has no epochs",
             "set total_num_train_samples in place of num_epochs",
@@ -158,17 +161,18 @@ def training_has_a_step(config: TrainingConfig, task: str) -> None:
     """At least one global batch."""
     samples, batch = config.total_num_train_samples, config.samples_per_update
     if samples is not None and samples < batch:
-        raise FieldProblem(
+        raise FieldError(
             ["total_num_train_samples"],
             f"not one weight update: a global batch has {batch} samples",
-            f"set total_num_train_samples to {batch} or more, or lower global_batch.grad_acc_steps_per_replica",
+            f"set total_num_train_samples to {batch} or more, or lower "
+            f"global_batch.grad_acc_steps_per_replica",
         )
 
 
 def something_is_done(config: TrainingConfig, task: str) -> None:
     """Fine-tuning trains, validates or tests."""
     if task != PRETRAINING and not (config.do_training or config.do_validation or config.do_test):
-        raise FieldProblem(
+        raise FieldError(
             ["do_training", "do_validation", "do_test"], "there is nothing to do", "set one of them to true"
         )
 
@@ -176,13 +180,13 @@ def something_is_done(config: TrainingConfig, task: str) -> None:
 def pretraining_trains(config: TrainingConfig, task: str) -> None:
     """Pre-training has no other phase than training."""
     if task == PRETRAINING and not config.do_training:
-        raise FieldProblem(["do_training"], "pre-training only trains", "set do_training to true")
+        raise FieldError(["do_training"], "pre-training only trains", "set do_training to true")
 
 
 def test_is_for_classification(config: TrainingConfig, task: str) -> None:
     """SQuAD and pre-training have no public test set."""
     if config.do_test and task != CLASSIFICATION:
-        raise FieldProblem(
+        raise FieldError(
             ["do_test"], f"{task} has no test set", "set do_test to false, or use run_seq_classification.py"
         )
 
@@ -190,7 +194,7 @@ def test_is_for_classification(config: TrainingConfig, task: str) -> None:
 def evaluation_has_weights(config: TrainingConfig, task: str) -> None:
     """Without training, weights must come from somewhere."""
     if task != PRETRAINING and not config.do_training and not starts_from_checkpoint(config):
-        raise FieldProblem(
+        raise FieldError(
             ["pretrained_ckpt_path", "bert_model_name"],
             "without training the weights must come from a checkpoint",
             "set pretrained_ckpt_path or bert_model_name",
@@ -200,11 +204,11 @@ def evaluation_has_weights(config: TrainingConfig, task: str) -> None:
 def glue_task_fits(config: TrainingConfig, task: str) -> None:
     """The benchmark task is for, and needed by, classification."""
     if config.glue_task is not None and task != CLASSIFICATION:
-        raise FieldProblem(
+        raise FieldError(
             ["glue_task"], f"{task} has no GLUE task", "remove glue_task, or use run_seq_classification.py"
         )
     if config.glue_task is None and task == CLASSIFICATION:
-        raise FieldProblem(
+        raise FieldError(
             ["glue_task"],
             "classification needs a task",
             "set glue_task, or --glue-task NAME, for example mrpc",
@@ -215,11 +219,11 @@ def name_is_a_folder_name(config: TrainingConfig, task: str) -> None:
     """The run's folder is output_dir/name."""
     name = config.name or ""
     if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in name):
-        raise FieldProblem(
+        raise FieldError(
             ["name"], "the run's folder is named so", r"use a name without / \ : and control characters"
         )
     if len(name.encode("utf-8", "replace")) > 200:
-        raise FieldProblem(["name"], "too long for a folder's name", "use a name of at most 200 bytes")
+        raise FieldError(["name"], "too long for a folder's name", "use a name of at most 200 bytes")
 
 
 RULES: Tuple[Rule, ...] = (
@@ -246,12 +250,12 @@ RULES: Tuple[Rule, ...] = (
 )
 
 
-def broken_rules(config: TrainingConfig, task: str) -> List[FieldProblem]:
+def broken_rules(config: TrainingConfig, task: str) -> List[FieldError]:
     """Every rule's complaint about ``config``, in the order of ``RULES``."""
-    problems: List[FieldProblem] = []
+    problems: List[FieldError] = []
     for rule in RULES:
         try:
             rule(config, task)
-        except FieldProblem as problem:
+        except FieldError as problem:
             problems.append(problem)
     return problems

@@ -1,4 +1,4 @@
-"""The config as one typed object. Keys, types, units, defaults and help texts are all written here and in sections.py."""
+"""The config as one typed object; keys, types, units, defaults and help stand here and in sections.py."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class TrainingConfig(Section):
 
     extends: Union[Text, Names, None] = Field(
         None,
-        description="Config files (paths relative to this one) that this one builds on: merged in order, this file last; "
-        "objects merge, all other values replace.",
+        description="Config files (paths relative to this one) that this one builds on: merged in "
+        "order, this file last; objects merge, all other values replace.",
     )
     about: Any = Field(None, description="Free comment; no effect.")
 
@@ -43,7 +43,8 @@ class TrainingConfig(Section):
 
     dataset_dir: Optional[PathText] = Field(
         None,
-        description="Folder of the data set: TFRecords (pre-training) or the task's files. $VAR and ~ are expanded.",
+        description="Folder of the data set: TFRecords (pre-training) or the task's files. "
+        "$VAR and ~ are expanded.",
     )
     generated_dataset: bool = Field(
         False, description="Train on random data in place of dataset_dir, to measure throughput."
@@ -62,8 +63,8 @@ class TrainingConfig(Section):
     )
     pretrained_ckpt_path: Optional[PathText] = Field(
         None,
-        description="Checkpoint to start from: a file, a Hugging Face folder, or a folder of checkpoints, of which the "
-        "newest is taken. $VAR and ~ are expanded.",
+        description="Checkpoint to start from: a file, a Hugging Face folder, or a folder of "
+        "checkpoints, of which the newest is taken. $VAR and ~ are expanded.",
     )
 
     global_batch: GlobalBatch = Field(default_factory=GlobalBatch, description="Samples per weight update.")
@@ -92,7 +93,7 @@ class TrainingConfig(Section):
     use_outlining: bool = Field(True, description="Compile the encoder layers once and share the code (IPU).")
     enable_recomputation: bool = Field(
         True,
-        description="Recompute each encoder layer's activations in the backward pass: less memory, more time.",
+        description="Recompute encoder layers' activations in the backward pass: less memory, more time.",
     )
     optimizer_state_offchip: bool = Field(
         True,
@@ -100,7 +101,8 @@ class TrainingConfig(Section):
     )
     enable_stochastic_rounding: bool = Field(
         True,
-        description="Round float16 weight updates at random, so that small ones are not lost; no effect in float32.",
+        description="Round float16 weight updates at random, so that small ones are not lost; no effect "
+        "in float32.",
     )
     matmul_partials_type: Literal["half", "float"] = Field(
         "half", description="Number format of partial sums in matrix products (IPU)."
@@ -116,22 +118,23 @@ class TrainingConfig(Section):
 
     use_qkv_bias: Optional[bool] = Field(
         None,
-        description="Biases on query, key and value; needs use_qkv_split. Unset: false from scratch, else as the "
-        "checkpoint has it.",
+        description="Biases on query, key and value; needs use_qkv_split. Unset: false from scratch, "
+        "else as the checkpoint has it.",
     )
     use_qkv_split: Optional[bool] = Field(
         None,
-        description="Separate matrices for query, key and value in place of one. Unset: false from scratch, else as "
-        "the checkpoint needs it.",
+        description="Separate matrices for query, key and value in place of one. Unset: false from "
+        "scratch, else as the checkpoint needs it.",
     )
     use_projection_bias: Optional[bool] = Field(
         None,
-        description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint has it.",
+        description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint "
+        "has it.",
     )
     use_cls_layer: Optional[bool] = Field(
         None,
-        description="Dense, activation and LayerNorm before the masked-LM product. Unset: false from scratch, else as "
-        "the checkpoint has it.",
+        description="Dense, activation and LayerNorm before the masked-LM product. Unset: false from "
+        "scratch, else as the checkpoint has it.",
     )
     use_prediction_bias: Optional[bool] = Field(
         None, description="Bias on masked-LM logits. Unset: true from scratch, else as the checkpoint has it."

@@ -14,8 +14,8 @@ from utilities.config.types import (
     Devices,
     Fraction,
     LossScale,
-    NonNegative,
     NoneWord,
+    NonNegative,
     Positive,
     Proportions,
     Stages,
@@ -23,7 +23,7 @@ from utilities.config.types import (
 
 
 class Section(BaseModel):
-    """Base of all config objects: unknown keys are refused, values are never converted, nothing changes later."""
+    """Base of all config objects: unknown keys are refused, values never converted, nothing changes later."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
@@ -69,8 +69,8 @@ class GlobalBatch(Section):
     )
     grad_acc_steps_per_replica: Count = Field(
         1,
-        description="Micro batches whose gradients a replica accumulates before an update; with several pipeline "
-        "stages a multiple of 2 × stages (grouped schedule) or of stages (interleaved).",
+        description="Micro batches whose gradients a replica accumulates before an update; with several "
+        "pipeline stages a multiple of 2 × stages (grouped schedule) or of stages (interleaved).",
     )
 
 
@@ -84,8 +84,8 @@ class LearningRate(Section):
     warmup_frac: Fraction = Field(0.1, description="Warm-up as a fraction of all updates, 0 to 1.")
     reference_global_batch: Optional[Count] = Field(
         None,
-        description="Linear scaling rule: max_learning_rate holds at this global batch (samples) and is multiplied by "
-        "global batch / reference_global_batch. Unset: no scaling.",
+        description="Linear scaling rule: max_learning_rate holds at this global batch (samples) and is "
+        "multiplied by global batch / reference_global_batch. Unset: no scaling.",
     )
 
 
@@ -107,23 +107,24 @@ class OptimizerOptions(Section):
     )
     gradient_accumulation_reduction: Literal["mean", "sum", "running_mean"] = Field(
         "mean",
-        description="How micro batches' gradients join: mean and running_mean give the mean (the running mean never "
-        "holds a large sum, which matters in float16), sum their sum.",
+        description="How micro batches' gradients join: mean and running_mean give the mean (the running "
+        "mean never holds a large sum, which matters in float16), sum their sum.",
     )
     learning_rate: LearningRate = Field(default_factory=LearningRate, description="Learning-rate schedule.")
 
 
 class IpuConfig(Section):
-    """Pipeline and IPU settings. On stock TensorFlow an IPU is a place: it maps onto the devices that are there."""
+    """Pipeline and IPU settings. On stock TensorFlow an IPU is a place on the devices there are."""
 
     pipeline_stages: Optional[Stages] = Field(
         None,
-        description="The blocks of the model, in order, split into stages; each stage a list of block names or one "
-        'text such as "hid hid". Unset: one stage with all blocks.',
+        description="The blocks of the model, in order, split into stages; each stage a list of block "
+        'names or one text such as "hid hid". Unset: one stage with all blocks.',
     )
     pipeline_device_mapping: Optional[Devices] = Field(
         None,
-        description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads beside the embedding.",
+        description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads beside the "
+        "embedding.",
     )
     matmul_available_memory_proportion_per_pipeline_stage: Optional[Proportions] = Field(
         None,
@@ -132,7 +133,8 @@ class IpuConfig(Section):
     )
     replicated_tensor_sharding: bool = Field(
         False,
-        description="Keep 1/replicas of the optimizer state on each replica; excludes optimizer_state_offchip.",
+        description="Keep 1/replicas of the optimizer state on each replica; excludes "
+        "optimizer_state_offchip.",
     )
     pipeline_schedule: Literal["grouped", "interleaved", "sequential"] = Field(
         "grouped", description="Order in which stages take micro batches."

@@ -1,4 +1,4 @@
-"""Config files: JSON with ``extends``, merged into one tree that remembers which file each value came from."""
+"""Config files: JSON with ``extends``, merged into one tree that remembers where each value came from."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ def read_json_object(path: Path) -> Dict[str, Any]:
         )
     except json.JSONDecodeError as error:
         raise UserError(
-            f"{label}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; {_json_hint(text, error.pos)}"
+            f"{label}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; "
+            + _json_hint(text, error.pos)
         ) from error
     except RecursionError as error:
         raise UserError(
