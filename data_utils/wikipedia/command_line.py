@@ -1,0 +1,137 @@
+"""What every step's command shares: errors as one line, progress, and the options that several steps know."""
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from tqdm import tqdm
+
+from utilities.errors import UserError
+
+PLAIN_LINE_SECONDS = 10.0
+
+
+class Progress:
+    """A bar with rate and remaining time on a terminal; a plain line every ten seconds elsewhere.
+
+    Args:
+        total: what ``advance`` sums up to, or None where unknown.
+        label: what is being done.
+        unit: of the total (``B`` prints as bytes with prefixes).
+        stream: where to print; standard error by default, so that standard output stays the user's.
+
+    Example:
+        >>> with Progress(100, "reading", "B") as progress:
+        ...     progress.advance(40)
+    """
+
+    def __init__(self, total: int | None, label: str, unit: str = "B", stream: TextIO | None = None):
+        self.total, self.label, self.unit = total, label, unit
+        self.stream = stream or sys.stderr
+        self.done = 0
+        self.note = ""
+        self.start = self.last = time.monotonic()
+        self.bar = None
+        if self.stream.isatty():
+            scale = unit == "B"
+            self.bar = tqdm(
+                total=total, desc=label, unit=unit, unit_scale=scale, file=self.stream, dynamic_ncols=True
+            )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        elif kind is None:
+            self._line()
+
+    def advance(self, amount: int, note: str = "") -> None:
+        """Adds to what is done; ``note`` is shown behind it."""
+        self.done += amount
+        self.note = note or self.note
+        if self.bar is not None:
+            self.bar.set_postfix_str(self.note, refresh=False)
+            self.bar.update(amount)
+        elif time.monotonic() - self.last >= PLAIN_LINE_SECONDS:
+            self._line()
+
+    def _line(self) -> None:
+        self.last = time.monotonic()
+        elapsed = self.last - self.start
+        text = f"{self.label}: {self._amount(self.done)}"
+        if self.total:
+            text += f" of {self._amount(self.total)}"
+            if 0 < self.done < self.total:
+                text += f", {clock(elapsed * (self.total - self.done) / self.done)} left"
+        text += f", {clock(elapsed)} elapsed"
+        print(f"{text}{', ' + self.note if self.note else ''}", file=self.stream, flush=True)
+
+    def _amount(self, value: float) -> str:
+        if self.unit != "B":
+            return f"{value:,.0f} {self.unit}"
+        return f"{value / 1e6:,.1f} MB"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def make_parser(step: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the options that every command has."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {step}",
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def run_main(
+    parser: argparse.ArgumentParser,
+    action: Callable[[argparse.Namespace], None],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Parses and runs; an error that the user can mend becomes one line and exit status 2.
+
+    Returns:
+        The exit status: 0, 2 for such an error, 130 after Ctrl-C.
+    """
+    options = parser.parse_args(arguments)
+    try:
+        action(options)
+    except (UserError, OSError) as error:
+        if options.debug:
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        if options.debug:
+            raise
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def fraction(text: str) -> float:
+    """argparse type: a number from 0 to 1."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def positive(text: str) -> int:
+    """argparse type: a whole number above 0."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
