@@ -1,0 +1,80 @@
+"""Learning-rate schedules, as functions of the number of updates done."""
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Union
+
+from keras_extensions.backend import keras, tf
+from utilities.errors import UserError
+
+
+@keras.utils.register_keras_serializable(package="bert")
+class UpDown(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then linear decay to 0: the published ``up_down`` schedule.
+
+    With W = round(warmup_frac · T) warm-up updates of T in all, the update that comes after n others has the
+    rate
+
+        max · (n + 1) / W          while n < W
+        max · (T - n) / (T - W)    from there on, and 0 from n = T
+
+    so the first update (n = 0) is not wasted on a rate of 0, update W is done at the maximum, and the last
+    one (n = T - 1) still moves the weights.
+
+    Args:
+        max_learning_rate: the peak.
+        total_steps: T, updates of the whole run, at least 1.
+        warmup_frac: share of the updates in the warm-up, from 0 to 1.
+
+    Raises:
+        UserError: an argument is out of range.
+
+    Example:
+        >>> [float(UpDown(1.0, total_steps=10, warmup_frac=0.4)(n)) for n in (0, 3, 4, 7, 10)]
+        [0.25, 1.0, 1.0, 0.5, 0.0]
+    """
+
+    def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float) -> None:
+        super().__init__()
+        if not 0 <= max_learning_rate < float("inf"):
+            raise UserError(f"learning_rate.max_learning_rate is {max_learning_rate}; give 0 or more")
+        if total_steps < 1:
+            raise UserError(f"the run has {total_steps} updates; raise total_num_train_samples or num_epochs")
+        if not 0 <= warmup_frac <= 1:
+            raise UserError(f"learning_rate.warmup_frac is {warmup_frac}; it is a share, from 0 to 1")
+        self.max_learning_rate = max_learning_rate
+        self.total_steps = total_steps
+        self.warmup_frac = warmup_frac
+        self.warmup_steps = round(warmup_frac * total_steps)
+
+    def __call__(self, step: Union[int, tf.Tensor]) -> tf.Tensor:
+        """The rate after ``step`` updates: float32 scalar."""
+        done = tf.cast(step, tf.float32)
+        up = (done + 1.0) / max(self.warmup_steps, 1)
+        down = (self.total_steps - done) / max(self.total_steps - self.warmup_steps, 1)
+        return self.max_learning_rate * tf.where(done < self.warmup_steps, up, tf.maximum(down, 0.0))
+
+    def get_config(self) -> Dict[str, Any]:
+        """Constructor arguments."""
+        return {
+            "max_learning_rate": self.max_learning_rate,
+            "total_steps": self.total_steps,
+            "warmup_frac": self.warmup_frac,
+        }
+
+
+def scaled_learning_rate(max_learning_rate: float, global_batch: int, reference: Optional[int]) -> float:
+    """Linear scaling rule (Goyal et al. 2017, section 2.1): the rate grows with the global batch.
+
+    Args:
+        max_learning_rate: the rate that was tuned at the reference batch.
+        global_batch: samples of one update in this run.
+        reference: global batch for which the rate was tuned; None: no scaling.
+
+    Raises:
+        UserError: the reference is not positive.
+    """
+    if reference is None:
+        return max_learning_rate
+    if reference < 1:
+        raise UserError(f"learning_rate.reference_global_batch is {reference}; give a positive number")
+    return max_learning_rate * global_batch / reference
