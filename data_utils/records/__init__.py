@@ -1,1 +1,1 @@
-"""The resumable input pipeline: TFRecords read by random access, in an order that is a function of the position."""
+"""The resumable input pipeline: TFRecords by random access, in an order computed from the position."""

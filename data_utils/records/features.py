@@ -1,7 +1,7 @@
 """What a record of a task holds, as data: names, lengths, meaning and range of every feature.
 
-The reader, the validation and the generated data all follow from such a specification; a new task (spans, classes, packed
-sequences) writes one and has its input pipeline.
+The reader, the validation and the generated data all follow from such a specification; a new task (spans,
+classes, packed sequences) writes one and has its input pipeline.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class FeatureSpec:
 def pretraining_features(
     max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int = 2
 ) -> FeatureSpec:
-    """Records of masked-LM and next-sentence pre-training, as the published pre-training data scripts write them.
+    """Records of masked-LM and next-sentence pre-training, as the published data scripts write them.
 
     Args:
         max_seq_length: word pieces in a sequence, padding included.
@@ -91,7 +91,7 @@ def pretraining_features(
             sequence("input_ids", TOKENS, vocab_size, words),
             sequence("input_mask", MASK, 2),
             sequence("segment_ids", SEGMENTS, type_vocab_size, "bert_config.type_vocab_size"),
-            masked("masked_lm_positions", POSITIONS, max_seq_length, length),
+            masked("masked_lm_positions", POSITIONS, max_seq_length),
             masked("masked_lm_ids", TARGETS, vocab_size, words),
             masked("masked_lm_weights", WEIGHTS, None),
             Feature("next_sentence_labels", 1, LABEL, 2),

@@ -13,9 +13,9 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from data_utils.records.framing import RandomAccessFile, unframe, unreadable
+from data_utils.records.framing import RandomAccessFile, file_size, renew_index, unframe, unreadable
 from data_utils.records.index import build_index, find_index, load_index, summarize_index
-from data_utils.records.manifest import Manifest, check_checksums, check_files, load_manifest
+from data_utils.records.manifest import Manifest, check_checksums, check_counts, check_files, load_manifest
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -30,12 +30,12 @@ _RUN_BYTES = 8 << 20
 class RecordFiles:
     """Record files in the order of their names, their records numbered through.
 
-    Counts come from the manifest or the indices; only a file that has neither is walked, once. Everything that can be
-    seen without reading the records is checked here.
+    Counts come from the manifest or the indices; only a file that has neither is walked, once. Everything
+    that can be seen without reading the records is checked here.
 
     Args:
-        source: a data set folder (its ``*.tfrecord`` files, not those of folders below), or a list of files, whose
-            order is kept and whose manifest is not read.
+        source: a data set folder (its ``*.tfrecord`` files, not those of folders below), or a list of
+            files, whose order is kept and whose manifest is not read.
         verify_checksums: compare the SHA-256 of every file with the manifest, which reads all data once.
 
     Raises:
@@ -60,7 +60,7 @@ class RecordFiles:
                 self._verify(folder)
         else:
             self.paths = [Path(path) for path in source]
-        self._sizes = [_size(path) for path in self.paths]
+        self._sizes = [file_size(path) for path in self.paths]
         self._boundaries: Dict[int, np.ndarray] = {}
         self._loading = threading.Lock()
         self._opening = threading.Lock()
@@ -140,10 +140,9 @@ class RecordFiles:
         index = find_index(path)
         boundaries = build_index(path) if index is None else load_index(index, path, self._sizes[file])
         if boundaries.size - 1 != self.counts[file]:
-            described = self.manifest.path if self.manifest is not None else index
             raise UserError(
-                f"{path}: its index lists {boundaries.size - 1} records, {described} promised {self.counts[file]}; "
-                f"renew the index (python -m data_utils.records.index --force {path.parent}) or make the data set again"
+                f"{path}: its index has {boundaries.size - 1} records in {self.counts[file]} lines; "
+                f"{renew_index(path)}"
             )
         return boundaries
 
@@ -163,22 +162,15 @@ class RecordFiles:
         if missing:
             logger.info("%d of %d record files have no index: building it once", missing, len(self.paths))
         counts = []
-        promised = (
-            {file.name: file.records for file in self.manifest.files} if self.manifest is not None else {}
-        )
         for file, (path, index) in enumerate(zip(self.paths, indices)):
             if index is None:
                 self._boundaries[file] = build_index(path)
                 counted = self._boundaries[file].size - 1
             else:
                 counted = summarize_index(index, path, self._sizes[file]).records
-            if self.manifest is not None and counted != promised[path.name]:
-                raise UserError(
-                    f"{path}: its index lists {counted} records, {self.manifest.path.name} says {promised[path.name]}; "
-                    f"renew the index (python -m data_utils.records.index --force {path.parent}) "
-                    "or make the data set again"
-                )
             counts.append(counted)
+        if self.manifest is not None:
+            check_counts(self.manifest, dict(zip((path.name for path in self.paths), counts)))
         return counts
 
     def _verify(self, folder: Path) -> None:
@@ -188,15 +180,6 @@ class RecordFiles:
             )
         logger.info("verifying the checksums of %d files (data.verify_checksums)", len(self.paths))
         check_checksums(self.manifest, folder)
-
-
-def _size(path: Path) -> int:
-    try:
-        if path.is_dir():
-            raise UserError(f"{path}: is a folder, not a record file; move it away")
-        return path.stat().st_size
-    except OSError as error:
-        raise unreadable(path, error) from error
 
 
 def _files_of_folder(folder: Path) -> List[Path]:
@@ -218,7 +201,8 @@ def _files_of_folder(folder: Path) -> List[Path]:
         )
     if not others:
         raise UserError(f"{folder}: is empty; set dataset_dir to a folder with *.tfrecord files")
+    holds = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
     raise UserError(
-        f"{folder}: has no *.tfrecord files (it holds {', '.join(others[:3])}{', …' if len(others) > 3 else ''}); "
+        f"{folder}: has no *.tfrecord files (it holds {holds}); "
         "set dataset_dir to the folder with the record files"
     )

@@ -1,7 +1,8 @@
 """The framing of TFRecord files, read at any offset and verified.
 
-A record is ``length`` (uint64), masked CRC-32C of the length's 8 bytes (uint32), the payload, and the masked CRC-32C of the
-payload (uint32), all little-endian (TensorFlow API documentation, "TFRecords format details").
+A record is ``length`` (uint64), masked CRC-32C of the length's 8 bytes (uint32), the payload, and the
+masked CRC-32C of the payload (uint32), all little-endian (TensorFlow API documentation, "TFRecords format
+details").
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def unframe(framed: memoryview, path: Path, record: int) -> bytes:
         raise RecordError(
             path,
             record,
-            f"holds {length + FRAMING_BYTES} bytes where the index says {len(framed)}: the file is cut off or its index is old",
-            f"{_FRESH_COPY}, or renew the index: python -m data_utils.records.index --force {Path(path).parent}",
+            f"holds {length + FRAMING_BYTES} bytes, the index says {len(framed)}: cut off, or an old index",
+            f"{_FRESH_COPY}, or {renew_index(path)}",
         )
     payload = framed[HEADER_BYTES:-4]
     if masked_crc32c(payload) != _CHECKSUM.unpack_from(framed, HEADER_BYTES + length)[0]:
@@ -141,6 +142,25 @@ class RandomAccessFile:
     def __del__(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
+
+
+def renew_index(record_path: Path) -> str:
+    """The advice to write the indices of a folder anew."""
+    return f"renew its index with: python -m data_utils.records.index --force {record_path.parent}"
+
+
+def file_size(path: Path) -> int:
+    """Bytes of a regular file.
+
+    Raises:
+        UserError: it is a folder, or cannot be reached.
+    """
+    try:
+        if path.is_dir():
+            raise UserError(f"{path}: is a folder, not a record file; move it away")
+        return path.stat().st_size
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def unreadable(path: Path, error: OSError) -> UserError:

@@ -1,7 +1,8 @@
 """Random samples of the right form, for throughput runs and for trying a config without data.
 
-A pool of samples is made once and repeated in a shuffled order, so that reading costs next to nothing. The targets are
-independent of the inputs: a model can at best learn the pool by heart, and its loss begins near ln(vocabulary).
+A pool of samples is made once and repeated in a shuffled order, so that reading costs next to nothing. The
+targets are independent of the inputs: a model can at best learn the pool by heart, and its loss begins near
+ln(vocabulary).
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ POOL_SAMPLES = 1024
 class GeneratedReader:
     """A source of ``count`` random samples, the same for the same seed; used like ``RecordReader``.
 
-    Token ids lie in the vocabulary, with [CLS] first and [SEP] last; every token is real; the second half is the second
-    segment; masked positions are distinct, ascending and never that of [CLS]; all weights are 1.
+    Token ids lie in the vocabulary, with [CLS] first and [SEP] last; every token is real; the second half
+    is the second segment; masked positions are distinct, ascending and never that of [CLS]; all weights are
+    1.
 
     Args:
         spec: what each sample holds.

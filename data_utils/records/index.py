@@ -1,7 +1,7 @@
 """The index beside a record file: where each record begins.
 
-The form is the ``tfrecord`` package's: a text file with one line ``offset length`` a record, the length counted with the
-framing. ``python -m data_utils.records.index FOLDER`` writes the missing ones.
+The form is the ``tfrecord`` package's: a text file with one line ``offset length`` a record, the length
+counted with the framing. ``python -m data_utils.records.index FOLDER`` writes the missing ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import List, NamedTuple, Optional
 
 import numpy as np
 
-from data_utils.records.framing import FRAMING_BYTES, record_boundaries, unreadable
+from data_utils.records.framing import FRAMING_BYTES, file_size, record_boundaries, renew_index, unreadable
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -39,8 +39,8 @@ def index_path(record_path: Path) -> Path:
 def find_index(record_path: Path) -> Optional[Path]:
     """The index of a record file under any of the names in use, or None.
 
-    ``wiki_000.index`` and ``wiki_000.tfrecord.index`` are in use, and ``wiki_000.tfindex``, which the ``tfrecord``
-    package's tool writes for folders.
+    ``wiki_000.index`` and ``wiki_000.tfrecord.index`` are in use, and ``wiki_000.tfindex``, which the
+    ``tfrecord`` package's tool writes for folders.
     """
     candidates = (
         index_path(record_path),
@@ -51,7 +51,7 @@ def find_index(record_path: Path) -> Optional[Path]:
 
 
 def summarize_index(path: Path, record_path: Path, record_bytes: int) -> IndexSummary:
-    """Count the lines of an index and check its last line against the record file, without parsing the others.
+    """Count the lines of an index and check the last against the record file, without parsing the others.
 
     Args:
         path: the index.
@@ -113,7 +113,7 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
         wrong[0] = True
     if wrong.any():
         line = int(np.argmax(wrong))
-        described = f"line {line + 1} ('{offsets[line]} {lengths[line]}') does not join its neighbours or the file's end"
+        described = f"line {line + 1} ('{offsets[line]} {lengths[line]}') leaves a gap or an overlap"
         raise _misfit(path, record_path, described)
     if not offsets.size and record_bytes:
         raise _misfit(path, record_path, f"it is empty, the file has {record_bytes} bytes")
@@ -160,8 +160,7 @@ def save_index(boundaries: np.ndarray, target: Path) -> None:
 
 def _misfit(path: Path, record_path: Path, reason: str) -> UserError:
     return UserError(
-        f"{path}: is not the index of {record_path.name} as it is now: {reason}; "
-        f"delete it, or renew it with: python -m data_utils.records.index --force {record_path.parent}"
+        f"{path}: is not the index of {record_path.name} as it is now: {reason}; {renew_index(record_path)}"
     )
 
 
@@ -172,7 +171,7 @@ def _index_folder(folder: Path, force: bool) -> None:
     for path in paths:
         existing = None if force else find_index(path)
         if existing is not None:
-            records = load_index(existing, path, path.stat().st_size).size - 1
+            records = load_index(existing, path, file_size(path)).size - 1
             print(f"{existing}: {records} records, fits its file")
             continue
         boundaries = record_boundaries(path)
@@ -190,7 +189,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     """Command line of this module; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m data_utils.records.index",
-        description="Write the missing index of every *.tfrecord file in a folder, and check those that are there.",
+        description="Write the missing index of every *.tfrecord file in a folder, check the others.",
     )
     parser.add_argument("folder", type=Path, help="folder with *.tfrecord files")
     parser.add_argument(

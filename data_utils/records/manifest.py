@@ -1,4 +1,5 @@
-"""The manifest of a data set: settings, counts, sizes and checksums, so that a start needs no scan of the data."""
+"""The manifest of a data set: settings, counts, sizes and checksums, so that a start needs no scan of the
+data."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from data_utils.records.framing import unreadable
+from data_utils.records.framing import file_size, renew_index, unreadable
 from utilities.errors import UserError
 
 MANIFEST_NAME = "manifest.json"
@@ -36,8 +37,8 @@ class Manifest:
         vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary beside the records.
         files: the record files.
         totals: counts over all files (``records``, ``documents``, ``tokens``, …).
-        unigram_entropy_nats: entropy of the distribution of the corpus' word pieces: the masked-LM loss of a model
-            that knows frequencies only.
+        unigram_entropy_nats: entropy of the distribution of the corpus' word pieces: the masked-LM loss of
+            a model that knows frequencies only.
     """
 
     path: Path
@@ -91,7 +92,8 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
     )
     if manifest.totals.get("records", manifest.records) != manifest.records:
         raise UserError(
-            f"{path}: totals.records is {manifest.totals['records']}, its files add up to {manifest.records}; {_FIX}"
+            f"{path}: totals.records is {_short(manifest.totals['records'])}, not "
+            f"the {manifest.records} of its files; {_FIX}"
         )
     return manifest
 
@@ -106,7 +108,7 @@ def check_files(manifest: Manifest, folder: Path) -> None:
         path = folder / file.name
         if not path.exists():
             raise UserError(f"{path}: is missing, {manifest.path.name} names it; copy the data set again")
-        size = path.stat().st_size
+        size = file_size(path)
         if size != file.bytes:
             raise UserError(
                 f"{path}: has {size} bytes, {manifest.path.name} says {file.bytes}; copy the file again, "
@@ -120,6 +122,21 @@ def check_files(manifest: Manifest, folder: Path) -> None:
         )
 
 
+def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
+    """Compare the records that the indices list, by file name, with the manifest.
+
+    Raises:
+        UserError: a file has another number of records.
+    """
+    for file in manifest.files:
+        if counts[file.name] != file.records:
+            path = manifest.path.with_name(file.name)
+            raise UserError(
+                f"{path}: its index lists {counts[file.name]} records, {manifest.path.name} says "
+                f"{file.records}; {renew_index(path)}, or make the data set again"
+            )
+
+
 def check_checksums(manifest: Manifest, folder: Path) -> None:
     """Read every file that has a checksum in the manifest, the vocabulary too, and compare.
 
@@ -128,12 +145,12 @@ def check_checksums(manifest: Manifest, folder: Path) -> None:
     """
     expected = {file.name: file.sha256 for file in manifest.files}
     vocabulary = manifest.vocabulary.get("file")
-    if isinstance(vocabulary, str) and (folder / vocabulary).exists():
+    if isinstance(vocabulary, str) and _is_file_name(vocabulary) and (folder / vocabulary).exists():
         expected[vocabulary] = manifest.vocabulary.get("sha256")
     for name, checksum in expected.items():
         if checksum is not None and sha256_of(folder / name) != checksum:
             raise UserError(
-                f"{folder / name}: its SHA-256 is not that of {manifest.path.name}; copy the file again from its source"
+                f"{folder / name}: its SHA-256 is not that of {manifest.path.name}; copy the file again"
             )
 
 
@@ -152,22 +169,22 @@ def check_settings(
     """
     if manifest.format != manifest_format:
         raise UserError(
-            f"{manifest.path}: format is {manifest.format!r}, this task reads {manifest_format!r}; "
+            f"{manifest.path}: format is {_short(manifest.format)}, this task reads {manifest_format!r}; "
             "set dataset_dir to a data set made for it"
         )
     for name, value in equal.items():
         found = manifest.settings.get(name, value)
         if found != value:
             raise UserError(
-                f"{manifest.path}: made with {name} {found}, the config says {value}; "
-                f"set {name} to {found}, or dataset_dir to a data set made with {value}"
+                f"{manifest.path}: made with {name} {_short(found)}, the config says {value}; "
+                f"set {name} to {_short(found)}, or dataset_dir to a data set made with {value}"
             )
     for section, key in (("settings", "vocab_size"), ("vocabulary", "size")):
         found = getattr(manifest, section).get(key)
         if found is not None and (type(found) is not int or found > vocab_size):
             raise UserError(
-                f"{manifest.path}: {section}.{key} is {found}, the model's vocabulary has {vocab_size} entries; "
-                f"set bert_config.vocab_size to {found} or more, or dataset_dir to another data set"
+                f"{manifest.path}: {section}.{key} is {_short(found)}, the model has {vocab_size} entries; "
+                f"set bert_config.vocab_size to {_short(found)} or more, or dataset_dir to another data set"
             )
 
 
@@ -199,11 +216,9 @@ class _Fields:
         value = self._content.get(name, default)
         if value is _REQUIRED:
             raise UserError(f"{self._path}: {self._where}{name} is missing; {_FIX}")
-        if value is default and name not in self._content:
+        if value is default or (value is None and default is None):
             return default
-        if kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is not kind:
+        if type(value) is not kind and not (kind is float and type(value) is int):
             raise UserError(
                 f"{self._path}: {self._where}{name} is {_short(value)}, not {_KINDS[kind]}; {_FIX}"
             )
@@ -228,13 +243,17 @@ _KINDS: Dict[type, str] = {
 def _file_entry(path: Path, place: int, entry: Any) -> ManifestFile:
     fields = _Fields(path, f"files[{place}].", entry)
     name = fields.value("name", str)
-    if Path(name).name != name or name in ("", ".", ".."):
+    if not _is_file_name(name) or not name.endswith(".tfrecord"):
         raise UserError(
-            f"{path}: files[{place}].name is {_short(name)}, not the name of a file beside it; {_FIX}"
+            f"{path}: files[{place}].name is {_short(name)}, not that of a *.tfrecord file beside it; {_FIX}"
         )
     return ManifestFile(
         name, fields.integer("records"), fields.integer("bytes"), fields.value("sha256", str, None)
     )
+
+
+def _is_file_name(name: str) -> bool:
+    return Path(name).name == name and name not in ("", ".", "..") and name.isprintable() and len(name) < 256
 
 
 def _short(value: Any) -> str:

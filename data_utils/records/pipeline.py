@@ -1,6 +1,8 @@
-"""From positions to what one update consumes: ``tf.data`` sets whose element ``i`` depends on nothing before it.
+"""From positions to what one update consumes: ``tf.data`` sets whose element ``i`` depends on nothing
+before it.
 
-Shapes: A micro batches per update, B micro batch size, L length of a feature, N samples of an evaluation batch.
+Shapes: A micro batches per update, B micro batch size, L length of a feature, N samples of an evaluation
+    batch.
 """
 
 from __future__ import annotations
@@ -48,9 +50,10 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Data of ``num_updates`` weight updates, from ``first_update`` on.
 
-    The samples of update ``u`` are those at positions [u × G, (u + 1) × G) of the endless sequence of epochs, each epoch
-    in its own order, G being the global batch. So a run that resumes at update ``k`` reads what it would have read, and
-    how G is split into micro batches and replicas changes nothing but the shape.
+    The samples of update ``u`` are those at positions [u × G, (u + 1) × G) of the endless sequence of
+    epochs, each epoch in its own order, G being the global batch. So a run that resumes at update ``k``
+    reads what it would have read, and how G is split into micro batches and replicas changes nothing but
+    the shape.
 
     Args:
         reader: the samples.
@@ -62,7 +65,8 @@ def training_dataset(
         shuffle: False reads in the files' order.
         reader_threads: elements read at the same time.
         prefetch: elements kept ready.
-        replica, replicas: where several processes train together, which part of each global batch is this one's.
+        replica, replicas: where several processes train together, which part of each global batch is this
+            one's.
 
     Returns:
         a data set of dicts: name → ``(A, B, L)``, int32 or float32, static shapes.
@@ -97,8 +101,8 @@ def evaluation_dataset(
         reader: the samples.
         batch_size: N.
         reader_threads, prefetch: as in :func:`training_dataset`.
-        pad_last: keep the shape static: the last batch is filled with repetitions of the last sample, and each element
-            has a float32 ``sample_weight`` ``(N,)``, 0 for those and 1 for the others.
+        pad_last: keep the shape static: the last batch is filled with repetitions of the last sample, and
+            each element has a float32 ``sample_weight`` ``(N,)``, 0 for those and 1 for the others.
 
     Returns:
         a data set of dicts: name → ``(N, L)``; without ``pad_last`` the last N may be smaller.
@@ -162,6 +166,6 @@ def _mapped(
 
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    options.experimental_deterministic = True
-    dataset = numbers.map(element, num_parallel_calls=reader_threads)
+    options.deterministic = True
+    dataset = numbers.map(element, num_parallel_calls=reader_threads, deterministic=True)
     return dataset.prefetch(prefetch).with_options(options)

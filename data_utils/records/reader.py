@@ -26,8 +26,9 @@ _FILES_CHECKED_AT_START = 8
 class RecordReader:
     """Reads records by position, verified: framing, features, lengths, types and ranges.
 
-    Construction reads the manifest or the indices, and the first record of the first files, so that data of another
-    sequence length or vocabulary is refused before a model is built. :meth:`read` may be called from several threads.
+    Construction reads the manifest or the indices, and the first record of the first files, so that data of
+    another sequence length or vocabulary is refused before a model is built. :meth:`read` may be called
+    from several threads. TensorFlow's runtime starts here, so devices and threads must be configured before.
 
     Args:
         source: the data set folder, or a list of record files.
@@ -86,7 +87,8 @@ class RecordReader:
             name → ``(N, L)``, int32 or, for weights, float32.
 
         Raises:
-            UserError: a record is damaged or not what the specification says; names file, record, reason and fix.
+            UserError: a record is damaged or not what the specification says; names file, record, reason
+                and fix.
         """
         batch = {
             feature.name: np.empty((len(positions), feature.length), feature.dtype)
@@ -125,7 +127,8 @@ def _stored_type(feature: Feature) -> tf.DType:
 
 
 def _explain(payloads: List[bytes], spec: FeatureSpec, error: Exception) -> Problem:
-    """Why TensorFlow refused to parse a batch, record by record: its own message names neither place nor length."""
+    """Why TensorFlow refused to parse a batch, record by record: its own message names neither place nor
+    length."""
     for row, payload in enumerate(payloads):
         problem = _problem_of_payload(row, payload, spec)
         if problem is not None:
@@ -148,20 +151,20 @@ def _problem_of_payload(row: int, payload: bytes, spec: FeatureSpec) -> Optional
             return Problem(row, f"has {feature.name} as {kind}, not {expected}", _REMAKE)
         length = len(getattr(features[feature.name], kind).value)
         if length != feature.length:
-            setting = feature.length_setting
-            fix = (
-                _REMAKE
-                if setting is None
-                else (
-                    f"set {setting} to {length}, or dataset_dir to a data set made with {setting} {feature.length}"
-                )
-            )
-            return Problem(row, f"has {length} values of {feature.name}, {feature.length} are expected", fix)
+            reason = f"has {length} values of {feature.name}, {feature.length} are expected"
+            return Problem(row, reason, _fix_of_length(feature, length))
     return None
 
 
+def _fix_of_length(feature: Feature, found: int) -> str:
+    setting = feature.length_setting
+    if setting is None or found == 0:
+        return _REMAKE
+    return f"set {setting} to {found}, or dataset_dir to a data set made with {setting} {feature.length}"
+
+
 def _names(features: Sequence[str]) -> str:
-    names = sorted(features)
+    names = [name[:40] if name.isprintable() else ascii(name[:40]) for name in sorted(features)]
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
 
 

@@ -51,5 +51,6 @@ def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Proble
     return Problem(
         row,
         f"{reason}, which {feature.range_setting} {feature.below} allows",
-        f"set {feature.range_setting} to {value + 1} or more, or dataset_dir to a data set made for {feature.below}",
+        f"set {feature.range_setting} to {value + 1} or more, or dataset_dir to a data set made for "
+        f"{feature.below}",
     )
