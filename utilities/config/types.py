@@ -1,7 +1,7 @@
 """The value types of config fields, each with the words that an error message uses for it.
 
-Values are taken strictly: text is never read as a number, nor a switch as a number. The one kindness is that a number
-without a fraction (``1e6``, ``4096.0``) serves as a whole number: JSON has one kind of number.
+Values are taken strictly: text is never read as a number, nor a switch as a number. The one kindness is
+that a number without a fraction (``1e6``, ``4096.0``) serves as a whole number: JSON has one kind of number.
 """
 
 from __future__ import annotations

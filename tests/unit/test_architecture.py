@@ -1,0 +1,131 @@
+"""Block lists, parameter counts and operation counts, against Hugging Face and figures worked out by hand."""
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from model.architecture import (
+    BLOCK_NAMES,
+    Architecture,
+    accepted_blocks,
+    block_flops,
+    block_parameters,
+    expected_blocks,
+    model_flops_per_sample,
+    total_parameters,
+)
+
+ALL_BIASES = {
+    "use_qkv_bias": True,
+    "use_qkv_split": True,
+    "use_projection_bias": True,
+    "use_cls_layer": True,
+    "use_prediction_bias": True,
+}
+TINY = {
+    "hidden_size": 32,
+    "vocab_size": 100,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "blocks"),
+    [
+        ("pretraining", "emb hid hid enc_out pool heads"),
+        ("squad", "emb hid hid qa_head"),
+        ("classification", "emb hid hid pool glue_head"),
+    ],
+)
+def test_expected_blocks(task: str, blocks: str) -> None:
+    assert expected_blocks(task, 2) == blocks.split()
+    assert accepted_blocks(task, 2)[0] == blocks.split()
+
+
+def test_squad_takes_the_published_large_form() -> None:
+    assert "emb hid enc_out pool qa_head".split() in accepted_blocks("squad", 1)
+
+
+def test_parameters_equal_hugging_faces() -> None:
+    from keras_extensions.backend import tf  # noqa: F401 (decides which Keras transformers takes)
+    from transformers import (
+        BertConfig,
+        TFBertForPreTraining,
+        TFBertForQuestionAnswering,
+        TFBertForSequenceClassification,
+    )
+
+    architecture = Architecture(**TINY, **ALL_BIASES)
+    config = BertConfig(**TINY, num_labels=3)
+    model = TFBertForPreTraining(config)
+    model.build()
+    assert total_parameters(architecture, "pretraining") == model.count_params()
+    classifier = TFBertForSequenceClassification(config)
+    classifier.build()
+    assert total_parameters(architecture, "classification", num_labels=3) == classifier.count_params()
+    squad = TFBertForQuestionAnswering(BertConfig(**TINY))
+    squad.build()
+    assert total_parameters(architecture, "squad") == squad.count_params()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "block", "difference"),
+    [
+        ("use_qkv_bias", False, "hid", 3 * 32),
+        ("use_projection_bias", False, "hid", 32),
+        ("use_cls_layer", False, "heads", 32 * 32 + 3 * 32),
+        ("use_prediction_bias", False, "heads", 100),
+    ],
+)
+def test_each_option_takes_away_its_own_parameters(
+    option: str, value: bool, block: str, difference: int
+) -> None:
+    full = Architecture(**TINY, **ALL_BIASES)
+    less = dataclasses.replace(full, **{option: value})
+    for name in BLOCK_NAMES:
+        expected = difference if name == block else 0
+        assert block_parameters(full, name) - block_parameters(less, name) == expected
+
+
+def test_bert_base_has_its_published_size() -> None:
+    # Devlin et al. 2019, section 3: 110M and 340M parameters.
+    base = Architecture(**ALL_BIASES)
+    large = dataclasses.replace(
+        base, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+    )
+    assert total_parameters(base, "pretraining") == pytest.approx(110e6, rel=0.01)
+    assert total_parameters(large, "pretraining") == pytest.approx(340e6, rel=0.02)
+
+
+def test_operations_of_a_layer_by_hand() -> None:
+    architecture = Architecture(
+        hidden_size=2, num_attention_heads=1, num_hidden_layers=1, intermediate_size=3, vocab_size=5
+    )
+    # S=4: four 4×2 by 2×2 products, scores 4×2 by 2×4, context 4×4 by 4×2, feed-forward 4×2×3 twice; 2 per step.
+    by_hand = 2 * (4 * (4 * 2 * 2) + 4 * 2 * 4 + 4 * 4 * 2 + 2 * (4 * 2 * 3))
+    assert block_flops(architecture, "hid", 4) == by_hand
+    heads = 2 * (3 * 2 * 5) + 2 * (2 * 2)  # 3 masked positions; next sentence
+    pool = 2 * (2 * 2)
+    assert model_flops_per_sample(architecture, "pretraining", 4, 3) == 3 * (by_hand + heads + pool)
+
+
+def test_bert_base_needs_seventy_gflop_a_sample() -> None:
+    flops = model_flops_per_sample(Architecture(vocab_size=30528), "pretraining", 128, 20)
+    assert flops == pytest.approx(70e9, rel=0.01)
+
+
+def test_unknown_block_is_named() -> None:
+    with pytest.raises(ValueError, match=r"'hidden' is not a block.*emb"):
+        block_parameters(Architecture(), "hidden")
+
+
+def test_no_tensorflow() -> None:
+    code = "import sys, model.architecture; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
