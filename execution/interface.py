@@ -1,0 +1,111 @@
+"""The seam between BERT and the machine that trains it.
+
+A :class:`Platform` offers layers, operations and a trainable model class. ``execution/software`` is stock TensorFlow on
+any CPU or GPU; ``execution/graphcore.py`` is Graphcore's TensorFlow on IPUs. Model code sees nothing but this interface.
+"""
+from __future__ import annotations
+
+import abc
+from typing import Any, Callable, ContextManager, Dict, NamedTuple, Sequence, Tuple
+
+from typing_extensions import Protocol
+
+from keras_extensions.backend import keras, tf
+
+Tensors = Dict[str, Any]
+
+
+class Objective(Protocol):
+    """What a task wants to be minimised and measured, as sums that may be split over micro batches and replicas.
+
+    ``losses`` names the terms whose mean is minimised; the other terms are only reported. A term's mean is its sum
+    divided by its count, both taken over the *whole* global batch, so that neither the micro batch size nor the number
+    of replicas changes the update.
+    """
+
+    losses: Tuple[str, ...]
+
+    def counts(self, batch: Tensors) -> Tensors:
+        """Number of real tokens or sequences behind each term, from the labels alone: name → scalar float32."""
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        """Sum of each term over one micro batch: name → scalar float32."""
+
+
+class Update(NamedTuple):
+    """How the micro batches of one weight update are combined.
+
+    Attributes:
+        micro_batches: micro batches per update over all replicas that share this process.
+        virtual_replicas: how many of the config's replicas those micro batches stand for.
+        reduction: ``mean``, ``sum`` or ``running_mean`` over the micro batches of one replica.
+        loss_scale: factor on the loss before differentiation, taken off the gradients again.
+    """
+
+    micro_batches: int
+    virtual_replicas: int = 1
+    reduction: str = "mean"
+    loss_scale: float = 1.0
+
+
+class Platform(abc.ABC):
+    """Layers, operations and training on one kind of machine."""
+
+    name: str
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """One line for the log: the devices and choices made."""
+
+    @abc.abstractmethod
+    def scope(self) -> ContextManager[Any]:
+        """Where variables are created and ``fit`` is called (Keras' ``strategy.scope()``)."""
+
+    # Layers
+
+    @abc.abstractmethod
+    def dropout(self, rate: float, name: str) -> keras.layers.Layer:
+        """Dropout of a ``rate`` of the elements, the rest scaled by 1 / (1 - rate)."""
+
+    @abc.abstractmethod
+    def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
+        """Normalisation over the last axis with weights ``gamma`` and ``beta`` (Ba et al. 2016)."""
+
+    # Operations
+
+    @abc.abstractmethod
+    def gelu(self, x: tf.Tensor, approximate: bool) -> tf.Tensor:
+        """x·Φ(x) (Hendrycks & Gimpel 2016), by erf or by the tanh approximation."""
+
+    @abc.abstractmethod
+    def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
+        """Rows ``ids`` of ``table`` (V, H), shape ids.shape + (H,)."""
+
+    @abc.abstractmethod
+    def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
+        """``x`` (…, H) times the transpose of ``table`` (V, H), computed in that many slices of V where memory asks."""
+
+    @abc.abstractmethod
+    def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
+        """Call ``function`` so that its inner activations are recomputed in the backward pass, not kept."""
+
+    @abc.abstractmethod
+    def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Mark a repeated function so that the machine may compile its code once and reuse it."""
+
+    # Training
+
+    @abc.abstractmethod
+    def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
+        """A functional Keras model of named blocks, laid out in pipeline ``stages`` of block names."""
+
+    @abc.abstractmethod
+    def compile(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        objective: Objective,
+        update: Update,
+        updates_per_execution: int,
+    ) -> None:
+        """Make ``model.fit`` train towards ``objective``; a step of ``fit`` is one weight update."""

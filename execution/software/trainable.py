@@ -1,0 +1,64 @@
+"""A functional Keras model whose training step is one weight update over many micro batches.
+
+A micro batches per update · B micro batch
+"""
+from __future__ import annotations
+
+from typing import Dict, List, Protocol
+
+from execution.interface import Objective, Tensors
+from keras_extensions.backend import keras, tf
+
+
+class Engine(Protocol):
+    """How gradients of an update are computed: in sequence, or over a pipeline."""
+
+    def update(self, batch: Tensors) -> Tensors:
+        """Train on elements of shape (A, B, …); returns the sum of each term of the objective over the update."""
+
+
+class RatioMetric(keras.metrics.Metric):
+    """Sum of totals over sum of counts."""
+
+    def __init__(self, name: str):
+        super().__init__(name=name)
+        self.total = self.add_weight("total", initializer="zeros")
+        self.count = self.add_weight("count", initializer="zeros")
+
+    def update_state(self, total: tf.Tensor, count: tf.Tensor, sample_weight: None = None) -> None:
+        self.total.assign_add(total)
+        self.count.assign_add(count)
+
+    def result(self) -> tf.Tensor:
+        return tf.math.divide_no_nan(self.total, self.count)
+
+
+class TrainableModel(keras.Model):
+    """Trains on elements of shape (A, B, …); one step of ``fit`` is one weight update."""
+
+    def prepare(self, objective: Objective, engine: Engine) -> None:
+        """Say what to train towards and how; call before ``compile``."""
+        self._objective = objective
+        self._engine = engine
+        self._ratios: Dict[str, RatioMetric] = {}
+
+    def _ratio(self, name: str) -> RatioMetric:
+        if name not in self._ratios:
+            self._ratios[name] = RatioMetric(name)
+        return self._ratios[name]
+
+    @property
+    def metrics(self) -> List[keras.metrics.Metric]:
+        return list(self._ratios.values())
+
+    def train_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
+        return self._record(self._engine.update(data), self._objective.counts(data))
+
+    def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
+        outputs = self(data, training=False)
+        return self._record(self._objective.sums(outputs, data), self._objective.counts(data))
+
+    def _record(self, sums: Tensors, counts: Tensors) -> Dict[str, tf.Tensor]:
+        for name, total in sums.items():
+            self._ratio(name).update_state(total, counts[name])
+        return {name: ratio.result() for name, ratio in self._ratios.items()}

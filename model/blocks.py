@@ -1,0 +1,121 @@
+"""BERT as an ordered list of named blocks: the form that pipeline stages partition.
+
+Each block is a Keras layer from named tensors to named tensors. What a block reads and writes is declared, so a stage
+boundary carries exactly what later blocks still read.
+
+B micro batch · S sequence · P masked positions · H hidden · V vocabulary
+"""
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Optional, Tuple
+
+from execution.interface import Platform, Tensors
+from keras_extensions.backend import keras, tf
+from model.embeddings import Embeddings, attention_bias
+from model.heads import gather_positions
+
+
+class Block(keras.layers.Layer):
+    """A named part of BERT.
+
+    Attributes:
+        reads: names of the tensors it takes.
+        writes: names of the tensors it makes.
+    """
+
+    reads: Tuple[str, ...] = ()
+    writes: Tuple[str, ...] = ()
+
+
+class EmbeddingsBlock(Block):
+    """``emb``: token ids to hidden states, and the mask to what attention adds to its scores."""
+
+    reads = ("input_ids", "input_mask", "segment_ids")
+    writes = ("hidden", "attention_bias")
+
+    def __init__(self, embeddings: Embeddings, name: str = "emb"):
+        super().__init__(name=name)
+        self.embeddings = embeddings
+
+    def call(self, inputs: Tensors, training: Optional[bool] = None) -> Tensors:
+        hidden = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)
+        return {"hidden": hidden, "attention_bias": attention_bias(inputs["input_mask"], hidden.dtype)}
+
+
+class EncoderBlock(Block):
+    """``hid``: one encoder layer, outlined, and with a recomputation checkpoint after it."""
+
+    reads = ("hidden", "attention_bias")
+    writes = ("hidden",)
+
+    def __init__(self, layer: keras.layers.Layer, platform: Platform, name: str):
+        super().__init__(name=name)
+        self.layer = layer
+        self._platform = platform
+
+    def call(self, inputs: Tensors, training: Optional[bool] = None) -> Tensors:
+        def layer(hidden: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+            return self.layer(hidden, bias, training=training)
+
+        outlined = self._platform.outlined(layer)
+        return {"hidden": self._platform.checkpointed(outlined, inputs["hidden"], inputs["attention_bias"])}
+
+
+class GatherBlock(Block):
+    """``enc_out``: the hidden states of the masked positions, so that the large product sees only those."""
+
+    reads = ("hidden", "masked_lm_positions")
+    writes = ("masked",)
+
+    def call(self, inputs: Tensors) -> Tensors:
+        return {"masked": gather_positions(inputs["hidden"], inputs["masked_lm_positions"])}  # (B, P, H)
+
+
+class PoolerBlock(Block):
+    """``pool``: the pooled [CLS]."""
+
+    reads = ("hidden",)
+    writes = ("pooled",)
+
+    def __init__(self, pooler: keras.layers.Layer, name: str = "pool"):
+        super().__init__(name=name)
+        self.pooler = pooler
+
+    def call(self, inputs: Tensors) -> Tensors:
+        return {"pooled": self.pooler(inputs["hidden"])}  # (B, H)
+
+
+class PretrainingHeads(Block):
+    """``heads``: scores of masked words and of the next sentence."""
+
+    reads = ("masked", "pooled")
+    writes = ("masked_lm", "next_sentence")
+
+    def __init__(self, masked_lm: keras.layers.Layer, next_sentence: keras.layers.Layer, name: str = "heads"):
+        super().__init__(name=name)
+        self.masked_lm = masked_lm
+        self.next_sentence = next_sentence
+
+    def call(self, inputs: Tensors) -> Tensors:
+        return {
+            "masked_lm": self.masked_lm(inputs["masked"]),  # (B, P, V)
+            "next_sentence": self.next_sentence(inputs["pooled"]),  # (B, 2)
+        }
+
+
+def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
+    """Apply ``blocks`` in order; returns ``tensors`` with all that they wrote."""
+    tensors = dict(tensors)
+    for block in blocks:
+        tensors.update(block({name: tensors[name] for name in block.reads}))
+    return tensors
+
+
+def block_inputs(blocks: List[Block], shapes: Dict[str, Callable[[], tf.Tensor]]) -> List[str]:
+    """Names that ``blocks`` read from outside, in order of first use."""
+    written: set = set()
+    needed: List[str] = []
+    for block in blocks:
+        needed += [name for name in block.reads if name not in written and name not in needed]
+        written.update(block.writes)
+    return needed

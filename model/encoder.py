@@ -1,0 +1,71 @@
+"""One encoder layer: self-attention and feed-forward, each with a residual and LayerNorm after it.
+
+B micro batch · S sequence · H hidden · I intermediate
+"""
+from __future__ import annotations
+
+from typing import Optional
+
+from execution.interface import Platform
+from keras_extensions.backend import keras, tf
+from model.architecture import Architecture
+
+
+class ResidualOutput(keras.layers.Layer):
+    """norm(residual + dropout(dense(x))), the second half of attention and of the feed-forward layer."""
+
+    def __init__(self, architecture: Architecture, platform: Platform, use_bias: bool, name: str):
+        super().__init__(name=name)
+        self.dense = dense(architecture, architecture.hidden_size, use_bias=use_bias)
+        self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
+        self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
+
+    def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        return self.norm(residual + self.dropout(self.dense(x), training=training))  # (B, S, H)
+
+
+class Intermediate(keras.layers.Layer):
+    """gelu(dense(x)), H → I."""
+
+    def __init__(self, architecture: Architecture, platform: Platform, name: str = "intermediate"):
+        super().__init__(name=name)
+        self.dense = dense(architecture, architecture.intermediate_size)
+        self._platform = platform
+        self._approximate = architecture.approximate_gelu
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self._platform.gelu(self.dense(x), self._approximate)  # (B, S, I)
+
+
+class EncoderLayer(keras.layers.Layer):
+    """Attention, then feed-forward (Vaswani et al. 2017, section 3.1), built from its four parts."""
+
+    def __init__(
+        self,
+        attention: keras.layers.Layer,
+        attention_output: keras.layers.Layer,
+        intermediate: keras.layers.Layer,
+        output: keras.layers.Layer,
+        name: str = "encoder_layer",
+    ):
+        super().__init__(name=name)
+        self.attention = attention
+        self.attention_output = attention_output
+        self.intermediate = intermediate
+        self.feed_forward_output = output
+
+    def call(
+        self,
+        hidden: tf.Tensor,  # (B, S, H)
+        bias: tf.Tensor,  # (B, 1, 1 or S, S)
+        training: Optional[bool] = None,
+    ) -> tf.Tensor:
+        context = self.attention(hidden, bias, training=training)
+        attended = self.attention_output(context, hidden, training=training)
+        return self.feed_forward_output(self.intermediate(attended), attended, training=training)  # (B, S, H)
+
+
+def dense(architecture: Architecture, units: int, use_bias: bool = True, name: str = "dense") -> keras.layers.Dense:
+    """A dense layer with BERT's initialisation: truncated normal, zero bias."""
+    normal = keras.initializers.TruncatedNormal(stddev=architecture.initializer_range)
+    return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=normal, name=name)

@@ -1,0 +1,88 @@
+"""What sits on the encoder: pooler, masked-LM head, next-sentence head (Devlin et al. 2019, section 3.1).
+
+B micro batch · S sequence · P masked positions · H hidden · V vocabulary
+"""
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+from execution.interface import Platform
+from keras_extensions.backend import keras, tf
+from model.architecture import Architecture
+from model.encoder import dense
+
+
+class Pooler(keras.layers.Layer):
+    """tanh(dense(hidden state of [CLS]))."""
+
+    def __init__(self, architecture: Architecture, name: str = "pooler"):
+        super().__init__(name=name)
+        self.dense = dense(architecture, architecture.hidden_size)
+
+    def call(self, hidden: tf.Tensor) -> tf.Tensor:  # (B, S, H) → (B, H)
+        return tf.tanh(self.dense(hidden[:, 0]))
+
+
+class HeadTransform(keras.layers.Layer):
+    """norm(gelu(dense(x))) before the masked-LM product; present with ``use_cls_layer``."""
+
+    def __init__(self, architecture: Architecture, platform: Platform, name: str = "transform"):
+        super().__init__(name=name)
+        self.dense = dense(architecture, architecture.hidden_size)
+        self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
+        self._platform = platform
+        self._approximate = architecture.approximate_gelu
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:  # (B, P, H)
+        return self.norm(self._platform.gelu(self.dense(x), self._approximate))
+
+
+class MaskedLMHead(keras.layers.Layer):
+    """Scores of every word piece at the masked positions, by the tied word embedding.
+
+    Args:
+        word_table: gives the tied word embedding (V, H).
+        transform: the layer before the product, or None.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        platform: Platform,
+        word_table: Callable[[], tf.Tensor],
+        transform: Optional[keras.layers.Layer],
+        name: str = "masked_lm",
+    ):
+        super().__init__(name=name)
+        self._architecture = architecture
+        self._platform = platform
+        self._word_table = word_table
+        self.transform = transform
+
+    def build(self, input_shape) -> None:
+        if self._architecture.use_prediction_bias:
+            self.bias = self.add_weight("bias", (self._architecture.vocab_size,), initializer="zeros")
+        super().build(input_shape)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:  # (B, P, H) → (B, P, V)
+        if self.transform is not None:
+            x = self.transform(x)
+        factor = self._architecture.embedding_serialization_factor
+        logits = self._platform.serialized_matmul(x, self._word_table(), factor)
+        return logits + self.bias if self._architecture.use_prediction_bias else logits
+
+
+class NextSentenceHead(keras.layers.Layer):
+    """Scores of «B follows A» and «B is random» from the pooled [CLS]."""
+
+    def __init__(self, architecture: Architecture, name: str = "next_sentence"):
+        super().__init__(name=name)
+        self.dense = dense(architecture, 2)
+
+    def call(self, pooled: tf.Tensor) -> tf.Tensor:  # (B, H) → (B, 2)
+        return self.dense(pooled)
+
+
+def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """The hidden states (B, S, H) at ``positions`` (B, P), as (B, P, H)."""
+    return tf.gather(hidden, positions, batch_dims=1)
