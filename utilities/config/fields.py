@@ -75,7 +75,7 @@ def _kind(annotation: Any, metadata: List[Any]) -> Tuple[Optional[Kind], Tuple[s
             return item, (), False
     if origin is Literal:
         choices = tuple(str(c) for c in get_args(annotation))
-        return Kind("choice", "one of " + ", ".join(choices)), choices, False
+        return Kind("choice", ("one of " if len(choices) > 1 else "") + ", ".join(choices)), choices, False
     return _KINDS.get(annotation), (), False
 
 

@@ -25,6 +25,8 @@ def blocks_are_known(config: TrainingConfig, task: str) -> None:
         for block in stage:
             if block not in BLOCK_NAMES:
                 guess = nearest(block, BLOCK_NAMES)
+                if " " in block:
+                    guess = "the separate texts " + show(block.split())
                 hint = f"did you mean {guess}?" if guess else f"use the blocks {', '.join(BLOCK_NAMES)}"
                 raise FieldError([STAGES], f"stage {number} has an unknown block {show(block)}", hint)
 
@@ -34,11 +36,13 @@ def layers_match(config: TrainingConfig, task: str) -> None:
     sizes, blocks = bert_sizes(config), _blocks(config)
     if sizes is None or not blocks or blocks.count(HID) == sizes.num_hidden_layers:
         return
+    own = config.bert_config is not None
+    depth = "bert_config.num_hidden_layers"
     raise FieldError(
-        [STAGES, "bert_config.num_hidden_layers"],
+        [STAGES, depth if own else "bert_model_name"],
         f"the stages hold {blocks.count(HID)} hid but the model has {sizes.num_hidden_layers} encoder layers",
-        f"write {sizes.num_hidden_layers} hid in pipeline_stages, or set num_hidden_layers to "
-        f"{blocks.count(HID)}",
+        f"write {sizes.num_hidden_layers} hid in pipeline_stages"
+        + (f", or set {depth} to {blocks.count(HID)}" if own else ""),
     )
 
 
@@ -73,7 +77,7 @@ def device_per_stage(config: TrainingConfig, task: str) -> None:
     if len(stages) != len(devices):
         raise FieldError(
             [DEVICES],
-            f"{len(devices)} devices for {len(stages)} stages of pipeline_stages",
+            f"{len(devices)} devices for {len(stages)} stage{'s' if len(stages) > 1 else ''} of pipeline_stages",
             f"give one device for each stage, {len(stages)} in all",
         )
 

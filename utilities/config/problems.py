@@ -63,7 +63,7 @@ def origin_of(name: str, origins: Dict[str, str]) -> str:
 
 def describe_rule(problem: FieldError, config: Any, origins: Dict[str, str]) -> str:
     """The line for a broken rule, with the value and origin of each field concerned."""
-    fields = [with_origin(name, value_at(config, leaves()[name].path), origins) for name in problem.fields]
+    fields = [with_origin(name, value_at(config, tuple(name.split("."))), origins) for name in problem.fields]
     return f"{', '.join(fields)}: {problem.reason}; {problem.fix}"
 
 
@@ -122,6 +122,8 @@ def _value_hint(leaf: Leaf, value: Any) -> str:
             and (wanted is bool or not isinstance(inner, bool))
         ):
             return f"write {value} without quotes"
+    if isinstance(value, str) and any(0xD800 <= ord(character) < 0xE000 for character in value):
+        return "the text holds half a character (a lone surrogate), remove it"
     if value is None and not leaf.optional:
         return f"remove the key to get the default, {show(leaf.default)}"
     if leaf.choices:

@@ -16,9 +16,7 @@ Rule = Callable[[TrainingConfig, str], None]
 def model_is_named(config: TrainingConfig, task: str) -> None:
     """A model needs an architecture."""
     if config.bert_config is None and task == PRETRAINING:
-        raise FieldError(
-            ["bert_config.hidden_size"], "pre-training needs bert_config", "add the section bert_config"
-        )
+        raise FieldError(["bert_config"], "pre-training needs it", "add the section bert_config")
     if config.bert_config is None and config.bert_model_name is None:
         raise FieldError(
             ["bert_model_name"],
@@ -76,13 +74,15 @@ def _nearest_divisor(number: int, wish: int) -> int:
 def sequence_fits_positions(config: TrainingConfig, task: str) -> None:
     """The model has an embedding for each position."""
     sizes = bert_sizes(config)
-    if sizes is not None and config.max_seq_length > sizes.max_position_embeddings:
-        raise FieldError(
-            ["max_seq_length", "bert_config.max_position_embeddings"],
-            f"sequences are longer than the model's {sizes.max_position_embeddings} positions",
-            f"set max_seq_length to at most {sizes.max_position_embeddings}, or raise "
-            f"max_position_embeddings",
-        )
+    if sizes is None or config.max_seq_length <= sizes.max_position_embeddings:
+        return
+    limit = sizes.max_position_embeddings
+    own = config.bert_config is not None
+    raise FieldError(
+        ["max_seq_length", "bert_config.max_position_embeddings" if own else "bert_model_name"],
+        f"sequences are longer than the model's {limit} positions",
+        f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if own else ""),
+    )
 
 
 def sequence_holds_special_tokens(config: TrainingConfig, task: str) -> None:
@@ -218,11 +218,11 @@ def glue_task_fits(config: TrainingConfig, task: str) -> None:
 def name_is_a_folder_name(config: TrainingConfig, task: str) -> None:
     """The run's folder is output_dir/name."""
     name = config.name or ""
-    if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in name):
+    if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 for c in name):
         raise FieldError(
             ["name"], "the run's folder is named so", r"use a name without / \ : and control characters"
         )
-    if len(name.encode("utf-8", "replace")) > 200:
+    if len(name.encode("utf-8")) > 200:
         raise FieldError(["name"], "too long for a folder's name", "use a name of at most 200 bytes")
 
 

@@ -128,9 +128,7 @@ def read_json_object(path: Path) -> Dict[str, Any]:
     except UserError:
         raise
     except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
-        raise UserError(
-            f"{label}: holds a number that cannot be read ({error}); write a shorter one"
-        ) from error
+        raise UserError(f"{label}: holds a number of too many digits; write a shorter one") from error
     if not isinstance(values, dict):
         raise UserError(f"{label}: the file holds {show(values)}; a config is a JSON object {{…}}")
     return values
@@ -141,7 +139,7 @@ def _unique(pairs: List[Tuple[str, Any]], text: str, label: str) -> Dict[str, An
     for key, value in pairs:
         if key in seen:
             lines = [str(n) for n, line in enumerate(text.splitlines(), 1) if json.dumps(key) in line]
-            where = f" (lines {', '.join(lines)})" if lines else ""
+            where = f" (line {', '.join(lines)})" if lines else ""
             raise UserError(
                 f"{label}: the key {show(key)} stands twice in one object{where}; remove one of them"
             )
