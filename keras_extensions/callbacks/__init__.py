@@ -1,0 +1,1 @@
+"""Keras callbacks, and the listeners of the one that measures."""

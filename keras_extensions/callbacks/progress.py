@@ -1,0 +1,149 @@
+"""What a person sees of a run: a live bar on a terminal, and one log line a period everywhere.
+
+The lines keep the form that people's scripts parse: ``mlm_loss: 7.1234``, ``nsp_loss: 0.6931`` and
+``throughput: 153.2 samples/sec``, each once a period.
+"""
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import sys
+from pathlib import Path
+from typing import Iterator, List, Optional, TextIO
+
+from tqdm import tqdm
+
+from keras_extensions.callbacks.reporting import Listener, Period
+
+logger = logging.getLogger(__name__)
+
+
+class Progress(Listener):
+    """Logs one line a period and, on a terminal, keeps a progress bar.
+
+    Args:
+        terminal: whether to draw the bar; None: if ``stream`` is a terminal.
+        stream: where to draw it; None: standard error.
+    """
+
+    def __init__(self, terminal: Optional[bool] = None, stream: Optional[TextIO] = None) -> None:
+        self.stream = stream or sys.stderr
+        self.terminal = is_terminal(self.stream) if terminal is None else terminal
+        self._bar: Optional[tqdm] = None
+        self._last: Optional[Period] = None
+
+    def begin(self, first_step: int, total_steps: int) -> None:
+        """Draws the empty bar."""
+        if self.terminal:
+            self._bar = tqdm(
+                total=total_steps,
+                initial=first_step,
+                desc="compiling",
+                unit="step",
+                file=self.stream,
+                dynamic_ncols=True,
+                bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
+            )
+
+    def first_execution(self, seconds: float, updates: int) -> None:
+        """Says how long the user waited."""
+        steps = "first step" if updates == 1 else f"first {updates} steps"
+        logger.info("%s after %.1f s, with compilation", steps, seconds)
+        if self._bar is not None:
+            self._bar.set_description_str("training", refresh=False)
+
+    def period(self, period: Period) -> None:
+        """Logs the period and moves the bar."""
+        self._last = period
+        logger.info(log_line(period))
+        if self._bar is not None:
+            losses = [f"{k} {v:.4f}" for k, v in period.metrics.items() if k.endswith("loss")]
+            rate = f"{period.throughput:.1f} samples/s"
+            postfix = ", ".join([*losses, rate, f"ETA {format_duration(period.eta)}"])
+            self._bar.set_postfix_str(postfix, refresh=False)
+            self._bar.update(period.step - self._bar.n)
+            self._bar.refresh()
+
+    def end(self) -> None:
+        """Leaves the bar as it stands and sums the run up."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+        if self._last is not None:
+            logger.info(
+                "training ended at step %d/%d after %s",
+                self._last.step,
+                self._last.total_steps,
+                format_duration(self._last.seconds),
+            )
+            self._last = None
+
+
+def log_line(period: Period) -> str:
+    """The log line of one period."""
+    parts = [f"step {period.step}/{period.total_steps}"]
+    parts += [f"{name}: {value:.4f}" for name, value in period.metrics.items()]
+    if period.learning_rate is not None:
+        parts.append(f"learning_rate: {period.learning_rate:.1e}")
+    compiling = " (with compilation)" if period.compiling else ""
+    parts.append(f"throughput: {period.throughput:.1f} samples/sec{compiling}")
+    parts.append(f"ETA {format_duration(period.eta)}")
+    return " | ".join(parts)
+
+
+def format_duration(seconds: Optional[float]) -> str:
+    """``H:MM:SS``, with days before it where there are any."""
+    return "-:--:--" if seconds is None else str(datetime.timedelta(seconds=round(seconds)))
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a stream is a terminal."""
+    return bool(getattr(stream, "isatty", lambda: False)())
+
+
+@contextlib.contextmanager
+def run_log(
+    log_file: Path, level: str = "INFO", terminal: Optional[bool] = None, stream: Optional[TextIO] = None
+) -> Iterator[None]:
+    """Sends log records to a file and to the console for the time of a run.
+
+    The file gets everything. On a terminal the console leaves out the periods' lines, which the bar shows,
+    and prints the others above the bar.
+
+    Args:
+        log_file: appended to; its folder must exist.
+        level: name of the lowest level to log.
+        terminal: None: if ``stream`` is a terminal.
+        stream: the console; None: standard error.
+    """
+    stream = stream or sys.stderr
+    terminal = is_terminal(stream) if terminal is None else terminal
+    file_handler = logging.FileHandler(log_file, encoding="utf-8")
+    file_handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    console: logging.Handler = _AboveTheBar(stream) if terminal else logging.StreamHandler(stream)
+    if terminal:
+        console.addFilter(lambda record: record.name != __name__)
+    handlers: List[logging.Handler] = [file_handler, console]
+    root = logging.getLogger()
+    previous = root.level
+    root.setLevel(level)
+    for handler in handlers:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.setLevel(previous)
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()
+
+
+class _AboveTheBar(logging.StreamHandler):
+    """Writes through tqdm, which takes the bar away and draws it again below the text."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            tqdm.write(self.format(record), file=self.stream)
+        except Exception:
+            self.handleError(record)

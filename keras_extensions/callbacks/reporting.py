@@ -1,0 +1,177 @@
+"""The one callback that measures a run: it turns Keras's hooks into logging periods for listeners.
+
+One clock and one conversion of the metrics serve all listeners, so the log line, metrics.jsonl and
+TensorBoard never disagree:
+
+    reporting = Reporting(total_steps=2000, samples_per_step=64, listeners=[Progress(), MetricsFile(path)])
+    model.fit(dataset, callbacks=[reporting])
+"""
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+from keras_extensions.backend import keras
+from keras_extensions.callbacks.updates import UpdateCounter
+
+
+@dataclasses.dataclass(frozen=True)
+class Period:
+    """What happened since the last logging period.
+
+    Attributes:
+        step: updates done so far.
+        total_steps: updates of the whole run.
+        updates: updates of this period.
+        samples: samples seen so far.
+        seconds: since training began.
+        throughput: samples per second. The first execution, which compiles, is left out; where the period
+            holds nothing else, it is counted and ``compiling`` is true.
+        compiling: whether ``throughput`` includes compilation.
+        eta: seconds to the end of the run; None while unknown.
+        learning_rate: rate of the period's last update; None if the model has no optimizer that tells.
+        metrics: averages over the period, total loss first, then the losses, then the others.
+    """
+
+    step: int
+    total_steps: int
+    updates: int
+    samples: int
+    seconds: float
+    throughput: float
+    compiling: bool
+    eta: Optional[float]
+    learning_rate: Optional[float]
+    metrics: Dict[str, float]
+
+
+class Listener:
+    """Does something with the periods of a run; every method may be left out."""
+
+    def begin(self, first_step: int, total_steps: int) -> None:
+        """Training begins."""
+
+    def first_execution(self, seconds: float, updates: int) -> None:
+        """The first execution, with its compilation, ended ``seconds`` after the start."""
+
+    def period(self, period: Period) -> None:
+        """A logging period ended."""
+
+    def end(self) -> None:
+        """Training ended; may be called more than once."""
+
+
+class Reporting(UpdateCounter):
+    """Hands every logging period of a run to listeners.
+
+    Args:
+        total_steps: updates of the whole run, with those before a resume.
+        samples_per_step: samples of one update, the global batch.
+        listeners: called in order.
+        steps_per_period: updates between two reports. A period ends with the execution that completes it, so
+            at most one period ends in each execution.
+        first_step: updates done before this run.
+        started: ``time.perf_counter()`` when the program started, for the time to the first step; None: the
+            begin of training.
+        clock: seconds that only grow; tests bring their own.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        samples_per_step: int,
+        listeners: Sequence[Listener],
+        steps_per_period: int = 1,
+        first_step: int = 0,
+        started: Optional[float] = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        super().__init__(first_step)
+        self.total_steps = total_steps
+        self.samples_per_step = samples_per_step
+        self.listeners: List[Listener] = list(listeners)
+        self.steps_per_period = steps_per_period
+        self._started = started
+        self._clock = clock
+        self._compiled_at: Optional[float] = None  # end of the first execution
+        self._compiled_step = first_step
+
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Keras: training begins."""
+        self._begin = self._period_begin = self._clock()
+        self._period_step = self.step
+        self._sums: Dict[str, float] = {}
+        for listener in self.listeners:
+            listener.begin(self.step, self.total_steps)
+
+    def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
+        """Collects the execution, and reports where the period is complete."""
+        now = self._clock()
+        for name, value in metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value * updates
+        if self._compiled_at is None:
+            self._compiled_at, self._compiled_step = now, self.step
+            start = self._begin if self._started is None else self._started
+            for listener in self.listeners:
+                listener.first_execution(now - start, updates)
+        if self.step - self._period_step >= self.steps_per_period or self.step >= self.total_steps:
+            self._report(now)
+
+    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Reports the unfinished period, if any, and ends the listeners."""
+        if self.step > self._period_step:
+            self._report(self._clock())
+        self.close()
+
+    def close(self) -> None:
+        """Ends the listeners; to be called, too, where training stopped with an exception."""
+        for listener in self.listeners:
+            listener.end()
+
+    def _report(self, now: float) -> None:
+        assert self._compiled_at is not None
+        compiling = self._period_step < self._compiled_step == self.step
+        if compiling or self._period_step >= self._compiled_step:
+            start, start_step = self._period_begin, self._period_step
+        else:
+            start, start_step = self._compiled_at, self._compiled_step
+        updates = self.step - self._period_step
+        period = Period(
+            step=self.step,
+            total_steps=self.total_steps,
+            updates=updates,
+            samples=self.step * self.samples_per_step,
+            seconds=now - self._begin,
+            throughput=(self.step - start_step) * self.samples_per_step / max(now - start, 1e-9),
+            compiling=compiling,
+            eta=self._eta(now),
+            learning_rate=learning_rate(self.model, self.step),
+            metrics=_losses_first({name: total / updates for name, total in self._sums.items()}),
+        )
+        self._sums, self._period_begin, self._period_step = {}, now, self.step
+        for listener in self.listeners:
+            listener.period(period)
+
+    def _eta(self, now: float) -> Optional[float]:
+        """From the mean rate since compilation, which is steadier than the last period's."""
+        assert self._compiled_at is not None
+        steady = self.step - self._compiled_step
+        if self.step >= self.total_steps:
+            return 0.0
+        return (now - self._compiled_at) / steady * (self.total_steps - self.step) if steady else None
+
+
+def learning_rate(model: keras.Model, step: int) -> Optional[float]:
+    """Learning rate of update number ``step`` (1-based); None where no optimizer tells."""
+    rate = getattr(getattr(model, "optimizer", None), "learning_rate", None)
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):  # optimizers of Keras 2.6
+        rate = rate(step - 1)
+    return None if rate is None else float(keras.backend.get_value(rate))
+
+
+def _losses_first(metrics: Dict[str, float]) -> Dict[str, float]:
+    def rank(name: str) -> int:
+        return 0 if name == "loss" else 1 if name.endswith("_loss") else 2
+
+    return dict(sorted(metrics.items(), key=lambda item: rank(item[0])))  # stable
