@@ -50,11 +50,13 @@ def test_expected_blocks(task: str, blocks: str) -> None:
 
 
 def test_squad_takes_the_published_large_form() -> None:
-    assert "emb hid enc_out pool qa_head".split() in accepted_blocks("squad", 1)
+    assert ["emb", "hid", "enc_out", "pool", "qa_head"] in accepted_blocks("squad", 1)
 
 
 def test_parameters_equal_hugging_faces() -> None:
-    from keras_extensions.backend import tf  # noqa: F401 (decides which Keras transformers takes)
+    import keras_extensions.backend  # noqa: F401 (decides which Keras transformers takes)
+
+    # isort: split
     from transformers import (
         BertConfig,
         TFBertForPreTraining,
@@ -108,7 +110,7 @@ def test_operations_of_a_layer_by_hand() -> None:
     architecture = Architecture(
         hidden_size=2, num_attention_heads=1, num_hidden_layers=1, intermediate_size=3, vocab_size=5
     )
-    # S=4: four 4×2 by 2×2 products, scores 4×2 by 2×4, context 4×4 by 4×2, feed-forward 4×2×3 twice; 2 per step.
+    # S=4: four products of 4×2 by 2×2, scores 4×2 by 2×4, context 4×4 by 4×2, feed-forward 4×2×3 twice.
     by_hand = 2 * (4 * (4 * 2 * 2) + 4 * 2 * 4 + 4 * 4 * 2 + 2 * (4 * 2 * 3))
     assert block_flops(architecture, "hid", 4) == by_hand
     heads = 2 * (3 * 2 * 5) + 2 * (2 * 2)  # 3 masked positions; next sentence

@@ -77,7 +77,7 @@ def device_per_stage(config: TrainingConfig, task: str) -> None:
     if len(stages) != len(devices):
         raise FieldError(
             [DEVICES],
-            f"{len(devices)} devices for {len(stages)} stage{'s' if len(stages) > 1 else ''} of pipeline_stages",
+            f"{len(devices)} devices for {len(stages)} of pipeline_stages",
             f"give one device for each stage, {len(stages)} in all",
         )
 
