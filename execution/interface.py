@@ -6,9 +6,9 @@ any CPU or GPU; ``execution/graphcore.py`` is Graphcore's TensorFlow on IPUs. Mo
 from __future__ import annotations
 
 import abc
-from typing import Any, Callable, ContextManager, Dict, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, NamedTuple, Protocol, Sequence, Tuple
 
-from typing_extensions import Protocol
+
 
 from keras_extensions.backend import keras, tf
 

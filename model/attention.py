@@ -9,6 +9,7 @@ from typing import Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
+from model.weights import dense
 
 
 class SelfAttention(keras.layers.Layer):
@@ -23,14 +24,13 @@ class SelfAttention(keras.layers.Layer):
         a = architecture
         self._heads = a.num_attention_heads
         self._head_size = a.hidden_size // a.num_attention_heads
-        normal = keras.initializers.TruncatedNormal(stddev=a.initializer_range)
         if a.use_qkv_split:
             self.query, self.key, self.value = (
-                keras.layers.Dense(a.hidden_size, use_bias=a.use_qkv_bias, kernel_initializer=normal, name=name)
+                dense(a, a.hidden_size, use_bias=a.use_qkv_bias, name=name)
                 for name in ("query", "key", "value")
             )
         else:
-            self.qkv = keras.layers.Dense(3 * a.hidden_size, use_bias=False, kernel_initializer=normal, name="qkv")
+            self.qkv = dense(a, 3 * a.hidden_size, use_bias=False, name="qkv")
         self._split = a.use_qkv_split
         self.dropout = platform.dropout(a.attention_probs_dropout_prob, name="dropout")
 

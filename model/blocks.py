@@ -7,7 +7,7 @@ B micro batch · S sequence · P masked positions · H hidden · V vocabulary
 """
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import List, Optional, Set, Tuple
 
 from execution.interface import Platform, Tensors
 from keras_extensions.backend import keras, tf
@@ -111,9 +111,9 @@ def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
     return tensors
 
 
-def block_inputs(blocks: List[Block], shapes: Dict[str, Callable[[], tf.Tensor]]) -> List[str]:
+def block_inputs(blocks: List[Block]) -> List[str]:
     """Names that ``blocks`` read from outside, in order of first use."""
-    written: set = set()
+    written: Set[str] = set()
     needed: List[str] = []
     for block in blocks:
         needed += [name for name in block.reads if name not in written and name not in needed]

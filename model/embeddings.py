@@ -9,6 +9,7 @@ from typing import Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
+from model.weights import truncated_normal
 
 # Masked keys get this added to their attention score: exp() of it is 0 in float32, and float16 can hold it.
 MASKED_SCORE = -10000.0
@@ -29,11 +30,14 @@ class Embeddings(keras.layers.Layer):
 
     def build(self, input_shape) -> None:
         a = self._architecture
-        normal = keras.initializers.TruncatedNormal(stddev=a.initializer_range)
-        self.word = self.add_weight("word", (a.vocab_size, a.hidden_size), initializer=normal)
-        self.position = self.add_weight("position", (a.max_position_embeddings, a.hidden_size), initializer=normal)
-        self.segment = self.add_weight("segment", (a.type_vocab_size, a.hidden_size), initializer=normal)
+        self.word = self._table("word", a.vocab_size)
+        self.position = self._table("position", a.max_position_embeddings)
+        self.segment = self._table("segment", a.type_vocab_size)
         super().build(input_shape)
+
+    def _table(self, name: str, rows: int) -> tf.Variable:
+        shape = (rows, self._architecture.hidden_size)
+        return self.add_weight(name, shape, initializer=truncated_normal(self._architecture))
 
     def word_table(self) -> tf.Tensor:
         """The word embedding as a tensor (V, H), for the tied masked-LM head."""

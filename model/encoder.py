@@ -9,6 +9,7 @@ from typing import Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
+from model.weights import dense
 
 
 class ResidualOutput(keras.layers.Layer):
@@ -63,9 +64,3 @@ class EncoderLayer(keras.layers.Layer):
         context = self.attention(hidden, bias, training=training)
         attended = self.attention_output(context, hidden, training=training)
         return self.feed_forward_output(self.intermediate(attended), attended, training=training)  # (B, S, H)
-
-
-def dense(architecture: Architecture, units: int, use_bias: bool = True, name: str = "dense") -> keras.layers.Dense:
-    """A dense layer with BERT's initialisation: truncated normal, zero bias."""
-    normal = keras.initializers.TruncatedNormal(stddev=architecture.initializer_range)
-    return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=normal, name=name)

@@ -9,7 +9,7 @@ from typing import Callable, Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
-from model.encoder import dense
+from model.weights import dense
 
 
 class Pooler(keras.layers.Layer):

@@ -60,7 +60,7 @@ class SequentialEngine:
 
     def _gradients(self, batch: Tensors, weights: Tensors, seed: tf.Tensor) -> Tuple[List[tf.Tensor], Tensors]:
         with tf.GradientTape() as tape, self._seeds.using(seed):
-            outputs = self._model(batch, training=True)
+            outputs = self._model({name: batch[name] for name in self._model.input_names}, training=True)
             sums = self._objective.sums(outputs, batch)
             loss = tf.add_n([sums[name] * weights[name] for name in self._objective.losses])
             scaled_loss = self._loss_scale.scale(loss)

@@ -55,7 +55,7 @@ class TrainableModel(keras.Model):
         return self._record(self._engine.update(data), self._objective.counts(data))
 
     def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
-        outputs = self(data, training=False)
+        outputs = self({name: data[name] for name in self.input_names}, training=False)
         return self._record(self._objective.sums(outputs, data), self._objective.counts(data))
 
     def _record(self, sums: Tensors, counts: Tensors) -> Dict[str, tf.Tensor]:

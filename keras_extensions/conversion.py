@@ -1,0 +1,143 @@
+"""Replace the layers of one Keras model by others, weights by name, and account for every weight.
+
+A :class:`Rule` says which class becomes which layer and which weight goes where. A :class:`Conversion` applies rules,
+carries the weights once the new layers are built, and tells what it replaced, kept and dropped. No weight of the
+source model is lost in silence: one that no rule mentions is an error.
+"""
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Type
+
+import numpy as np
+
+from keras_extensions.backend import keras, tf
+
+
+@dataclass(frozen=True)
+class Carry:
+    """One weight's way into a new layer.
+
+    Attributes:
+        target: attribute path of the weight on the new layer, such as ``"qkv.kernel"``.
+        sources: attribute paths on the replaced layer; several are joined side by side along the last axis.
+    """
+
+    target: str
+    sources: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """This class becomes that layer.
+
+    Attributes:
+        source: class of the layers that are replaced.
+        build: makes the new layer from the old one.
+        carries: where weights go. A target that the new layer lacks (a bias that is switched off) drops its sources.
+    """
+
+    source: Type[keras.layers.Layer]
+    build: Callable[[Any], keras.layers.Layer]
+    carries: Tuple[Carry, ...] = ()
+
+
+@dataclass
+class Row:
+    """What became of the layers of one class."""
+
+    source: str
+    target: str
+    count: int = 0
+    weights_kept: List[str] = field(default_factory=list)
+    weights_dropped: List[str] = field(default_factory=list)
+
+
+class Conversion:
+    """Applies rules to layers, one by one, then carries their weights.
+
+    Example:
+        >>> conversion = Conversion(rules)
+        >>> pooler = conversion.replace(bert.pooler)
+        >>> pooler(hidden)  # builds its weights
+        >>> conversion.carry_weights(bert)
+        >>> print(conversion.table())
+    """
+
+    def __init__(self, rules: Iterable[Rule]):
+        self._rules: Dict[type, Rule] = {}
+        self._replaced: List[Tuple[keras.layers.Layer, Optional[keras.layers.Layer], Tuple[Carry, ...]]] = []
+        self.rows: List[Row] = []
+        for rule in rules:
+            self.add(rule)
+
+    def add(self, rule: Rule) -> None:
+        """One more rule, such as one that needs a layer which was made meanwhile."""
+        self._rules[rule.source] = rule
+
+    def replace(self, source: keras.layers.Layer) -> keras.layers.Layer:
+        """The layer that takes the place of ``source``; its weights follow with ``carry_weights``."""
+        rule = self._rules[type(source)]
+        target = rule.build(source)
+        self._replaced.append((source, target, rule.carries))
+        return target
+
+    def drop(self, source: keras.layers.Layer) -> None:
+        """Leave ``source`` out of the new model, with all its weights."""
+        carries = self._rules[type(source)].carries
+        self._replaced.append((source, None, carries))
+
+    def carry_weights(self, root: keras.layers.Layer) -> None:
+        """Copy the weights of all replaced layers; every weight of ``root`` must be accounted for."""
+        seen = set()
+        for source, target, carries in self._replaced:
+            kept, dropped = [], []
+            for carry in carries:
+                sources = [operator.attrgetter(path)(source) for path in carry.sources]
+                seen.update(id(variable) for variable in sources)
+                variable = None if target is None else find(target, carry.target)
+                (dropped if variable is None else kept).extend(carry.sources)
+                if variable is not None:
+                    variable.assign(joined(sources))
+            self._record(source, target, kept, dropped)
+        forgotten = [variable.name for variable in root.weights if id(variable) not in seen]
+        assert not forgotten, f"no rule says where these weights go: {', '.join(forgotten)}"
+
+    def _record(self, source: Any, target: Any, kept: Sequence[str], dropped: Sequence[str]) -> None:
+        new = Row(type(source).__name__, "-" if target is None else type(target).__name__, 0, list(kept), list(dropped))
+        for row in self.rows:
+            if (row.source, row.target, row.weights_dropped) == (new.source, new.target, new.weights_dropped):
+                row.count += 1
+                return
+        new.count = 1
+        self.rows.append(new)
+
+    def table(self) -> str:
+        """What was replaced, kept and dropped, one line for each class of layer."""
+        header = ("replaced", "by", "count", "weights kept", "weights dropped")
+        lines = [header] + [
+            (row.source, row.target, str(row.count), listed(row.weights_kept), listed(row.weights_dropped))
+            for row in self.rows
+        ]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+
+
+def find(layer: keras.layers.Layer, path: str) -> Optional[tf.Variable]:
+    """The weight at an attribute path, or None where the layer has none there."""
+    value: Any = layer
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
+
+
+def joined(variables: Sequence[tf.Variable]) -> np.ndarray:
+    """The values of ``variables``, side by side along the last axis."""
+    values = [variable.numpy() for variable in variables]
+    return values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in one cell of the table."""
+    return ", ".join(names) or "-"

@@ -1,0 +1,47 @@
+"""BERT as a functional Keras model, assembled from blocks and laid out in pipeline stages.
+
+S sequence · P masked positions
+"""
+from __future__ import annotations
+
+from typing import Dict, List, Sequence, Tuple
+
+from execution.interface import Platform
+from keras_extensions.backend import keras
+from model.blocks import Block, block_inputs, run_blocks
+
+
+def pretraining_shapes(sequence_length: int, masked_positions: int) -> Dict[str, Tuple[int, ...]]:
+    """Shapes of the model's inputs for one sample; all are int32."""
+    tokens, masked = (sequence_length,), (masked_positions,)
+    return {"input_ids": tokens, "input_mask": tokens, "segment_ids": tokens, "masked_lm_positions": masked}
+
+
+def assemble(
+    blocks: List[Block],
+    shapes: Dict[str, Tuple[int, ...]],
+    outputs: Sequence[str],
+    stages: Sequence[Sequence[str]],
+    platform: Platform,
+) -> keras.Model:
+    """A functional model of ``blocks``.
+
+    Args:
+        blocks: in order.
+        shapes: of one sample, by input name.
+        outputs: names of the tensors to return, as a dict.
+        stages: partition of the blocks, as in ``ipu_config.pipeline_stages``: ``hid`` for each encoder layer.
+        platform: gives the model its class and lays out the stages.
+    """
+    with platform.scope():
+        inputs = {name: keras.Input(shapes[name], dtype="int32", name=name) for name in block_inputs(blocks)}
+        tensors = run_blocks(blocks, inputs)
+        return platform.model(inputs, {name: tensors[name] for name in outputs}, named_stages(blocks, stages))
+
+
+def named_stages(blocks: Sequence[Block], stages: Sequence[Sequence[str]]) -> List[List[str]]:
+    """The names of the blocks of each stage, from stages in which all encoder layers are called ``hid``."""
+    names = iter([block.name for block in blocks])
+    named = [[next(names) for _ in stage] for stage in stages]
+    assert next(names, None) is None, "stages name fewer blocks than the model has"
+    return named

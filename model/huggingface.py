@@ -1,0 +1,34 @@
+"""Hugging Face's TensorFlow BERT, made from an architecture or read from a folder."""
+from __future__ import annotations
+
+from transformers import BertConfig, TFBertForPreTraining
+
+from keras_extensions.backend import keras
+from model.architecture import Architecture
+
+
+def hugging_face_config(architecture: Architecture) -> BertConfig:
+    """The Hugging Face config of the same sizes."""
+    a = architecture
+    return BertConfig(
+        vocab_size=a.vocab_size,
+        hidden_size=a.hidden_size,
+        num_hidden_layers=a.num_hidden_layers,
+        num_attention_heads=a.num_attention_heads,
+        intermediate_size=a.intermediate_size,
+        hidden_act=a.hidden_act,
+        hidden_dropout_prob=a.hidden_dropout_prob,
+        attention_probs_dropout_prob=a.attention_probs_dropout_prob,
+        max_position_embeddings=a.max_position_embeddings,
+        type_vocab_size=a.type_vocab_size,
+        initializer_range=a.initializer_range,
+        layer_norm_eps=a.layer_norm_eps,
+    )
+
+
+def untrained_bert(architecture: Architecture, seed: int) -> TFBertForPreTraining:
+    """A BERT with pre-training heads and random weights that depend on ``seed`` alone."""
+    keras.utils.set_random_seed(seed)
+    model = TFBertForPreTraining(hugging_face_config(architecture))
+    model.build()
+    return model
