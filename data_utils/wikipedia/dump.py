@@ -7,6 +7,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -76,44 +77,66 @@ def read_articles(path: str | os.PathLike, on_bytes: Callable[[int], None] | Non
     Raises:
         UserError: the file is missing, empty, cut short, or not a MediaWiki dump.
     """
-    path = Path(path)
+    for element in _elements(Path(path), on_bytes):
+        if _name(element) == "page":
+            article = _article(element)
+            if article is not None:
+                yield article
+
+
+def read_namespaces(path: str | os.PathLike) -> dict[str, str]:
+    """Names of the wiki's namespaces, lower case, by key (``6`` files, ``14`` categories, ``-2`` media).
+
+    Reads no further than the head of the dump; one without ``<siteinfo>`` gives an empty table.
+    """
+    names: dict[str, str] = {}
+    for element in _elements(Path(path), None):
+        if _name(element) == "siteinfo":
+            for entry in element.iter():
+                if _name(entry) == "namespace" and entry.text:
+                    names[entry.get("key", "")] = entry.text.lower()
+        break
+    return names
+
+
+def _elements(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[ElementTree.Element]:
+    """The children of <mediawiki>, one at a time, each forgotten before the next."""
     if path.is_dir():
         raise UserError(f"{path}: a folder, not a dump; for WikiExtractor's folders use --wikiextractor")
     if not path.is_file():
         raise UserError(f"{path}: no such file; give the pages-articles XML dump, plain or .bz2")
     with open(path, "rb") as raw:
         stream = _decompressed(path, raw, _Counting(raw, on_bytes))
-        parser = ElementTree.XMLPullParser(events=("start", "end"))
         try:
-            yield from _pages(path, stream, parser)
+            yield from _parsed(path, stream)
         except ElementTree.ParseError as error:
             raise UserError(f"{path}: not well-formed XML ({error}); is the file a dump, and complete?") from error
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, zlib.error) as error:
             raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error
 
 
-def _pages(path: Path, stream: BinaryIO, parser: ElementTree.XMLPullParser) -> Iterator[Article]:
-    root = None
+def _parsed(path: Path, stream: BinaryIO) -> Iterator[ElementTree.Element]:
+    parser = ElementTree.XMLPullParser(events=("start", "end"))
+    root, depth = None, 0
     while True:
         data = stream.read(READ_BYTES)
         if data:
             parser.feed(data)
+        elif root is None:
+            raise UserError(f"{path}: not a MediaWiki dump: the file holds no XML")
         else:
-            if root is None:
-                raise UserError(f"{path}: not a MediaWiki dump: the file holds no XML")
             parser.close()
         for event, element in parser.read_events():
+            depth += 1 if event == "start" else -1
             if root is None:
                 root = element
                 if _name(element) != "mediawiki":
                     raise UserError(
                         f"{path}: not a MediaWiki dump: the XML begins with <{_name(element)}>, not <mediawiki>"
                     )
-            elif event == "end" and _name(element) == "page":
-                article = _article(element)
-                root.clear()  # forget the page, or the tree grows to the size of the dump
-                if article is not None:
-                    yield article
+            elif event == "end" and depth == 1:
+                yield element
+                root.remove(element)  # or the tree would grow to the size of the dump
         if not data:
             return
 

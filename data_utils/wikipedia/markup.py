@@ -35,7 +35,7 @@ _LINE_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 
 _EXTERNAL = re.compile(r"\[(?:(?:https?:|ftp:|news:|irc:)?//|mailto:)[^\s\[\]]*[ \t]*([^\[\]\n]*)\]")
-_BARE_URL = re.compile(r"\b(?:https?|ftp)://[^\s<>|\]]+")
+_BARE_URL = re.compile(r"https?://[^\s<>|\]]+")
 _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
 _FOREIGN = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
 _PREFIXES = re.compile(r"^(?:wikt|wiktionary|w|wikipedia|s|wikisource|commons|d|q|b|n|m|meta|species):+", re.IGNORECASE)
@@ -47,18 +47,19 @@ _LIST_OR_TABLE = tuple("*#:;|!")
 _QUOTES = re.compile(r"'{2,}")
 _MAGIC = re.compile(r"__[A-Z]{3,}__")
 
-_EMPTY_BRACKETS = re.compile(r"\s*(?:\(\s*[,;:.–\-\s]*\)|\[\s*\]|（[，；：、\s]*）)")
+_BAD_BRACKETS = re.compile(r"[(（\[][\s,;:.–\-，；：、\])）]|(?<=[\s,;，；、])[)）]")
+_EMPTY_BRACKETS = re.compile(r" ?(?:\([,;:.–\-\s]*\)|\[\s*\]|（[，；：、\s]*）)")
 _OPENED_BADLY = re.compile(r"([(（])[\s,;:，；、]+")
-_CLOSED_BADLY = re.compile(r"[\s,;，；、]+([)）])")
-_SPACE = re.compile(r"[ \t\u00a0\u2000-\u200b\u202f\u205f\u3000\ufeff]+")
+_CLOSED_BADLY = re.compile(r"(?<![\s,;，；、])[\s,;，；、]+([)）])")
+_INVISIBLE = ("\u00ad", "\u200b", "\ufeff")  # soft hyphen, zero-width space, byte order mark
 _SPACE_BEFORE = re.compile(r"(?<=[^\s.]) ([,.](?:\s|$))")
-_DOUBLED = re.compile(r"([,;])(?:\s*[,;])+(?=\s)")
+_DOUBLED = re.compile(r"([,;])(?: ?[,;])+(?= )")
 
-_SENTENCE_END = re.compile(r"[.!?:…。！？：।؟][\"'”’»)\]）」』]*$")
+_SENTENCE_END = re.compile(r"[.!?…。！？।؟][\"'”’»)\]）」』]*$")
 _SHORTEST_WITHOUT_END = 120  # characters; a shorter line without a full stop is a label, not prose
 _LETTERS = re.compile(r"[^\W\d_]{2}|[\u3040-\u9fff\uac00-\ud7af]")
 _LITERAL = str.maketrans({mark: chr(0xE000 + ord(mark)) for mark in "[]{}|'=<>&*#:;!_-"})
-_RESTORED = {0xE000 + code: chr(code) for code in range(128)}
+_TRANSLATED = re.compile("[\ue000-\ue07f]")
 
 
 def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list[str]:
@@ -154,14 +155,18 @@ def _tidy(line: str) -> str:
     """Decodes entities and mends the holes that removed markup leaves around punctuation."""
     if "&" in line:
         line = html.unescape(html.unescape(line))
-    line = line.translate(_RESTORED)
-    line = _SPACE.sub(" ", line.replace("\u00ad", ""))
-    for _ in range(2):
-        line = _EMPTY_BRACKETS.sub("", line)
-        line = _OPENED_BADLY.sub(r"\1", line)
-        line = _CLOSED_BADLY.sub(r"\1", line)
-    line = _DOUBLED.sub(r"\1", _SPACE_BEFORE.sub(r"\1", line))
-    return _SPACE.sub(" ", line).strip()
+    line = _TRANSLATED.sub(lambda found: chr(ord(found.group()) - 0xE000), line)
+    for character in _INVISIBLE:
+        line = line.replace(character, "")
+    line = " ".join(line.split())
+    if _BAD_BRACKETS.search(line):
+        for _ in range(2):  # what is emptied may have been inside brackets itself
+            line = _EMPTY_BRACKETS.sub("", line)
+            line = _OPENED_BADLY.sub(r"\1", line)
+            line = _CLOSED_BADLY.sub(r"\1", line)
+    if " ," in line or " ." in line:
+        line = _SPACE_BEFORE.sub(r"\1", line)
+    return " ".join(_DOUBLED.sub(r"\1", line).split())
 
 
 def _is_prose(paragraph: str) -> bool:

@@ -1,14 +1,13 @@
 """Templates and tables of wiki markup: dropped, save the few templates that stand for words of a sentence.
 
-Source: https://www.mediawiki.org/wiki/Help:Templates and the documentation pages of English Wikipedia's templates.
+Source: https://www.mediawiki.org/wiki/Help:Templates and English Wikipedia's template documentation.
 """
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-# `{|` and `|}` are tables only at the start of a line; elsewhere they belong to templates (`{{a|{{b|}}}}`).
-_TOKEN = re.compile(r"\{\{|\}\}|^[ \t:*#]*\{\|(?!\})|^[ \t:]*\|\}(?!\})", re.MULTILINE)
+_TOKEN = re.compile(r"\{\{|\}\}|\{\|(?!\})|\|\}(?!\})")
 _PARAMETER = re.compile(r"\{\{\{[^{}]*\}\}\}")
 _FIELD = re.compile(r"\|(?![^\[\]]*\]\])")  # a bar, but not the one inside a link
 _NAMED = re.compile(r"^\s*[\w -]+=")
@@ -62,33 +61,32 @@ def _paragraph(fields: Fields) -> str:
     return f"\n\n{_first(fields)}\n\n"
 
 
-_AS_WORDS: dict[str, Callable[[Fields], str]] = {
-    **dict.fromkeys(
-        "nowrap nobr small big smaller larger em strong abbr sic linktext visible anchor nihongo ill angbr"
-        " interlanguage_link uslink mvar var sup sub smallcaps sc val formatnum keypress tooltip w illm"
-        " nihongo_foot lcfirst ucfirst uc lc not_a_typo proper_name gaps".split(),
-        _first,
-    ),
-    **dict.fromkeys("lang langx ltr rtl-lang".split(), _second),
-    **dict.fromkeys("transl transliteration".split(), _last),
-    **dict.fromkeys("convert cvt".split(), _measure),
-    **dict.fromkeys("frac sfrac fraction".split(), _fraction),
-    **dict.fromkeys("chem chem2 su".split(), "".join),
-    **dict.fromkeys("ndash en_dash endash –".split(), _constant("–")),
-    **dict.fromkeys("mdash em_dash emdash —".split(), _constant("—")),
-    **dict.fromkeys("snd spnd spaced_ndash spaced_en_dash nbspndash".split(), _constant(" – ")),
-    **dict.fromkeys("spaced_mdash spaced_em_dash".split(), _constant(" — ")),
-    **dict.fromkeys("nbsp space spaces sp thinsp hair_space break br".split(), _constant(" ")),
-    **dict.fromkeys("' apostrophe".split(), _constant("'")),
-    **dict.fromkeys("'s".split(), _constant("'s")),
-    **dict.fromkeys("circa c. ca.".split(), _years("c.")),
-    **dict.fromkeys("reign r.".split(), _years("r.")),
-    **dict.fromkeys("floruit fl.".split(), _years("fl.")),
-    **dict.fromkeys("as_of".split(), _prefixed("As of")),
-    **dict.fromkeys("quote cquote blockquote quotation bquote quote_box centered_pull_quote".split(), _paragraph),
-    "ship": lambda fields: " ".join(fields[:2]),
-    **{name.lower(): _prefixed(name) for name in "HMS USS SS RMS HMAS HMCS USCGC MS MV".split()},
-}  # fmt: skip
+# Names with underscores for spaces, and how their (unnamed, non-empty) fields are written.
+_WRITERS: list[tuple[str, Callable[[Fields], str]]] = [
+    ("nowrap nobr small big smaller larger em strong abbr sic linktext visible_anchor nihongo ill illm", _first),
+    ("angbr interlanguage_link mvar var sup sub smallcaps sc val formatnum keypress tooltip w lc uc", _first),
+    ("lcfirst ucfirst not_a_typo proper_name gaps", _first),
+    ("lang langx rtl-lang", _second),
+    ("transl transliteration", _last),
+    ("convert cvt", _measure),
+    ("frac sfrac fraction", _fraction),
+    ("chem chem2 su", "".join),
+    ("ndash en_dash endash –", _constant("–")),
+    ("mdash em_dash emdash —", _constant("—")),
+    ("snd spnd spaced_ndash spaced_en_dash nbspndash", _constant(" – ")),
+    ("spaced_mdash spaced_em_dash", _constant(" — ")),
+    ("nbsp space spaces sp thinsp hair_space break br", _constant(" ")),
+    ("' apostrophe", _constant("'")),
+    ("'s", _constant("'s")),
+    ("circa c. ca.", _years("c.")),
+    ("reign r.", _years("r.")),
+    ("floruit fl.", _years("fl.")),
+    ("as_of", _prefixed("As of")),
+    ("quote cquote blockquote quotation bquote quote_box centered_pull_quote", _paragraph),
+    ("ship", lambda fields: " ".join(fields[:2])),
+    *((name.lower(), _prefixed(name)) for name in ("HMS", "USS", "SS", "RMS", "HMAS", "HMCS", "MS", "MV")),
+]
+_AS_WORDS = {name: write for names, write in _WRITERS for name in names.split()}
 
 
 def words_of_template(body: str) -> str:
@@ -100,7 +98,7 @@ def words_of_template(body: str) -> str:
     name, bar, rest = body.partition("|")
     key = name.strip().lower().replace(" ", "_")
     if not bar:
-        key, colon, value = key.partition(":")
+        key, colon, _ = key.partition(":")
         rest = name.partition(":")[2] if colon else ""
         bar = colon
     if key.startswith("lang-"):
@@ -118,6 +116,11 @@ def words_of_template(body: str) -> str:
     return write([field for field in plain if field])
 
 
+def _starts_line(text: str, position: int) -> bool:
+    """Table marks count only at the start of a line; elsewhere a bar and a brace belong to templates."""
+    return not text[text.rfind("\n", 0, position) + 1 : position].strip(" \t:*#")
+
+
 def resolve_templates(text: str) -> str:
     """Text without templates, template parameters and tables, however deep they are nested.
 
@@ -129,9 +132,11 @@ def resolve_templates(text: str) -> str:
     open_at: list[tuple[str, int]] = []  # (what was opened, length of `pieces` at that time)
     position = 0
     for token in _TOKEN.finditer(text):
+        mark = token.group()
+        if "|" in mark and not _starts_line(text, token.start()):
+            continue
         pieces.append(text[position : token.start()])
         position = token.end()
-        mark = token.group().lstrip(" \t:*#")
         if mark in ("{{", "{|"):
             open_at.append((mark, len(pieces)))
             continue

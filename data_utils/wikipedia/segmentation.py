@@ -1,0 +1,100 @@
+"""Where sentences end: NLTK's Punkt, and the full stops of scripts that Punkt does not know.
+
+Punkt: Kiss and Strunk 2006, "Unsupervised Multilingual Sentence Boundary Detection".
+"""
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTokenizer, PunktTrainer
+
+from data_utils.records_writer import write_atomically
+from utilities.errors import UserError
+
+# Chinese and Japanese, Devanagari, Arabic and Urdu: no abbreviations to tell apart, so the mark itself decides.
+_PLAIN_END = re.compile(r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])|(?<=[。！？｡][”’」』）】》\"'])(?![”’」』）】》\"'])")
+_PLAIN_MARK = re.compile(r"[。！？｡।॥؟۔]")
+_PUNKT_MARK = re.compile(r"[.!?]")
+_WORD = re.compile(r"\w")
+
+
+class Splitter:
+    """Splits paragraphs into sentences.
+
+    Args:
+        punkt: the sentence tokenizer for ``. ! ?``.
+
+    Example:
+        >>> Splitter(PunktSentenceTokenizer()).split("It rains. We stay.")
+        ['It rains.', 'We stay.']
+    """
+
+    def __init__(self, punkt: PunktSentenceTokenizer):
+        self.punkt = punkt
+
+    def split(self, paragraph: str) -> list[str]:
+        """Sentences of one paragraph, in order, without outer white space; pieces without any word are left out."""
+        parts = _PLAIN_END.split(paragraph) if _PLAIN_MARK.search(paragraph) else [paragraph]
+        sentences: list[str] = []
+        for part in parts:
+            sentences += self.punkt.tokenize(part) if _PUNKT_MARK.search(part) else [part]
+        return [" ".join(sentence.split()) for sentence in sentences if _WORD.search(sentence)]
+
+
+def trained_model_exists(language: str) -> bool:
+    """Whether NLTK's trained Punkt model (package ``punkt_tab``) is installed for a language."""
+    try:
+        PunktTokenizer(language)
+    except LookupError:
+        return False
+    return True
+
+
+def train(texts: Iterable[str]) -> PunktParameters:
+    """Punkt parameters learned from texts, unsupervised; the same texts give the same parameters."""
+    trainer = PunktTrainer()
+    for text in texts:
+        trainer.train(text, finalize=False)
+    trainer.finalize_training()
+    return trainer.get_params()
+
+
+def save_parameters(parameters: PunktParameters, path: Path) -> None:
+    """Writes parameters as JSON, sorted: equal parameters are equal bytes."""
+    data = {
+        "abbreviations": sorted(parameters.abbrev_types),
+        "collocations": sorted(map(list, parameters.collocations)),
+        "sentence_starters": sorted(parameters.sent_starters),
+        "orthography": dict(sorted(parameters.ortho_context.items())),
+    }
+    write_atomically(path, json.dumps(data, ensure_ascii=False).encode())
+
+
+def load_parameters(path: Path) -> PunktParameters:
+    """Reads what ``save_parameters`` wrote."""
+    parameters = PunktParameters()
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        parameters.abbrev_types.update(data["abbreviations"])
+        parameters.collocations.update(map(tuple, data["collocations"]))
+        parameters.sent_starters.update(data["sentence_starters"])
+        parameters.ortho_context.update(data["orthography"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not Punkt parameters ({error}); delete it, it is trained again") from error
+    return parameters
+
+
+@functools.lru_cache(maxsize=2)
+def load_splitter(model: str) -> Splitter:
+    """A splitter, once per process.
+
+    Args:
+        model: a language of NLTK's trained models (``english``), or the path of a ``.json`` of ``save_parameters``.
+    """
+    if model.endswith(".json"):
+        return Splitter(PunktSentenceTokenizer(load_parameters(Path(model))))
+    return Splitter(PunktTokenizer(model))

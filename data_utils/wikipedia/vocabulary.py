@@ -1,0 +1,176 @@
+"""Step ``vocabulary``: a WordPiece vocabulary trained on the corpus, or any BERT ``vocab.txt``.
+
+WordPiece as in BERT: pieces that continue a word begin with ``##``; special tokens come first.
+"""
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tokenizers import BertWordPieceTokenizer
+
+from data_utils.records_writer import write_atomically
+from data_utils.wikipedia.command_line import make_parser, positive, run_main
+from data_utils.wikipedia.sentences import read_corpus
+from utilities.errors import UserError
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+VOCABULARY_NAME = "vocab.txt"
+CONTINUATION = "##"
+DEFAULT_SIZE = 30522
+DEFAULT_MIN_FREQUENCY = 2
+DEFAULT_SAMPLE_MEGABYTES = 1000
+
+
+class Vocabulary(NamedTuple):
+    """A WordPiece vocabulary.
+
+    Attributes:
+        pieces: in the order of their ids.
+        path: the file it was read from.
+        sha256: of the file.
+    """
+
+    pieces: list[str]
+    path: Path
+    sha256: str
+
+    def id_of(self, piece: str) -> int:
+        return self.pieces.index(piece)
+
+    def continues_word(self) -> np.ndarray:
+        """(V,) bool: whether a piece continues the word before it."""
+        return np.array([piece.startswith(CONTINUATION) for piece in self.pieces])
+
+    def special_ids(self) -> np.ndarray:
+        """Ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
+        return np.array([self.pieces.index(token) for token in SPECIAL_TOKENS])
+
+
+def read_vocabulary(path: Path) -> Vocabulary:
+    """Reads a ``vocab.txt``, one piece a line.
+
+    Raises:
+        UserError: missing file, a special token not in it, or a piece twice.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such vocabulary file")
+    data = path.read_bytes()
+    try:
+        pieces = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error.reason}), so no BERT vocab.txt") from error
+    pieces = [piece.rstrip("\r") for piece in pieces]
+    while pieces and not pieces[-1]:
+        pieces.pop()
+    known = set(pieces)
+    for token in SPECIAL_TOKENS:
+        if token not in known:
+            raise UserError(f"{path}: {token} is missing; a BERT vocab.txt holds {' '.join(SPECIAL_TOKENS)}")
+    if len(known) != len(pieces):
+        twice = next(piece for number, piece in enumerate(pieces) if piece in pieces[:number])
+        raise UserError(f"{path}: {twice!r} stands there twice")
+    return Vocabulary(pieces, path, hashlib.sha256(data).hexdigest())
+
+
+@functools.lru_cache(maxsize=2)
+def load_tokenizer(path: str, lower_case: bool) -> BertWordPieceTokenizer:
+    """BERT's tokenizer, once per process; splits as Hugging Face's ``BertTokenizer`` with the same settings."""
+    return BertWordPieceTokenizer(path, lowercase=lower_case, strip_accents=None, handle_chinese_chars=True)
+
+
+def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
+    """Lines of the files; where they are larger than ``limit`` bytes, evenly chosen stretches of a megabyte."""
+    sizes = [(path, path.stat().st_size) for path in files]
+    total = sum(size for _, size in sizes)
+    stretch = 1 << 20
+    every = max(1, -(-total // max(limit, 1)))  # take one stretch of this many
+    for path, size in sizes:
+        with open(path, "rb") as stream:
+            for start in range(0, size, stretch * every):
+                stream.seek(start)
+                if start:
+                    stream.readline()  # the rest of a sentence begun in the stretch before
+                while stream.tell() < start + (stretch if every > 1 else size):
+                    line = stream.readline()
+                    if not line:
+                        break
+                    if line.strip():
+                        yield line.decode()
+
+
+def train_vocabulary(
+    files: Iterable[Path],
+    output: Path,
+    size: int = DEFAULT_SIZE,
+    lower_case: bool = True,
+    min_frequency: int = DEFAULT_MIN_FREQUENCY,
+    sample_megabytes: int = DEFAULT_SAMPLE_MEGABYTES,
+) -> Vocabulary:
+    """Trains a WordPiece vocabulary and writes it; the same files give the same bytes.
+
+    Args:
+        files: sentence files.
+        output: ``vocab.txt`` to write.
+        size: pieces, special tokens included. A small corpus may give fewer: then unused entries fill it up, so that
+            the size can be what a model's config says.
+        lower_case: whether text is lower-cased and stripped of accents, as BERT "uncased".
+        min_frequency: a pair of pieces must occur so often to be merged.
+        sample_megabytes: a larger corpus is sampled evenly to this size.
+    """
+    if size < len(SPECIAL_TOKENS) + 100:
+        raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
+    tokenizer = BertWordPieceTokenizer(lowercase=lower_case, strip_accents=None, handle_chinese_chars=True)
+    tokenizer.train_from_iterator(
+        _lines(files, sample_megabytes * 10**6),
+        vocab_size=size,
+        min_frequency=min_frequency,
+        limit_alphabet=max(1000, size // 5),
+        special_tokens=list(SPECIAL_TOKENS),
+        show_progress=False,
+    )
+    by_id = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    pieces = by_id + [f"[unused{number}]" for number in range(size - len(by_id))]
+    write_atomically(output, "".join(piece + "\n" for piece in pieces).encode())
+    return read_vocabulary(output)
+
+
+def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
+    """Options of training."""
+    parser.add_argument("--vocab-size", type=positive, default=DEFAULT_SIZE, metavar="N", help="pieces to train")
+    parser.add_argument(
+        "--min-frequency", type=positive, default=DEFAULT_MIN_FREQUENCY, metavar="N", help="of a pair to be merged"
+    )
+    add_case_option(parser)
+
+
+def add_case_option(parser: argparse.ArgumentParser) -> None:
+    """Cased or not; a vocabulary is made for one of the two."""
+    parser.add_argument("--cased", action="store_true", help="keep capitals and accents (BERT cased)")
+
+
+def _action(options: argparse.Namespace) -> None:
+    corpus = read_corpus(options.sentences)
+    vocabulary = train_vocabulary(
+        corpus.files, options.output, options.vocab_size, not options.cased, options.min_frequency
+    )
+    print(f"{options.output}: {len(vocabulary.pieces):,} pieces")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of the step."""
+    parser = make_parser("data_utils.wikipedia.vocabulary", "Trains a WordPiece vocabulary on sentence files.")
+    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="vocab.txt to write")
+    add_vocabulary_options(parser)
+    return run_main(parser, _action, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
