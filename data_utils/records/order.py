@@ -1,9 +1,9 @@
 """The order of samples as a function of (seed, epoch, position), without state.
 
 Each epoch is a permutation of the samples, computed one position at a time: a Feistel network over pairs
-(left, right) whose ranges multiply to little more than the number of samples (Black and Rogaway, "Ciphers with
-arbitrary finite domains", 2002, generalised Feistel construction), walked again where the result lies beyond the
-last sample. A run that resumes at any position therefore needs nothing but that position.
+(left, right) whose ranges multiply to little more than the number of samples (Black and Rogaway, "Ciphers
+with arbitrary finite domains", 2002, generalised Feistel construction), walked again where the result lies
+beyond the last sample. A run that resumes at any position therefore needs nothing but that position.
 """
 
 from __future__ import annotations
