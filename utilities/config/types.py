@@ -7,10 +7,10 @@ that a number without a fraction (``1e6``, ``4096.0``) serves as a whole number:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List
+from typing import Any, List, Union
 
 from pydantic import BeforeValidator, Field
-from typing_extensions import Annotated
+from typing_extensions import Annotated, Literal
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ LossScale = Annotated[
     Field(strict=True, gt=0, allow_inf_nan=False),
     Kind("float", 'a number above 0, or null or "none" for no scaling'),
 ]
-NoneWord = BeforeValidator(_optional_none_word)
+NoneWord = BeforeValidator(
+    _optional_none_word, json_schema_input_type=Union[LossScale, Literal["none"], None]
+)
 Text = Annotated[str, Field(strict=True, min_length=1), Kind("str", "a text that is not empty")]
 PathText = Annotated[
     str, Field(strict=True, min_length=1, json_schema_extra={"format": "path"}), Kind("path", "a path")
@@ -96,7 +98,7 @@ Proportions = Annotated[
 Stage = Annotated[List[Text], Field(min_length=1)]
 Stages = Annotated[
     List[Stage],
-    BeforeValidator(_stages),
+    BeforeValidator(_stages, json_schema_input_type=List[Union[Text, Stage]]),
     Field(min_length=1),
     Kind(
         "stages",
