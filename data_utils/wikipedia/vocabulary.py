@@ -8,6 +8,7 @@ import argparse
 import functools
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,8 @@ VOCABULARY_NAME = "vocab.txt"
 CONTINUATION = "##"
 DEFAULT_SIZE = 30522
 DEFAULT_MIN_FREQUENCY = 2
-DEFAULT_SAMPLE_MEGABYTES = 1000
+DEFAULT_SAMPLE_MEGABYTES = 300
+MIN_ALPHABET = 1000
 
 
 class Vocabulary(NamedTuple):
@@ -105,6 +107,22 @@ def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
                         yield line.decode()
 
 
+def _alphabet(tokenizer: BertWordPieceTokenizer, lines: Iterable[str], limit: int) -> list[str]:
+    """The most frequent characters, as pieces that begin a word and as pieces that continue one, each sorted."""
+    words: Counter[str] = Counter()
+    for line in lines:
+        words.update(tokenizer.normalize(line).split())
+    characters: Counter[str] = Counter()
+    continuing: set[str] = set()
+    for word, count in words.items():
+        for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(word):
+            continuing.update(part[1:])
+            for character in part:
+                characters[character] += count
+    frequent = sorted(characters, key=lambda character: (-characters[character], character))[:limit]
+    return sorted(frequent) + [CONTINUATION + character for character in sorted(continuing.intersection(frequent))]
+
+
 def train_vocabulary(
     files: Iterable[Path],
     output: Path,
@@ -126,13 +144,17 @@ def train_vocabulary(
     """
     if size < len(SPECIAL_TOKENS) + 100:
         raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
+    files, limit = list(files), sample_megabytes * 10**6
     tokenizer = BertWordPieceTokenizer(lowercase=lower_case, strip_accents=None, handle_chinese_chars=True)
+    # The trainer numbers the alphabet in the order of a hash table, new in every run, and breaks ties by number.
+    # An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer from adding to it.
+    alphabet = _alphabet(tokenizer, _lines(files, limit), max(MIN_ALPHABET, size // 5))
     tokenizer.train_from_iterator(
-        _lines(files, sample_megabytes * 10**6),
+        _lines(files, limit),
         vocab_size=size,
         min_frequency=min_frequency,
-        limit_alphabet=max(1000, size // 5),
-        special_tokens=list(SPECIAL_TOKENS),
+        limit_alphabet=0,
+        special_tokens=[*SPECIAL_TOKENS, *alphabet],
         show_progress=False,
     )
     by_id = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
