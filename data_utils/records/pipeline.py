@@ -155,6 +155,7 @@ def _mapped(
     """``read`` of each number, several at a time, in order, with the shapes written down for the compiler."""
     types = [tf.as_dtype(feature.dtype) for feature in spec.features] + [tf.float32] * weighted
 
+    @tf.autograph.experimental.do_not_convert
     def element(number: tf.Tensor) -> Dict[str, tf.Tensor]:
         arrays = tf.numpy_function(lambda value: read(int(value)), [number], types)
         shaped = {}

@@ -109,7 +109,8 @@ class RecordReader:
         try:
             with tf.device("CPU:0"):
                 parsed = tf.io.parse_example(tf.constant(payloads), self._parse_spec)
-        except tf.errors.InvalidArgumentError as error:
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
+            # The latter where TensorFlow's own message quotes a payload that is no text.
             raise self._record_error(positions, _explain(payloads, self.spec, error)) from None
         batch = {name: values.numpy() for name, values in parsed.items()}
         problem = find_problem(self.spec, batch)

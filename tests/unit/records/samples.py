@@ -1,4 +1,5 @@
 """Data sets for the tests of this package, written by TensorFlow itself."""
+
 from __future__ import annotations
 
 import json
@@ -21,7 +22,11 @@ def sample(number: int, **changes: Any) -> dict[str, Any]:
     """Record ``number``: its first two tokens spell the number, so that order can be read off a batch."""
     random = np.random.default_rng(number)
     features: dict[str, Any] = {
-        "input_ids": [number // VOCABULARY, number % VOCABULARY, *random.integers(0, VOCABULARY, SEQUENCE - 2)],
+        "input_ids": [
+            number // VOCABULARY,
+            number % VOCABULARY,
+            *random.integers(0, VOCABULARY, SEQUENCE - 2),
+        ],
         "input_mask": [1] * SEQUENCE,
         "segment_ids": [0] * 8 + [1] * 8,
         "masked_lm_positions": sorted(random.choice(SEQUENCE, PREDICTIONS, replace=False)),
@@ -36,12 +41,16 @@ def sample(number: int, **changes: Any) -> dict[str, Any]:
 def example(features: dict[str, Any]) -> bytes:
     message = {}
     for name, values in features.items():
-        if isinstance(values[0], float):
+        if len(values) == 0:
+            message[name] = tf.train.Feature(int64_list=tf.train.Int64List())
+        elif isinstance(values[0], float):
             message[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
         elif isinstance(values[0], bytes):
             message[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
         else:
-            message[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[int(value) for value in values]))
+            message[name] = tf.train.Feature(
+                int64_list=tf.train.Int64List(value=[int(value) for value in values])
+            )
     return tf.train.Example(features=tf.train.Features(feature=message)).SerializeToString()
 
 
@@ -59,7 +68,11 @@ def write_manifest(folder: Path, counts: dict[str, int], **changes: Any) -> None
     manifest: dict[str, Any] = {
         "format": "bert-pretraining",
         "version": 1,
-        "settings": {"max_seq_length": SEQUENCE, "max_predictions_per_seq": PREDICTIONS, "vocab_size": VOCABULARY},
+        "settings": {
+            "max_seq_length": SEQUENCE,
+            "max_predictions_per_seq": PREDICTIONS,
+            "vocab_size": VOCABULARY,
+        },
         "vocabulary": {"file": "vocab.txt", "sha256": "0" * 64, "size": VOCABULARY},
         "files": [
             {"name": name, "records": records, "bytes": (folder / name).stat().st_size, "sha256": "0" * 64}

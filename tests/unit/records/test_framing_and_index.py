@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ def record_file(tmp_path: Path) -> Path:
 
 
 def index_by_tfrecord_package(path: Path, name: str = "wiki_000.index") -> Path:
-    """Run in a process of its own: the package and TensorFlow cannot be imported together (both define Example)."""
+    """In a process of its own: the package and TensorFlow both define Example, no process loads both."""
     target = path.with_name(name)
     command = [sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(path), str(target)]
     subprocess.run(command, check=True)
@@ -129,16 +130,14 @@ def test_counts_and_order_follow_the_list_of_files(tmp_path: Path) -> None:
     assert files.fetch(np.arange(3)) == [b"b0", b"b1", b"a0"]
 
 
-def test_twenty_million_lines_would_load_in_seconds(tmp_path: Path) -> None:
-    """A tenth of a million records in well under a second, which is minutes for nobody."""
-    import time
-
+def test_a_large_index_loads_fast(tmp_path: Path) -> None:
+    """At the limit 20 million lines would take 50 seconds, on a busy machine; they take about one."""
     records, length = 100_000, 812
     index = tmp_path / "big.index"
     index.write_text("".join(f"{record * length} {length}\n" for record in range(records)))
     begin = time.perf_counter()
     boundaries = load_index(index, tmp_path / "big.tfrecord", records * length)
-    assert time.perf_counter() - begin < 0.5
+    assert time.perf_counter() - begin < 0.25
     assert np.array_equal(boundaries, np.arange(records + 1) * length)
 
 

@@ -43,7 +43,7 @@ def test_seeds_and_epochs_give_different_orders_and_the_same_ones_again() -> Non
 
 
 def test_small_permutations_are_all_equally_likely() -> None:
-    """Chi-square over the 24 orders of 4 samples: 23 degrees of freedom, 49.7 is exceeded once in a thousand."""
+    """Chi-square over the 24 orders of 4 samples, 23 degrees of freedom: once in a thousand above 49.7."""
     draws = 6000
     rows = positions(11, 0, 0, 4 * draws, 4).reshape(draws, 4)
     _, seen = np.unique(rows, axis=0, return_counts=True)
@@ -53,7 +53,7 @@ def test_small_permutations_are_all_equally_likely() -> None:
 
 
 def test_places_are_uniform_and_unrelated_to_the_files_order() -> None:
-    """Where the samples of the first tenth land, over tenths: 9 degrees of freedom, 27.9 once in a thousand."""
+    """Where the first tenth lands, over tenths: 9 degrees of freedom, once in a thousand above 27.9."""
     n = 100_003
     order = positions(3, 0, 0, n, n)
     seen = np.histogram(np.flatnonzero(order < n // 10), bins=10, range=(0, n))[0]

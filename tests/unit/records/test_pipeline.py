@@ -29,8 +29,8 @@ COUNT = 37
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("records")
-    write_samples(folder / "a.tfrecord", range(0, 20))
-    write_samples(folder / "b.tfrecord", range(0, 0))
+    write_samples(folder / "a.tfrecord", range(20))
+    write_samples(folder / "b.tfrecord", range(0))
     write_samples(folder / "c.tfrecord", range(20, COUNT))
     return folder
 
@@ -57,7 +57,9 @@ def test_records_equal_tensorflows_own_reading(folder: Path, reader: RecordReade
         "next_sentence_labels": fixed([1], tf.int64),
     }
     names = sorted(str(path) for path in folder.glob("*.tfrecord"))
-    records = tf.data.TFRecordDataset(names).map(lambda record: tf.io.parse_single_example(record, reference_spec))
+    records = tf.data.TFRecordDataset(names).map(
+        lambda record: tf.io.parse_single_example(record, reference_spec)
+    )
     reference = list(records.as_numpy_iterator())
     order = np.random.default_rng(0).permutation(COUNT)
     batch = reader.read(order)
@@ -94,7 +96,7 @@ def test_resuming_gives_what_would_have_come(reader: RecordReader, done: int) ->
     whole = updates(reader)[done:]
     resumed = updates(reader, first_update=done, num_updates=8 - done)
     assert len(whole) == len(resumed)
-    for before, after in zip(whole, resumed):
+    for before, after in zip(whole, resumed, strict=True):
         for name in before:
             np.testing.assert_array_equal(before[name], after[name])
 
@@ -103,9 +105,8 @@ def test_resuming_gives_what_would_have_come(reader: RecordReader, done: int) ->
 def test_splitting_the_global_batch_otherwise_changes_only_the_shape(
     reader: RecordReader, micro_batch: int, accumulated: int
 ) -> None:
-    for one, other in zip(
-        updates(reader), updates(reader, micro_batch_size=micro_batch, micro_batches_per_update=accumulated)
-    ):
+    split = updates(reader, micro_batch_size=micro_batch, micro_batches_per_update=accumulated)
+    for one, other in zip(updates(reader), split, strict=True):
         assert other["input_ids"].shape == (accumulated, micro_batch, SEQUENCE)
         for name in one:
             np.testing.assert_array_equal(one[name].reshape(12, -1), other[name].reshape(12, -1))
@@ -120,12 +121,14 @@ def test_replicas_share_each_global_batch(reader: RecordReader) -> None:
         ]
         for replica in range(2)
     ]
-    assert whole == [first + second for first, second in zip(*halves)]
+    assert whole == [first + second for first, second in zip(*halves, strict=True)]
 
 
 def test_threads_change_nothing(reader: RecordReader) -> None:
     one, many = updates(reader, reader_threads=1, prefetch=1), updates(reader, reader_threads=4, prefetch=4)
-    assert [numbers_of(batch["input_ids"]) for batch in one] == [numbers_of(batch["input_ids"]) for batch in many]
+    assert [numbers_of(batch["input_ids"]) for batch in one] == [
+        numbers_of(batch["input_ids"]) for batch in many
+    ]
 
 
 def test_evaluation_reads_every_record_once(reader: RecordReader) -> None:
@@ -141,7 +144,7 @@ def test_evaluation_with_static_shapes_marks_what_is_real(reader: RecordReader) 
     real = [
         number
         for batch in batches
-        for number, weight in zip(numbers_of(batch["input_ids"]), batch["sample_weight"])
+        for number, weight in zip(numbers_of(batch["input_ids"]), batch["sample_weight"], strict=True)
         if weight == 1
     ]
     assert real == list(range(COUNT)) and sum(batch["sample_weight"].sum() for batch in batches) == COUNT
@@ -155,12 +158,14 @@ def test_a_bad_record_comes_out_of_fit_as_the_users_error(tmp_path: Path) -> Non
     dataset = training_dataset(
         reader, micro_batch_size=2, micro_batches_per_update=1, seed=0, num_updates=5, shuffle=False
     )
-    pairs = dataset.map(lambda batch: (tf.cast(batch["input_ids"][0], tf.float32), batch["next_sentence_labels"][0]))
+    pairs = dataset.map(
+        lambda batch: (tf.cast(batch["input_ids"][0], tf.float32), batch["next_sentence_labels"][0])
+    )
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    with pytest.raises(UserError, match=r"record 6 .*masked_lm_ids 50 .*bert_config\.vocab_size") as caught:
-        with raise_data_errors(reader):
-            model.fit(pairs, verbose=0)
+    told = pytest.raises(UserError, match=r"record 6 .*masked_lm_ids 50 .*bert_config\.vocab_size")
+    with told as caught, raise_data_errors(reader):
+        model.fit(pairs, verbose=0)
     assert caught.value is reader.failures[-1] and "ünï" in str(caught.value)
 
 
@@ -173,7 +178,13 @@ def test_other_tensorflow_errors_pass_as_they_are(reader: RecordReader) -> None:
 
 def test_generated_samples_are_valid_and_the_same_for_a_seed() -> None:
     def batches(**changes: int) -> list[dict[str, np.ndarray]]:
-        arguments = {"micro_batch_size": 4, "micro_batches_per_update": 2, "seed": 1, "num_updates": 5, **changes}
+        arguments = {
+            "micro_batch_size": 4,
+            "micro_batches_per_update": 2,
+            "seed": 1,
+            "num_updates": 5,
+            **changes,
+        }
         return list(generated_dataset(spec(), **arguments).as_numpy_iterator())
 
     first = batches()
@@ -186,7 +197,7 @@ def test_generated_samples_are_valid_and_the_same_for_a_seed() -> None:
         assert (np.diff(places, axis=-1) > 0).all() and places.min() > 0 and places.max() < SEQUENCE
         assert set(np.unique(batch["next_sentence_labels"])) <= {0, 1}
         assert batch["masked_lm_weights"].dtype == np.float32
-    for again, later in zip(batches()[2:], batches(first_update=2, num_updates=3)):
+    for again, later in zip(batches()[2:], batches(first_update=2, num_updates=3), strict=True):
         np.testing.assert_array_equal(again["input_ids"], later["input_ids"])
     np.testing.assert_array_equal(first[0]["input_ids"], batches()[0]["input_ids"])
     assert not np.array_equal(first[0]["input_ids"], batches(seed=2)[0]["input_ids"])

@@ -1,0 +1,481 @@
+"""Broken data sets: each is refused with one line that names file, record (where there is one) and remedy."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+import pytest
+
+from data_utils.records.features import FeatureSpec, pretraining_features
+from data_utils.records.index import build_index
+from data_utils.records.pipeline import raise_data_errors, training_dataset
+from data_utils.records.reader import RecordReader
+from tests.unit.records.samples import (
+    PREDICTIONS,
+    SEQUENCE,
+    VOCABULARY,
+    example,
+    sample,
+    spec,
+    write,
+    write_manifest,
+    write_samples,
+)
+from utilities.errors import UserError
+
+COUNTS = {"a.tfrecord": 6, "b.tfrecord": 5}
+
+
+class Broken(NamedTuple):
+    """How to break a good data set of two files, and what the message must hold."""
+
+    name: str
+    damage: Callable[[Path], Any]
+    told: tuple[str, ...]
+    dataset: str = "."
+    spec: FeatureSpec = spec()
+
+
+def replace_record(number: int, **changes: Any) -> Callable[[Path], None]:
+    """Another record ``number`` in the second file, correctly framed and indexed."""
+
+    def damage(folder: Path) -> None:
+        payloads = [example(sample(record, **(changes if record == number else {}))) for record in range(5)]
+        write(folder / "b.tfrecord", payloads)
+        build_index(folder / "b.tfrecord")
+
+    return damage
+
+
+def replace_payload(payload: bytes) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        write(folder / "b.tfrecord", [example(sample(0)), payload])
+        build_index(folder / "b.tfrecord")
+
+    return damage
+
+
+def flip(record: int, place: int, indexed: bool = True) -> Callable[[Path], None]:
+    """One bit of a record of the second file turned; ``place`` counts from the record's start, or its end."""
+
+    def damage(folder: Path) -> None:
+        path = folder / "b.tfrecord"
+        boundaries = build_index(path)
+        data = bytearray(path.read_bytes())
+        data[boundaries[record] + place if place >= 0 else boundaries[record + 1] + place] ^= 4
+        path.write_bytes(data)
+        if not indexed:
+            path.with_suffix(".index").unlink()
+
+    return damage
+
+
+def cut(indexed_before: bool) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = folder / "b.tfrecord"
+        if indexed_before:
+            build_index(path)
+        os.truncate(path, path.stat().st_size - 30)
+
+    return damage
+
+
+def index_text(text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / "b.index").write_text(text)
+
+
+def compress(folder: Path) -> None:
+    path = folder / "b.tfrecord"
+    path.write_bytes(gzip.compress(path.read_bytes()))
+
+
+def only(name: str) -> Callable[[Path], None]:
+    """Nothing but an empty file of this name (or nothing at all)."""
+
+    def damage(folder: Path) -> None:
+        for path in folder.iterdir():
+            path.unlink()
+        if name:
+            (folder / name).touch()
+
+    return damage
+
+
+def move_below(folder: Path) -> None:
+    (folder / "phase1").mkdir()
+    for name in COUNTS:
+        (folder / name).rename(folder / "phase1" / name)
+
+
+def folder_named_as_a_file(folder: Path) -> None:
+    (folder / "c.tfrecord").mkdir()
+
+
+def dangling_link(folder: Path) -> None:
+    (folder / "c.tfrecord").symlink_to(folder / "nowhere")
+
+
+def manifest(**changes: Any) -> Callable[[Path], None]:
+    return lambda folder: write_manifest(folder, COUNTS, **changes)
+
+
+def settings(**changes: int) -> Callable[[Path], None]:
+    values = {"max_seq_length": SEQUENCE, "max_predictions_per_seq": PREDICTIONS, "vocab_size": VOCABULARY}
+    return manifest(settings={**values, **changes})
+
+
+def manifest_text(text: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / "manifest.json").write_bytes(text)
+
+
+def files(**changes: Any) -> Callable[[Path], None]:
+    """A manifest whose entry of the second file says something else."""
+
+    def damage(folder: Path) -> None:
+        write_manifest(folder, COUNTS)
+        content = json.loads((folder / "manifest.json").read_text())
+        content["files"][1].update(changes)
+        del content["totals"]
+        (folder / "manifest.json").write_text(json.dumps(content))
+
+    return damage
+
+
+def unlisted_file(folder: Path) -> None:
+    write_manifest(folder, COUNTS)
+    write_samples(folder / "c.tfrecord", range(3))
+
+
+RECORD_1 = ("b.tfrecord: record 1 (counted from 0)",)
+RECORD_2 = ("b.tfrecord: record 2 (counted from 0)",)
+REMAKE = "make the data set again"
+COPY = "copy the file again"
+RENEW = "python -m data_utils.records.index --force"
+DAMAGED_LENGTH = ("damaged (checksum of its length", COPY)
+SHORT = [1] * 10
+
+CASES = [
+    Broken("truncated, indexed before", cut(True), ("b.index", "ends at byte", RENEW)),
+    Broken("truncated, no index", cut(False), ("b.tfrecord: record 4 ", "is cut off", "30 bytes more", COPY)),
+    Broken("bit of the payload", flip(2, 20), (*RECORD_2, "damaged (checksum of its data", COPY)),
+    Broken("bit of the payload's checksum", flip(2, -2), (*RECORD_2, "damaged (checksum of its data", COPY)),
+    Broken("bit of the length", flip(2, 0), (*RECORD_2, *DAMAGED_LENGTH)),
+    Broken("bit of the length, no index", flip(2, 0, indexed=False), (*RECORD_2, *DAMAGED_LENGTH)),
+    Broken("bit of the length's checksum", flip(2, 9), (*RECORD_2, *DAMAGED_LENGTH)),
+    Broken("bit of the length's checksum, no index", flip(2, 9, False), (*RECORD_2, *DAMAGED_LENGTH)),
+    Broken("gzip", compress, ("b.tfrecord: record 0 ", "compressed with gzip", "gunzip")),
+    Broken(
+        "text, not records",
+        lambda folder: (folder / "b.tfrecord").write_text("This is no TFRecord file. " * 9),
+        ("b.tfrecord: record 0 ", "not a TFRecord file"),
+    ),
+    Broken(
+        "other sequence length",
+        lambda folder: None,
+        ("a.tfrecord: record 0 ", "16 values of input_ids, 32 are expected", "set max_seq_length to 16"),
+        spec=pretraining_features(32, PREDICTIONS, VOCABULARY),
+    ),
+    Broken(
+        "other number of predictions",
+        lambda folder: None,
+        ("a.tfrecord: record 0 ", "3 values of masked_lm_positions", "set max_predictions_per_seq to 3"),
+        spec=pretraining_features(SEQUENCE, 5, VOCABULARY),
+    ),
+    Broken(
+        "one record of another length",
+        replace_record(2, segment_ids=SHORT),
+        (*RECORD_2, "10 values of segment_ids"),
+    ),
+    Broken(
+        "feature missing", replace_record(2, input_mask=None), (*RECORD_2, "no feature input_mask", REMAKE)
+    ),
+    Broken(
+        "feature empty",
+        replace_record(2, masked_lm_ids=[]),
+        (*RECORD_2, "0 values of masked_lm_ids", REMAKE),
+    ),
+    Broken(
+        "bytes for integers",
+        replace_record(2, masked_lm_ids=[b"x"]),
+        (*RECORD_2, "masked_lm_ids as bytes_list"),
+    ),
+    Broken(
+        "floats for integers",
+        replace_record(2, input_ids=[0.5] * 16),
+        (*RECORD_2, "input_ids as float_list, not int64"),
+    ),
+    Broken(
+        "integers for floats",
+        replace_record(2, masked_lm_weights=[1] * 3),
+        (*RECORD_2, "masked_lm_weights as int64_list"),
+    ),
+    Broken(
+        "not an Example", replace_payload(b"\xff\xfe not a message"), (*RECORD_1, "is not a tf.train.Example")
+    ),
+    Broken("empty payload", replace_payload(b""), (*RECORD_1, "no feature input_ids (it has none)")),
+    Broken(
+        "id beyond the vocabulary",
+        replace_record(2, input_ids=[*range(15), 50]),
+        (*RECORD_2, "input_ids 50 at place 15, outside [0, 50)", "set bert_config.vocab_size to 51 or more"),
+    ),
+    Broken(
+        "id that 32 bits would cut",
+        replace_record(2, input_ids=[2**32] * 16),
+        (*RECORD_2, "input_ids 4294967296"),
+    ),
+    Broken(
+        "negative id",
+        replace_record(2, masked_lm_ids=[1, -7, 3]),
+        (*RECORD_2, "masked_lm_ids -7 at place 1", REMAKE),
+    ),
+    Broken(
+        "position beyond the sequence",
+        replace_record(2, masked_lm_positions=[0, 1, 16]),
+        (*RECORD_2, "masked_lm_positions 16 at place 2", REMAKE),
+    ),
+    Broken(
+        "label 2",
+        replace_record(2, next_sentence_labels=[2]),
+        (*RECORD_2, "next_sentence_labels 2", "outside [0, 2)", REMAKE),
+    ),
+    Broken("mask 7", replace_record(2, input_mask=[7] * 16), (*RECORD_2, "input_mask 7 at place 0")),
+    Broken(
+        "segment 2",
+        replace_record(2, segment_ids=[2] * 16),
+        (*RECORD_2, "segment_ids 2", "set bert_config.type_vocab_size to 3"),
+    ),
+    Broken(
+        "weight not a number",
+        replace_record(2, masked_lm_weights=[1.0, float("nan"), 0.0]),
+        (*RECORD_2, "masked_lm_weights nan at place 1"),
+    ),
+    Broken(
+        "weight negative",
+        replace_record(2, masked_lm_weights=[-1.0, 1.0, 0.0]),
+        (*RECORD_2, "masked_lm_weights -1.0"),
+    ),
+    Broken(
+        "weight infinite",
+        replace_record(2, masked_lm_weights=[1.0, float("inf"), 0.0]),
+        (*RECORD_2, "masked_lm_weights inf"),
+    ),
+    Broken(
+        "stale index",
+        lambda folder: (build_index(folder / "b.tfrecord"), write_samples(folder / "b.tfrecord", range(4))),
+        ("b.index", RENEW),
+    ),
+    Broken(
+        "index of garbage",
+        index_text("not an index\n"),
+        ("b.index", "last line is not 'offset length'", RENEW),
+    ),
+    Broken("empty index", index_text(""), ("b.index", "ends at byte 0", RENEW)),
+    Broken("index is a folder", lambda folder: (folder / "b.index").mkdir(), ("b.index", "cannot be read")),
+    Broken(
+        "no such folder",
+        lambda folder: None,
+        ("nowhere", "no such folder", "set dataset_dir"),
+        dataset="nowhere",
+    ),
+    Broken(
+        "a file for a folder",
+        lambda folder: None,
+        ("a.tfrecord", "is a file", "set dataset_dir"),
+        dataset="a.tfrecord",
+    ),
+    Broken("empty folder", only(""), ("is empty", "set dataset_dir")),
+    Broken("no record files", only("notes.txt"), ("no *.tfrecord files", "notes.txt", "set dataset_dir")),
+    Broken("record files one folder below", move_below, ("no *.tfrecord files", "phase1", "set dataset_dir")),
+    Broken("only empty record files", only("a.tfrecord"), ("all *.tfrecord files are empty", REMAKE)),
+    Broken("a folder named like a record file", folder_named_as_a_file, ("c.tfrecord", "is a folder")),
+    Broken("unreadable: a dangling link", dangling_link, ("c.tfrecord", "cannot be read (No such file")),
+    Broken("manifest is not JSON", manifest_text(b'{"format": '), ("manifest.json", "not valid JSON")),
+    Broken("manifest is binary", manifest_text(b"\xff\xfe\x00"), ("manifest.json", "not valid JSON")),
+    Broken("manifest nested too deep", manifest_text(b"[" * 100_000), ("manifest.json", "not valid JSON")),
+    Broken("manifest is a list", manifest_text(b"[]"), ("manifest.json", "is not an object")),
+    Broken(
+        "manifest lacks its version",
+        manifest_text(b'{"format": "bert-pretraining"}'),
+        ("manifest.json", "version is missing"),
+    ),
+    Broken("manifest of a later version", manifest(version=2), ("manifest.json", "version 2", "update")),
+    Broken(
+        "manifest of another task",
+        manifest(format="bert-squad"),
+        ("manifest.json", "'bert-squad'", "set dataset_dir"),
+    ),
+    Broken("manifest's files no list", manifest(files={}), ("manifest.json", "files is {}, not a list")),
+    Broken(
+        "manifest's file without count",
+        files(records=None),
+        ("manifest.json", "files[1].records is None, not an integer"),
+    ),
+    Broken("manifest's count negative", files(records=-5), ("manifest.json", "files[1].records is -5")),
+    Broken(
+        "manifest names a missing file",
+        files(name="z.tfrecord"),
+        ("z.tfrecord", "is missing", "manifest.json"),
+    ),
+    Broken(
+        "manifest names a path",
+        files(name="../b.tfrecord"),
+        ("manifest.json", "files[1].name is '../b.tfrecord'"),
+    ),
+    Broken(
+        "manifest names no printable file",
+        files(name="\ud800\n.tfrecord"),
+        ("manifest.json", "files[1].name"),
+    ),
+    Broken("manifest names a file twice", files(name="a.tfrecord"), ("manifest.json", "a.tfrecord twice")),
+    Broken("manifest of another size", files(bytes=17), ("b.tfrecord", "manifest.json says 17", COPY)),
+    Broken("manifest of another count", files(records=4), ("b.tfrecord", "lists 5 records", "says 4", RENEW)),
+    Broken(
+        "manifest's total of another count",
+        manifest(totals={"records": 12}),
+        ("manifest.json", "totals.records is 12", "11"),
+    ),
+    Broken("file not in the manifest", unlisted_file, ("c.tfrecord", "not in manifest.json", "move it")),
+    Broken(
+        "manifest of another sequence length",
+        settings(max_seq_length=384),
+        ("manifest.json", "max_seq_length 384", "set max_seq_length to 384"),
+    ),
+    Broken(
+        "manifest of another number of predictions",
+        settings(max_predictions_per_seq=56),
+        ("manifest.json", "max_predictions_per_seq 56"),
+    ),
+    Broken(
+        "manifest of a larger vocabulary",
+        settings(vocab_size=30522),
+        ("manifest.json", "vocab_size is 30522", "bert_config.vocab_size"),
+    ),
+]
+
+
+@pytest.mark.parametrize("broken", CASES, ids=[case.name for case in CASES])
+def test_broken_data_set_is_refused_in_one_clear_line(broken: Broken, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_samples(folder / "a.tfrecord", range(6))
+    write_samples(folder / "b.tfrecord", range(5))
+    broken.damage(folder)
+    with pytest.raises(UserError) as caught:
+        train_one_epoch(folder / broken.dataset, broken.spec)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1 and message.isprintable()
+    assert str(folder) in message and "; " in message  # where it is, and after the semicolon what to do
+    for part in broken.told:
+        assert part in message, message
+
+
+def train_one_epoch(folder: Path, features: FeatureSpec) -> None:
+    """What a training run does with its data, without a model."""
+    reader = RecordReader(folder, features)
+    updates = training_dataset(
+        reader, micro_batch_size=1, micro_batches_per_update=3, seed=0, num_updates=-(-reader.count // 3)
+    )
+    with raise_data_errors(reader):
+        for _ in updates:
+            pass
+
+
+def test_the_unbroken_data_set_passes_with_and_without_its_manifest(tmp_path: Path) -> None:
+    write_samples(tmp_path / "a.tfrecord", range(6))
+    write_samples(tmp_path / "b.tfrecord", range(5))
+    train_one_epoch(tmp_path, spec())
+    write_manifest(tmp_path, COUNTS)
+    train_one_epoch(tmp_path, spec())
+    train_one_epoch(
+        tmp_path, pretraining_features(SEQUENCE, PREDICTIONS, VOCABULARY + 14)
+    )  # a padded embedding table
+
+
+def test_file_that_shrinks_during_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    write_samples(path, range(6))
+    reader = RecordReader(tmp_path, spec())
+    os.truncate(path, path.stat().st_size - 30)
+    with pytest.raises(UserError, match=r"a\.tfrecord: record 5 .*cut off"):
+        reader.read(np.arange(6))
+
+
+def test_file_that_is_replaced_during_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    write_samples(path, range(6))
+    reader = RecordReader(tmp_path, spec())
+    path.write_bytes(b"\0" * path.stat().st_size)
+    with pytest.raises(UserError, match=r"a\.tfrecord: record 3 .*damaged"):
+        reader.read(np.array([3]))
+
+
+def test_checksums_are_verified_on_request(tmp_path: Path) -> None:
+    import hashlib
+
+    path = tmp_path / "a.tfrecord"
+    write_samples(path, range(6))
+    with pytest.raises(UserError, match=r"no manifest\.json .*data\.verify_checksums"):
+        RecordReader(tmp_path, spec(), verify_checksums=True)
+    entry = {"name": "a.tfrecord", "records": 6, "bytes": path.stat().st_size}
+    good = hashlib.sha256(path.read_bytes()).hexdigest()
+    write_manifest(tmp_path, {}, files=[{**entry, "sha256": good}], totals={})
+    assert RecordReader(tmp_path, spec(), verify_checksums=True).count == 6
+    write_manifest(tmp_path, {}, files=[{**entry, "sha256": "1" + good[1:]}], totals={})
+    assert RecordReader(tmp_path, spec()).count == 6
+    with pytest.raises(UserError, match=r"a\.tfrecord: its SHA-256 is not that of manifest\.json; copy"):
+        RecordReader(tmp_path, spec(), verify_checksums=True)
+
+
+def test_wrong_data_is_refused_before_anything_else_is_read(tmp_path: Path) -> None:
+    """A wrong sequence length shows at construction, so that no model is built for it."""
+    write_samples(tmp_path / "a.tfrecord", range(3))
+    with pytest.raises(UserError, match="max_seq_length"):
+        RecordReader(tmp_path, pretraining_features(SEQUENCE * 2, PREDICTIONS, VOCABULARY))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_file_without_permission(tmp_path: Path) -> None:
+    write_samples(tmp_path / "a.tfrecord", range(3))
+    (tmp_path / "a.tfrecord").chmod(0)
+    with pytest.raises(UserError, match="Permission denied"):
+        RecordReader(tmp_path, spec())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_damage_never_gives_a_wrong_record(tmp_path: Path, seed: int) -> None:
+    """Any bytes changed, inserted or removed in file or index: an error, or the records as written."""
+    random = np.random.default_rng(seed)
+    path = tmp_path / "a.tfrecord"
+    write_samples(path, range(6))
+    expected = RecordReader(tmp_path, spec()).read(np.arange(6))
+    victim = path if seed % 2 else path.with_suffix(".index")
+    for _ in range(10):
+        original = victim.read_bytes()
+        data = bytearray(original)
+        place = int(random.integers(len(data)))
+        kind = random.integers(4)
+        if kind == 0:
+            data[place] = int(random.integers(256))
+        elif kind == 1:
+            del data[place : place + int(random.integers(1, 40))]
+        elif kind == 2:
+            data[place:place] = random.bytes(int(random.integers(1, 40)))
+        else:
+            data[place : place + 8] = struct.pack("<Q", int(random.integers(2**63)))
+        victim.write_bytes(data)
+        try:
+            reader = RecordReader(tmp_path, spec())
+            batch = reader.read(np.arange(reader.count))
+        except UserError as error:
+            assert len(str(error).splitlines()) == 1
+        else:
+            assert reader.count == 6
+            for name, values in expected.items():
+                np.testing.assert_array_equal(batch[name], values)
+        victim.write_bytes(original)
