@@ -1,4 +1,5 @@
 """What the config tests share: a small valid config, writing it, and running a command on it."""
+
 from __future__ import annotations
 
 import copy

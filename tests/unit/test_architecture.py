@@ -1,4 +1,5 @@
 """Block lists, parameter counts and operation counts, against Hugging Face and figures worked out by hand."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,5 @@
 """Files, extends, origins, paths and derived values."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,4 +1,5 @@
 """The plan, the schema, and the frame of the commands."""
+
 from __future__ import annotations
 
 import json
@@ -39,8 +40,8 @@ def test_figures_of_the_published_base_run() -> None:
     assert shown["max_seq_length"].endswith("configs/bases/phases/phase1.json")
     assert shown["dataset_dir"] == "/data command line"
     assert shown["use_outlining"] == "true default"
-    # By hand: a layer has Q, K, V and output without biases, two feed-forward matrices with, two LayerNorms; the
-    # embeddings have 30400 words, 512 positions, 2 types and a LayerNorm.
+    # By hand: a layer has Q, K, V and output without biases, two feed-forward matrices with, two LayerNorms;
+    # the embeddings have 30400 words, 512 positions, 2 types and a LayerNorm.
     layer = 4 * 768**2 + 2 * 768 * 3072 + 3072 + 768 + 4 * 768
     total = 30914 * 768 + 2 * 768 + 12 * layer + 768**2 + 768 + 30400 + 2 * 768 + 2
     assert shown["total"] == f"{total:,}"
@@ -164,6 +165,6 @@ def test_errors_and_interruptions_of_the_run(tmp_path: Path, capsys: pytest.Capt
 
 def test_output_may_be_cut_off() -> None:
     code = "from utilities.cli import main; import sys; sys.exit(main('pretraining', None))"
-    command = f"{sys.executable} -c \"{code}\" --config {CONFIG} --dataset-dir /data --plan | true"
+    command = f'{sys.executable} -c "{code}" --config {CONFIG} --dataset-dir /data --plan | true'
     done = subprocess.run(command, shell=True, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.stderr == ""

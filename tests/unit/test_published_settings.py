@@ -1,4 +1,5 @@
 """Every published run, as its config resolves, against the published table; variants for other machines."""
+
 from __future__ import annotations
 
 import json

@@ -19,8 +19,8 @@ _NAMED_VOCABULARIES = {"-uncased": 30522, "-cased": 28996, "-chinese": 21128}
 # Classes of each benchmark task; 1 for a regression, 2 for all that are not named.
 _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
-_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
-_FROM_SCRATCH = dict(zip(_OPTIONS, (False, False, False, False, True)))
+LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
+_FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 
 
 def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
@@ -63,7 +63,7 @@ def number_of_labels(config: TrainingConfig) -> int:
 
 def options_come_from_checkpoint(config: TrainingConfig) -> bool:
     """Whether an option of the layers is left to a checkpoint that is not read before the run."""
-    unset = any(getattr(config, name) is None for name in _OPTIONS)
+    unset = any(getattr(config, name) is None for name in LAYER_OPTIONS)
     return unset and config.pretrained_ckpt_path is not None
 
 
@@ -83,8 +83,8 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     if sizes is None:
         return None
     from_hugging_face = config.bert_model_name is not None
-    unset: Dict[str, bool] = dict.fromkeys(_OPTIONS, True) if from_hugging_face else _FROM_SCRATCH
-    given = {name: getattr(config, name) for name in _OPTIONS}
+    unset: Dict[str, bool] = dict.fromkeys(LAYER_OPTIONS, True) if from_hugging_face else _FROM_SCRATCH
+    given = {name: getattr(config, name) for name in LAYER_OPTIONS}
     options = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
     return Architecture(

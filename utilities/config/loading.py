@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
@@ -70,7 +71,7 @@ def resolve(task: str, options: argparse.Namespace, flag_values: Dict[str, Any])
         raise UserError(
             "--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json"
         )
-    tree, files = read_config(Path(options.config).expanduser())
+    tree, files = read_config(Path(os.path.expanduser(options.config)))
     tree.merge(flag_values, COMMAND_LINE)
     config = _validated(tree)
     config, changed, notes = derive(config, task, tree.origins, Path(options.config).stem)

@@ -66,10 +66,11 @@ def _read_into(tree: Tree, files: List[Path], path: Path, chain: Tuple[Path, ...
     values = read_json_object(path)
     bases = _bases(values.pop("extends", None), path)
     about = values.pop("about", None)
-    for base in bases:
-        if not base.is_file():
+    for name in bases:
+        base = path.parent / name
+        if not os.path.isfile(base):  # unlike Path.is_file false, not an error, for a name that is too long
             raise UserError(
-                f"extends: {display(path)} extends {base.name}, but there is no file {display(base)}; "
+                f"extends = {show(name)} ({display(path)}): there is no such file; "
                 f"paths in extends are relative to the file they stand in, correct it"
             )
         _read_into(tree, files, base, (*chain, resolved))
@@ -80,7 +81,7 @@ def _read_into(tree: Tree, files: List[Path], path: Path, chain: Tuple[Path, ...
         files.append(resolved)
 
 
-def _bases(extends: Any, path: Path) -> List[Path]:
+def _bases(extends: Any, path: Path) -> Sequence[str]:
     if extends is None:
         return []
     names: Sequence[Any] = [extends] if isinstance(extends, str) else extends
@@ -89,7 +90,7 @@ def _bases(extends: Any, path: Path) -> List[Path]:
             f"extends = {show(extends)} ({display(path)}): expected a file name or a list of file names; "
             f'write "extends": "base.json"'
         )
-    return [path.parent / name for name in names]
+    return names
 
 
 def read_json_object(path: Path) -> Dict[str, Any]:
