@@ -108,6 +108,7 @@ def run_log(
 ) -> Iterator[None]:
     """Sends log records to a file and to the console for the time of a run.
 
+    Handlers that write to the console already step back for this time, so that no line appears twice.
     The file gets everything. On a terminal the console leaves out the periods' lines, which the bar shows,
     and prints the others above the bar.
 
@@ -127,6 +128,9 @@ def run_log(
     handlers: List[logging.Handler] = [file_handler, console]
     root = logging.getLogger()
     previous = root.level
+    replaced = [h for h in root.handlers if type(h) is logging.StreamHandler and h.stream is stream]
+    for handler in replaced:
+        root.removeHandler(handler)
     root.setLevel(level)
     for handler in handlers:
         root.addHandler(handler)
@@ -137,6 +141,8 @@ def run_log(
         for handler in handlers:
             root.removeHandler(handler)
             handler.close()
+        for handler in replaced:
+            root.addHandler(handler)
 
 
 class _AboveTheBar(logging.StreamHandler):

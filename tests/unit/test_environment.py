@@ -1,0 +1,45 @@
+"""Facts of machine and software."""
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import subprocess
+import sys
+
+from utilities.environment import environment_facts, git_commit
+
+
+def test_facts_are_json_and_true(monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "do-not-tell-1234")
+    facts = environment_facts()
+    assert "do-not-tell-1234" not in json.dumps(facts)
+    assert platform.node() not in [value for value in facts.values() if isinstance(value, str)]
+    assert facts["python"] == platform.python_version()
+    assert facts["packages"]["numpy"] == importlib.metadata.version("numpy")
+    assert facts["cpu_cores"] >= facts["cpu_cores_usable"] >= 1
+    assert facts["memory_gib"] > 0.1
+
+
+def test_tensorflow_is_not_imported_for_it():
+    code = "import sys, utilities.environment as e; e.environment_facts(); print('tensorflow' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
+
+
+def test_commit_of_a_folder(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
+        command = ["git", *identity, *arguments]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+
+    assert git_commit(tmp_path) is None
+    git("init", "-q")
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-qm", "first")
+    commit = git("rev-parse", "HEAD").stdout.strip()
+    git("tag", "-a", "v1", "-m", "a tag that must not hide the commit")
+    assert git_commit(tmp_path) == commit
+    (tmp_path / "file").write_text("2")
+    assert git_commit(tmp_path) == f"{commit}-dirty"

@@ -1,0 +1,113 @@
+"""Facts about the machine and the software of a run, for its report.
+
+No environment variables, no user or host names: a report is made to be passed on.
+"""
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+PACKAGES = ("tensorflow", "tf-keras", "keras", "transformers", "tokenizers", "numpy", "pydantic")
+INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "bf16")
+
+
+def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
+    """Describes machine and software as a flat dict that JSON can hold.
+
+    TensorFlow is never imported for this; its devices are listed only where it is loaded already.
+
+    Args:
+        repository: folder whose git commit is recorded; None: the one of this file.
+
+    Returns:
+        ``python``, ``os``, ``cpu``, ``cpu_cores``, ``cpu_cores_usable``, ``cpu_instruction_sets``,
+        ``memory_gib``, ``gpus``, ``packages`` (name to version) and ``git_commit``. What cannot be found is
+        None.
+    """
+    return {
+        "python": platform.python_version(),
+        "os": platform.platform(),
+        "cpu": _cpu_model(),
+        "cpu_cores": os.cpu_count(),
+        "cpu_cores_usable": _usable_cores(),
+        "cpu_instruction_sets": _instruction_sets(),
+        "memory_gib": _memory_gib(),
+        "gpus": _gpus(),
+        "packages": _versions(),
+        "git_commit": git_commit(repository or Path(__file__).resolve().parent),
+    }
+
+
+def git_commit(folder: Path) -> Optional[str]:
+    """Commit of a folder, with ``-dirty`` after it if files differ; None outside git or without git."""
+    try:
+        result = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"],
+            cwd=str(folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.decode("ascii", "replace").strip() or None
+
+
+def _versions() -> Dict[str, str]:
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _cpu_field(*names: str) -> Optional[str]:
+    """The first field of /proc/cpuinfo with one of these names."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in names:
+            return value.strip()
+    return None
+
+
+def _usable_cores() -> Optional[int]:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _cpu_model() -> Optional[str]:
+    return _cpu_field("model name", "Model") or platform.processor() or None
+
+
+def _instruction_sets() -> List[str]:
+    flags = (_cpu_field("flags", "Features") or "").split()
+    return [name for name in INSTRUCTION_SETS if name in flags]
+
+
+def _memory_gib() -> Optional[float]:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _gpus() -> Optional[List[str]]:
+    tf = sys.modules.get("tensorflow")
+    if tf is None:
+        return None
+    names = []
+    for device in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(device)
+        names.append(details.get("device_name", device.name))
+    return names

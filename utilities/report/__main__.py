@@ -1,0 +1,33 @@
+"""``python -m utilities.report RUN_FOLDER``: writes the report of a run and prints where it is."""
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import List, Optional
+
+from utilities.errors import UserError
+from utilities.report.page import write_report
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Runs the command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m utilities.report",
+        description="Write report.html into a run folder, from the files in it.",
+    )
+    parser.add_argument("run_folder", type=Path, help="folder of a training run, finished or under way")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    options = parser.parse_args(arguments)
+    try:
+        print(write_report(options.run_folder))
+    except (UserError, OSError) as error:
+        if options.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Charts of a run as inline SVG, drawn by matplotlib, in colours of the page's light or dark theme."""
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from typing import List, Sequence, Tuple
+
+from utilities.report.html import Markup
+
+# matplotlib writes colours as hexadecimal numbers; these stand for the page's CSS variables and are replaced
+# by them.
+_THEME = {"#010203": "var(--ink)", "#020304": "var(--faint)"}
+_INK, _FAINT = _THEME
+_LINES = {"#030405": "var(--line-1)", "#040506": "var(--line-2)", "#050607": "var(--line-3)"}
+_REFERENCES = {"#060708": "var(--reference-1)", "#070809": "var(--reference-2)"}
+
+_SIZE = (5.6, 3.1)  # inches; the SVG scales with the page
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One line of a chart: its name, steps and values."""
+
+    name: str
+    steps: Sequence[int]
+    values: Sequence[float]
+
+
+def line_chart(
+    identifier: str,
+    title: str,
+    unit: str,
+    curves: Sequence[Curve],
+    references: Sequence[Tuple[str, float]] = (),
+    from_zero: bool = False,
+) -> Markup:
+    """A chart of values against the step.
+
+    Args:
+        identifier: id of the SVG; curve number i becomes the group ``{identifier}-curve-{i}``.
+        title: its heading, read out by screen readers too.
+        unit: label of the vertical axis.
+        curves: at most three.
+        references: names and heights of horizontal lines to compare with, at most two.
+        from_zero: whether the vertical axis begins at 0, for values whose small changes mean nothing.
+
+    Returns:
+        An ``<svg>`` element without width, height or outside references.
+    """
+    # Imported here: it takes half a second, which only those pay who draw.
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    settings = {
+        "svg.fonttype": "none",  # text stays text: small, searchable, in the page's font
+        "svg.hashsalt": identifier,  # the same data give the same file
+        "text.color": _INK,
+        "axes.labelcolor": _INK,
+        "axes.edgecolor": _FAINT,
+        "xtick.color": _INK,
+        "ytick.color": _INK,
+        "font.size": 9,
+        "path.simplify_threshold": 0.05,
+        "text.usetex": False,
+        "text.parse_math": False,  # a metric's name may hold a dollar sign
+    }
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        figure.patch.set_alpha(0)
+        axes.patch.set_alpha(0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color=_FAINT, linewidth=0.6, alpha=0.5)
+        for number, (curve, colour) in enumerate(zip(curves, _LINES)):
+            marker = "o" if len(curve.steps) == 1 else None
+            axes.plot(
+                curve.steps,
+                curve.values,
+                color=colour,
+                linewidth=1.8,
+                marker=marker,
+                label=_label(curve.name),
+                gid=f"{identifier}-curve-{number}",
+            )
+        for number, ((name, height), colour) in enumerate(zip(references, _REFERENCES)):
+            label = f"{_label(name)}: {height:.3f}"
+            gid = f"{identifier}-reference-{number}"
+            axes.axhline(height, color=colour, linewidth=1.2, linestyle=(0, (4, 3)), label=label, gid=gid)
+        axes.set_xlabel("step")
+        axes.set_ylabel(unit)
+        axes.margins(x=0.02)
+        axes.ticklabel_format(axis="y", scilimits=(-3, 6), useMathText=False)
+        if from_zero:
+            axes.set_ylim(bottom=0)
+        if len(curves) + len(references) > 1:
+            axes.legend(frameon=False, fontsize=8)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return _inline(buffer.getvalue(), identifier, title)
+
+
+def _label(name: str) -> str:
+    """matplotlib leaves labels that begin with an underscore out of the legend."""
+    return name.lstrip("_") or "value"
+
+
+def _inline(document: str, identifier: str, title: str) -> Markup:
+    """The ``<svg>`` of a file of matplotlib's, made fit to stand in a page with others."""
+    svg = document[document.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    # Identifiers are unique within a file only.
+    svg = re.sub(rf'(\bid="|url\(#|href="#)(?!{re.escape(identifier)}-)', rf"\g<1>{identifier}-", svg)
+    for colour, variable in {**_THEME, **_LINES, **_REFERENCES}.items():
+        svg = svg.replace(colour, variable)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    heading = Markup.escape(title)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{heading}" ', 1)
+    return Markup(svg)
+
+
+def thinned(curve: Curve, most: int = 1500) -> Curve:
+    """A curve of at most ``most`` points, the means of neighbours."""
+    count = len(curve.steps)
+    if count <= most:
+        return curve
+    edges = [round(i * count / most) for i in range(most + 1)]
+    spans: List[slice] = [slice(a, b) for a, b in zip(edges, edges[1:])]
+    return Curve(
+        curve.name,
+        [curve.steps[span][-1] for span in spans],
+        [sum(curve.values[span]) / len(curve.values[span]) for span in spans],
+    )

@@ -1,0 +1,79 @@
+"""HTML that is escaped by construction: text becomes markup only through ``element``."""
+from __future__ import annotations
+
+import html
+from typing import Any, Iterable, Mapping, Sequence
+
+
+class Markup(str):
+    """A string that is HTML already."""
+
+    @classmethod
+    def escape(cls, value: Any) -> Markup:
+        """Markup as it is, anything else as escaped text."""
+        return value if isinstance(value, Markup) else cls(html.escape(str(value)))
+
+
+def element(name: str, *children: Any, **attributes: str) -> Markup:
+    """An element. Children that are not ``Markup`` are escaped, as attributes are.
+
+    A trailing underscore of an attribute's name is dropped, so that ``class_`` can be written.
+
+    Example:
+        >>> element("p", "1 < 2", class_="note")
+        '<p class="note">1 &lt; 2</p>'
+    """
+    written = "".join(f' {key.rstrip("_")}="{html.escape(value)}"' for key, value in attributes.items())
+    return Markup(f"<{name}{written}>{join(children)}</{name}>")
+
+
+def join(parts: Iterable[Any]) -> Markup:
+    """Parts one after the other."""
+    return Markup("".join(Markup.escape(part) for part in parts))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
+    """A table, in a box of its own that scrolls where the page is narrow."""
+    head = element("thead", element("tr", *(element("th", heading, scope="col") for heading in headings)))
+    body = element("tbody", *(element("tr", *(_cell(value) for value in row)) for row in rows))
+    return element("div", element("table", head, body), class_="scroll")
+
+
+def mapping_table(name: str, mapping: Mapping[str, Any]) -> Markup:
+    """Keys and values of a mapping."""
+    return table([name, "value"], mapping.items())
+
+
+def records_table(records: Sequence[Mapping[str, Any]]) -> Markup:
+    """Records that share most of their keys; the columns are all keys, in the order of their appearance."""
+    columns = list(dict.fromkeys(key for record in records for key in record))
+    headings = [column.replace("_", " ") for column in columns]
+    return table(headings, ([record.get(column, "") for column in columns] for record in records))
+
+
+def number(value: Any) -> str:
+    """A number as people write it: thousands apart, four decimals, small ones with an exponent."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return text(value)
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
+        return f"{int(value):,}"
+    return f"{value:,.4f}" if abs(value) >= 1e-2 else f"{value:.3g}"
+
+
+def text(value: Any) -> str:
+    """A JSON value as text."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        items = (f"[{text(item)}]" if isinstance(item, (list, tuple)) else text(item) for item in value)
+        return ", ".join(items)
+    return str(value)
+
+
+def _cell(value: Any) -> Markup:
+    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, Markup):
+        return element("td", value)
+    return element("td", str(value), class_="number") if numeric else element("td", text(value))

@@ -1,0 +1,190 @@
+"""The report's page: what a run set out to do, how far it came, and what its numbers compare with."""
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import statistics
+from pathlib import Path
+from typing import Any, List, Optional, Tuple
+
+from utilities.report.charts import Curve, line_chart, thinned
+from utilities.report.html import Markup, element, join, mapping_table, number, records_table, table
+from utilities.report.run_folder import RunData, is_number, read_run_folder
+
+REPORT_NAME = "report.html"
+STYLE = Path(__file__).with_name("style.css")
+_CENTURY = 100 * 365 * 86400
+
+
+def write_report(run_folder: Path) -> Path:
+    """Writes ``report.html`` into a run folder, from the files there; a run under way may be reported too.
+
+    The file replaces an older one at once, so that a browser never sees half of it.
+
+    Returns:
+        Path of the report.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    run = read_run_folder(run_folder)
+    path = run.folder / REPORT_NAME
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(render(run), encoding="utf-8")
+    os.replace(str(temporary), str(path))
+    return path
+
+
+def render(run: RunData) -> str:
+    """The whole page as HTML."""
+    title = str(run.config.get("name") or run.folder.resolve().name)
+    head = element(
+        "head",
+        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        element("title", f"{title} – training report"),
+        element("style", Markup(STYLE.read_text(encoding="utf-8"))),
+    )
+    sections = [_header(run, title), _cards(run), _charts(run), *_tables(run)]
+    return "<!doctype html>\n" + element("html", head, element("body", *sections), lang="en")
+
+
+def _header(run: RunData, title: str) -> Markup:
+    parts = [element("h1", title), element("p", _progress(run), class_="soft")]
+    verdict = _verdict(run)
+    if verdict:
+        parts.append(element("p", verdict))
+    if run.notes:
+        parts.append(element("div", *(element("p", note) for note in run.notes), class_="notes"))
+    return element("header", *parts)
+
+
+def _progress(run: RunData) -> str:
+    if not run.periods:
+        return "No logging period has ended yet."
+    last = run.periods[-1]
+    step, total = last["step"], last.get("total_steps")
+    seconds = last.get("seconds")
+    timed = is_number(seconds) and abs(seconds) < _CENTURY
+    duration = f" in {datetime.timedelta(seconds=round(seconds))}" if timed else ""
+    if not is_number(total):
+        return f"{step:,} steps{duration}."
+    if step < total:
+        return f"In progress or stopped: step {step:,} of {total:,}{duration}."
+    return f"Complete: {step:,} steps{duration}."
+
+
+def _verdict(run: RunData) -> Optional[str]:
+    """What the masked-LM loss says, in one sentence."""
+    loss, entropy = _final(run, "mlm_loss"), run.unigram_entropy()
+    if loss is None or entropy is None:
+        return None
+    if loss < entropy:
+        return (
+            f"The masked-LM loss is {entropy - loss:.3f} nats below the entropy of the corpus' unigram "
+            "distribution: the model predicts from context."
+        )
+    return (
+        f"The masked-LM loss is {loss - entropy:.3f} nats above the entropy of the corpus' unigram "
+        "distribution, which word frequencies alone would reach: the model does not use context yet."
+    )
+
+
+def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
+    """Losses of predictors that know nothing of the context."""
+    if metric == "nsp_loss":
+        return [("ln 2, a coin", math.log(2))]
+    if metric != "mlm_loss":
+        return []
+    entropy, vocabulary = run.unigram_entropy(), run.vocabulary_size()
+    references = [("unigram entropy", entropy)] if entropy is not None else []
+    return references + ([("ln(vocabulary)", math.log(vocabulary))] if vocabulary else [])
+
+
+def _final(run: RunData, metric: str) -> Optional[float]:
+    """Mean of the last twentieth of the periods: a single period is noisy."""
+    values = run.series(metric)[1]
+    return statistics.fmean(values[-max(1, len(values) // 20) :]) if values else None
+
+
+def _steady_throughput(run: RunData) -> Tuple[List[int], List[float]]:
+    """Steps and samples per second without the periods that only compiled."""
+    steps, values = run.series("throughput")
+    compiling = {period["step"] for period in run.periods if period.get("compiling")}
+    kept = [(step, value) for step, value in zip(steps, values) if step not in compiling]
+    return [step for step, _ in kept], [value for _, value in kept]
+
+
+def _cards(run: RunData) -> Markup:
+    cards = []
+    for name in run.metric_names():
+        final = _final(run, name)
+        if final is None:
+            continue
+        references = ", ".join(f"{label} {height:.3f}" for label, height in _references(run, name))
+        cards.append(_card(name.replace("_", " "), f"{final:.4f}", references))
+    throughput = _steady_throughput(run)[1]
+    if throughput:
+        median = f"{statistics.median(throughput):,.1f}"
+        cards.append(_card("throughput", median, "samples/s, median, without compilation"))
+    if run.periods and is_number(run.periods[-1].get("samples")):
+        cards.append(_card("samples seen", f"{run.periods[-1]['samples']:,}", ""))
+    return element("section", *cards, class_="cards") if cards else Markup("")
+
+
+def _card(name: str, value: str, note: str) -> Markup:
+    parts = [element("h3", name), element("div", value, class_="value")]
+    return element("div", *parts, element("div", note, class_="soft"), class_="card")
+
+
+def _charts(run: RunData) -> Markup:
+    """Cards with the curves of losses, accuracies, learning rate and throughput, as far as there are any."""
+    names = run.metric_names()
+    losses = [name for name in names if name.endswith("_loss")] or [name for name in names if name == "loss"]
+    charts = [(name, "loss in nats", [_curve(run, name)], _references(run, name)) for name in losses]
+    accuracies = [_curve(run, name) for name in names if name.endswith("accuracy")]
+    charts.append(("accuracy", "share", accuracies, []))
+    charts.append(("learning rate", "learning rate", [_curve(run, "learning_rate")], []))
+    charts.append(("throughput", "samples/s", [Curve("throughput", *_steady_throughput(run))], []))
+    cards = []
+    for index, (name, unit, curves, references) in enumerate(charts):
+        drawn = [thinned(curve) for curve in curves if curve.steps]
+        if drawn:
+            title = name.replace("_", " ")
+            zero = name == "throughput"
+            chart = line_chart(f"chart-{index}", title, unit, drawn, references, from_zero=zero)
+            cards.append(element("div", element("h3", title), chart, class_="card"))
+    if not cards:
+        return Markup("")
+    return join([element("h2", "Curves"), element("section", *cards, class_="charts")])
+
+
+def _curve(run: RunData, name: str) -> Curve:
+    return Curve(name.replace("_", " "), *run.series(name))
+
+
+def _tables(run: RunData) -> List[Markup]:
+    sections = []
+    if run.derived:
+        table_of_derived = mapping_table("quantity", _numbers(run.derived))
+        sections += [element("h2", "Derived from the config"), table_of_derived]
+    if run.dataset:
+        sections += [element("h2", "Data set"), mapping_table("fact", _numbers(run.dataset))]
+    if run.conversion:
+        sections += [
+            element("h2", "Conversion of the model"),
+            element("p", "What was replaced, and what became of its weights.", class_="soft"),
+            records_table(run.conversion),
+        ]
+    if run.checkpoints:
+        sections += [element("h2", "Checkpoints"), records_table(run.checkpoints)]
+    if run.config:
+        rows = [(key, value, run.origin(key)) for key, value in run.config.items()]
+        sections += [element("h2", "Resolved config"), table(["field", "value", "from"], rows)]
+    if run.environment:
+        sections += [element("h2", "Environment"), mapping_table("fact", run.environment)]
+    return sections
+
+
+def _numbers(mapping: Any) -> Any:
+    return {key: number(value) for key, value in mapping.items()}

@@ -1,0 +1,175 @@
+"""What a run folder holds, read with tolerance: a run may be young, under way, or killed within a line."""
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from utilities.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class RunData:
+    """The files of a run folder.
+
+    Attributes:
+        folder: the run folder.
+        periods: logging periods in the order of their steps, each with ``step``, ``metrics`` and what else
+            metrics.jsonl holds. Where a resumed run repeated steps, its own are kept.
+        config, origins, derived: the parts of resolved_config.json; config and origins by dotted key.
+        environment: facts of the machine, by dotted key.
+        dataset: facts of the data set.
+        conversion: rows of the conversion table.
+        checkpoints: rows of the checkpoint list.
+        notes: what could not be read, for the reader of the report.
+    """
+
+    folder: Path
+    periods: List[Dict[str, Any]]
+    config: Dict[str, Any]
+    origins: Dict[str, Any]
+    derived: Dict[str, Any]
+    environment: Dict[str, Any]
+    dataset: Dict[str, Any]
+    conversion: List[Dict[str, Any]]
+    checkpoints: List[Dict[str, Any]]
+    notes: List[str]
+
+    def series(self, name: str) -> Tuple[List[int], List[float]]:
+        """Steps and values of a metric, or of a field of the periods; left out where missing."""
+        steps, values = [], []
+        for period in self.periods:
+            value = period["metrics"].get(name, period.get(name))
+            if is_number(value):
+                steps.append(period["step"])
+                values.append(float(value))
+        return steps, values
+
+    def metric_names(self) -> List[str]:
+        """Names of all metrics, in the order of their first appearance."""
+        return list(dict.fromkeys(name for period in self.periods for name in period["metrics"]))
+
+    def origin(self, key: str) -> str:
+        """Where the value of a dotted config key came from; a part of a value has the origin of the whole."""
+        parts = key.split(".")
+        for length in range(len(parts), 0, -1):
+            origin = self.origins.get(".".join(parts[:length]))
+            if origin is not None:
+                return str(origin)
+        return "default"
+
+    def vocabulary_size(self) -> Optional[int]:
+        """Number of word pieces that the model knows, from the config or else from the data set."""
+        in_dataset = ("vocabulary.size", "settings.vocab_size", "vocab_size")
+        candidates = [self.config.get("bert_config.vocab_size")]
+        candidates += [self.dataset.get(key) for key in in_dataset]
+        return next((int(value) for value in candidates if is_number(value) and value > 1), None)
+
+    def unigram_entropy(self) -> Optional[float]:
+        """Entropy in nats of the corpus' word pieces, if the data set tells."""
+        value = self.dataset.get("unigram_entropy_nats")
+        return float(value) if is_number(value) else None
+
+
+def read_run_folder(folder: Path) -> RunData:
+    """Reads a run folder. Every file in it may be absent.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"run folder {folder} does not exist; give the folder that a training run wrote")
+    notes: List[str] = []
+    resolved = _read_object(folder / "resolved_config.json", notes)
+    conversion = _read_json(folder / "conversion.json", notes)
+    checkpoints = _read_json(folder / "checkpoints.json", notes)
+    return RunData(
+        folder=folder,
+        periods=_read_periods(folder / "metrics.jsonl", notes),
+        config=flatten(resolved.get("config")),
+        origins=flatten(resolved.get("origins")),
+        derived=flatten(resolved.get("derived")),
+        environment=flatten(_read_object(folder / "environment.json", notes)),
+        dataset=flatten(_read_object(folder / "dataset.json", notes)),
+        conversion=_rows(conversion),
+        checkpoints=_rows(checkpoints),
+        notes=notes,
+    )
+
+
+def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:
+    """Nested objects as one, with dotted keys; lists stay whole. What is no object gives an empty one.
+
+    Example:
+        >>> flatten({"a": {"b": 1}, "c": [2]})
+        {'a.b': 1, 'c': [2]}
+    """
+    flat: Dict[str, Any] = {}
+    for key, item in (value.items() if isinstance(value, dict) else ()):
+        if isinstance(item, dict) and item:
+            flat.update(flatten(item, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = item
+    return flat
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number that a chart can hold: neither NaN nor infinite nor beyond reason."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
+
+
+def _rows(value: Any) -> List[Dict[str, Any]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _read_object(path: Path, notes: List[str]) -> Dict[str, Any]:
+    value = _read_json(path, notes)
+    return value if isinstance(value, dict) else {}
+
+
+def _read_json(path: Path, notes: List[str]) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        notes.append(f"{path.name} could not be read: {error}")
+        return None
+
+
+def _read_periods(path: Path, notes: List[str]) -> List[Dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        notes.append(f"{path.name} could not be read: {error}")
+        return []
+    periods: List[Dict[str, Any]] = []
+    bad = 0
+    for number, line in enumerate(lines, start=1):
+        period = _parse_period(line)
+        if period is None:
+            # The last line may be one that is being written at this moment.
+            bad += bool(line.strip()) and number < len(lines)
+            continue
+        # A run that was resumed from an earlier step repeats steps; the weights that exist are the later
+        # ones.
+        while periods and periods[-1]["step"] >= period["step"]:
+            periods.pop()
+        periods.append(period)
+    if bad:
+        notes.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
+    return periods
+
+
+def _parse_period(line: str) -> Optional[Dict[str, Any]]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("metrics"), dict):
+        return None
+    return record if is_number(record.get("step")) else None
