@@ -1,0 +1,411 @@
+"""Step ``examples``: sentence files to pre-training TFRecords with index and manifest.
+
+``make_unit`` is a pure function, a work unit in, bytes out: any scheduler may run it, anywhere, in any order.
+"""
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import random
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data_utils.records_writer import (
+    MANIFEST_NAME,
+    EncodedFile,
+    encode_examples,
+    entropy_nats,
+    frame_records,
+    index_path,
+    write_manifest,
+    write_record_file,
+)
+from data_utils.wikipedia.command_line import Progress, fraction, make_parser, positive, run_main
+from data_utils.wikipedia.extract import add_workers_option
+from data_utils.wikipedia.masking import (
+    SpecialIds,
+    choose_tokens,
+    choose_words,
+    hide,
+    lay_out,
+    prediction_counts,
+    predictions,
+)
+from data_utils.wikipedia.pairs import make_pairs, pair_arrays
+from data_utils.wikipedia.parallel import ordered_map
+from data_utils.wikipedia.sentences import read_corpus
+from data_utils.wikipedia.units import Unit, plan_units
+from data_utils.wikipedia.vocabulary import (
+    VOCABULARY_NAME,
+    Vocabulary,
+    add_case_option,
+    load_tokenizer,
+    read_vocabulary,
+)
+from utilities.errors import UserError
+
+FEATURE_ORDER = (
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "masked_lm_weights",
+    "next_sentence_labels",
+)
+TOKENIZE_AT_ONCE = 4096  # sentences
+
+
+class Settings(NamedTuple):
+    """What decides the records, beside text and vocabulary; written to the manifest under these names.
+
+    Attributes:
+        max_seq_length: tokens of a sequence, [CLS] and [SEP] included.
+        max_predictions_per_seq: masked positions of a sequence, at most.
+        masked_lm_prob: share of tokens to predict.
+        short_seq_prob: how often a shorter sequence is made.
+        duplicate_factor: how often the corpus is gone through, each time paired and masked anew.
+        whole_word_masking: all pieces of a word are masked, or none.
+        seed: of all chance.
+        lower_case: whether the vocabulary is an uncased one.
+    """
+
+    max_seq_length: int = 128
+    max_predictions_per_seq: int = 20
+    masked_lm_prob: float = 0.15
+    short_seq_prob: float = 0.1
+    duplicate_factor: int = 5
+    whole_word_masking: bool = False
+    seed: int = 42
+    lower_case: bool = True
+
+
+class UnitCounts(NamedTuple):
+    """Counts of a unit's text, each document once, whatever the duplicate factor."""
+
+    documents: int
+    sentences: int
+    words: int
+    tokens: int
+
+
+class UnitResult(NamedTuple):
+    """A unit's TFRecord file in memory.
+
+    Attributes:
+        encoded: bytes and index.
+        counts: of the text.
+        pieces: (V,) how often each piece of the vocabulary occurs in the text.
+    """
+
+    encoded: EncodedFile
+    counts: UnitCounts
+    pieces: np.ndarray
+
+
+class TokenizedUnit(NamedTuple):
+    """A unit's text as one token array.
+
+    Attributes:
+        tokens: (T,) int32 ids.
+        sentence_starts: first token of each sentence, and T.
+        document_starts: first sentence of each document, and the number of sentences.
+        words: white-space separated words of the text.
+    """
+
+    tokens: np.ndarray
+    sentence_starts: list[int]
+    document_starts: list[int]
+    words: int
+
+
+@functools.lru_cache(maxsize=2)
+def _vocabulary(path: str) -> Vocabulary:
+    return read_vocabulary(Path(path))
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuses settings that no record can satisfy.
+
+    Raises:
+        UserError: names the setting and the limit.
+    """
+    if settings.max_seq_length < 8:
+        raise UserError(f"--max-seq-length {settings.max_seq_length}: too short, at least 8")
+    most = settings.max_seq_length - 3
+    if not 1 <= settings.max_predictions_per_seq <= most:
+        raise UserError(
+            f"--max-predictions {settings.max_predictions_per_seq}: must lie between 1 and {most},"
+            f" the tokens of --max-seq-length {settings.max_seq_length} without [CLS] and two [SEP]"
+        )
+    if not 0 < settings.masked_lm_prob < 1:
+        raise UserError(f"--masked-lm-prob {settings.masked_lm_prob}: must lie between 0 and 1")
+
+
+def tokenize_unit(documents: list[list[str]], vocabulary_file: str, lower_case: bool) -> TokenizedUnit:
+    """Tokenizes documents; sentences without any token, and documents left empty, disappear."""
+    tokenizer = load_tokenizer(vocabulary_file, lower_case)
+    sentences = [sentence for document in documents for sentence in document]
+    ids: list[list[int]] = []
+    for start in range(0, len(sentences), TOKENIZE_AT_ONCE):
+        chunk = sentences[start : start + TOKENIZE_AT_ONCE]
+        ids += [encoding.ids for encoding in tokenizer.encode_batch(chunk, add_special_tokens=False)]
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+    kept = lengths > 0
+    tokens = np.fromiter((token for sentence in ids for token in sentence), np.int32, int(lengths.sum()))
+    sentence_starts = [0, *np.cumsum(lengths[kept]).tolist()]
+    _, per_document = np.unique(owners[kept], return_counts=True)
+    words = sum(len(sentence.split()) for sentence in sentences)
+    return TokenizedUnit(tokens, sentence_starts, [0, *np.cumsum(per_document).tolist()], words)
+
+
+def make_features(
+    text: TokenizedUnit, vocabulary: Vocabulary, settings: Settings, unit_number: int, duplicate: int
+) -> dict[str, np.ndarray]:
+    """One pass over a unit: pairs, masks, and the features of its records, in the order of the text.
+
+    Returns:
+        Feature name → (N, S), (N, P) or (N, 1) array; names as in ``FEATURE_ORDER``.
+    """
+    source = np.random.SeedSequence([settings.seed, unit_number, duplicate])
+    rng = np.random.default_rng(source)
+    chance = random.Random(int(rng.integers(2**63)))
+    pairs = make_pairs(
+        text.sentence_starts, text.document_starts, settings.max_seq_length, settings.short_seq_prob, chance
+    )
+    arrays = pair_arrays(pairs)
+    special_ids = vocabulary.special_ids()
+    special = SpecialIds(*special_ids.tolist())
+    sequences = lay_out(text.tokens, arrays, settings.max_seq_length, special)
+    counts = prediction_counts(sequences.maskable, settings.masked_lm_prob, settings.max_predictions_per_seq)
+    if settings.whole_word_masking:
+        continues = vocabulary.continues_word()[sequences.input_ids]
+        chosen = choose_words(sequences.maskable, continues, counts, rng)
+    else:
+        chosen = choose_tokens(sequences.maskable, counts, rng)
+    ordinary = np.setdiff1d(np.arange(len(vocabulary.pieces)), special_ids)
+    return {
+        "input_ids": hide(sequences.input_ids, chosen, special.mask, ordinary, rng),
+        "input_mask": sequences.input_mask,
+        "segment_ids": sequences.segment_ids,
+        **predictions(sequences.input_ids, chosen, settings.max_predictions_per_seq),
+        "next_sentence_labels": arrays.is_random[:, None],
+    }
+
+
+def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResult:
+    """A work unit as the bytes of a TFRecord file, its records shuffled.
+
+    Same unit, vocabulary and settings: same bytes, wherever and whenever it runs.
+    """
+    vocabulary = _vocabulary(vocabulary_file)
+    documents = unit.read_documents()
+    text = tokenize_unit(documents, vocabulary_file, settings.lower_case)
+    messages: list[bytes] = []
+    for duplicate in range(settings.duplicate_factor):
+        features = make_features(text, vocabulary, settings, unit.number, duplicate)
+        messages += encode_examples({name: features[name] for name in FEATURE_ORDER})
+    shuffle = np.random.default_rng([settings.seed, unit.number, settings.duplicate_factor])
+    order = shuffle.permutation(len(messages)).tolist()
+    counts = UnitCounts(
+        len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens)
+    )
+    pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
+    return UnitResult(frame_records(messages[number] for number in order), counts, pieces)
+
+
+class _Written(NamedTuple):
+    """What remains of a unit once its file is on disk."""
+
+    entry: dict[str, Any]
+    counts: UnitCounts
+    pieces: np.ndarray
+    size: int
+
+
+def _write_unit(folder: Path, prefix: str, vocabulary_file: str, settings: Settings, unit: Unit) -> _Written:
+    result = make_unit(unit, vocabulary_file, settings)
+    path = folder / f"{prefix}_{unit.number:03d}.tfrecord"
+    if result.encoded.index:
+        entry = write_record_file(path, result.encoded)
+    else:
+        entry = {}
+    return _Written(entry, result.counts, result.pieces, unit.size)
+
+
+def prepare_output(folder: Path, overwrite: bool) -> None:
+    """Makes the output folder; a data set in it is refused, or removed where that was asked for.
+
+    Raises:
+        UserError: the folder holds records or a manifest, and ``overwrite`` is false.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output {folder}: a file, not a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    records = sorted(folder.glob("*.tfrecord"))
+    there = [path for path in (folder / MANIFEST_NAME, *records) if path.exists()]
+    if there and not overwrite:
+        raise UserError(f"--output {folder}: holds a data set already ({there[0].name}); choose another or --overwrite")
+    for path in there:
+        path.unlink()
+    for path in records:
+        index_path(path).unlink(missing_ok=True)
+
+
+def write_examples(
+    sentence_files: list[Path],
+    vocabulary_file: Path,
+    output: Path,
+    settings: Settings,
+    workers: int = 1,
+    overwrite: bool = False,
+    unit_bytes: int | None = None,
+    prefix: str = "wiki",
+) -> Mapping[str, Any]:
+    """Makes a data set: TFRecord files, an index beside each, ``vocab.txt``, and last ``manifest.json``.
+
+    Args:
+        sentence_files: one sentence a line, blank line between documents.
+        vocabulary_file: BERT ``vocab.txt``; copied into the folder.
+        output: the folder.
+        settings: see ``Settings``.
+        workers: processes; the bytes written do not depend on it.
+        overwrite: whether a data set in the folder may be replaced.
+        unit_bytes: text per file; see ``plan_units``.
+        prefix: of the file names.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        UserError: settings, vocabulary, folder or corpus are unfit.
+    """
+    check_settings(settings)
+    vocabulary = read_vocabulary(vocabulary_file)
+    units = plan_units(sentence_files, unit_bytes)
+    prepare_output(output, overwrite)
+    local_vocabulary = output / VOCABULARY_NAME
+    if not (local_vocabulary.exists() and local_vocabulary.samefile(vocabulary_file)):
+        shutil.copyfile(vocabulary_file, local_vocabulary)
+    function = functools.partial(_write_unit, output, prefix, str(local_vocabulary), settings)
+    entries: list[dict[str, Any]] = []
+    totals = np.zeros(len(UnitCounts._fields), np.int64)
+    pieces = np.zeros(len(vocabulary.pieces), np.int64)
+    records = 0
+    with Progress(sum(unit.size for unit in units), "examples") as progress:
+        for written in ordered_map(function, units, workers):
+            if written.entry:
+                entries.append(written.entry)
+                records += written.entry["records"]
+            totals += written.counts
+            pieces += written.pieces
+            progress.advance(written.size, f"{records:,} records")
+    if not records:
+        raise UserError("the corpus is empty: no sentence, so no records")
+    return write_manifest(
+        output,
+        {**settings._asdict(), "vocab_size": len(vocabulary.pieces)},
+        {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": len(vocabulary.pieces)},
+        entries,
+        {"records": records, **dict(zip(UnitCounts._fields, totals.tolist()))},
+        entropy_nats(pieces),
+    )
+
+
+def describe(manifest: Mapping[str, Any], folder: Path) -> str:
+    """Two lines for the end of a run."""
+    totals = manifest["totals"]
+    return (
+        f"{folder}: {totals['records']:,} records in {len(manifest['files']):,} files, from"
+        f" {totals['documents']:,} documents, {totals['sentences']:,} sentences, {totals['words']:,} words,"
+        f" {totals['tokens']:,} tokens\n"
+        f"entropy of the word pieces: {manifest['unigram_entropy_nats']:.3f} nats"
+        f" (ln of {manifest['vocabulary']['size']:,} pieces: {np.log(manifest['vocabulary']['size']):.3f})"
+    )
+
+
+def add_example_options(parser: argparse.ArgumentParser) -> None:
+    """Options of pairing, masking and writing."""
+    default = Settings()
+    group = parser.add_argument_group("records")
+    group.add_argument("--max-seq-length", type=positive, default=default.max_seq_length, metavar="N", help="tokens")
+    group.add_argument(
+        "--max-predictions", type=positive, default=default.max_predictions_per_seq, metavar="N",
+        help="masked tokens of a sequence, at most",
+    )  # fmt: skip
+    group.add_argument("--masked-lm-prob", type=fraction, default=default.masked_lm_prob, help="share to mask")
+    group.add_argument("--short-seq-prob", type=fraction, default=default.short_seq_prob, help="share cut shorter")
+    group.add_argument(
+        "--duplicate-factor", type=positive, default=default.duplicate_factor, metavar="N",
+        help="passes over the corpus, each paired and masked anew",
+    )  # fmt: skip
+    group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
+    group.add_argument("--seed", type=int, default=default.seed, help="of all chance")
+    group.add_argument("--unit-megabytes", type=float, metavar="X", help="text per file (default: 4, less if small)")
+    group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The settings that the options of ``add_example_options`` and ``add_case_option`` describe."""
+    return Settings(
+        options.max_seq_length,
+        options.max_predictions,
+        options.masked_lm_prob,
+        options.short_seq_prob,
+        options.duplicate_factor,
+        options.whole_word_masking,
+        options.seed,
+        not options.cased,
+    )
+
+
+def unit_bytes_of(options: argparse.Namespace) -> int | None:
+    """``--unit-megabytes`` in bytes."""
+    if options.unit_megabytes is None:
+        return None
+    if options.unit_megabytes <= 0:
+        raise UserError(f"--unit-megabytes {options.unit_megabytes}: must be above 0")
+    return int(options.unit_megabytes * 2**20)
+
+
+def quiet_tokenizers() -> None:
+    """One thread per tokenizer: the processes fill the cores already. Read by the library when first used."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def _action(options: argparse.Namespace) -> None:
+    quiet_tokenizers()
+    corpus = read_corpus(options.sentences)
+    manifest = write_examples(
+        corpus.files,
+        options.vocab_file,
+        options.output,
+        settings_of(options),
+        options.workers,
+        options.overwrite,
+        unit_bytes_of(options),
+    )
+    print(describe(manifest, options.output))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of the step."""
+    parser = make_parser("data_utils.wikipedia.examples", "Sentence files to pre-training TFRecords.")
+    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
+    parser.add_argument("--vocab-file", type=Path, required=True, metavar="FILE", help="BERT vocab.txt")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the records")
+    add_example_options(parser)
+    add_case_option(parser)
+    add_workers_option(parser)
+    return run_main(parser, _action, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

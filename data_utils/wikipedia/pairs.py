@@ -1,0 +1,173 @@
+"""Sentence pairs for pre-training: what goes before and after [SEP], and whether the second follows the first.
+
+Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data preparation.
+
+Everything is kept as stretches of one long token array of the work unit, so that nothing is copied before the
+records are put together.
+"""
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+SPECIAL_IN_PAIR = 3  # [CLS] A [SEP] B [SEP]
+
+
+class Pair(NamedTuple):
+    """A pair of segments.
+
+    Attributes:
+        a, b: first and one-past-last token of each, in the unit's token array.
+        a_sentences, b_sentences: the same in sentences, before the pair was cut to its length.
+        is_random: B comes from another document (label 1), not from behind A (label 0).
+    """
+
+    a: tuple[int, int]
+    b: tuple[int, int]
+    a_sentences: tuple[int, int]
+    b_sentences: tuple[int, int]
+    is_random: bool
+
+
+def make_pairs(
+    sentence_starts: Sequence[int],
+    document_starts: Sequence[int],
+    max_seq_length: int,
+    short_seq_prob: float,
+    rng: random.Random,
+) -> list[Pair]:
+    """Packs the sentences of a unit's documents into pairs of at most ``max_seq_length - 3`` tokens.
+
+    Half of the pairs are random. A stretch of a single sentence has nothing that could follow it and must be random;
+    as many later pairs are made true ones in return, so that half stays half.
+    Where the unit holds one document only, the random segment is taken from another place of it.
+
+    Args:
+        sentence_starts: first token of each sentence, and the end of the last.
+        document_starts: first sentence of each document, and the end of the last.
+        max_seq_length: with [CLS] and both [SEP].
+        short_seq_prob: how often a shorter length is aimed at, so that the model sees short inputs too.
+        rng: the only source of chance.
+    """
+    packer = _Packer(sentence_starts, document_starts, max_seq_length - SPECIAL_IN_PAIR, short_seq_prob, rng)
+    for document in range(len(document_starts) - 1):
+        packer.add_document(document)
+    return packer.pairs
+
+
+class _Packer:
+    """The state of ``make_pairs``: what was made, and how many random pairs were forced."""
+
+    def __init__(
+        self,
+        sentence_starts: Sequence[int],
+        document_starts: Sequence[int],
+        capacity: int,
+        short_seq_prob: float,
+        rng: random.Random,
+    ):
+        self.starts, self.documents = sentence_starts, document_starts
+        self.capacity, self.short_seq_prob, self.rng = capacity, short_seq_prob, rng
+        self.pairs: list[Pair] = []
+        self.forced = 0
+
+    def add_document(self, document: int) -> None:
+        """Walks a document: takes sentences until the length aimed at, makes a pair of them, goes on behind it."""
+        first, end = self.documents[document], self.documents[document + 1]
+        while first < end:
+            target = self._target()
+            last = self._reach(first, end, target)
+            a_end = self._split(first, last)
+            if self._choose_random(last - first):
+                wanted = target - (self.starts[a_end] - self.starts[first])
+                b_first, b_last = self._elsewhere(document, first, wanted)
+                self._add((first, a_end), (b_first, b_last), True)
+                first = a_end  # the rest of the stretch was not used: it comes again
+            else:
+                self._add((first, a_end), (a_end, last), False)
+                first = last
+
+    def _target(self) -> int:
+        if self.rng.random() < self.short_seq_prob:
+            return self.rng.randint(2, self.capacity)
+        return self.capacity
+
+    def _reach(self, first: int, end: int, target: int) -> int:
+        """One past the last sentence taken, from ``first``, until ``target`` tokens are reached."""
+        limit = self.starts[first] + target
+        last = first + 1
+        while last < end and self.starts[last] < limit:
+            last += 1
+        return last
+
+    def _split(self, first: int, last: int) -> int:
+        """Where A ends: after one sentence, or anywhere that leaves one for B."""
+        return self.rng.randint(first + 1, last - 1) if last - first >= 2 else last
+
+    def _choose_random(self, sentences: int) -> bool:
+        if sentences == 1:
+            self.forced += 1
+            return True
+        if self.forced:
+            self.forced -= 1
+            return False
+        return self.rng.random() < 0.5
+
+    def _elsewhere(self, document: int, first: int, wanted: int) -> tuple[int, int]:
+        """Sentences from another document, from a random place on, until ``wanted`` tokens or its end."""
+        count = len(self.documents) - 1
+        if count > 1:
+            other = self.rng.randrange(count - 1)
+            other += other >= document
+            begin, end = self.documents[other], self.documents[other + 1]
+            start = self.rng.randrange(begin, end)
+        else:
+            begin, end = self.documents[0], self.documents[1]
+            start = self.rng.randrange(begin, end)
+            if start in (first, first + 1) and end - begin > 3:  # neither A itself nor what follows it
+                start = begin + (first - begin + 2 + self.rng.randrange(end - begin - 2)) % (end - begin)
+        return start, self._reach(start, end, max(wanted, 1))
+
+    def _add(self, a_sentences: tuple[int, int], b_sentences: tuple[int, int], is_random: bool) -> None:
+        a = [self.starts[a_sentences[0]], self.starts[a_sentences[1]]]
+        b = [self.starts[b_sentences[0]], self.starts[b_sentences[1]]]
+        self._cut(a, b)
+        self.pairs.append(Pair((a[0], a[1]), (b[0], b[1]), a_sentences, b_sentences, is_random))
+
+    def _cut(self, a: list[int], b: list[int]) -> None:
+        """Cuts tokens off the longer segment, at its front or its end as chance has it, until the pair fits."""
+        rng_random = self.rng.random
+        a_length, b_length = a[1] - a[0], b[1] - b[0]
+        while a_length + b_length > self.capacity:
+            if a_length > b_length:
+                a_length -= 1
+                side = a
+            else:
+                b_length -= 1
+                side = b
+            if rng_random() < 0.5:
+                side[0] += 1
+            else:
+                side[1] -= 1
+
+
+class PairArrays(NamedTuple):
+    """Pairs as arrays, N of each: starts and lengths in tokens, and labels."""
+
+    a_start: np.ndarray
+    a_length: np.ndarray
+    b_start: np.ndarray
+    b_length: np.ndarray
+    is_random: np.ndarray
+
+
+def pair_arrays(pairs: Sequence[Pair]) -> PairArrays:
+    """The pairs of ``make_pairs`` for whole-batch work."""
+    bounds = np.array([(*pair.a, *pair.b) for pair in pairs], np.int64).reshape(-1, 4)
+    labels = np.array([pair.is_random for pair in pairs], np.int64)
+    return PairArrays(
+        bounds[:, 0], bounds[:, 1] - bounds[:, 0], bounds[:, 2], bounds[:, 3] - bounds[:, 2], labels
+    )
