@@ -109,3 +109,11 @@ class Platform(abc.ABC):
         updates_per_execution: int,
     ) -> None:
         """Make ``model.fit`` train towards ``objective``; a step of ``fit`` is one weight update."""
+
+    @abc.abstractmethod
+    def compile_step(self, model: keras.Model, element_spec: Any) -> None:
+        """Compile the training step of a compiled model for data of this form, without training.
+
+        Args:
+            element_spec: the ``element_spec`` of the data set that ``fit`` would get.
+        """

@@ -155,7 +155,7 @@ def tokenize_unit(documents: list[list[str]], vocabulary_file: str, lower_case: 
     ids: list[list[int]] = []
     for start in range(0, len(sentences), TOKENIZE_AT_ONCE):
         chunk = sentences[start : start + TOKENIZE_AT_ONCE]
-        ids += [encoding.ids for encoding in tokenizer.encode_batch(chunk, add_special_tokens=False)]
+        ids += [encoding.ids for encoding in tokenizer.encode_batch_fast(chunk, add_special_tokens=False)]
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
     kept = lengths > 0

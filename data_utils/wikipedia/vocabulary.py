@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tokenizers import BertWordPieceTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.trainers import WordPieceTrainer
 
 from data_utils.records_writer import write_atomically
 from data_utils.wikipedia.command_line import make_parser, positive, run_main
@@ -22,6 +26,7 @@ from data_utils.wikipedia.sentences import read_corpus
 from utilities.errors import UserError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNKNOWN = "[UNK]"
 VOCABULARY_NAME = "vocab.txt"
 CONTINUATION = "##"
 DEFAULT_SIZE = 30522
@@ -82,9 +87,17 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 
 @functools.lru_cache(maxsize=2)
-def load_tokenizer(path: str, lower_case: bool) -> BertWordPieceTokenizer:
+def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
     """BERT's tokenizer, once per process; splits as Hugging Face's ``BertTokenizer`` with the same settings."""
-    return BertWordPieceTokenizer(path, lowercase=lower_case, strip_accents=None, handle_chinese_chars=True)
+    tokenizer = Tokenizer(WordPiece.from_file(path, unk_token=UNKNOWN, max_input_chars_per_word=100))
+    tokenizer.normalizer = _normalizer(lower_case)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    return tokenizer
+
+
+def _normalizer(lower_case: bool) -> BertNormalizer:
+    """Cleans text and sets Chinese characters apart; accents go together with capitals, as in BERT."""
+    return BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case)
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
@@ -107,11 +120,11 @@ def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
                         yield line.decode()
 
 
-def _alphabet(tokenizer: BertWordPieceTokenizer, lines: Iterable[str], limit: int) -> list[str]:
+def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[str]:
     """The most frequent characters, as pieces that begin a word and as pieces that continue one, each sorted."""
     words: Counter[str] = Counter()
     for line in lines:
-        words.update(tokenizer.normalize(line).split())
+        words.update(tokenizer.normalizer.normalize_str(line).split())
     characters: Counter[str] = Counter()
     continuing: set[str] = set()
     for word, count in words.items():
@@ -145,18 +158,21 @@ def train_vocabulary(
     if size < len(SPECIAL_TOKENS) + 100:
         raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
     files, limit = list(files), sample_megabytes * 10**6
-    tokenizer = BertWordPieceTokenizer(lowercase=lower_case, strip_accents=None, handle_chinese_chars=True)
+    tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
+    tokenizer.normalizer = _normalizer(lower_case)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
     # The trainer numbers the alphabet in the order of a hash table, new in every run, and breaks ties by number.
     # An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer from adding to it.
     alphabet = _alphabet(tokenizer, _lines(files, limit), max(MIN_ALPHABET, size // 5))
-    tokenizer.train_from_iterator(
-        _lines(files, limit),
+    trainer = WordPieceTrainer(
         vocab_size=size,
         min_frequency=min_frequency,
         limit_alphabet=0,
         special_tokens=[*SPECIAL_TOKENS, *alphabet],
+        continuing_subword_prefix=CONTINUATION,
         show_progress=False,
     )
+    tokenizer.train_from_iterator(_lines(files, limit), trainer)
     by_id = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     pieces = by_id + [f"[unused{number}]" for number in range(size - len(by_id))]
     write_atomically(output, "".join(piece + "\n" for piece in pieces).encode())

@@ -75,3 +75,6 @@ class SoftwarePlatform(Platform):
         )
         model.prepare(objective, engine)
         model.compile(optimizer=optimizer, steps_per_execution=updates_per_execution)
+
+    def compile_step(self, model: keras.Model, element_spec: Any) -> None:
+        model.engine.compile_step(element_spec)

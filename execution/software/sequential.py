@@ -35,6 +35,7 @@ class SequentialEngine:
         self._update = update
         self._seeds = seeds
         self._run_seed = run_seed
+        self._xla = xla
         self._loss_scale = StaticLossScale(update.loss_scale)
         self._variables = model.trainable_variables
         optimizer.build(self._variables)
@@ -50,6 +51,15 @@ class SequentialEngine:
             gradients, sums = self._accumulate(batch, weights)
         self._compiled_apply(gradients)
         return sums
+
+    def compile_step(self, element_spec: Tensors) -> None:
+        """See :class:`execution.software.trainable.Engine`."""
+        tf.function(self.update).get_concrete_function(element_spec)
+        if self._xla:
+            micro_batch = {name: tf.zeros(spec.shape[1:], spec.dtype) for name, spec in element_spec.items()}
+            weights = {name: tf.zeros([]) for name in self._objective.losses}
+            compiler = self._compiled_gradients.experimental_get_compiler_ir(micro_batch, weights, tf.zeros([2], tf.int32))
+            compiler(stage="optimized_hlo")
 
     def _loss_weights(self, counts: Tensors) -> Tensors:
         """Factor on each loss sum that makes the reduced gradient that of the mean over the whole update."""

@@ -16,6 +16,9 @@ class Engine(Protocol):
     def update(self, batch: Tensors) -> Tensors:
         """Train on elements of shape (A, B, …); returns the sum of each term of the objective over the update."""
 
+    def compile_step(self, element_spec: Tensors) -> None:
+        """Compile for elements of this form, without training."""
+
 
 class RatioMetric(keras.metrics.Metric):
     """Sum of totals over sum of counts."""
@@ -39,7 +42,7 @@ class TrainableModel(keras.Model):
     def prepare(self, objective: Objective, engine: Engine) -> None:
         """Say what to train towards and how; call before ``compile``."""
         self._objective = objective
-        self._engine = engine
+        self.engine = engine
         self._ratios: Dict[str, RatioMetric] = {}
 
     def _ratio(self, name: str) -> RatioMetric:
@@ -52,7 +55,7 @@ class TrainableModel(keras.Model):
         return list(self._ratios.values())
 
     def train_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
-        return self._record(self._engine.update(data), self._objective.counts(data))
+        return self._record(self.engine.update(data), self._objective.counts(data))
 
     def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
         outputs = self({name: data[name] for name in self.input_names}, training=False)

@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+"""Pre-train BERT: ``python run_pretraining.py --config configs/… [--dataset-dir …]``; see ``--help``."""
+from __future__ import annotations
+
+import sys
+import time
+
+from utilities.cli import main
+from utilities.config.loading import LoadedConfig
+
+STARTED = time.perf_counter()
+
+
+def run(loaded: LoadedConfig) -> int:
+    """Train; TensorFlow is imported here, so that plans and errors of the config come at once."""
+    from utilities.training.pretraining import Pretraining
+    from utilities.training.trainer import train
+
+    return train(loaded, Pretraining(loaded.config), started=STARTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main("pretraining", run))

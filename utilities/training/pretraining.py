@@ -1,0 +1,81 @@
+"""Pre-training: masked language model and next-sentence prediction (Devlin et al. 2019, section 3.1)."""
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List
+
+from data_utils.records.features import pretraining_features
+from data_utils.records.generated import GeneratedReader
+from data_utils.records.pipeline import SampleReader
+from data_utils.records.reader import RecordReader
+from execution.interface import Platform
+from model.architecture import PRETRAINING, Architecture
+from model.bert import assemble, pretraining_shapes
+from model.conversion import convert_pretraining
+from model.huggingface import untrained_bert
+from model.losses import MLM_LOSS, PretrainingObjective
+from utilities.config.schema import TrainingConfig
+from utilities.training.task import BuiltModel
+
+
+class Pretraining:
+    """The task of ``run_pretraining.py``; see :class:`utilities.training.task.Task`."""
+
+    name = PRETRAINING
+    outputs = ("masked_lm", "next_sentence")
+
+    def __init__(self, config: TrainingConfig):
+        assert config.bert_config is not None, "the rules ask for bert_config in pre-training"
+        self._config = config
+        self._vocabulary = config.bert_config.vocab_size
+        self.objective = PretrainingObjective(accuracies=config.show_accuracy)
+
+    def open_data(self) -> SampleReader:
+        """Records of ``dataset_dir``, or generated ones."""
+        config = self._config
+        spec = pretraining_features(config.max_seq_length, config.max_predictions_per_seq, self._vocabulary)
+        if config.generated_dataset:
+            return GeneratedReader(spec, config.seed)
+        assert config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
+        return RecordReader(config.dataset_dir, spec, config.data.verify_checksums)
+
+    def build(self, architecture: Architecture, platform: Platform) -> BuiltModel:
+        """Hugging Face's BERT with random weights, converted."""
+        config = self._config
+        source = untrained_bert(architecture, config.seed)
+        with platform.scope():
+            blocks, conversion = convert_pretraining(source, architecture, platform)
+        shapes = pretraining_shapes(config.max_seq_length, config.max_predictions_per_seq)
+        stages = config.ipu_config.pipeline_stages
+        assert stages is not None, "derived where the config has none"
+        model = assemble(blocks, shapes, self.outputs, stages, platform)
+        conversion.carry_weights(source)
+        return BuiltModel(model, blocks, conversion)
+
+    def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
+        """Records, vocabulary, and the entropy of the corpus' word pieces where the manifest tells it."""
+        facts: Dict[str, Any] = {"records": reader.count, "vocab_size": self._vocabulary}
+        manifest = getattr(reader, "manifest", None)
+        if manifest is not None:
+            facts.update(
+                settings=dict(manifest.settings),
+                totals=dict(manifest.totals),
+                unigram_entropy_nats=manifest.unigram_entropy_nats,
+                vocabulary=dict(manifest.vocabulary),
+            )
+        return facts
+
+    def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
+        """The masked-LM loss beside that of a model that knows nothing, or word frequencies only."""
+        words = (dataset.get("vocabulary") or {}).get("size") or self._vocabulary
+        lines = [
+            f"masked-LM loss                    {metrics[MLM_LOSS]:7.4f} nats",
+            f"  knowing word frequencies only   {entropy_text(dataset.get('unigram_entropy_nats'))}",
+            f"  knowing nothing, ln({words:,})   {math.log(words):7.4f} nats",
+        ]
+        return lines
+
+
+def entropy_text(entropy: Any) -> str:
+    """The entropy, or why there is none."""
+    return f"{entropy:7.4f} nats (unigram entropy of the corpus)" if entropy else "unknown: the data set has no manifest"
