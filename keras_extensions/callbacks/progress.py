@@ -39,11 +39,11 @@ class Progress(Listener):
             self._bar = tqdm(
                 total=total_steps,
                 initial=first_step,
-                desc="compiling",
+                desc="compiling ",
                 unit="step",
                 file=self.stream,
                 dynamic_ncols=True,
-                bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
+                bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
             )
 
     def first_execution(self, seconds: float, updates: int) -> None:
@@ -51,17 +51,14 @@ class Progress(Listener):
         steps = "first step" if updates == 1 else f"first {updates} steps"
         logger.info("%s after %.1f s, with compilation", steps, seconds)
         if self._bar is not None:
-            self._bar.set_description_str("training", refresh=False)
+            self._bar.set_description_str("", refresh=False)
 
     def period(self, period: Period) -> None:
         """Logs the period and moves the bar."""
         self._last = period
         logger.info(log_line(period))
         if self._bar is not None:
-            losses = [f"{k} {v:.4f}" for k, v in period.metrics.items() if k.endswith("loss")]
-            rate = f"{period.throughput:.1f} samples/s"
-            postfix = ", ".join([*losses, rate, f"ETA {format_duration(period.eta)}"])
-            self._bar.set_postfix_str(postfix, refresh=False)
+            self._bar.set_postfix_str(bar_text(period), refresh=False)
             self._bar.update(period.step - self._bar.n)
             self._bar.refresh()
 
@@ -90,6 +87,14 @@ def log_line(period: Period) -> str:
     parts.append(f"throughput: {period.throughput:.1f} samples/sec{compiling}")
     parts.append(f"ETA {format_duration(period.eta)}")
     return " | ".join(parts)
+
+
+def bar_text(period: Period) -> str:
+    """What stands behind the bar; all of it fits 80 columns in pre-training, and the end may be cut off."""
+    losses = [name for name in period.metrics if name.endswith("_loss")] or ["loss"]
+    parts = [f"ETA {format_duration(period.eta)}", f"{period.throughput:.1f} samples/s"]
+    parts += [f"{name} {period.metrics[name]:.3f}" for name in losses if name in period.metrics]
+    return ", ".join(parts)
 
 
 def format_duration(seconds: Optional[float]) -> str:

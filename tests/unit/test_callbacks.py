@@ -124,7 +124,7 @@ def test_one_parsable_line_a_period_in_the_log_file(tmp_path, terminal):
     shown = console.getvalue()
     assert "disk is nearly full" in shown
     if terminal:
-        assert "training 100%" in shown and "mlm_loss 0.2500" in shown
+        assert "100%" in shown and "samples/s, mlm_loss 0.250, nsp_loss 0.700" in shown
         assert not THROUGHPUT.search(shown), "the bar is shown in place of the lines"
     else:
         assert len(THROUGHPUT.findall(shown)) == 3
@@ -137,6 +137,19 @@ def test_log_level_is_honoured_and_given_back(tmp_path):
         logging.getLogger("x").info("quiet")
     assert (root.level, root.handlers) == before
     assert (tmp_path / "train.log").read_text() == ""
+
+
+def test_a_console_handler_that_is_there_does_not_double_the_lines(tmp_path):
+    console, root = io.StringIO(), logging.getLogger()
+    handler = logging.StreamHandler(console)
+    root.addHandler(handler)
+    try:
+        with run_log(tmp_path / "train.log", terminal=False, stream=console):
+            logging.getLogger("x").warning("once")
+        assert handler in root.handlers
+    finally:
+        root.removeHandler(handler)
+    assert console.getvalue() == "once\n"
 
 
 @pytest.mark.parametrize(
