@@ -68,7 +68,7 @@ def text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
         items = (f"[{text(item)}]" if isinstance(item, (list, tuple)) else text(item) for item in value)
-        return ", ".join(items)
+        return ", ".join(items) or "none"
     return str(value)
 
 
