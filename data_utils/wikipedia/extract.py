@@ -116,9 +116,9 @@ def extract(source: Source, output: Path, workers: int = 1, min_characters: int 
     return documents, words
 
 
-def add_extract_options(parser: argparse.ArgumentParser) -> None:
-    """Options of reading and cleaning."""
-    add_source_options(parser)
+def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
+    """Options of reading and cleaning; ``sentences_too`` offers the output of the sentences step as an input."""
+    add_source_options(parser, sentences_too)
     parser.add_argument(
         "--min-characters", type=int, default=DEFAULT_MIN_CHARACTERS, metavar="N", help="shorter documents are left out"
     )

@@ -161,7 +161,7 @@ def _existing_files(paths: Iterable[Path], option: str, pattern: str = "*") -> l
     return files
 
 
-def add_source_options(parser: argparse.ArgumentParser) -> None:
+def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
     """The options that say what to read; exactly one of the inputs is required."""
     group = parser.add_argument_group("input (one of)")
     inputs = group.add_mutually_exclusive_group(required=True)
@@ -170,6 +170,8 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     inputs.add_argument("--jsonl", type=Path, nargs="+", metavar="FILE", help="JSON Lines, one document a line")
     inputs.add_argument("--wikiextractor", type=Path, nargs="+", metavar="DIR", help="WikiExtractor's output")
     inputs.add_argument("--wikitext", type=Path, nargs="+", metavar="FILE", help="WikiText-2 or -103 files")
+    if sentences_too:
+        inputs.add_argument("--sentences", type=Path, metavar="DIR", help="what the sentences step wrote")
     group.add_argument("--jsonl-field", default="text", metavar="NAME", help="field of --jsonl that holds the text")
     group.add_argument("--document-per-file", action="store_true", help="--text: each file is one document")
     group.add_argument("--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs")
