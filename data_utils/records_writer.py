@@ -5,6 +5,7 @@ the usual preparation scripts slow.
 
 Shapes: N records, S max_seq_length, P max_predictions_per_seq.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -31,7 +32,8 @@ INTEGER_FEATURES = (
 )
 FLOAT_FEATURES = ("masked_lm_weights",)
 
-# Protobuf tags (field number << 3 | wire type 2, "length-delimited") of tensorflow/core/example/{example,feature}.proto.
+# Protobuf tags (field number << 3 | wire type 2, "length-delimited") of
+# tensorflow/core/example/{example,feature}.proto.
 _EXAMPLE_FEATURES = b"\x0a"  # Example.features = 1
 _FEATURES_ENTRY = b"\x0a"  # Features.feature = 1 (a map: each entry has key = 1 and value = 2)
 _ENTRY_KEY = b"\x0a"
@@ -211,8 +213,8 @@ def write_manifest(
         vocabulary: file, sha256 and size.
         files: what ``write_record_file`` returned, in order.
         totals: records, documents, sentences, words, tokens.
-        unigram_entropy_nats: entropy of the corpus' word pieces: the masked-LM loss of a model that knows only
-            how frequent each piece is.
+        unigram_entropy_nats: entropy of the corpus' word pieces: the masked-LM loss of a model that knows
+            only how frequent each piece is.
     """
     manifest = {
         "format": MANIFEST_FORMAT,

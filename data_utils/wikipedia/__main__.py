@@ -1,10 +1,12 @@
 """All steps in one command: text in, pre-training TFRecords out.
 
-``python -m data_utils.wikipedia --dump FILE --output FOLDER`` reads a dump (or text, JSON Lines, …), writes sentences
-to ``FOLDER/corpus``, trains a vocabulary unless one is given, and writes records, index files and ``manifest.json``.
-For a second data set from the same text, say of longer sequences:
-``--sentences FOLDER/corpus --vocab-file FOLDER/vocab.txt --max-seq-length 384 --max-predictions 56 --output OTHER``.
+``python -m data_utils.wikipedia --dump FILE --output FOLDER`` reads a dump (or text, JSON Lines, …), writes
+sentences to ``FOLDER/corpus``, trains a vocabulary unless one is given, and writes records, index files and
+``manifest.json``. For a second data set from the same text, say of longer sequences:
+``--sentences FOLDER/corpus --vocab-file FOLDER/vocab.txt --max-seq-length 384 --max-predictions 56 --output
+OTHER``.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -65,7 +67,13 @@ def _action(options: argparse.Namespace) -> None:
             corpus.files, vocabulary_file, options.vocab_size, settings.lower_case, options.min_frequency
         )
     manifest = write_examples(
-        corpus.files, vocabulary_file, options.output, settings, options.workers, options.overwrite, unit_bytes
+        corpus.files,
+        vocabulary_file,
+        options.output,
+        settings,
+        options.workers,
+        options.overwrite,
+        unit_bytes,
     )
     print(describe(manifest, options.output))
 

@@ -1,4 +1,5 @@
 """What every step's command shares: errors as one line, progress, and the options that several steps know."""
+
 from __future__ import annotations
 
 import argparse

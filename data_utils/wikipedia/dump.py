@@ -2,6 +2,7 @@
 
 Format: https://www.mediawiki.org/wiki/Help:Export, any version of the export schema.
 """
+
 from __future__ import annotations
 
 import bz2
@@ -65,7 +66,9 @@ def _decompressed(path: Path, raw: BinaryIO, counted: _Counting) -> BinaryIO:
     return counted
 
 
-def read_articles(path: str | os.PathLike, on_bytes: Callable[[int], None] | None = None) -> Iterator[Article]:
+def read_articles(
+    path: str | os.PathLike, on_bytes: Callable[[int], None] | None = None
+) -> Iterator[Article]:
     """Articles of a dump in file order; redirects and other namespaces are left out.
 
     Holds one page in memory. UTF-8 and UTF-16, plain, bz2 and gzip are told by their content.
@@ -110,7 +113,9 @@ def _elements(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[El
         try:
             yield from _parsed(path, stream)
         except ElementTree.ParseError as error:
-            raise UserError(f"{path}: not well-formed XML ({error}); is the file a dump, and complete?") from error
+            raise UserError(
+                f"{path}: not well-formed XML ({error}); is the file a dump, and complete?"
+            ) from error
         except (EOFError, OSError, zlib.error) as error:
             raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error
 
@@ -132,7 +137,7 @@ def _parsed(path: Path, stream: BinaryIO) -> Iterator[ElementTree.Element]:
                 root = element
                 if _name(element) != "mediawiki":
                     raise UserError(
-                        f"{path}: not a MediaWiki dump: the XML begins with <{_name(element)}>, not <mediawiki>"
+                        f"{path}: not a MediaWiki dump: it begins with <{_name(element)}>, not <mediawiki>"
                     )
             elif event == "end" and depth == 1:
                 yield element
@@ -147,7 +152,7 @@ def _name(element: ElementTree.Element) -> str:
 
 
 def _article(page: ElementTree.Element) -> Article | None:
-    """The page as an article, or None for a redirect, another namespace, or a page that holds no wiki text."""
+    """The page as an article, or None for a redirect, another namespace, or a page without wiki text."""
     title = text = ""
     for part in page:
         name = _name(part)

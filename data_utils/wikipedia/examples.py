@@ -2,6 +2,7 @@
 
 ``make_unit`` is a pure function, a work unit in, bytes out: any scheduler may run it, anywhere, in any order.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -252,7 +253,9 @@ def prepare_output(folder: Path, overwrite: bool) -> None:
     records = sorted(folder.glob("*.tfrecord"))
     there = [path for path in (folder / MANIFEST_NAME, *records) if path.exists()]
     if there and not overwrite:
-        raise UserError(f"--output {folder}: holds a data set already ({there[0].name}); choose another or --overwrite")
+        raise UserError(
+            f"--output {folder}: holds a data set already ({there[0].name}); choose another or --overwrite"
+        )
     for path in there:
         path.unlink()
     for path in records:
@@ -335,20 +338,28 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
     """Options of pairing, masking and writing."""
     default = Settings()
     group = parser.add_argument_group("records")
-    group.add_argument("--max-seq-length", type=positive, default=default.max_seq_length, metavar="N", help="tokens")
+    group.add_argument(
+        "--max-seq-length", type=positive, default=default.max_seq_length, metavar="N", help="tokens"
+    )
     group.add_argument(
         "--max-predictions", type=positive, default=default.max_predictions_per_seq, metavar="N",
         help="masked tokens of a sequence, at most",
     )  # fmt: skip
-    group.add_argument("--masked-lm-prob", type=fraction, default=default.masked_lm_prob, help="share to mask")
-    group.add_argument("--short-seq-prob", type=fraction, default=default.short_seq_prob, help="share cut shorter")
+    group.add_argument(
+        "--masked-lm-prob", type=fraction, default=default.masked_lm_prob, help="share to mask"
+    )
+    group.add_argument(
+        "--short-seq-prob", type=fraction, default=default.short_seq_prob, help="share cut shorter"
+    )
     group.add_argument(
         "--duplicate-factor", type=positive, default=default.duplicate_factor, metavar="N",
         help="passes over the corpus, each paired and masked anew",
     )  # fmt: skip
     group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
     group.add_argument("--seed", type=int, default=default.seed, help="of all chance")
-    group.add_argument("--unit-megabytes", type=float, metavar="X", help="text per file (default: 4, less if small)")
+    group.add_argument(
+        "--unit-megabytes", type=float, metavar="X", help="text per file (default: 4, less if small)"
+    )
     group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
 
 
@@ -398,7 +409,9 @@ def _action(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Command line of the step."""
     parser = make_parser("data_utils.wikipedia.examples", "Sentence files to pre-training TFRecords.")
-    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
+    parser.add_argument(
+        "--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote"
+    )
     parser.add_argument("--vocab-file", type=Path, required=True, metavar="FILE", help="BERT vocab.txt")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the records")
     add_example_options(parser)

@@ -1,9 +1,10 @@
 """Step ``extract``: a dump, or any other input, as JSON Lines of clean prose.
 
 Each line is ``{"title": …, "text": …}``, paragraphs separated by a newline. The whole command line
-``python -m data_utils.wikipedia`` does this on the way to sentences and writes no such file; this step is for a look
-at the text, or for other uses of it.
+``python -m data_utils.wikipedia`` does this on the way to sentences and writes no such file; this step is
+for a look at the text, or for other uses of it.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -49,7 +50,9 @@ def batches(source: Source) -> Iterator[Batch]:
     yield Batch(documents, bytes_read)
 
 
-def clean_documents(source: Source, documents: Iterable[Document], min_characters: int) -> Iterator[tuple[str, list[str]]]:
+def clean_documents(
+    source: Source, documents: Iterable[Document], min_characters: int
+) -> Iterator[tuple[str, list[str]]]:
     """(title, paragraphs) of the documents whose prose is long enough."""
     for document in documents:
         paragraphs = source.paragraphs(document)
@@ -83,7 +86,9 @@ def _extract_batch(worker: _Worker, batch: Batch) -> tuple[bytes, int, int]:
     return "".join(lines).encode(), len(lines), words
 
 
-def extract(source: Source, output: Path, workers: int = 1, min_characters: int = DEFAULT_MIN_CHARACTERS) -> tuple[int, int]:
+def extract(
+    source: Source, output: Path, workers: int = 1, min_characters: int = DEFAULT_MIN_CHARACTERS
+) -> tuple[int, int]:
     """Writes the clean documents of a source as JSON Lines, atomically.
 
     Returns:
@@ -104,7 +109,9 @@ def extract(source: Source, output: Path, workers: int = 1, min_characters: int 
             yield batch
 
     with open(temporary, "wb") as stream, Progress(source.total_bytes, "extract") as progress:
-        for number, (lines, more_documents, more_words) in enumerate(ordered_map(function, counted(), workers)):
+        for number, (lines, more_documents, more_words) in enumerate(
+            ordered_map(function, counted(), workers)
+        ):
             stream.write(lines)
             documents += more_documents
             words += more_words
@@ -117,10 +124,14 @@ def extract(source: Source, output: Path, workers: int = 1, min_characters: int 
 
 
 def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
-    """Options of reading and cleaning; ``sentences_too`` offers the output of the sentences step as an input."""
+    """Options of reading and cleaning; ``sentences_too`` offers the sentences step's output too."""
     add_source_options(parser, sentences_too)
     parser.add_argument(
-        "--min-characters", type=int, default=DEFAULT_MIN_CHARACTERS, metavar="N", help="shorter documents are left out"
+        "--min-characters",
+        type=int,
+        default=DEFAULT_MIN_CHARACTERS,
+        metavar="N",
+        help="shorter documents are left out",
     )
     add_workers_option(parser)
 
@@ -128,7 +139,11 @@ def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = F
 def add_workers_option(parser: argparse.ArgumentParser) -> None:
     """How many processes; never changes the output."""
     parser.add_argument(
-        "--workers", type=positive, default=available_cores(), metavar="N", help="processes; the output does not depend on it"
+        "--workers",
+        type=positive,
+        default=available_cores(),
+        metavar="N",
+        help="processes; the output does not depend on it",
     )
 
 
@@ -139,7 +154,9 @@ def _action(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line of the step."""
-    parser = make_parser("data_utils.wikipedia.extract", "Clean prose of a dump or another input, as JSON Lines.")
+    parser = make_parser(
+        "data_utils.wikipedia.extract", "Clean prose of a dump or another input, as JSON Lines."
+    )
     add_extract_options(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSON Lines file to write")
     return run_main(parser, _action, arguments)

@@ -3,6 +3,7 @@
 BERT (Devlin et al. 2019, section 3.1) is trained on "only the text passages" of Wikipedia: lists, tables and
 headers are left out. So are references, captions, galleries, formulas and code.
 """
+
 from __future__ import annotations
 
 import html
@@ -38,7 +39,9 @@ _EXTERNAL = re.compile(r"\[(?:(?:https?:|ftp:|news:|irc:)?//|mailto:)[^\s\[\]]*[
 _BARE_URL = re.compile(r"https?://[^\s<>|\]]+")
 _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
 _FOREIGN = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
-_PREFIXES = re.compile(r"^(?:wikt|wiktionary|w|wikipedia|s|wikisource|commons|d|q|b|n|m|meta|species):+", re.IGNORECASE)
+_PREFIXES = re.compile(
+    r"^(?:wikt|wiktionary|w|wikipedia|s|wikisource|commons|d|q|b|n|m|meta|species):+", re.IGNORECASE
+)
 _LEFT_BRACKETS = re.compile(r"\[\[(?:[^\[\]|\n]*\|)*|\]\]|\{\{|\}\}|\{\||\|\}")
 _VARIANT = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")
 
@@ -126,7 +129,7 @@ def _resolve_links(text: str, hidden: frozenset[str]) -> str:
 
 
 def _variant(found: re.Match[str]) -> str:
-    """Chinese script variants ``-{zh-hans:甲;zh-hant:乙}-``: the first; ``-{H|…}-`` and the like show nothing."""
+    """Chinese script variants ``-{zh-hans:甲;zh-hant:乙}-``: the first; ``-{H|…}-`` shows nothing."""
     flags, body = found.groups()
     if flags is not None and flags.strip().upper() in ("H", "T", "-"):
         return ""

@@ -1,10 +1,11 @@
 """Inputs and masked-LM labels of pairs, a whole batch at a time.
 
-Source: Devlin et al. 2019, section 3.1 (task 1): 15 % of the tokens are predicted; of these 80 % become [MASK],
-10 % a random token, 10 % stay.
+Source: Devlin et al. 2019, section 3.1 (task 1): 15 % of the tokens are predicted; of these 80 % become
+[MASK], 10 % a random token, 10 % stay.
 
 Shapes: N pairs, S max_seq_length, P max_predictions_per_seq, V vocabulary size.
 """
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -55,7 +56,9 @@ def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special:
     last_sep = first_sep + b_length + 1
     in_a = (place >= 1) & (place < first_sep)
     in_b = (place > first_sep) & (place < last_sep)
-    source = np.where(in_a, pairs.a_start[:, None] + place - 1, pairs.b_start[:, None] + place - first_sep - 1)
+    source = np.where(
+        in_a, pairs.a_start[:, None] + place - 1, pairs.b_start[:, None] + place - first_sep - 1
+    )
     maskable = in_a | in_b
     ids = np.where(maskable, tokens[np.where(maskable, source, 0)], special.pad).astype(np.int32)
     ids[:, 0] = special.cls
@@ -88,8 +91,8 @@ def choose_words(
 ) -> np.ndarray:
     """Picks whole words: all pieces of a word or none, up to ``counts`` tokens of each row.
 
-    Words come in random order; one that would pass the count is left out and smaller ones may follow, as in the
-    published whole-word models.
+    Words come in random order; one that would pass the count is left out and smaller ones may follow, as in
+    the published whole-word models.
 
     Args:
         maskable: (N, S) bool.
@@ -129,7 +132,11 @@ def prediction_counts(maskable: np.ndarray, masked_lm_prob: float, max_predictio
 
 
 def hide(
-    input_ids: np.ndarray, chosen: np.ndarray, mask_id: int, ordinary_ids: np.ndarray, rng: np.random.Generator
+    input_ids: np.ndarray,
+    chosen: np.ndarray,
+    mask_id: int,
+    ordinary_ids: np.ndarray,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Replaces chosen tokens: 80 % by [MASK], 10 % by a random ordinary token, 10 % by themselves.
 
@@ -146,7 +153,9 @@ def hide(
     draw = rng.random(rows.shape)
     randoms = ordinary_ids[rng.integers(0, len(ordinary_ids), rows.shape)]
     original = input_ids[rows, columns]
-    hidden = np.where(draw < MASK_SHARE, mask_id, np.where(draw < MASK_SHARE + RANDOM_SHARE, randoms, original))
+    hidden = np.where(
+        draw < MASK_SHARE, mask_id, np.where(draw < MASK_SHARE + RANDOM_SHARE, randoms, original)
+    )
     out = input_ids.copy()
     out[rows, columns] = hidden
     return out

@@ -1,10 +1,12 @@
-"""Sentence pairs for pre-training: what goes before and after [SEP], and whether the second follows the first.
+"""Sentence pairs for pre-training: what stands before and after [SEP], and whether it belongs together.
 
-Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data preparation.
+Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data
+preparation.
 
 Everything is kept as stretches of one long token array of the work unit, so that nothing is copied before the
 records are put together.
 """
+
 from __future__ import annotations
 
 import random
@@ -41,8 +43,8 @@ def make_pairs(
 ) -> list[Pair]:
     """Packs the sentences of a unit's documents into pairs of at most ``max_seq_length - 3`` tokens.
 
-    Half of the pairs are random. A stretch of a single sentence has nothing that could follow it and must be random;
-    as many later pairs are made true ones in return, so that half stays half.
+    Half of the pairs are random. A stretch of a single sentence has nothing that could follow it and must be
+    random; as many later pairs are made true ones in return, so that half stays half.
     Where the unit holds one document only, the random segment is taken from another place of it.
 
     Args:
@@ -75,7 +77,7 @@ class _Packer:
         self.forced = 0
 
     def add_document(self, document: int) -> None:
-        """Walks a document: takes sentences until the length aimed at, makes a pair of them, goes on behind it."""
+        """Walks a document: takes sentences up to the length aimed at, makes a pair, goes on."""
         first, end = self.documents[document], self.documents[document + 1]
         while first < end:
             target = self._target()
@@ -138,7 +140,7 @@ class _Packer:
         self.pairs.append(Pair((a[0], a[1]), (b[0], b[1]), a_sentences, b_sentences, is_random))
 
     def _cut(self, a: list[int], b: list[int]) -> None:
-        """Cuts tokens off the longer segment, at its front or its end as chance has it, until the pair fits."""
+        """Cuts tokens off the longer segment, in front or behind by chance, until the pair fits."""
         rng_random = self.rng.random
         a_length, b_length = a[1] - a[0], b[1] - b[0]
         while a_length + b_length > self.capacity:

@@ -1,4 +1,5 @@
 """Work spread over processes, results in order, memory bounded."""
+
 from __future__ import annotations
 
 import multiprocessing

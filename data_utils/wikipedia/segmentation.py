@@ -2,6 +2,7 @@
 
 Punkt: Kiss and Strunk 2006, "Unsupervised Multilingual Sentence Boundary Detection".
 """
+
 from __future__ import annotations
 
 import functools
@@ -15,8 +16,11 @@ from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTo
 from data_utils.records_writer import write_atomically
 from utilities.errors import UserError
 
-# Chinese and Japanese, Devanagari, Arabic and Urdu: no abbreviations to tell apart, so the mark itself decides.
-_PLAIN_END = re.compile(r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])|(?<=[。！？｡][”’」』）】》\"'])(?![”’」』）】》\"'])")
+# Chinese and Japanese, Devanagari, Arabic and Urdu: no abbreviations to tell apart, so the mark itself
+# decides.
+_PLAIN_END = re.compile(
+    r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])|(?<=[。！？｡][”’」』）】》\"'])(?![”’」』）】》\"'])"
+)
 _PLAIN_MARK = re.compile(r"[。！？｡।॥؟۔]")
 _PUNKT_MARK = re.compile(r"[.!?]")
 _WORD = re.compile(r"\w")
@@ -37,7 +41,7 @@ class Splitter:
         self.punkt = punkt
 
     def split(self, paragraph: str) -> list[str]:
-        """Sentences of one paragraph, in order, without outer white space; pieces without any word are left out."""
+        """Sentences of one paragraph, in order, white space tidied; pieces without a word are left out."""
         parts = _PLAIN_END.split(paragraph) if _PLAIN_MARK.search(paragraph) else [paragraph]
         sentences: list[str] = []
         for part in parts:
@@ -93,7 +97,8 @@ def load_splitter(model: str) -> Splitter:
     """A splitter, once per process.
 
     Args:
-        model: a language of NLTK's trained models (``english``), or the path of a ``.json`` of ``save_parameters``.
+        model: a language of NLTK's trained models (``english``), or the path of a ``.json`` of
+        ``save_parameters``.
     """
     if model.endswith(".json"):
         return Splitter(PunktSentenceTokenizer(load_parameters(Path(model))))

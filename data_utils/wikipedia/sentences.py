@@ -1,8 +1,9 @@
 """Step ``sentences``: any input as plain text, one sentence a line, a blank line after each document.
 
-Writes ``sentences_000.txt``, ``sentences_001.txt``, … of about 256 MB, the Punkt parameters where they were trained
-here, and last ``corpus.json`` with counts: where it is, the folder is complete.
+Writes ``sentences_000.txt``, ``sentences_001.txt``, … of about 256 MB, the Punkt parameters where they were
+trained here, and last ``corpus.json`` with counts: where it is, the folder is complete.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -71,10 +72,8 @@ def _split_batch(source: Source, model: str, min_characters: int, batch: Batch) 
     return _Piece(text.encode(), documents, len(lines) - documents, len(text.split()))
 
 
-def choose_model(
-    source: Source, folder: Path, language: str, training_megabytes: int
-) -> str:
-    """The Punkt model to split with: NLTK's trained one if installed, else one trained on the head of the input.
+def choose_model(source: Source, folder: Path, language: str, training_megabytes: int) -> str:
+    """The Punkt model to split with: NLTK's trained one if installed, else one trained on the input's head.
 
     Returns:
         What ``load_splitter`` takes.
@@ -214,14 +213,18 @@ def read_corpus(folder: Path) -> Corpus:
     missing = [path for path in corpus.files if not path.is_file()]
     if missing or not corpus.files:
         what = f"{missing[0].name} is missing" if missing else "no .txt files"
-        raise UserError(f"--sentences {folder}: {what}; make them with python -m data_utils.wikipedia.sentences")
+        raise UserError(
+            f"--sentences {folder}: {what}; make them with python -m data_utils.wikipedia.sentences"
+        )
     return corpus
 
 
 def add_sentence_options(parser: argparse.ArgumentParser) -> None:
     """Options of splitting."""
     parser.add_argument(
-        "--language", default="english", help="of NLTK's trained Punkt model (punkt_tab), used where it is installed"
+        "--language",
+        default="english",
+        help="of NLTK's trained Punkt model (punkt_tab), used where it is installed",
     )
     parser.add_argument(
         "--punkt-training-megabytes",
@@ -241,7 +244,10 @@ def _action(options: argparse.Namespace) -> None:
         options.min_characters,
         options.punkt_training_megabytes,
     )
-    print(f"{options.output}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, {corpus.words:,} words")
+    print(
+        f"{options.output}: {corpus.documents:,} documents, {corpus.sentences:,} sentences,"
+        f" {corpus.words:,} words"
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -251,7 +257,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_extract_options(parser)
     add_sentence_options(parser)
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the sentence files")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="folder for the sentence files"
+    )
     return run_main(parser, _action, arguments)
 
 

@@ -1,4 +1,5 @@
 """Where documents come from: a MediaWiki dump, plain text, JSON Lines, WikiExtractor's folders, WikiText."""
+
 from __future__ import annotations
 
 import argparse
@@ -34,8 +35,8 @@ class Source:
     Attributes:
         read: gives the documents in order; its argument is told the bytes read, for progress.
         total_bytes: of the files, as they lie on disk.
-        is_markup: whether texts are wiki markup, still to be cleaned (done in the workers: it is the slow part).
-        hidden_namespaces: see ``clean_wikitext``.
+        is_markup: whether texts are wiki markup, still to be cleaned (done in the workers: it is the slow
+        part). hidden_namespaces: see ``clean_wikitext``.
     """
 
     read: Callable[[OnBytes], Iterator[Document]]
@@ -70,7 +71,9 @@ def _lines(path: Path, on_bytes: OnBytes) -> Iterator[str]:
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise UserError(f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file") from error
+                raise UserError(
+                    f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file"
+                ) from error
 
 
 def _read_text(path: Path, on_bytes: OnBytes, whole_file: bool, join_lines: bool) -> Iterator[Document]:
@@ -95,7 +98,9 @@ def _read_json_lines(path: Path, on_bytes: OnBytes, name: str) -> Iterator[Docum
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from error
+            raise UserError(
+                f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})"
+            ) from error
         if not isinstance(record, dict) or not isinstance(record.get(name), str):
             known = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else "not an object"
             raise UserError(f"{path}, line {number}: no text in field {name!r} ({known}); see --jsonl-field")
@@ -121,7 +126,7 @@ def _read_wikiextractor(path: Path, on_bytes: OnBytes) -> Iterator[Document]:
 
 
 def _read_wikitext(path: Path, on_bytes: OnBytes) -> Iterator[Document]:
-    """WikiText-2 and WikiText-103: `` = Title = `` begins an article; `` @-@ `` joins what it stands between."""
+    """WikiText-2 and WikiText-103: `` = Title = `` begins an article, `` @-@ `` is a hyphen."""
     title, lines = "", []
     for line in _lines(path, on_bytes):
         heading = _WIKITEXT_TITLE.match(line)
@@ -166,15 +171,23 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
     group = parser.add_argument_group("input (one of)")
     inputs = group.add_mutually_exclusive_group(required=True)
     inputs.add_argument("--dump", type=Path, metavar="FILE", help="MediaWiki XML dump, plain, .bz2 or .gz")
-    inputs.add_argument("--text", type=Path, nargs="+", metavar="FILE", help="UTF-8 text, blank line between documents")
-    inputs.add_argument("--jsonl", type=Path, nargs="+", metavar="FILE", help="JSON Lines, one document a line")
+    inputs.add_argument(
+        "--text", type=Path, nargs="+", metavar="FILE", help="UTF-8 text, blank line between documents"
+    )
+    inputs.add_argument(
+        "--jsonl", type=Path, nargs="+", metavar="FILE", help="JSON Lines, one document a line"
+    )
     inputs.add_argument("--wikiextractor", type=Path, nargs="+", metavar="DIR", help="WikiExtractor's output")
     inputs.add_argument("--wikitext", type=Path, nargs="+", metavar="FILE", help="WikiText-2 or -103 files")
     if sentences_too:
         inputs.add_argument("--sentences", type=Path, metavar="DIR", help="what the sentences step wrote")
-    group.add_argument("--jsonl-field", default="text", metavar="NAME", help="field of --jsonl that holds the text")
+    group.add_argument(
+        "--jsonl-field", default="text", metavar="NAME", help="field of --jsonl that holds the text"
+    )
     group.add_argument("--document-per-file", action="store_true", help="--text: each file is one document")
-    group.add_argument("--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs")
+    group.add_argument(
+        "--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs"
+    )
 
 
 def source_of(options: argparse.Namespace) -> Source:
@@ -187,7 +200,11 @@ def source_of(options: argparse.Namespace) -> Source:
         return _files_source(files, lambda path, on_bytes: _read_text(path, on_bytes, whole, join))
     if options.jsonl:
         files = _existing_files(options.jsonl, "--jsonl", "*.jsonl")
-        return _files_source(files, lambda path, on_bytes: _read_json_lines(path, on_bytes, options.jsonl_field))
+        return _files_source(
+            files, lambda path, on_bytes: _read_json_lines(path, on_bytes, options.jsonl_field)
+        )
     if options.wikiextractor:
-        return _files_source(_existing_files(options.wikiextractor, "--wikiextractor", "wiki_*"), _read_wikiextractor)
+        return _files_source(
+            _existing_files(options.wikiextractor, "--wikiextractor", "wiki_*"), _read_wikiextractor
+        )
     return _files_source(_existing_files(options.wikitext, "--wikitext"), _read_wikitext)

@@ -2,6 +2,7 @@
 
 Source: https://www.mediawiki.org/wiki/Help:Templates and English Wikipedia's template documentation.
 """
+
 from __future__ import annotations
 
 import re
@@ -63,7 +64,10 @@ def _paragraph(fields: Fields) -> str:
 
 # Names with underscores for spaces, and how their (unnamed, non-empty) fields are written.
 _WRITERS: list[tuple[str, Callable[[Fields], str]]] = [
-    ("nowrap nobr small big smaller larger em strong abbr sic linktext visible_anchor nihongo ill illm", _first),
+    (
+        "nowrap nobr small big smaller larger em strong abbr sic linktext visible_anchor nihongo ill illm",
+        _first,
+    ),
     ("angbr interlanguage_link mvar var sup sub smallcaps sc val formatnum keypress tooltip w lc uc", _first),
     ("lcfirst ucfirst not_a_typo proper_name gaps", _first),
     ("lang langx rtl-lang", _second),

@@ -1,8 +1,9 @@
 """Work units of sentence files: cut at document ends, of about equal size, the same whatever the workers.
 
-A unit becomes one TFRecord file, and is all that a worker holds in memory. Each has at least two documents where the
-corpus has, because random segments come from another document of the same unit.
+A unit becomes one TFRecord file, and is all that a worker holds in memory. Each has at least two documents
+where the corpus has, because random segments come from another document of the same unit.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -2,6 +2,7 @@
 
 WordPiece as in BERT: pieces that continue a word begin with ``##``; special tokens come first.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -88,7 +89,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 @functools.lru_cache(maxsize=2)
 def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
-    """BERT's tokenizer, once per process; splits as Hugging Face's ``BertTokenizer`` with the same settings."""
+    """BERT's tokenizer, once per process; splits as Hugging Face's ``BertTokenizer``."""
     tokenizer = Tokenizer(WordPiece.from_file(path, unk_token=UNKNOWN, max_input_chars_per_word=100))
     tokenizer.normalizer = _normalizer(lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()
@@ -97,11 +98,13 @@ def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
 
 def _normalizer(lower_case: bool) -> BertNormalizer:
     """Cleans text and sets Chinese characters apart; accents go together with capitals, as in BERT."""
-    return BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case)
+    return BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case
+    )
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
-    """Lines of the files; where they are larger than ``limit`` bytes, evenly chosen stretches of a megabyte."""
+    """Lines of the files; of larger ones than ``limit`` bytes, evenly chosen megabytes."""
     sizes = [(path, path.stat().st_size) for path in files]
     total = sum(size for _, size in sizes)
     stretch = 1 << 20
@@ -121,7 +124,7 @@ def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
 
 
 def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[str]:
-    """The most frequent characters, as pieces that begin a word and as pieces that continue one, each sorted."""
+    """The most frequent characters, as pieces that begin and that continue a word, sorted."""
     words: Counter[str] = Counter()
     for line in lines:
         words.update(tokenizer.normalizer.normalize_str(line).split())
@@ -133,7 +136,9 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[st
             for character in part:
                 characters[character] += count
     frequent = sorted(characters, key=lambda character: (-characters[character], character))[:limit]
-    return sorted(frequent) + [CONTINUATION + character for character in sorted(continuing.intersection(frequent))]
+    return sorted(frequent) + [
+        CONTINUATION + character for character in sorted(continuing.intersection(frequent))
+    ]
 
 
 def train_vocabulary(
@@ -149,8 +154,8 @@ def train_vocabulary(
     Args:
         files: sentence files.
         output: ``vocab.txt`` to write.
-        size: pieces, special tokens included. A small corpus may give fewer: then unused entries fill it up, so that
-            the size can be what a model's config says.
+        size: pieces, special tokens included. A small corpus may give fewer: then unused entries fill it up,
+            so that the size can be what a model's config says.
         lower_case: whether text is lower-cased and stripped of accents, as BERT "uncased".
         min_frequency: a pair of pieces must occur so often to be merged.
         sample_megabytes: a larger corpus is sampled evenly to this size.
@@ -161,8 +166,9 @@ def train_vocabulary(
     tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
     tokenizer.normalizer = _normalizer(lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    # The trainer numbers the alphabet in the order of a hash table, new in every run, and breaks ties by number.
-    # An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer from adding to it.
+    # The trainer numbers the alphabet in the order of a hash table, new in every run, and breaks ties by
+    # number. An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer
+    # from adding to it.
     alphabet = _alphabet(tokenizer, _lines(files, limit), max(MIN_ALPHABET, size // 5))
     trainer = WordPieceTrainer(
         vocab_size=size,
@@ -181,9 +187,15 @@ def train_vocabulary(
 
 def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
     """Options of training."""
-    parser.add_argument("--vocab-size", type=positive, default=DEFAULT_SIZE, metavar="N", help="pieces to train")
     parser.add_argument(
-        "--min-frequency", type=positive, default=DEFAULT_MIN_FREQUENCY, metavar="N", help="of a pair to be merged"
+        "--vocab-size", type=positive, default=DEFAULT_SIZE, metavar="N", help="pieces to train"
+    )
+    parser.add_argument(
+        "--min-frequency",
+        type=positive,
+        default=DEFAULT_MIN_FREQUENCY,
+        metavar="N",
+        help="of a pair to be merged",
     )
     add_case_option(parser)
 
@@ -203,8 +215,12 @@ def _action(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line of the step."""
-    parser = make_parser("data_utils.wikipedia.vocabulary", "Trains a WordPiece vocabulary on sentence files.")
-    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
+    parser = make_parser(
+        "data_utils.wikipedia.vocabulary", "Trains a WordPiece vocabulary on sentence files."
+    )
+    parser.add_argument(
+        "--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="vocab.txt to write")
     add_vocabulary_options(parser)
     return run_main(parser, _action, arguments)

@@ -1,0 +1,267 @@
+"""A corpus of real prose for the demo, made offline from what every Python carries: its documentation.
+
+Python's own help topics, the docstrings of the standard library and of the installed requirements, in the
+form of a MediaWiki dump, so that the demo walks the same path as a Wikipedia dump does.
+
+``python -m data_utils.demo_corpus --output demo/corpus.xml``
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import bz2
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from data_utils.wikipedia.command_line import Progress, make_parser, positive, run_main
+from utilities.errors import UserError
+
+DEFAULT_PACKAGES = (
+    "numpy", "nltk", "matplotlib", "tf_keras", "tensorflow", "transformers", "pydantic", "requests", "rich",
+    "tqdm", "click", "werkzeug", "markdown", "absl", "pip", "setuptools", "packaging", "urllib3",
+    "huggingface_hub",
+)  # fmt: skip
+SKIPPED_FOLDERS = frozenset(
+    ["test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "dist-packages", "turtledemo", "ensurepip"]
+    + ["__pycache__", "_vendor", "models", "distutils", "encodings", "pydoc_data"]
+)
+DEFAULT_WORDS = 600_000
+SHORTEST_PAGE = 60  # words
+DATE = "2024-01-01T00:00:00Z"  # a dump has dates; a fixed one keeps the file the same on every run
+
+_ROLE = re.compile(r":[a-zA-Z:+-]+:`[~!]?([^`<]*?)(?:\s*<[^`>]*>)?`")
+_LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`_{0,2}")
+_LITERAL = re.compile(r"``?([^`]+)``?_{0,2}")
+_STRONG = re.compile(r"(?<!\w)\*{1,2}([^*\s][^*]*?)\*{1,2}(?!\w)")
+_FOOTNOTE = re.compile(r"\s*\[#?[\w-]*\d\]_?")
+_URL = re.compile(r"<?https?://\S+>?")
+_NO_PROSE = re.compile(r">>>|::|==|\.\.\.\s|->|[{}|\\~^=]|\b__\w+|%[sdr]|\+\+|--\w|\$\w|@\w|/\w+/|\w_\w+_\w")
+_CODE_WORD = re.compile(r"[_/<>\[\]#]|\w\(|\w\.\w")
+_LICENCE = re.compile(
+    r"copyright|licen[cs]e|warrant(?:y|ies)|all rights reserved|without limitation", re.IGNORECASE
+)
+_SECTION = re.compile(
+    r"(?:Args|Arguments|Returns?|Raises|Parameters|Yields|Attributes|Examples?|Usage|Note):"
+)
+_SENTENCE = re.compile(r"[A-Z\"'(].*[.!?][\"')]?$")
+
+
+class Page(NamedTuple):
+    """A page of the dump.
+
+    Attributes:
+        title: unique.
+        origin: where the text comes from.
+        paragraphs: of prose.
+    """
+
+    title: str
+    origin: str
+    paragraphs: list[str]
+
+    @property
+    def words(self) -> int:
+        return sum(len(paragraph.split()) for paragraph in self.paragraphs)
+
+
+def plain_prose(markup: str) -> list[str]:
+    """The paragraphs of a reStructuredText or plain text that are prose, without code and tables.
+
+    Args:
+        markup: with its line breaks and indentation.
+
+    Returns:
+        One line per paragraph, inline markup resolved.
+    """
+    paragraphs = []
+    for block in re.split(r"\n\s*\n", inspect.cleandoc(markup)):
+        lines = [re.sub(r"^(?:[*•-]|\d+[.)])\s+", "", line.strip()) for line in block.splitlines()]
+        text = " ".join(" ".join(lines).split())
+        text = _URL.sub("", _ROLE.sub(r"\1", text))
+        text = _STRONG.sub(r"\1", _LITERAL.sub(r"\1", _LINK.sub(r"\1", text)))
+        text = " ".join(_FOOTNOTE.sub("", text).split())
+        if _is_prose(text):
+            paragraphs.append(text)
+    return paragraphs
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a paragraph reads as sentences: a heuristic that would rather lose prose than keep code."""
+    words = text.split()
+    if len(words) < 8 or not _SENTENCE.match(text) or _SECTION.match(text):
+        return False
+    if _NO_PROSE.search(text) or _LICENCE.search(text):
+        return False
+    code = sum(1 for word in words if _CODE_WORD.search(word))
+    letters = sum(1 for character in text if character.isalpha() or character == " ")
+    return code <= len(words) // 10 and letters >= 0.92 * len(text) and "''" not in text
+
+
+def _topic_pages() -> Iterator[tuple[str, str, list[str]]]:
+    """Python's help topics: ``help("ASSIGNMENT")`` and the like."""
+    from pydoc_data.topics import topics
+
+    for name in sorted(topics):
+        yield f"Python topic {name}", f"pydoc_data.topics {name}", [topics[name]]
+
+
+def _docstrings(path: Path) -> list[str]:
+    """All docstrings of a Python file, in its order; none where it cannot be parsed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's code
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError, OSError):
+        return []
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented)]
+    return [text for text in found if text]
+
+
+def _module_pages(root: Path, package: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Docstrings of each module under a folder, sorted by path."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(
+            name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith(".")
+        )
+        for name in sorted(files):
+            if name.endswith(".py"):
+                path = Path(folder, name)
+                parts = [package, *path.relative_to(root).with_suffix("").parts]
+                module = ".".join(part for part in parts if part and part != "__init__")
+                yield f"Module {module}", module, _docstrings(path)
+
+
+def _candidates(packages: tuple[str, ...]) -> Iterator[tuple[str, str, list[str]]]:
+    """(title, origin, texts), the most readable first."""
+    yield from _topic_pages()
+    yield from _module_pages(Path(sysconfig.get_path("stdlib")), "")
+    for package in packages:
+        try:
+            spec = importlib.util.find_spec(package)
+        except (ImportError, ValueError):
+            spec = None
+        if spec and spec.submodule_search_locations:
+            yield from _module_pages(Path(next(iter(spec.submodule_search_locations))), package)
+
+
+def collect_pages(words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES) -> Iterator[Page]:
+    """Pages of prose until so many words are reached, or nothing is left; no paragraph comes twice.
+
+    Args:
+        words: enough.
+        packages: whose docstrings are read after Python's own; absent ones are passed over.
+    """
+    seen: set[str] = set()
+    total = 0
+    for title, origin, texts in _candidates(packages):
+        paragraphs = []
+        for text in texts:
+            for paragraph in plain_prose(text):
+                if paragraph not in seen:
+                    seen.add(paragraph)
+                    paragraphs.append(paragraph)
+        page = Page(title, origin, paragraphs)
+        if page.words >= SHORTEST_PAGE:
+            yield page
+            total += page.words
+            if total >= words:
+                return
+
+
+def _wikitext(page: Page) -> str:
+    """A page as an editor would write it, with the things that extraction must take away again."""
+    lead, *rest = page.paragraphs
+    lines = [
+        f"{{{{Infobox documentation | name = {page.title} | source = {{{{code|{page.origin}}}}} }}}}",
+        f"{lead}<ref>{{{{cite web | title = {page.origin}}}}}</ref>",
+    ]
+    if rest:
+        lines += ["== Details ==", "\n\n".join(rest)]
+    return "\n\n".join([*lines, "[[Category:Documentation]]"])
+
+
+def _page_xml(number: int, page: Page) -> str:
+    return (
+        f"  <page>\n    <title>{escape(page.title)}</title>\n    <ns>0</ns>\n    <id>{number}</id>\n"
+        f"    <revision>\n      <id>{number}</id>\n      <timestamp>{DATE}</timestamp>\n"
+        "      <contributor><username>documentation</username><id>1</id></contributor>\n"
+        "      <model>wikitext</model>\n      <format>text/x-wiki</format>\n"
+        f'      <text xml:space="preserve">{escape(_wikitext(page))}</text>\n    </revision>\n  </page>\n'
+    )
+
+
+_HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10" xml:lang="en">
+  <siteinfo>
+    <sitename>Documentation</sitename>
+    <dbname>documentation</dbname>
+    <namespaces>
+      <namespace key="0" case="first-letter" />
+      <namespace key="6" case="first-letter">File</namespace>
+      <namespace key="14" case="first-letter">Category</namespace>
+    </namespaces>
+  </siteinfo>
+"""
+
+
+def write_demo_corpus(
+    output: Path, words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES
+) -> tuple[int, int]:
+    """Writes the corpus as a MediaWiki dump (compressed where the name ends in ``.bz2``), atomically.
+
+    Returns:
+        Documents and words.
+
+    Raises:
+        UserError: this Python carries no documentation at all.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output.with_name(output.name + ".tmp")
+    documents = total = 0
+    opener = bz2.open if output.suffix == ".bz2" else open
+    with opener(temporary, "wb") as stream, Progress(words, "collect prose", "words") as progress:
+        stream.write(_HEAD.encode())
+        for page in collect_pages(words, packages):
+            documents += 1
+            total += page.words
+            stream.write(_page_xml(documents, page).encode("utf-8", "replace"))
+            progress.advance(page.words, f"{documents:,} documents")
+        stream.write(b"</mediawiki>\n")
+    if not documents:
+        temporary.unlink()
+        raise UserError(
+            "this Python carries no documentation (pydoc_data and sources stripped); use text of your own"
+        )
+    os.replace(temporary, output)
+    return documents, total
+
+
+def _action(options: argparse.Namespace) -> None:
+    documents, words = write_demo_corpus(options.output, options.words)
+    print(f"{options.output}: {documents:,} documents, {words:,} words")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line."""
+    parser = make_parser("data_utils.demo_corpus", "A MediaWiki dump of the prose that every Python carries.")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="dump to write, .xml or .xml.bz2"
+    )
+    parser.add_argument(
+        "--words", type=positive, default=DEFAULT_WORDS, metavar="N", help="stop when so many are there"
+    )
+    return run_main(parser, _action, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
