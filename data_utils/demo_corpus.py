@@ -32,8 +32,8 @@ DEFAULT_PACKAGES = (
     "huggingface_hub",
 )  # fmt: skip
 SKIPPED_FOLDERS = frozenset(
-    ["test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "dist-packages", "turtledemo", "ensurepip"]
-    + ["__pycache__", "_vendor", "models", "distutils", "encodings", "pydoc_data"]
+    """test tests testing idlelib lib2to3 site-packages dist-packages turtledemo ensurepip __pycache__ _vendor
+    models distutils encodings pydoc_data""".split()  # noqa: SIM905
 )
 DEFAULT_WORDS = 600_000
 SHORTEST_PAGE = 60  # words

@@ -16,7 +16,6 @@ from pathlib import Path
 from data_utils.wikipedia.command_line import make_parser, run_main
 from data_utils.wikipedia.examples import (
     add_example_options,
-    check_settings,
     describe,
     prepare_output,
     quiet_tokenizers,
@@ -25,6 +24,7 @@ from data_utils.wikipedia.examples import (
     write_examples,
 )
 from data_utils.wikipedia.extract import add_extract_options
+from data_utils.wikipedia.instances import check_settings
 from data_utils.wikipedia.sentences import Corpus, add_sentence_options, read_corpus, write_sentences
 from data_utils.wikipedia.sources import source_of
 from data_utils.wikipedia.vocabulary import (
