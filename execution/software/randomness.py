@@ -5,9 +5,12 @@ A run that is resumed, recomputed, or split differently over devices draws the s
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Union
 
 from keras_extensions.backend import tf
+
+# Named, because left to itself TensorFlow draws other numbers compiled than not.
+ALGORITHM = "philox"
 
 
 class SeedScope:
@@ -35,14 +38,18 @@ class SeedScope:
         """The seed (2,) of one layer, or None outside ``using`` (inference, model construction)."""
         if self._seed is None:
             return None
-        return tf.random.experimental.stateless_fold_in(self._seed, layer)
+        return fold_in(self._seed, layer)
 
 
 def micro_batch_seed(run_seed: int, update: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:
     """The seed (2,) int32 of one micro batch of one update."""
-    fold = tf.random.experimental.stateless_fold_in
     seed = tf.constant([run_seed & 0x7FFFFFFF, 0x5EED], tf.int32)
-    return fold(fold(seed, tf.cast(update, tf.int32)), tf.cast(micro_batch, tf.int32))
+    return fold_in(fold_in(seed, update), micro_batch)
+
+
+def fold_in(seed: tf.Tensor, number: Union[int, tf.Tensor]) -> tf.Tensor:
+    """Another seed (2,) for each ``number``."""
+    return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int32), alg=ALGORITHM)
 
 
 def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
@@ -51,6 +58,6 @@ def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     One 32-bit random number decides two elements, which halves the cost of dropout.
     """
     size = tf.reduce_prod(shape)
-    words = tf.random.stateless_uniform([(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32)
+    words = tf.random.stateless_uniform([(size + 1) // 2], seed, None, None, tf.uint32, alg=ALGORITHM)
     halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
     return tf.reshape(halves >= tf.cast(round(rate * 65536), tf.uint16), shape)

@@ -69,12 +69,15 @@ class SequentialEngine:
         return {name: tf.math.divide_no_nan(factor, counts[name]) for name in self._objective.losses}
 
     def _gradients(self, batch: Tensors, weights: Tensors, seed: tf.Tensor) -> Tuple[List[tf.Tensor], Tensors]:
-        with tf.GradientTape() as tape, self._seeds.using(seed):
-            outputs = self._model({name: batch[name] for name in self._model.input_names}, training=True)
-            sums = self._objective.sums(outputs, batch)
-            loss = tf.add_n([sums[name] * weights[name] for name in self._objective.losses])
-            scaled_loss = self._loss_scale.scale(loss)
-        gradients = tape.gradient(scaled_loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        with self._seeds.using(seed):  # around the backward pass too: recomputation must draw the same masks
+            with tf.GradientTape() as tape:
+                outputs = self._model({name: batch[name] for name in self._model.input_names}, training=True)
+                sums = self._objective.sums(outputs, batch)
+                loss = tf.add_n([sums[name] * weights[name] for name in self._objective.losses])
+                scaled_loss = self._loss_scale.scale(loss)
+            gradients = tape.gradient(
+                scaled_loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
         return gradients, sums
 
     def _micro_batch(self, batch: Tensors, weights: Tensors, index: tf.Tensor) -> Tuple[List[tf.Tensor], Tensors]:

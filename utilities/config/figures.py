@@ -76,14 +76,14 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     """The architecture with the published defaults for options that are unset.
 
     A Hugging Face model has every bias and the transform layer, so that is what unset options mean beside
-    ``bert_model_name``. For ``pretrained_ckpt_path`` the checkpoint itself decides when it is loaded;
+    ``bert_model_name`` or where its own layers are kept. For ``pretrained_ckpt_path`` the checkpoint itself decides when it is loaded;
     until then the defaults of training from scratch stand in.
     """
     sizes = bert_sizes(config)
     if sizes is None:
         return None
-    from_hugging_face = config.bert_model_name is not None
-    unset: Dict[str, bool] = dict.fromkeys(LAYER_OPTIONS, True) if from_hugging_face else _FROM_SCRATCH
+    like_hugging_face = config.bert_model_name is not None or not config.replace_layers
+    unset: Dict[str, bool] = dict.fromkeys(LAYER_OPTIONS, True) if like_hugging_face else _FROM_SCRATCH
     given = {name: getattr(config, name) for name in LAYER_OPTIONS}
     options = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
@@ -134,8 +134,8 @@ def training_steps(config: TrainingConfig, records: Optional[int] = None) -> Opt
 
 
 def warmup_steps(config: TrainingConfig, steps: int) -> int:
-    """Weight updates of the warm-up: warmup_frac × steps, rounded down."""
-    return int(steps * config.optimizer_opts.learning_rate.warmup_frac)
+    """Weight updates of the warm-up: warmup_frac × steps, rounded, as the schedule does."""
+    return round(steps * config.optimizer_opts.learning_rate.warmup_frac)
 
 
 def max_learning_rate(config: TrainingConfig) -> float:

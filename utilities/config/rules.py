@@ -6,7 +6,7 @@ from typing import Callable, List, Tuple
 
 from model.architecture import CLASSIFICATION, PRETRAINING
 from utilities.config import pipeline_rules
-from utilities.config.figures import bert_sizes, starts_from_checkpoint
+from utilities.config.figures import LAYER_OPTIONS, bert_sizes, starts_from_checkpoint
 from utilities.config.problems import FieldError
 from utilities.config.schema import TrainingConfig
 
@@ -113,6 +113,19 @@ def qkv_bias_needs_split(config: TrainingConfig, task: str) -> None:
             ["use_qkv_bias", "use_qkv_split"],
             "use_qkv_bias needs use_qkv_split",
             "set use_qkv_split to true, or use_qkv_bias to false",
+        )
+
+
+def options_need_replaced_layers(config: TrainingConfig, task: str) -> None:
+    """Hugging Face's own layers have every bias; only their replacements can do without."""
+    if config.replace_layers:
+        return
+    switched_off = [name for name in LAYER_OPTIONS if getattr(config, name) is False]
+    if switched_off:
+        raise FieldError(
+            ["replace_layers", switched_off[0]],
+            "Hugging Face's own layers cannot leave it out",
+            f"set replace_layers to true, or leave {switched_off[0]} unset",
         )
 
 
@@ -235,6 +248,7 @@ RULES: Tuple[Rule, ...] = (
     sequence_fits_positions,
     predictions_fit_sequence,
     *pipeline_rules.RULES,
+    options_need_replaced_layers,
     sharding_excludes_offloading,
     qkv_bias_needs_split,
     data_is_named,

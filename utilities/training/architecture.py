@@ -33,5 +33,7 @@ def resolved_architecture(config: TrainingConfig, start_from: Optional[Checkpoin
                 f"bert_config.{size} is {getattr(architecture, size)}, but {start_from.weights.parent} was trained with"
                 f" {trained[size]}; set it to that, or name another pretrained_ckpt_path"
             )
+    if not config.replace_layers:
+        return architecture
     unset = {name: trained[name] for name in LAYER_OPTIONS if getattr(config, name) is None}
     return dataclasses.replace(architecture, **unset)

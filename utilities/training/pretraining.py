@@ -2,18 +2,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from data_utils.records.features import pretraining_features
 from data_utils.records.generated import GeneratedReader
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
 from execution.interface import Platform
+from keras_extensions.conversion import Conversion
 from model.architecture import PRETRAINING, Architecture
 from model.bert import assemble, pretraining_shapes
 from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
 from model.losses import MLM_LOSS, PretrainingObjective
+from model.unconverted import unconverted_pretraining
 from utilities.config.schema import TrainingConfig
 from utilities.training.task import BuiltModel
 
@@ -40,16 +42,21 @@ class Pretraining:
         return RecordReader(config.dataset_dir, spec, config.data.verify_checksums)
 
     def build(self, architecture: Architecture, platform: Platform) -> BuiltModel:
-        """Hugging Face's BERT with random weights, converted."""
+        """Hugging Face's BERT with random weights, converted unless ``replace_layers`` is false."""
         config = self._config
         source = untrained_bert(architecture, config.seed)
+        conversion: Optional[Conversion] = None
         with platform.scope():
-            blocks, conversion = convert_pretraining(source, architecture, platform)
+            if config.replace_layers:
+                blocks, conversion = convert_pretraining(source, architecture, platform)
+            else:
+                blocks = unconverted_pretraining(source, platform)
         shapes = pretraining_shapes(config.max_seq_length, config.max_predictions_per_seq)
         stages = config.ipu_config.pipeline_stages
         assert stages is not None, "derived where the config has none"
         model = assemble(blocks, shapes, self.outputs, stages, platform)
-        conversion.carry_weights(source)
+        if conversion is not None:
+            conversion.carry_weights(source)
         return BuiltModel(model, blocks, conversion)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a task supplies to the trainer."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Protocol
+from typing import Any, Dict, List, NamedTuple, Optional, Protocol
 
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective, Platform
@@ -12,11 +12,11 @@ from model.blocks import Block
 
 
 class BuiltModel(NamedTuple):
-    """A model with its weights, as the ordered blocks it is made of, and how it came about."""
+    """A model with its weights, as the ordered blocks it is made of, and how it came about (None: unconverted)."""
 
     model: keras.Model
     blocks: List[Block]
-    conversion: Conversion
+    conversion: Optional[Conversion]
 
 
 class Task(Protocol):

@@ -84,7 +84,8 @@ def train(loaded: LoadedConfig, task: Task, started: float) -> int:
         run.describe(loaded, plan._asdict(), facts)
         logger.info("run folder %s; %s", run.path, platform.describe())
         built = build(task, architecture, platform, start_from)
-        run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
+        if built.conversion is not None:
+            run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
         optimizer = make_optimizer(config, plan.updates)
         prepare(config, platform, built.model, optimizer, task, plan)
         if config.compile_only:
@@ -117,9 +118,13 @@ def build(
 ) -> BuiltModel:
     """The converted model, with the weights of a checkpoint where one is given."""
     built = task.build(architecture, platform)
-    logger.info("converted Hugging Face's BERT, %s parameters:", f"{built.model.count_params():,}")
-    for line in built.conversion.table().splitlines():
-        logger.info("  %s", line)
+    parameters = f"{built.model.count_params():,} parameters"
+    if built.conversion is None:
+        logger.info("Hugging Face's BERT with its own layers, %s", parameters)
+    else:
+        logger.info("Hugging Face's BERT, converted, %s:", parameters)
+        for line in built.conversion.table().splitlines():
+            logger.info("  %s", line)
     if start_from is not None:
         load_weights(start_from, built.blocks)
         logger.info("weights from %s", start_from.weights.parent)

@@ -1,0 +1,34 @@
+"""The machine's limit: float32 matrix products at BERT-base's shapes, all cores."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.jobs import Job
+from keras_extensions.backend import tf
+
+ROWS, HIDDEN, INTERMEDIATE = 1024, 768, 3072  # rows: micro batch × sequence
+SHAPES = ((ROWS, HIDDEN, INTERMEDIATE), (ROWS, INTERMEDIATE, HIDDEN))
+WINDOWS = 6
+WINDOW_SECONDS = 0.5
+
+
+def measure(job: Job) -> dict[str, Any]:
+    """The best rate sustained over a window, of all shapes: GFLOP/s."""
+    rates = {"×".join(map(str, shape)): best_rate(*shape) for shape in SHAPES}
+    return {"gflops": max(rates.values()), "gflops_by_shape": rates}
+
+
+def best_rate(rows: int, inner: int, columns: int) -> float:
+    """GFLOP/s of (rows, inner) times (inner, columns)."""
+    left, right = tf.random.normal((rows, inner)), tf.random.normal((inner, columns))
+    tf.matmul(left, right)
+    best = 0.0
+    for _ in range(WINDOWS):
+        count, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < WINDOW_SECONDS:
+            tf.matmul(left, right)
+            count += 1
+        best = max(best, count * 2e-9 * rows * inner * columns / (time.perf_counter() - begin))
+    return best

@@ -1,0 +1,78 @@
+"""This project: conversion, compile and ``fit`` as the trainer calls them, data through the input pipeline."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from benchmarks.competitors.fit_clock import FitClock
+from benchmarks.jobs import (
+    LEARNING_RATE,
+    MASKED_POSITIONS,
+    MICRO_BATCH,
+    SEQUENCE_LENGTH,
+    VOCABULARY,
+    WEIGHT_DECAY,
+    Job,
+    Trainer,
+)
+from benchmarks.samples import samples
+from data_utils.records.features import pretraining_features
+from data_utils.records.pipeline import training_dataset
+from execution.interface import Platform, Update
+from execution.select import select_platform
+from keras_extensions.backend import keras
+from model.architecture import PRETRAINING, Architecture, expected_blocks
+from model.bert import assemble, pretraining_shapes
+from model.conversion import convert_pretraining
+from model.huggingface import untrained_bert
+from model.losses import PretrainingObjective
+from optimization.adamw import AdamW
+from utilities.errors import UserError
+
+
+class ArrayReader:
+    """Samples held in memory, in the form the input pipeline reads."""
+
+    def __init__(self, data: dict[str, np.ndarray], vocabulary: int = VOCABULARY):
+        length, predictions = data["input_ids"].shape[1], data["masked_lm_ids"].shape[1]
+        self.spec = pretraining_features(length, predictions, vocabulary)
+        self.failures: deque[UserError] = deque()
+        self.count = len(data["input_ids"])
+        self._data = data
+
+    def read(self, positions: np.ndarray) -> dict[str, np.ndarray]:
+        """The samples at these positions."""
+        return {name: values[positions] for name, values in self._data.items()}
+
+
+def build_model(architecture: Architecture, platform: Platform) -> keras.Model:
+    """Hugging Face's model with random weights, converted."""
+    source = untrained_bert(architecture, seed=1984)
+    blocks, conversion = convert_pretraining(source, architecture, platform)
+    stages = [expected_blocks(PRETRAINING, architecture.num_hidden_layers)]
+    shapes = pretraining_shapes(SEQUENCE_LENGTH, MASKED_POSITIONS)
+    model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, platform)
+    conversion.carry_weights(source)
+    return model
+
+
+def prepare(job: Job) -> Trainer:
+    """See :data:`benchmarks.jobs.Trainer`."""
+    platform = select_platform("software", "cpu", xla=None, threads=None, seed=1984, recompute=False)
+    model = build_model(job.architecture, platform)
+    optimizer = AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
+    # Keras shortens an execution where fewer steps are left, but a model compiled for one step has no loop.
+    platform.compile(model, optimizer, PretrainingObjective(), Update(micro_batches=1), max(job.steps, 2))
+    reader = ArrayReader(samples())
+    clock = FitClock()
+
+    def train(steps: int) -> float:
+        data = training_dataset(
+            reader, micro_batch_size=MICRO_BATCH, micro_batches_per_update=1, seed=1984, num_updates=steps
+        )
+        model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=[clock])
+        return clock.seconds
+
+    return train

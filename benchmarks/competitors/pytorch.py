@@ -1,0 +1,51 @@
+"""What both PyTorch competitors share: the model as shipped, the data, all cores, and the loop."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+os.environ.setdefault("USE_TF", "0")  # transformers would load TensorFlow too, which would count as memory
+
+import torch  # noqa: E402
+from transformers import BertForPreTraining  # noqa: E402
+
+from benchmarks.competitors.hugging_face import bert_config  # noqa: E402
+from benchmarks.jobs import Job, Trainer  # noqa: E402
+from benchmarks.samples import batches  # noqa: E402
+
+Batch = dict[str, torch.Tensor]
+
+
+def model_of(job: Job) -> BertForPreTraining:
+    """Random weights, training mode, attention as shipped (scaled dot-product)."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.manual_seed(1984)
+    model = BertForPreTraining(bert_config(job.architecture))
+    assert model.config._attn_implementation == "sdpa"
+    return model.train()
+
+
+def tensors(data: dict) -> Iterator[Batch]:
+    """Micro batches without end."""
+    for batch in batches(data):
+        yield {name: torch.from_numpy(values) for name, values in batch.items()}
+
+
+def loop(
+    data: Iterator[Batch], loss_of: Callable[[Batch], torch.Tensor], optimizer: torch.optim.Optimizer
+) -> Trainer:
+    """The usual loop: loss, backward, step."""
+
+    def train(steps: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(steps):
+            loss = loss_of(next(data))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        loss.item()
+        return time.perf_counter() - begin
+
+    return train

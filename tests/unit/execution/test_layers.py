@@ -1,0 +1,120 @@
+"""The software platform's layers and operations against numpy, SciPy-free formulas and stock Keras."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from execution.software.layers import Dropout, LayerNormalization
+from execution.software.operations import embedding_lookup, exact_gelu, serialized_matmul
+from execution.software.randomness import SeedScope, micro_batch_seed
+from keras_extensions.backend import keras, tf
+
+RANDOM = np.random.default_rng(3)
+
+
+def test_gelu_is_x_times_the_normal_distribution():
+    x = np.linspace(-6, 6, 241).astype("float32")
+    expected = [v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.astype("float64")]
+    np.testing.assert_allclose(exact_gelu(tf.constant(x)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gelu_gradient_is_the_derivative(compiled):
+    x = tf.constant(np.linspace(-6, 6, 241).astype("float32"))
+
+    @tf.function(jit_compile=compiled)
+    def derivative(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            total = tf.reduce_sum(exact_gelu(values))
+        return tape.gradient(total, values)
+
+    v = x.numpy().astype("float64")
+    normal = np.array([0.5 * (1 + math.erf(w / math.sqrt(2))) for w in v])
+    np.testing.assert_allclose(
+        derivative(x), normal + v * np.exp(-v * v / 2) / math.sqrt(2 * math.pi), atol=1e-6
+    )
+
+
+def test_embedding_gradient_adds_up_repeated_rows():
+    table = tf.Variable(RANDOM.normal(size=(7, 4)).astype("float32"))
+    ids = tf.constant([[1, 3, 1], [6, 1, 0]])
+    upstream = RANDOM.normal(size=(2, 3, 4)).astype("float32")
+    with tf.GradientTape() as tape:
+        rows = embedding_lookup(tf.convert_to_tensor(table), ids)
+        loss = tf.reduce_sum(rows * upstream)
+    expected = np.zeros((7, 4))
+    np.add.at(expected, ids.numpy(), upstream)
+    np.testing.assert_array_equal(rows, table.numpy()[ids.numpy()])
+    np.testing.assert_allclose(tape.gradient(loss, table), expected, atol=1e-6)
+
+
+def test_serialized_matmul_is_the_product_with_the_transposed_table():
+    x, table = RANDOM.normal(size=(2, 3, 5)), RANDOM.normal(size=(11, 5))
+    ours = serialized_matmul(tf.constant(x, tf.float32), tf.constant(table, tf.float32))
+    np.testing.assert_allclose(ours, x @ table.T, rtol=1e-4, atol=1e-5)
+
+
+def test_layer_normalization_equals_keras():
+    x = tf.constant(RANDOM.normal(2.0, 3.0, size=(4, 6, 32)).astype("float32"))
+    ours, theirs = LayerNormalization(1e-12), keras.layers.LayerNormalization(epsilon=1e-12)
+    ours(x), theirs(x)
+    for name in ("gamma", "beta"):
+        values = RANDOM.normal(size=32).astype("float32")
+        getattr(ours, name).assign(values)
+        getattr(theirs, name).assign(values)
+    np.testing.assert_allclose(ours(x), theirs(x), atol=2e-5)
+
+
+def dropped(rate, seed, layer=None, size=200_000, scope=None):
+    scope = scope or SeedScope()
+    layer = layer or Dropout(rate, scope)
+    with scope.using(seed):
+        return layer(tf.ones(size), training=True).numpy()
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_drops_the_rate_and_keeps_the_mean(rate):
+    values = dropped(rate, tf.constant([1, 2]))
+    deviations = 5 * math.sqrt(rate * (1 - rate) / values.size)
+    assert abs((values == 0).mean() - rate) < deviations
+    np.testing.assert_allclose(values[values != 0], 1 / (1 - rate), rtol=1e-6)
+
+
+def test_dropout_masks_depend_on_seed_and_layer_alone():
+    scope = SeedScope()
+    first, second = Dropout(0.5, scope), Dropout(0.5, scope)
+    seed = tf.constant([3, 4])
+    one = dropped(0.5, seed, first, scope=scope)
+    np.testing.assert_array_equal(one, dropped(0.5, seed, first, scope=scope))
+    for other in (dropped(0.5, seed, second, scope=scope), dropped(0.5, tf.constant([3, 5]), first, scope=scope)):
+        assert abs((one == other).mean() - 0.5) < 0.01
+
+
+def test_dropout_is_the_same_compiled():
+    scope = SeedScope()
+    layer = Dropout(0.3, scope)
+
+    def call(seed):
+        with scope.using(seed):
+            return layer(tf.ones(1001), training=True)
+
+    seed = tf.constant([7, 8])
+    np.testing.assert_array_equal(tf.function(call)(seed), tf.function(call, jit_compile=True)(seed))
+
+
+def test_no_dropout_outside_training():
+    layer = Dropout(0.5, SeedScope())
+    np.testing.assert_array_equal(layer(tf.ones(100)), np.ones(100))
+
+
+def test_seeds_of_micro_batches_are_distinct():
+    seeds = {
+        tuple(micro_batch_seed(run, tf.constant(update), tf.constant(micro)).numpy())
+        for run in (0, 1)
+        for update in range(8)
+        for micro in range(8)
+    }
+    assert len(seeds) == 2 * 8 * 8
