@@ -1,7 +1,7 @@
 """What is measured: sizes, competitors, and one measurement as a process of its own.
 
-Nothing here imports TensorFlow or PyTorch, so that the process that starts the others stays small: the peak memory that
-Linux reports for a process is at least that of the process it was started from.
+Nothing here imports TensorFlow or PyTorch, so that the process that starts the others stays small: the peak
+memory that Linux reports for a process is at least that of the process it was started from.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ class Competitor:
         module: in ``benchmarks.competitors``.
         title: in tables.
         package: what it needs beyond this project's requirements.
+        without: the framework that transformers would load needlessly, which would count as time and memory.
     """
 
     module: str
     title: str
     package: str | None = None
+    without: str | None = None
 
 
 OURS = "ours"
@@ -66,10 +68,12 @@ PYTORCH = "hf-pytorch"
 PYTORCH_TUNED = "hf-pytorch-tuned"
 COMPETITORS = {
     OURS: Competitor("ours", "this project"),
-    TENSORFLOW_FIT: Competitor("hf_tensorflow_fit", "HF TensorFlow, `fit` as shipped"),
-    TENSORFLOW_FUNCTION: Competitor("hf_tensorflow_function", "HF TensorFlow, one `tf.function`"),
-    PYTORCH: Competitor("hf_pytorch", "HF PyTorch, eager", "torch"),
-    PYTORCH_TUNED: Competitor("hf_pytorch_tuned", "HF PyTorch, tuned by hand", "torch"),
+    TENSORFLOW_FIT: Competitor("hf_tensorflow_fit", "HF TensorFlow, `fit` as shipped", without="TORCH"),
+    TENSORFLOW_FUNCTION: Competitor(
+        "hf_tensorflow_function", "HF TensorFlow, one `tf.function`", without="TORCH"
+    ),
+    PYTORCH: Competitor("hf_pytorch", "HF PyTorch, eager", package="torch", without="TF"),
+    PYTORCH_TUNED: Competitor("hf_pytorch_tuned", "HF PyTorch, tuned by hand", package="torch", without="TF"),
     GENERATED: Competitor("generated", "this project, `run_pretraining.py`"),
     GEMM: Competitor("gemm", "matrix products alone"),
 }

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import resource
 import sys
 import time
 from typing import Any
 
-from benchmarks.jobs import COMPETITORS, Job, Trainer
+from benchmarks.jobs import COMPETITORS, MICRO_BATCH, Job, Trainer
 
 
 def measure(job: Job, train: Trainer) -> dict[str, Any]:
     """Warm up, then time the steps.
 
     Returns:
-        ``samples_per_second``; ``first_step_seconds`` since the process was started; ``peak_memory_mib`` of the process.
+        ``samples_per_second``; ``first_step_seconds`` since the process was started; ``peak_memory_mib`` of the
+        process.
     """
-    from benchmarks.jobs import MICRO_BATCH
-
     train(1)
     first = time.time() - job.started
     if job.warm_up > 1:
@@ -38,8 +38,11 @@ def measure(job: Job, train: Trainer) -> dict[str, Any]:
 def main(arguments: list[str]) -> None:
     """Run one job."""
     job = Job.parse(arguments)
-    module = importlib.import_module(f"benchmarks.competitors.{COMPETITORS[job.competitor].module}")
-    # A competitor that is no training loop in this process (the real command, plain products) measures itself.
+    competitor = COMPETITORS[job.competitor]
+    if competitor.without:
+        os.environ[f"USE_{competitor.without}"] = "0"  # read by transformers when it is imported
+    module = importlib.import_module(f"benchmarks.competitors.{competitor.module}")
+    # A competitor that is no training loop in this process (a command, plain products) measures itself.
     result = module.measure(job) if hasattr(module, "measure") else measure(job, module.prepare(job))
     print(json.dumps(result), flush=True)
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from transformers import AdamWeightDecay, TFBertForPreTraining
 
-os.environ.setdefault("USE_TORCH", "0")  # transformers would load PyTorch too, which would count as memory
-
-from transformers import AdamWeightDecay, TFBertForPreTraining  # noqa: E402
-
-from benchmarks.competitors.hugging_face import bert_config  # noqa: E402
-from benchmarks.jobs import LEARNING_RATE, MICRO_BATCH, WEIGHT_DECAY, Job  # noqa: E402
-from benchmarks.samples import hugging_face_samples, samples  # noqa: E402
-from keras_extensions.backend import keras, tf  # noqa: E402
+from benchmarks.competitors.hugging_face import bert_config
+from benchmarks.jobs import LEARNING_RATE, MICRO_BATCH, WEIGHT_DECAY, Job
+from benchmarks.samples import hugging_face_samples, samples
+from keras_extensions.backend import keras, tf
 
 
 def model_of(job: Job) -> TFBertForPreTraining:

@@ -1,4 +1,4 @@
-"""Hugging Face TensorFlow as shipped: ``compile`` without a loss, so that the model brings its own, and ``fit``."""
+"""Hugging Face TensorFlow as shipped: ``compile`` without a loss (the model brings its own) and ``fit``."""
 
 from __future__ import annotations
 

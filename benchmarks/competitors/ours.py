@@ -1,4 +1,4 @@
-"""This project: conversion, compile and ``fit`` as the trainer calls them, data through the input pipeline."""
+"""This project: conversion, compile and ``fit`` as the trainer calls them, with its input pipeline."""
 
 from __future__ import annotations
 

@@ -6,14 +6,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-os.environ.setdefault("USE_TF", "0")  # transformers would load TensorFlow too, which would count as memory
+import torch
+from transformers import BertForPreTraining
 
-import torch  # noqa: E402
-from transformers import BertForPreTraining  # noqa: E402
-
-from benchmarks.competitors.hugging_face import bert_config  # noqa: E402
-from benchmarks.jobs import Job, Trainer  # noqa: E402
-from benchmarks.samples import batches  # noqa: E402
+from benchmarks.competitors.hugging_face import bert_config
+from benchmarks.jobs import Job, Trainer
+from benchmarks.samples import batches
 
 Batch = dict[str, torch.Tensor]
 
