@@ -83,7 +83,7 @@ def varint_rows(values: np.ndarray) -> List[bytes]:
     for place in range(width):
         present[..., place] = rest > 0 if place else True
         higher = rest >> 7
-        digits[..., place] = (rest & 127) | (higher > 0) * 128
+        digits[..., place] = (rest & 127).astype(np.uint8) | (higher > 0).astype(np.uint8) << 7
         rest = higher
     data = digits[present].tobytes()
     ends = np.cumsum(present.sum((1, 2))).tolist()

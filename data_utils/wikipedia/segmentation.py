@@ -24,6 +24,11 @@ _PLAIN_END = re.compile(
 _PLAIN_MARK = re.compile(r"[。！？｡।॥؟۔]")
 _PUNKT_MARK = re.compile(r"[.!?]")
 _WORD = re.compile(r"\w")
+LEAST_TRAINING_CHARACTERS = 100_000
+_COMMON_ABBREVIATIONS = (
+    "mr mrs ms dr prof st jr sr gen col lt capt sgt rev hon gov sen rep vs etc al cf ca approx e.g i.e u.s u.k a.m"
+    " p.m b.c a.d no vol fig pp ed inc ltd co corp jan feb mar apr aug sept oct nov dec ph.d m.d"
+)
 
 
 class Splitter:
@@ -59,10 +64,20 @@ def trained_model_exists(language: str) -> bool:
 
 
 def train(texts: Iterable[str]) -> PunktParameters:
-    """Punkt parameters learned from texts, unsupervised; the same texts give the same parameters."""
+    """Punkt parameters learned from texts, unsupervised; the same texts give the same parameters.
+
+    Under 100,000 characters the statistics mislead (any word seen a few times, always at a sentence's end, passes
+    for an abbreviation): then the parameters are a short list of English abbreviations.
+    """
     trainer = PunktTrainer()
+    characters = 0
     for text in texts:
         trainer.train(text, finalize=False)
+        characters += len(text)
+    if characters < LEAST_TRAINING_CHARACTERS:
+        parameters = PunktParameters()
+        parameters.abbrev_types.update(_COMMON_ABBREVIATIONS.split())
+        return parameters
     trainer.finalize_training()
     return trainer.get_params()
 

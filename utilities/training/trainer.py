@@ -12,11 +12,13 @@ from execution.interface import Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.checkpoints import Checkpoints
+from keras_extensions.callbacks.divergence import StopOnDivergence
 from keras_extensions.callbacks.executions import PerExecutionMetrics
 from keras_extensions.callbacks.metrics_file import MetricsFile
 from keras_extensions.callbacks.progress import Progress, run_log
 from keras_extensions.callbacks.reporting import Listener, Period, Reporting
 from keras_extensions.callbacks.tensorboard import TensorBoardScalars
+from keras_extensions.callbacks.wandb_run import WandbRun
 from model.architecture import Architecture
 from utilities.checkpoints.folder import Checkpoint, find_checkpoint
 from utilities.checkpoints.state import load_weights, save_checkpoint
@@ -183,13 +185,10 @@ def fit(
     folder = Path(config.save_ckpt_path) if config.save_ckpt_path else run.checkpoints
     facts = {"task": task.name, "architecture": dataclasses.asdict(architecture), "seed": config.seed}
     last = LastPeriod()
-    listeners: List[Listener] = [Progress(), MetricsFile(run.path / "metrics.jsonl"), last]
-    if config.tensorboard:
-        listeners.append(TensorBoardScalars(run.path / "tensorboard"))
     reporting = Reporting(
         total_steps=plan.updates,
         samples_per_step=config.samples_per_update,
-        listeners=listeners,
+        listeners=[last, *listeners_of(config, run)],
         steps_per_period=plan.updates_per_execution,
         started=started,
     )
@@ -209,6 +208,18 @@ def fit(
         reporting.close()
     assert last.period_done is not None, "a plan has at least one update"
     return last.period_done
+
+
+def listeners_of(config: TrainingConfig, run: RunFolder) -> List[Listener]:
+    """Who is told of each logging period."""
+    listeners: List[Listener] = [Progress(), MetricsFile(run.path / "metrics.jsonl")]
+    if config.tensorboard:
+        listeners.append(TensorBoardScalars(run.path / "tensorboard"))
+    if config.enable_wandb:
+        settings = config.model_dump(mode="json", exclude={"extends", "about"})
+        project, entity, tags = config.wandb_project_name, config.wandb_entity_name, config.wandb_tags
+        listeners.append(WandbRun(run.path, run.path.name, settings, project, entity, tags))
+    return [*listeners, StopOnDivergence()]
 
 
 def finish(config: TrainingConfig, run: RunFolder, task: Task, last: Period, facts: Dict[str, Any]) -> None:

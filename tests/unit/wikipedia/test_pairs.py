@@ -1,0 +1,150 @@
+"""Sentence pairs and masks against what the paper says of them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from data_utils.wikipedia.masking import (
+    SpecialIds,
+    choose_tokens,
+    choose_words,
+    hide,
+    lay_out,
+    prediction_counts,
+    predictions,
+)
+from data_utils.wikipedia.pairs import make_pairs, pair_arrays
+
+SPECIAL = SpecialIds(0, 1, 2, 3, 4)
+
+
+def unit(documents: int = 60, seed: int = 0) -> tuple[list[int], list[int]]:
+    """Sentence and document starts of a random text; sentences of 1 to 40 tokens."""
+    chance = random.Random(seed)
+    sentence_starts, document_starts = [0], [0]
+    for _ in range(documents):
+        for _ in range(chance.randint(1, 40)):
+            sentence_starts.append(sentence_starts[-1] + chance.randint(1, 40))
+        document_starts.append(len(sentence_starts) - 1)
+    return sentence_starts, document_starts
+
+
+def document_of(document_starts: list[int], sentence: int) -> int:
+    return int(np.searchsorted(document_starts, sentence, side="right")) - 1
+
+
+@pytest.mark.parametrize("length", [16, 64, 128])
+def test_pairs(length: int) -> None:
+    starts, documents = unit()
+    pairs = make_pairs(starts, documents, length, 0.1, random.Random(1))
+    assert len(pairs) > 100
+    covered = set()
+    for pair in pairs:
+        (a, a_end), (b, b_end) = pair.a, pair.b
+        assert a < a_end
+        assert b < b_end
+        assert a_end - a + b_end - b <= length - 3
+        # what was cut off was cut off within the sentences taken
+        assert starts[pair.a_sentences[0]] <= a <= a_end <= starts[pair.a_sentences[1]]
+        assert starts[pair.b_sentences[0]] <= b <= b_end <= starts[pair.b_sentences[1]]
+        in_document = document_of(documents, pair.a_sentences[0])
+        assert document_of(documents, pair.a_sentences[1] - 1) == in_document
+        if pair.is_random:
+            assert document_of(documents, pair.b_sentences[0]) != in_document
+            covered.update(range(*pair.a_sentences))
+        else:
+            assert pair.b_sentences[0] == pair.a_sentences[1]  # B is what follows A
+            assert document_of(documents, pair.b_sentences[1] - 1) == in_document
+            covered.update(range(pair.a_sentences[0], pair.b_sentences[1]))
+    assert covered == set(range(documents[-1]))  # every sentence is used
+
+
+def test_half_of_the_pairs_are_random_and_a_tenth_is_short() -> None:
+    starts, documents = unit(2000)
+    pairs = make_pairs(starts, documents, 128, 0.1, random.Random(3))
+    assert len(pairs) > 5000
+    share = sum(pair.is_random for pair in pairs) / len(pairs)
+    assert share == pytest.approx(0.5, abs=0.02)
+    full = make_pairs(starts, documents, 128, 0.0, random.Random(3))
+    assert len(full) < len(pairs)
+
+
+def test_one_document_only() -> None:
+    starts = list(range(0, 1001, 10))
+    pairs = make_pairs(starts, [0, 100], 64, 0.0, random.Random(0))
+    assert any(pair.is_random for pair in pairs)
+    for pair in pairs:
+        if pair.is_random:
+            assert pair.b_sentences[0] not in (pair.a_sentences[0], pair.a_sentences[0] + 1)
+    assert make_pairs([0, 5], [0, 1], 64, 0.0, random.Random(0))[0].is_random  # a single sentence: no choice
+
+
+def test_layout_by_hand() -> None:
+    pairs = make_pairs([0, 2, 4, 5], [0, 3], 12, 0.0, random.Random(0))
+    first = pairs[0]._replace(a=(0, 2), b=(2, 5), is_random=False)
+    arrays = pair_arrays([first])
+    sequences = lay_out(np.arange(10, 15), arrays, 10, SPECIAL)
+    assert sequences.input_ids.tolist() == [[2, 10, 11, 3, 12, 13, 14, 3, 0, 0]]
+    assert sequences.input_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 1, 0, 0]]
+    assert sequences.segment_ids.tolist() == [[0, 0, 0, 0, 1, 1, 1, 1, 0, 0]]
+    assert sequences.maskable.astype(int).tolist() == [[0, 1, 1, 0, 1, 1, 1, 0, 0, 0]]
+
+
+def test_prediction_counts_are_the_published_formula() -> None:
+    maskable = np.zeros((4, 128), bool)
+    for row, tokens in enumerate((125, 50, 2, 1)):
+        maskable[row, 1 : 1 + tokens] = True
+    # min(P, max(1, round(0.15 × length with [CLS] and two [SEP])))
+    assert prediction_counts(maskable, 0.15, 20).tolist() == [19, 8, 1, 1]
+    assert prediction_counts(maskable, 0.15, 10).tolist() == [10, 8, 1, 1]
+
+
+def test_chosen_tokens_are_uniform() -> None:
+    rng = np.random.default_rng(0)
+    maskable = np.zeros((20000, 16), bool)
+    maskable[:, 2:12] = True
+    chosen = choose_tokens(maskable, np.full(20000, 3), rng)
+    assert (chosen.sum(1) == 3).all()
+    assert not chosen[:, [0, 1, 12, 13, 14, 15]].any()
+    assert chosen[:, 2:12].mean(0) == pytest.approx(np.full(10, 0.3), abs=0.015)
+
+
+def test_whole_words() -> None:
+    rng = np.random.default_rng(0)
+    #           CLS  w  ##  ##  w  SEP  ##  w  w  ##  SEP PAD
+    continues = np.array([[0, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0]], bool).repeat(3000, 0)
+    maskable = np.array([[0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 0]], bool).repeat(3000, 0)
+    words = [[1, 2, 3], [4], [6], [7], [8, 9]]
+    chosen = choose_words(maskable, continues, np.full(3000, 3), rng)
+    assert (chosen.sum(1) <= 3).all()
+    assert (chosen.sum(1) == 3).mean() > 0.9
+    for word in words:
+        assert (chosen[:, word].all(1) == chosen[:, word].any(1)).all()
+        assert 0.1 < chosen[:, word[0]].mean() < 0.9
+    assert (chosen.sum(1) == sum(chosen[:, word].sum(1) for word in words)).all()
+
+
+def test_hidden_tokens_split_80_10_10() -> None:
+    rng = np.random.default_rng(0)
+    ids = np.full((2000, 100), 7)
+    chosen = rng.random(ids.shape) < 0.15
+    hidden = hide(ids, chosen, SPECIAL.mask, np.arange(5, 10005), rng)
+    assert (hidden[~chosen] == 7).all()
+    masked = hidden[chosen]
+    assert (masked == SPECIAL.mask).mean() == pytest.approx(0.8, abs=0.01)
+    assert (masked == 7).mean() == pytest.approx(0.1, abs=0.01)
+    randoms = masked[(masked != 7) & (masked != SPECIAL.mask)]
+    assert randoms.min() >= 5  # never a special token
+    assert randoms.mean() == pytest.approx(5004.5, rel=0.05)
+
+
+def test_predictions_by_hand() -> None:
+    ids = np.array([[2, 10, 11, 12, 3], [2, 20, 21, 22, 3]])
+    chosen = np.array([[0, 1, 0, 1, 0], [0, 0, 0, 0, 0]], bool)
+    found = predictions(ids, chosen, 3)
+    assert found["masked_lm_positions"].tolist() == [[1, 3, 0], [0, 0, 0]]
+    assert found["masked_lm_ids"].tolist() == [[10, 12, 0], [0, 0, 0]]
+    assert found["masked_lm_weights"].tolist() == [[1, 1, 0], [0, 0, 0]]

@@ -1,0 +1,86 @@
+"""Record bytes against TensorFlow's and the tfrecord package's readers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.records_writer import (
+    encode_examples,
+    entropy_nats,
+    frame_records,
+    index_path,
+    varint_rows,
+    write_record_file,
+)
+
+
+def features(count: int = 50) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "small": rng.integers(0, 128, (count, 7)),
+        "wide": rng.integers(0, 2 ** rng.integers(1, 62, (count, 300))),
+        "empty": np.zeros((count, 0), np.int64),
+        "float": rng.standard_normal((count, 5)).astype(np.float32),
+    }
+
+
+def test_protobuf_library_reads_the_same() -> None:
+    from keras_extensions.backend import tf
+
+    batch = features()
+    for row, message in enumerate(encode_examples(batch)):
+        parsed = tf.train.Example.FromString(message).features.feature
+        assert set(parsed) == set(batch)
+        for name in ("small", "wide", "empty"):
+            assert list(parsed[name].int64_list.value) == batch[name][row].tolist()
+        assert list(parsed["float"].float_list.value) == batch["float"][row].tolist()
+
+
+def test_varints_at_the_borders() -> None:
+    from keras_extensions.backend import tf
+
+    values = [0, 1, 127, 128, 255, 16383, 16384, 2**21 - 1, 2**21, 2**35, 2**62]
+    encoded = varint_rows(np.array([values]))[0]
+    parsed = tf.train.Int64List.FromString(b"\x0a" + bytes([len(encoded)]) + encoded)
+    assert list(parsed.value) == values
+    assert varint_rows(np.zeros((0, 3), np.int64)) == []
+
+
+def test_file_and_index_as_the_tfrecord_package_has_them(tmp_path: Path) -> None:
+    batch = {"small": features()["small"]}
+    path = tmp_path / "wiki_000.tfrecord"
+    entry = write_record_file(path, frame_records(encode_examples(batch)))
+    assert (entry["records"], entry["bytes"]) == (50, path.stat().st_size)
+    assert index_path(path) == tmp_path / "wiki_000.index"
+    # A process of its own: the package and TensorFlow define the same protobuf names.
+    command = [sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(path), str(tmp_path / "theirs")]
+    subprocess.run(command, check=True)
+    assert index_path(path).read_text() == (tmp_path / "theirs").read_text()
+
+
+def test_tensorflow_reads_the_file_and_its_checksums(tmp_path: Path) -> None:
+    from keras_extensions.backend import tf
+
+    batch = features()
+    path = tmp_path / "a.tfrecord"
+    write_record_file(path, frame_records(encode_examples(batch)))
+    spec = {
+        "small": tf.io.FixedLenFeature([7], tf.int64),
+        "wide": tf.io.FixedLenFeature([300], tf.int64),
+        "float": tf.io.FixedLenFeature([5], tf.float32),
+    }
+    read = [tf.io.parse_single_example(record, spec) for record in tf.data.TFRecordDataset(str(path))]
+    for name in spec:
+        assert np.array_equal(np.stack([record[name] for record in read]), batch[name])
+
+
+def test_entropy() -> None:
+    assert entropy_nats([5, 5, 5, 5, 0]) == pytest.approx(np.log(4))
+    assert entropy_nats([9, 0]) == 0
+    assert entropy_nats([]) == 0
+    assert entropy_nats([1, 3]) == pytest.approx(-0.25 * np.log(0.25) - 0.75 * np.log(0.75))

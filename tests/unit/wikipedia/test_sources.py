@@ -1,0 +1,137 @@
+"""Inputs other than dumps, and sentence splitting."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from data_utils.wikipedia.segmentation import Splitter, load_parameters, load_splitter, save_parameters, train
+from data_utils.wikipedia.sentences import read_corpus, write_sentences
+from data_utils.wikipedia.sources import add_source_options, source_of
+from tests.real_data import real_data
+from utilities.errors import UserError
+
+
+def documents(*arguments: object) -> list[tuple[str, str]]:
+    parser = argparse.ArgumentParser()
+    add_source_options(parser)
+    source = source_of(parser.parse_args([str(argument) for argument in arguments]))
+    read: list[int] = []
+    found = [tuple(document) for document in source.read(read.append)]
+    assert sum(read) == source.total_bytes
+    return found
+
+
+def test_plain_text(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_text("\ufeffOne.\nTwo.\n\n\nThree.\n", encoding="utf-8")
+    second.write_bytes(b"Four.\r\n")
+    assert documents("--text", first, second) == [("", "One.\nTwo."), ("", "Three."), ("", "Four.")]
+    assert documents("--text", tmp_path) == documents("--text", first, second)
+    whole = documents("--text", first, second, "--document-per-file")
+    assert whole == [("a.txt", "One.\nTwo.\nThree."), ("b.txt", "Four.")]
+    assert documents("--text", first, "--join-lines") == [("", "One. Two."), ("", "Three.")]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"title": "T", "text": "One."}\n\n{"text": "Two."}\n')
+    assert documents("--jsonl", path) == [("T", "One."), ("", "Two.")]
+    path.write_text('{"body": "One."}\n')
+    assert documents("--jsonl", path, "--jsonl-field", "body") == [("", "One.")]
+
+
+def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
+    (tmp_path / "AA").mkdir()
+    (tmp_path / "AA" / "wiki_00").write_text(
+        '<doc id="1" url="u" title="A &amp; B">\nA & B\n\nOne &lt; two.\n</doc>\n<doc id="2" url="u" title="C">\nC.\n</doc>\n'
+    )
+    assert documents("--wikiextractor", tmp_path) == [("A & B", "\nOne < two."), ("C", "C.")]
+    (tmp_path / "wiki.raw").write_text(" \n = Cat = \n \n A well @-@ fed cat .\n = = Life = = \n It sat .\n = Dog = \n Ran .\n")
+    assert documents("--wikitext", tmp_path / "wiki.raw") == [("Cat", "A well-fed cat .\nIt sat ."), ("Dog", "Ran .")]
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "message"),
+    [
+        ("--text", b"ok\n\xff\xfe\n", "line 2: not UTF-8"),
+        ("--jsonl", b'{"text": "a"}\n{"text": \n', "line 2: not JSON"),
+        ("--jsonl", b'{"body": "a"}\n', "line 1: no text in field 'text' .it has body"),
+        ("--jsonl", b'["a"]\n', "line 1: .*not an object"),
+        ("--jsonl", b'{"text": 5}\n', "line 1: no text"),
+        ("--wikiextractor", b"plain text\n", "holds no <doc"),
+        ("--wikiextractor", b'<doc id="1" title="A">\nA\n', "ends within a document"),
+    ],
+)
+def test_broken_inputs(tmp_path: Path, option: str, content: bytes, message: str) -> None:
+    path = tmp_path / "wiki_00"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        documents(option, path)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_inputs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        documents("--text", tmp_path / "absent")
+    with pytest.raises(UserError, match="holds no files"):
+        documents("--text", tmp_path)
+    with pytest.raises(UserError, match="no .txt files"):
+        read_corpus(tmp_path)
+
+
+def test_real_wikiextractor_folder() -> None:
+    found = documents("--wikiextractor", real_data("wikipedia_en", "AA", "wiki_00"))
+    assert found[0][0] == "Anarchism"
+    assert "<doc" not in found[0][1]
+    chinese = documents("--wikiextractor", real_data("wikipedia_zh", "AA", "wiki_00"))
+    assert any("富士電視台" in text for _, text in chinese)
+
+
+LEARNED = " ".join(f"Prof. Smith{n} met Prof. Jones{n} in town{n}. They left at noon{n}. It rained." for n in range(2000))
+
+
+def test_punkt_trained_on_the_corpus_knows_its_abbreviations(tmp_path: Path) -> None:
+    save_parameters(train([LEARNED]), tmp_path / "p.json")
+    save_parameters(train([LEARNED]), tmp_path / "q.json")
+    assert (tmp_path / "p.json").read_bytes() == (tmp_path / "q.json").read_bytes()
+    splitter = load_splitter(str(tmp_path / "p.json"))
+    assert splitter.split("Prof. Lee met Prof. Wood. They left.") == ["Prof. Lee met Prof. Wood.", "They left."]
+    (tmp_path / "p.json").write_text("{}")
+    with pytest.raises(UserError, match="not Punkt parameters"):
+        load_parameters(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "sentences"),
+    [
+        ("It rains. We stay!  Do you?", ["It rains.", "We stay!", "Do you?"]),
+        ("今天下雨。我们不走！你呢？好", ["今天下雨。", "我们不走！", "你呢？", "好"]),
+        ("他说：“好。”我走了。", ["他说：“好。”", "我走了。"]),
+        ("真的！？是。", ["真的！？", "是。"]),
+        ("यह घर है। वह गया।", ["यह घर है।", "वह गया।"]),
+        ("— … —", []),
+    ],
+)
+def test_splitting(paragraph: str, sentences: list[str]) -> None:
+    from nltk.tokenize.punkt import PunktSentenceTokenizer
+
+    assert Splitter(PunktSentenceTokenizer()).split(paragraph) == sentences
+
+
+def test_sentence_files(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"Here is sentence {number}. And another one."}) for number in range(50)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "No."})]))
+    parser = argparse.ArgumentParser()
+    add_source_options(parser)
+    source = source_of(parser.parse_args(["--jsonl", str(tmp_path / "a.jsonl")]))
+    corpus = write_sentences(source, tmp_path / "out", min_characters=10)
+    assert (corpus.documents, corpus.sentences, corpus.words) == (50, 100, 350)
+    text = (tmp_path / "out" / "sentences_000.txt").read_text()
+    assert text.startswith("Here is sentence 0.\nAnd another one.\n\nHere is sentence 1.\n")
+    assert read_corpus(tmp_path / "out") == corpus
+    with pytest.raises(UserError, match="no prose"):
+        write_sentences(source, tmp_path / "none", min_characters=10**6)

@@ -1,0 +1,98 @@
+"""Work units, the vocabulary, and the tokenizer against Hugging Face's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from data_utils.wikipedia.units import plan_units
+from data_utils.wikipedia.vocabulary import SPECIAL_TOKENS, load_tokenizer, read_vocabulary, train_vocabulary
+from tests.real_data import real_data
+from utilities.errors import UserError
+
+
+def write(path: Path, documents: list[list[str]]) -> Path:
+    path.write_text("".join("".join(line + "\n" for line in lines) + "\n" for lines in documents), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("unit_bytes", [1, 100, 1000, 10**6, None])
+def test_units_hold_every_document_once_and_never_one_alone(tmp_path: Path, unit_bytes: int | None) -> None:
+    small = [[f"Sentence {a} of {b}, é." for a in range(1 + b % 7)] for b in range(101)]
+    huge = [[f"Long {a}." for a in range(20000)]]
+    files = [write(tmp_path / "a.txt", small + huge), write(tmp_path / "b.txt", huge), write(tmp_path / "c.txt", small[:1])]
+    units = plan_units(files, unit_bytes)
+    read = [unit.read_documents() for unit in units]
+    assert [document for unit in read for document in unit] == small + huge + huge + small[:1]
+    assert all(len(unit) >= 2 for unit in read)
+    assert [unit.number for unit in units] == list(range(len(units)))
+    assert sum(unit.size for unit in units) == sum(path.stat().st_size for path in files)
+
+
+def test_a_corpus_of_one_document_is_one_unit(tmp_path: Path) -> None:
+    units = plan_units([write(tmp_path / "a.txt", [["Only.", "This."]])], 1)
+    assert [unit.read_documents() for unit in units] == [[["Only.", "This."]]]
+
+
+TEXT = [["The quick brown fox jumps.", "Foxes jumped quickly, unlike Zoë's."], ["今天天气好。", "Jumping foxes jump."]] * 30
+
+
+def test_training_is_the_same_every_time(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "a.txt", TEXT)
+    first = train_vocabulary([corpus], tmp_path / "v1.txt", 300)
+    second = train_vocabulary([corpus], tmp_path / "v2.txt", 300)
+    assert first.sha256 == second.sha256
+    assert first.pieces[:5] == list(SPECIAL_TOKENS)
+    assert len(first.pieces) == 300  # filled up: the corpus has not that many
+    assert {"fox", "jump", "今"} <= set(first.pieces)
+    tokenizer = load_tokenizer(str(tmp_path / "v1.txt"), True)
+    assert "[UNK]" not in tokenizer.encode("jumping zoe's 天 fox.", add_special_tokens=False).tokens
+
+
+def test_cased_vocabulary(tmp_path: Path) -> None:
+    vocabulary = train_vocabulary([write(tmp_path / "a.txt", TEXT)], tmp_path / "v.txt", 300, lower_case=False)
+    assert "F" in vocabulary.pieces
+    assert load_tokenizer(str(vocabulary.path), False).encode("Zoë", add_special_tokens=False).tokens[0].startswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"\[MASK\] is missing"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "'a' stands there twice"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (None, "no such vocabulary"),
+    ],
+)
+def test_broken_vocabularies(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "vocab.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_vocabulary(path)
+
+
+SAMPLES = [
+    "Hello, World! It's 5 o'clock—isn't it?",
+    "Zoë naïve café ÅNGSTRÖM straße İstanbul",
+    "今天天气很好, 我们去 Berlin。",
+    "tab\tnew\u00a0line \u200b zero\u0000width \ufffd",
+    "supercalifragilisticexpialidocious " + "x" * 120,
+    "emoji 😀 and maths ∑ x² ≤ ½",
+    "[CLS] is not special here [MASK] [UNK]",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", ["vocab-bert-base-uncased.txt", "vocab-bert-base-chinese.txt"])
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_tokenizer_equals_hugging_face(name: str, lower_case: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    path = real_data("vocab", name)
+    theirs = transformers.BertTokenizer(str(path), do_lower_case=lower_case)
+    ours = load_tokenizer(str(path), lower_case)
+    article = real_data("wikipedia_en", "AA", "wiki_00").read_text(encoding="utf-8").split("\n")[3:60]
+    chinese = real_data("wikipedia_zh", "AA", "wiki_00").read_text(encoding="utf-8").split("\n")[3:60]
+    for text in [*SAMPLES[:6], *article, *chinese]:
+        assert ours.encode(text, add_special_tokens=False).ids == theirs.convert_tokens_to_ids(theirs.tokenize(text))
