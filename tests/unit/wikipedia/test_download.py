@@ -36,7 +36,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
-    def do_GET(self) -> None:  # noqa: N802 (the name http.server calls)
+    def do_GET(self) -> None:
         if self.path.endswith("xxwiki-latest-sha1sums.txt"):
             self._send(200, f"00  other.bz2\n{SHA1}  xxwiki-20240101-pages-articles.xml.bz2\n".encode())
         elif self.path == f"/{NAME}":

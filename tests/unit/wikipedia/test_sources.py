@@ -50,8 +50,13 @@ def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
         '<doc id="1" url="u" title="A &amp; B">\nA & B\n\nOne &lt; two.\n</doc>\n<doc id="2" url="u" title="C">\nC.\n</doc>\n'
     )
     assert documents("--wikiextractor", tmp_path) == [("A & B", "\nOne < two."), ("C", "C.")]
-    (tmp_path / "wiki.raw").write_text(" \n = Cat = \n \n A well @-@ fed cat .\n = = Life = = \n It sat .\n = Dog = \n Ran .\n")
-    assert documents("--wikitext", tmp_path / "wiki.raw") == [("Cat", "A well-fed cat .\nIt sat ."), ("Dog", "Ran .")]
+    (tmp_path / "wiki.raw").write_text(
+        " \n = Cat = \n \n A well @-@ fed cat .\n = = Life = = \n It sat .\n = Dog = \n Ran .\n"
+    )
+    assert documents("--wikitext", tmp_path / "wiki.raw") == [
+        ("Cat", "A well-fed cat .\nIt sat ."),
+        ("Dog", "Ran ."),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,9 @@ def test_real_wikiextractor_folder() -> None:
     assert any("富士電視台" in text for _, text in chinese)
 
 
-LEARNED = " ".join(f"Prof. Smith{n} met Prof. Jones{n} in town{n}. They left at noon{n}. It rained." for n in range(2000))
+LEARNED = " ".join(
+    f"Prof. Smith{n} met Prof. Jones{n} in town{n}. They left at noon{n}. It rained." for n in range(2000)
+)
 
 
 def test_punkt_trained_on_the_corpus_knows_its_abbreviations(tmp_path: Path) -> None:
@@ -99,7 +106,10 @@ def test_punkt_trained_on_the_corpus_knows_its_abbreviations(tmp_path: Path) -> 
     save_parameters(train([LEARNED]), tmp_path / "q.json")
     assert (tmp_path / "p.json").read_bytes() == (tmp_path / "q.json").read_bytes()
     splitter = load_splitter(str(tmp_path / "p.json"))
-    assert splitter.split("Prof. Lee met Prof. Wood. They left.") == ["Prof. Lee met Prof. Wood.", "They left."]
+    assert splitter.split("Prof. Lee met Prof. Wood. They left.") == [
+        "Prof. Lee met Prof. Wood.",
+        "They left.",
+    ]
     (tmp_path / "p.json").write_text("{}")
     with pytest.raises(UserError, match="not Punkt parameters"):
         load_parameters(tmp_path / "p.json")

@@ -13,7 +13,9 @@ from utilities.errors import UserError
 
 
 def write(path: Path, documents: list[list[str]]) -> Path:
-    path.write_text("".join("".join(line + "\n" for line in lines) + "\n" for lines in documents), encoding="utf-8")
+    path.write_text(
+        "".join("".join(line + "\n" for line in lines) + "\n" for lines in documents), encoding="utf-8"
+    )
     return path
 
 
@@ -21,7 +23,11 @@ def write(path: Path, documents: list[list[str]]) -> Path:
 def test_units_hold_every_document_once_and_never_one_alone(tmp_path: Path, unit_bytes: int | None) -> None:
     small = [[f"Sentence {a} of {b}, é." for a in range(1 + b % 7)] for b in range(101)]
     huge = [[f"Long {a}." for a in range(20000)]]
-    files = [write(tmp_path / "a.txt", small + huge), write(tmp_path / "b.txt", huge), write(tmp_path / "c.txt", small[:1])]
+    files = [
+        write(tmp_path / "a.txt", small + huge),
+        write(tmp_path / "b.txt", huge),
+        write(tmp_path / "c.txt", small[:1]),
+    ]
     units = plan_units(files, unit_bytes)
     read = [unit.read_documents() for unit in units]
     assert [document for unit in read for document in unit] == small + huge + huge + small[:1]
@@ -35,7 +41,10 @@ def test_a_corpus_of_one_document_is_one_unit(tmp_path: Path) -> None:
     assert [unit.read_documents() for unit in units] == [[["Only.", "This."]]]
 
 
-TEXT = [["The quick brown fox jumps.", "Foxes jumped quickly, unlike Zoë's."], ["今天天气好。", "Jumping foxes jump."]] * 30
+TEXT = [
+    ["The quick brown fox jumps.", "Foxes jumped quickly, unlike Zoë's."],
+    ["今天天气好。", "Jumping foxes jump."],
+] * 30
 
 
 def test_training_is_the_same_every_time(tmp_path: Path) -> None:
@@ -51,9 +60,16 @@ def test_training_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_cased_vocabulary(tmp_path: Path) -> None:
-    vocabulary = train_vocabulary([write(tmp_path / "a.txt", TEXT)], tmp_path / "v.txt", 300, lower_case=False)
+    vocabulary = train_vocabulary(
+        [write(tmp_path / "a.txt", TEXT)], tmp_path / "v.txt", 300, lower_case=False
+    )
     assert "F" in vocabulary.pieces
-    assert load_tokenizer(str(vocabulary.path), False).encode("Zoë", add_special_tokens=False).tokens[0].startswith("Z")
+    assert (
+        load_tokenizer(str(vocabulary.path), False)
+        .encode("Zoë", add_special_tokens=False)
+        .tokens[0]
+        .startswith("Z")
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,4 +111,6 @@ def test_tokenizer_equals_hugging_face(name: str, lower_case: bool) -> None:
     article = real_data("wikipedia_en", "AA", "wiki_00").read_text(encoding="utf-8").split("\n")[3:60]
     chinese = real_data("wikipedia_zh", "AA", "wiki_00").read_text(encoding="utf-8").split("\n")[3:60]
     for text in [*SAMPLES[:6], *article, *chinese]:
-        assert ours.encode(text, add_special_tokens=False).ids == theirs.convert_tokens_to_ids(theirs.tokenize(text))
+        assert ours.encode(text, add_special_tokens=False).ids == theirs.convert_tokens_to_ids(
+            theirs.tokenize(text)
+        )

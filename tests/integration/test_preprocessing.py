@@ -1,0 +1,323 @@
+"""The whole way from a dump to records: structure, statistics, determinism, and errors a user sees."""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.demo_corpus import write_demo_corpus
+from data_utils.wikipedia import __main__ as whole
+from data_utils.wikipedia import examples, extract, sentences, vocabulary
+from data_utils.wikipedia.vocabulary import read_vocabulary
+
+LENGTH, PREDICTIONS, PIECES = 64, 10, 4000
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("demo") / "corpus.xml.bz2"
+    documents, words = write_demo_corpus(path, words=60_000, packages=())
+    assert words >= 60_000
+    assert documents > 20
+    return path
+
+
+def run(*arguments: object) -> int:
+    return whole.main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def data_set(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("set")
+    options = ["--max-seq-length", LENGTH, "--max-predictions", PREDICTIONS, "--vocab-size", PIECES]
+    options += ["--duplicate-factor", 3, "--seed", 7]
+    assert run("--dump", dump, "--output", folder, "--workers", 1, *options) == 0
+    return folder
+
+
+def read_records(folder: Path, length: int = LENGTH, most: int = PREDICTIONS) -> dict[str, np.ndarray]:
+    """All records, parsed by TensorFlow."""
+    from keras_extensions.backend import tf
+
+    spec = {
+        name: tf.io.FixedLenFeature([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    spec["masked_lm_positions"] = spec["masked_lm_ids"] = tf.io.FixedLenFeature([most], tf.int64)
+    spec["masked_lm_weights"] = tf.io.FixedLenFeature([most], tf.float32)
+    spec["next_sentence_labels"] = tf.io.FixedLenFeature([1], tf.int64)
+    files = sorted(map(str, folder.glob("*.tfrecord")))
+    batch = next(iter(tf.data.TFRecordDataset(files).batch(10**6)))
+    return {name: value.numpy() for name, value in tf.io.parse_example(batch, spec).items()}
+
+
+@pytest.fixture(scope="module")
+def records(data_set: Path) -> dict[str, np.ndarray]:
+    return read_records(data_set)
+
+
+def ids(folder: Path) -> dict[str, int]:
+    return {piece: number for number, piece in enumerate(read_vocabulary(folder / "vocab.txt").pieces)}
+
+
+def restored(records: dict[str, np.ndarray]) -> np.ndarray:
+    """Input ids with the labels put back at their positions."""
+    out = records["input_ids"].copy()
+    rows, slots = np.nonzero(records["masked_lm_weights"])
+    out[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
+    return out
+
+
+def test_structure(data_set: Path, records: dict[str, np.ndarray]) -> None:
+    names = ids(data_set)
+    original, lengths = restored(records), records["input_mask"].sum(1)
+    separators = original == names["[SEP]"]
+    assert (original[:, 0] == names["[CLS]"]).all()
+    assert (separators.sum(1) == 2).all()
+    assert ((original == names["[CLS]"]).sum(1) == 1).all()
+    assert not (original == names["[MASK]"]).any()
+    place = np.arange(LENGTH)
+    first = separators.argmax(1)
+    assert (original[np.arange(len(original)), lengths - 1] == names["[SEP]"]).all()
+    assert np.array_equal(records["input_mask"], place < lengths[:, None])
+    assert np.array_equal(records["input_ids"] == names["[PAD]"], place >= lengths[:, None])
+    assert np.array_equal(records["segment_ids"], (place > first[:, None]) & (place < lengths[:, None]))
+    weights, positions = records["masked_lm_weights"], records["masked_lm_positions"]
+    assert set(np.unique(weights)) == {0.0, 1.0}
+    assert (np.diff(weights, axis=1) <= 0).all()  # padding comes last
+    assert (positions[weights == 0] == 0).all()
+    real_pairs = (weights[:, :-1] > 0) & (weights[:, 1:] > 0)
+    assert (np.diff(positions, axis=1)[real_pairs] > 0).all()
+    assert ((positions < lengths[:, None]) | (weights == 0)).all()
+
+
+def test_masking_statistics(data_set: Path, records: dict[str, np.ndarray]) -> None:
+    names = ids(data_set)
+    rows, slots = np.nonzero(records["masked_lm_weights"])
+    labels = records["masked_lm_ids"][rows, slots]
+    inputs = records["input_ids"][rows, records["masked_lm_positions"][rows, slots]]
+    counts = records["masked_lm_weights"].sum(1)
+    lengths = records["input_mask"].sum(1)
+    assert np.array_equal(counts, np.minimum(np.clip(np.round(lengths * 0.15), 1, PREDICTIONS), lengths - 3))
+    assert len(labels) > 20_000
+    assert counts.sum() / lengths.sum() == pytest.approx(0.15, abs=0.01)
+    assert (inputs == names["[MASK]"]).mean() == pytest.approx(0.8, abs=0.01)
+    assert (inputs == labels).mean() == pytest.approx(0.1, abs=0.01)
+    unmasked = np.ones_like(records["input_ids"], bool)
+    unmasked[rows, records["masked_lm_positions"][rows, slots]] = False
+    assert not (records["input_ids"][unmasked] == names["[MASK]"]).any()
+    assert records["next_sentence_labels"].mean() == pytest.approx(0.5, abs=0.03)
+    assert 0.05 < (lengths < LENGTH - 20).mean() < 0.3  # short sequences: a tenth, and ends of documents
+
+
+def test_segments_are_text_of_the_corpus(data_set: Path, records: dict[str, np.ndarray]) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.BertTokenizerFast(vocab_file=str(data_set / "vocab.txt"))
+    names = ids(data_set)
+    text = (data_set / "corpus" / "sentences_000.txt").read_text(encoding="utf-8")
+    documents = [block.split("\n") for block in text.strip().split("\n\n")]
+    streams, ends = [], []  # " 12 7 3 " per document, and where its sentences end
+    for document in documents:
+        tokens = tokenizer(document, add_special_tokens=False)["input_ids"]
+        streams.append(" " + " ".join(str(token) for sentence in tokens for token in sentence) + " ")
+        ends.append(np.cumsum([len(sentence) for sentence in tokens]))
+    checked = Counter()
+    for row, label in zip(restored(records)[:400], records["next_sentence_labels"][:400, 0]):
+        first, second = np.flatnonzero(row == names["[SEP]"])
+        a, b = (" " + " ".join(map(str, part)) + " " for part in (row[1:first], row[first + 1 : second]))
+        homes_a = {number for number, stream in enumerate(streams) if a in stream}
+        homes_b = {number for number, stream in enumerate(streams) if b in stream}
+        assert homes_a
+        assert homes_b
+        if label == 0:  # B follows A in one document, but for what was cut off to make them fit
+            home = min(homes_a & homes_b)
+            assert streams[home].rfind(b) >= streams[home].find(a)
+        checked[int(label)] += 1
+        checked["same document"] += label == 1 and len(homes_a) == 1 and homes_a == homes_b
+    assert checked[0] > 100
+    assert checked[1] > 100
+    assert checked["same document"] == 0
+
+
+def test_manifest(data_set: Path, records: dict[str, np.ndarray]) -> None:
+    manifest = json.loads((data_set / "manifest.json").read_text())
+    assert (manifest["format"], manifest["version"]) == ("bert-pretraining", 1)
+    assert manifest["settings"] == {
+        "max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, "vocab_size": PIECES, "seed": 7,
+        "masked_lm_prob": 0.15, "short_seq_prob": 0.1, "duplicate_factor": 3, "whole_word_masking": False,
+        "lower_case": True,
+    }  # fmt: skip
+    assert manifest["totals"]["records"] == len(records["input_ids"])
+    digest = hashlib.sha256((data_set / "vocab.txt").read_bytes()).hexdigest()
+    assert manifest["vocabulary"] == {"file": "vocab.txt", "sha256": digest, "size": PIECES}
+    for entry in manifest["files"]:
+        path = data_set / entry["name"]
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == entry["sha256"]
+        assert path.stat().st_size == entry["bytes"]
+        lines = path.with_suffix(".index").read_text().splitlines()
+        assert len(lines) == entry["records"]
+        assert sum(map(int, lines[-1].split())) == entry["bytes"]
+    assert len(list(data_set.glob("*.tfrecord"))) == len(manifest["files"])
+
+
+def test_entropy_and_counts_of_the_corpus(data_set: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.BertTokenizerFast(vocab_file=str(data_set / "vocab.txt"))
+    text = (data_set / "corpus" / "sentences_000.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.split("\n") if line]
+    counts = Counter(
+        token for line in tokenizer(lines, add_special_tokens=False)["input_ids"] for token in line
+    )
+    shares = np.array(list(counts.values())) / counts.total()
+    manifest = json.loads((data_set / "manifest.json").read_text())
+    assert manifest["unigram_entropy_nats"] == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-9)
+    totals = manifest["totals"]
+    assert totals["tokens"] == counts.total()
+    assert totals["sentences"] == len(lines)
+    assert totals["words"] == len(text.split())
+    assert totals["documents"] == len(text.strip().split("\n\n"))
+
+
+def test_two_workers_give_the_same_bytes(dump: Path, data_set: Path, tmp_path: Path) -> None:
+    options = ["--max-seq-length", LENGTH, "--max-predictions", PREDICTIONS, "--vocab-size", PIECES]
+    options += ["--duplicate-factor", 3, "--seed", 7]
+    assert run("--dump", dump, "--output", tmp_path, "--workers", 2, *options) == 0
+    ours = {path.relative_to(data_set): path.read_bytes() for path in data_set.rglob("*") if path.is_file()}
+    theirs = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert ours == theirs
+
+
+def test_steps_one_by_one_are_the_whole(dump: Path, data_set: Path, tmp_path: Path) -> None:
+    articles, corpus, vocab, out = (tmp_path / name for name in ("a.jsonl", "corpus", "vocab.txt", "out"))
+    common = ["--workers", "1"]
+    assert extract.main(["--dump", str(dump), "--output", str(articles), *common]) == 0
+    assert sentences.main(["--jsonl", str(articles), "--output", str(corpus), *common]) == 0
+    text = "sentences_000.txt"
+    assert (corpus / text).read_bytes() == (data_set / "corpus" / text).read_bytes()
+    assert (
+        vocabulary.main(["--sentences", str(corpus), "--output", str(vocab), "--vocab-size", str(PIECES)])
+        == 0
+    )
+    assert vocab.read_bytes() == (data_set / "vocab.txt").read_bytes()
+    arguments = ["--sentences", str(corpus), "--vocab-file", str(vocab), "--output", str(out), *common]
+    settings = ["--max-seq-length", str(LENGTH), "--max-predictions", str(PREDICTIONS), "--seed", "7"]
+    assert examples.main([*arguments, *settings, "--duplicate-factor", "3"]) == 0
+    assert (out / "manifest.json").read_bytes() == (data_set / "manifest.json").read_bytes()
+
+
+def test_whole_words_and_other_seed(data_set: Path, tmp_path: Path) -> None:
+    corpus = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--workers", 1]
+    options = ["--max-seq-length", LENGTH, "--max-predictions", PREDICTIONS, "--duplicate-factor", 1]
+    assert run(*corpus, *options, "--whole-word-masking", "--output", tmp_path / "words") == 0
+    found = read_records(tmp_path / "words")
+    continues = np.array([piece.startswith("##") for piece in ids(data_set)])[restored(found)]
+    chosen = np.zeros(continues.shape, bool)
+    rows, slots = np.nonzero(found["masked_lm_weights"])
+    chosen[rows, found["masked_lm_positions"][rows, slots]] = True
+    inside = (found["segment_ids"][:, 1:] == found["segment_ids"][:, :-1]) & continues[:, 1:]
+    inside[:, 0] = False  # a segment may be cut within a word: its first piece continues nothing
+    first = (restored(found) == ids(data_set)["[SEP]"]).argmax(1)
+    inside[np.arange(len(first)), first] = False
+    assert inside.sum() > 1000
+    assert (chosen[:, 1:] == chosen[:, :-1])[inside].all()
+    assert chosen.sum() / found["input_mask"].sum() == pytest.approx(0.15, abs=0.015)
+    assert run(*corpus, *options, "--seed", 8, "--output", tmp_path / "seed") == 0
+    assert not np.array_equal(read_records(tmp_path / "seed")["input_ids"][:50], found["input_ids"][:50])
+
+
+GOOD = "The cat sat on the mat. It was a fine mat and a fine cat.\n\nThe dog ran in the park. It ran all the long day.\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "message"),
+    [
+        ({}, ["--dump", "absent.xml"], "absent.xml: no such file"),
+        ({"a.xml": b"hello"}, ["--dump", "a.xml"], "a.xml: not a MediaWiki dump"),
+        ({"a.bz2": bz2.compress(b"<mediawiki>" + b"x" * 9999)[:-9]}, ["--dump", "a.bz2"], "cannot be decompressed"),
+        ({"a.jsonl": b'{"text": "a"}\n{oops\n'}, ["--jsonl", "a.jsonl"], "a.jsonl, line 2: not JSON"),
+        ({"a.txt": b""}, ["--text", "a.txt"], "holds no prose"),
+        ({"a.txt": b"\n\n \n"}, ["--text", "a.txt"], "holds no prose"),
+        ({"a.txt": b"Too short."}, ["--text", "a.txt"], "--min-characters"),
+        ({"v.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"}, ["--text", "good.txt", "--vocab-file", "v.txt"], "[MASK] is missing"),
+        ({}, ["--text", "good.txt", "--vocab-file", "absent.txt"], "no such vocabulary"),
+        ({}, ["--text", "good.txt", "--max-predictions", "126"], "between 1 and 125"),
+        ({}, ["--text", "good.txt", "--max-seq-length", "4"], "--max-seq-length 4"),
+        ({}, ["--text", "good.txt", "--vocab-size", "50"], "--vocab-size 50"),
+        ({}, ["--text", "good.txt", "--masked-lm-prob", "0"], "--masked-lm-prob"),
+        ({}, ["--text", "good.txt", "--unit-megabytes", "0"], "--unit-megabytes"),
+        ({"out/old_000.tfrecord": b""}, ["--text", "good.txt"], "--overwrite"),
+        ({"out/manifest.json": b"{}"}, ["--text", "good.txt"], "--overwrite"),
+        ({"out": b"a file"}, ["--text", "good.txt"], "a file, not a folder"),
+        ({}, ["--sentences", "."], "absent corpus"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    files: dict[str, bytes],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in files.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_bytes(content)
+    if message == "absent corpus":
+        message = "no .txt files"
+    else:
+        Path("good.txt").write_text(GOOD)
+    assert run(*arguments, "--output", "out", "--workers", 1, "--min-characters", 20) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
+
+
+def test_a_tiny_corpus_and_overwriting(tmp_path: Path) -> None:
+    (tmp_path / "good.txt").write_text(GOOD)
+    out = tmp_path / "out"
+    arguments = ["--text", tmp_path / "good.txt", "--output", out, "--vocab-size", 200, "--min-characters", 1]
+    assert run(*arguments, "--workers", 2) == 0
+    before = (out / "manifest.json").read_bytes()
+    (out / "stale_000.tfrecord").write_bytes(b"")
+    assert run(*arguments, "--overwrite", "--workers", 1) == 0
+    assert (out / "manifest.json").read_bytes() == before
+    assert not (out / "stale_000.tfrecord").exists()
+    totals = json.loads(before)["totals"]
+    assert (totals["documents"], totals["sentences"], totals["words"]) == (2, 4, 27)
+
+
+def test_command_from_the_shell_imports_no_tensorflow(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": \n')
+    code = "import sys, runpy; sys.argv[1:] = sys.argv[1:]\ntry: runpy.run_module('data_utils.wikipedia', run_name='__main__')\n"
+    code += (
+        "finally: assert not any(name.split('.')[0] in ('tensorflow', 'tf_keras') for name in sys.modules)"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "--jsonl",
+        str(tmp_path / "a.jsonl"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "line 1: not JSON" in done.stderr
+    debug = subprocess.run([*command, "--debug"], capture_output=True, text=True)
+    assert "Traceback" in debug.stderr
+
+
+def test_demo_corpus_is_the_same_every_time(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.xml", tmp_path / "b.xml"
+    assert write_demo_corpus(first, 3000) == write_demo_corpus(second, 3000)
+    assert first.read_bytes() == second.read_bytes()
