@@ -67,8 +67,8 @@ def check_packages(competitors: list[str]) -> None:
         package = COMPETITORS[name].package
         if package and importlib.util.find_spec(package) is None:
             raise UserError(
-                f"{name} needs {package}, which is not installed; run `pip install -r requirements-bench.txt`,"
-                " or leave it out with --competitors"
+                f"{name} needs {package}, which is not installed; run `pip install -r"
+                " requirements-bench.txt`, or leave it out with --competitors"
             )
 
 

@@ -57,8 +57,8 @@ def run_process(job: Job) -> dict[str, Any]:
     if done.returncode:
         print("\n".join(done.stderr.splitlines()[-ERROR_LINES:]), file=sys.stderr)
         raise UserError(
-            f"the benchmark of {job.competitor} at {job.size} ended with status {done.returncode}; its last lines"
-            f" are above; leave it out with --competitors, or look closer with: {' '.join(command)}"
+            f"the benchmark of {job.competitor} at {job.size} ended with status {done.returncode}; its last"
+            f" lines are above; leave it out with --competitors, or look closer with: {' '.join(command)}"
         )
     return json.loads(done.stdout.splitlines()[-1])
 

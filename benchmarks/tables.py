@@ -46,7 +46,8 @@ def report(
         machine(facts),
         f"BERT pre-training with dropout and AdamW in float32: sequence {SEQUENCE_LENGTH},"
         f" {MASKED_POSITIONS} predictions, micro batch {MICRO_BATCH}, vocabulary {VOCABULARY:,}."
-        f" Each figure is the median of {rounds} processes, run in alternation; ratios are taken within a round.",
+        f" Each figure is the median of {rounds} processes, run in alternation; ratios are taken"
+        " within a round.",
         values("samples/s", figures, sizes, trained, SPEED, "{:.2f}"),
     ]
     if OURS in competitors:

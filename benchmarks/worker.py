@@ -20,8 +20,7 @@ def measure(job: Job, train: Trainer) -> dict[str, Any]:
     """Warm up, then time the steps.
 
     Returns:
-        ``samples_per_second``; ``first_step_seconds`` since the process was started; ``peak_memory_mib`` of the
-        process.
+        ``samples_per_second``; ``first_step_seconds`` since the process began; ``peak_memory_mib`` of it.
     """
     train(1)
     first = time.time() - job.started

@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from transformers import BertForPreTraining
 
 from benchmarks.competitors.hugging_face import bert_config
-from benchmarks.jobs import Job, Trainer
+from benchmarks.jobs import MICRO_BATCH, Job, Trainer
 from benchmarks.samples import batches
 
 Batch = dict[str, torch.Tensor]
@@ -25,9 +26,9 @@ def model_of(job: Job) -> BertForPreTraining:
     return model.train()
 
 
-def tensors(data: dict) -> Iterator[Batch]:
+def tensors(data: dict[str, np.ndarray], micro_batch: int = MICRO_BATCH) -> Iterator[Batch]:
     """Micro batches without end."""
-    for batch in batches(data):
+    for batch in batches(data, micro_batch):
         yield {name: torch.from_numpy(values) for name, values in batch.items()}
 
 
