@@ -9,13 +9,19 @@ Example:
 """
 from __future__ import annotations
 
+import logging
 import os
 
+from keras_extensions.startup_noise import quiet_loading
+
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's start-up chatter hides the lines users look for.
 
-import tensorflow as tf  # noqa: E402
+with quiet_loading():
+    import tensorflow as tf
 
-keras = tf.keras
+    keras = tf.keras
+    keras.layers  # noqa: B018 (Keras is loaded when first used; now, while its chatter is held back)
+
+logging.getLogger("absl").setLevel(logging.WARNING)  # else every checkpoint tells of its "sharding callback"
 
 __all__ = ["keras", "tf"]

@@ -49,7 +49,7 @@ class Progress:
         if self.bar is not None:
             self.bar.close()
         elif kind is None:
-            self._line()
+            self._line(ended=True)
 
     def advance(self, amount: int, note: str = "") -> None:
         """Adds to what is done; ``note`` is shown behind it."""
@@ -61,13 +61,13 @@ class Progress:
         elif time.monotonic() - self.last >= PLAIN_LINE_SECONDS:
             self._line()
 
-    def _line(self) -> None:
+    def _line(self, ended: bool = False) -> None:
         self.last = time.monotonic()
         elapsed = self.last - self.start
         text = f"{self.label}: {self._amount(self.done)}"
         if self.total:
             text += f" of {self._amount(self.total)}"
-            if 0 < self.done < self.total:
+            if 0 < self.done < self.total and not ended:
                 text += f", {clock(elapsed * (self.total - self.done) / self.done)} left"
         text += f", {clock(elapsed)} elapsed"
         print(f"{text}{', ' + self.note if self.note else ''}", file=self.stream, flush=True)

@@ -125,7 +125,10 @@ def _resolve_links(text: str, hidden: frozenset[str]) -> str:
         text, count = _LINK.subn(shown, text)
         if not count:
             break
-    return _BARE_URL.sub("", _LEFT_BRACKETS.sub("", text))
+    count = 1
+    while count:  # what is taken away may bring two more brackets together
+        text, count = _LEFT_BRACKETS.subn("", text)
+    return _BARE_URL.sub("", text)
 
 
 def _variant(found: re.Match[str]) -> str:

@@ -19,15 +19,16 @@ from utilities.errors import UserError
 # Chinese and Japanese, Devanagari, Arabic and Urdu: no abbreviations to tell apart, so the mark itself
 # decides.
 _PLAIN_END = re.compile(
-    r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])|(?<=[。！？｡][”’」』）】》\"'])(?![”’」』）】》\"'])"
+    r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])"  # the last of several marks, no closing quote behind it
+    r"|(?<=[。！？｡][”’」』）】》\"'])(?![”’」』）】》\"'])"  # or behind the closing quote
 )
 _PLAIN_MARK = re.compile(r"[。！？｡।॥؟۔]")
 _PUNKT_MARK = re.compile(r"[.!?]")
 _WORD = re.compile(r"\w")
 LEAST_TRAINING_CHARACTERS = 100_000
 _COMMON_ABBREVIATIONS = (
-    "mr mrs ms dr prof st jr sr gen col lt capt sgt rev hon gov sen rep vs etc al cf ca approx e.g i.e u.s u.k a.m"
-    " p.m b.c a.d no vol fig pp ed inc ltd co corp jan feb mar apr aug sept oct nov dec ph.d m.d"
+    "mr mrs ms dr prof st jr sr gen col lt capt sgt rev hon gov sen rep vs etc al cf ca approx e.g i.e u.s u.k"
+    " a.m p.m b.c a.d no vol fig pp ed inc ltd co corp jan feb mar apr aug sept oct nov dec ph.d m.d"
 )
 
 
@@ -46,7 +47,7 @@ class Splitter:
         self.punkt = punkt
 
     def split(self, paragraph: str) -> list[str]:
-        """Sentences of one paragraph, in order, white space tidied; pieces without a word are left out."""
+        """Sentences of one paragraph, white space tidied; pieces without a word are left out."""
         parts = _PLAIN_END.split(paragraph) if _PLAIN_MARK.search(paragraph) else [paragraph]
         sentences: list[str] = []
         for part in parts:
@@ -66,8 +67,8 @@ def trained_model_exists(language: str) -> bool:
 def train(texts: Iterable[str]) -> PunktParameters:
     """Punkt parameters learned from texts, unsupervised; the same texts give the same parameters.
 
-    Under 100,000 characters the statistics mislead (any word seen a few times, always at a sentence's end, passes
-    for an abbreviation): then the parameters are a short list of English abbreviations.
+    Under 100,000 characters the statistics mislead (any word seen a few times, always at a sentence's end,
+    passes for an abbreviation): then the parameters are a short list of English abbreviations.
     """
     trainer = PunktTrainer()
     characters = 0

@@ -74,15 +74,9 @@ class Pretraining:
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
         """The masked-LM loss beside that of a model that knows nothing, or word frequencies only."""
-        words = (dataset.get("vocabulary") or {}).get("size") or self._vocabulary
-        lines = [
-            f"masked-LM loss                    {metrics[MLM_LOSS]:7.4f} nats",
-            f"  knowing word frequencies only   {entropy_text(dataset.get('unigram_entropy_nats'))}",
-            f"  knowing nothing, ln({words:,})   {math.log(words):7.4f} nats",
-        ]
-        return lines
-
-
-def entropy_text(entropy: Any) -> str:
-    """The entropy, or why there is none."""
-    return f"{entropy:7.4f} nats (unigram entropy of the corpus)" if entropy else "unknown: the data set has no manifest"
+        pieces = (dataset.get("vocabulary") or {}).get("size") or self._vocabulary
+        entropy = dataset.get("unigram_entropy_nats")
+        lines = [f"{metrics[MLM_LOSS]:8.4f} nats: the masked-LM loss of the last logging period, beside"]
+        if entropy is not None:
+            lines.append(f"{entropy:8.4f} nats: knowing only how often each word piece occurs (unigram entropy)")
+        return [*lines, f"{math.log(pieces):8.4f} nats: knowing nothing, ln({pieces:,})"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -115,13 +116,50 @@ def test_namespaces_of_the_wiki_are_hidden() -> None:
     assert clean_wikitext(text, {"файл"}) == ["Котката спи."]
 
 
+def test_any_soup_of_markup_ends_without_brackets() -> None:
+    marks = [
+        "{{",
+        "}}",
+        "[[",
+        "]]",
+        "{|",
+        "|}",
+        "|",
+        "<ref>",
+        "</ref>",
+        "<ref/>",
+        "''",
+        "'''",
+        "==",
+        "*",
+        "[",
+        "]",
+        "{",
+        "}",
+        "<math>",
+        "</math>",
+        "File:",
+        "<!--",
+        "-->",
+        "lang|fr|",
+        "-{",
+    ]
+    marks += ["\n", "a cat sat. ", "http://x.org "]
+    chance = random.Random(0)
+    for _ in range(3000):
+        soup = "".join(chance.choices(marks, k=chance.randint(1, 60)))
+        text = "\n".join(clean_wikitext(soup))
+        assert not re.search(r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|''|<ref", text), soup
+
+
 def test_deep_nesting_is_no_problem() -> None:
     text = "{{a|" * 3000 + "}}" * 3000 + "A cat sat."
     assert clean_wikitext(text) == ["A cat sat."]
 
 
 DEBRIS = re.compile(
-    r"\{\{|\}\}|\[\[|\]\]|<ref|\|-|\{\||\|\}|''|&[a-z]+;|==|</?[a-z]+[ >]|\(\)|\( | ,|__|\bthumb\||\d+px|https?://|  "
+    r"\{\{|\}\}|\[\[|\]\]|<ref"
+    r"|\|-|\{\||\|\}|''|&[a-z]+;|==|</?[a-z]+[ >]|\(\)|\( | ,|__|\bthumb\||\d+px|https?://|  "
 )
 
 

@@ -47,7 +47,8 @@ def test_json_lines(tmp_path: Path) -> None:
 def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
     (tmp_path / "AA").mkdir()
     (tmp_path / "AA" / "wiki_00").write_text(
-        '<doc id="1" url="u" title="A &amp; B">\nA & B\n\nOne &lt; two.\n</doc>\n<doc id="2" url="u" title="C">\nC.\n</doc>\n'
+        '<doc id="1" url="u" title="A &amp; B">\nA & B\n\nOne &lt; two.\n</doc>\n'
+        '<doc id="2" url="u" title="C">\nC.\n</doc>\n'
     )
     assert documents("--wikiextractor", tmp_path) == [("A & B", "\nOne < two."), ("C", "C.")]
     (tmp_path / "wiki.raw").write_text(
@@ -64,7 +65,7 @@ def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
     [
         ("--text", b"ok\n\xff\xfe\n", "line 2: not UTF-8"),
         ("--jsonl", b'{"text": "a"}\n{"text": \n', "line 2: not JSON"),
-        ("--jsonl", b'{"body": "a"}\n', "line 1: no text in field 'text' .it has body"),
+        ("--jsonl", b'{"body": "a"}\n', r"line 1: no text in field 'text' \(it has body\)"),
         ("--jsonl", b'["a"]\n', "line 1: .*not an object"),
         ("--jsonl", b'{"text": 5}\n', "line 1: no text"),
         ("--wikiextractor", b"plain text\n", "holds no <doc"),

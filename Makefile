@@ -1,0 +1,72 @@
+# BERT pre-training. `make` lists what can be made; needs GNU make and Python 3.10 to 3.13.
+
+PYTHON ?= python3
+VENV ?= .venv
+CUDA ?=
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test test-long lint types benchmark learning-curve clean
+
+PY := $(VENV)/bin/python
+REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
+RUNTIME := $(VENV)/.installed-$(basename $(REQUIREMENTS))
+DEV := $(VENV)/.installed-requirements-dev
+BENCH := $(VENV)/.installed-requirements-bench
+
+help:  ## this list
+	@echo "make TARGET [PYTHON=python3.12] [VENV=folder] [CUDA=1]"
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
+
+venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 TensorFlow for NVIDIA GPUs
+
+demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny in two phases (6 minutes on 2 cores)
+	@$(PY) -m utilities.demo
+
+test: $(DEV)  ## all tests but the long ones (under 10 minutes on 2 cores); PYTEST_ARGS="-k name" for some
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+test-long: $(DEV)  ## the tests that take longer
+	@$(PY) -m pytest -m long $(PYTEST_ARGS)
+
+lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(VENV)/bin/lint-imports
+
+types: $(DEV)  ## types of the seam between BERT and the machine
+	@$(PY) -m mypy
+
+benchmark: $(BENCH)  ## speed and memory beside Hugging Face's (long; wants an idle machine)
+	@$(PY) -m benchmarks.pretraining $(BENCHMARK_ARGS)
+
+learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (long)
+	@$(PY) -m benchmarks.learning_curve $(BENCHMARK_ARGS)
+
+clean:  ## remove .venv, caches and what the demo made; other runs stay
+	test ! -e $(VENV)/pyvenv.cfg || rm -rf $(VENV)
+	rm -rf runs/demo .ruff_cache .mypy_cache .import_linter_cache .pytest_cache
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
+
+# An environment is made once, and installed into again only when a requirements file changes.
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null \
+	    || { echo "error: there is no $(PYTHON); name a Python 3.10 to 3.13: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 13) else "error: $(PYTHON) is Python %d.%d; Python 3.10 to 3.13 is needed: make PYTHON=python3.12 $(MAKECMDGOALS)" % v)'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	    || { echo "error: $(PYTHON) cannot make virtual environments, its module venv or ensurepip is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@test ! -e $(VENV) -o -e $(VENV)/pyvenv.cfg \
+	    || { echo "error: $(VENV) is there already and no virtual environment; name another folder with VENV=" >&2; exit 1; }
+	@echo "making $(VENV) with `$(PYTHON) --version`"
+	@$(PYTHON) -m venv --clear $(VENV) \
+	    || { echo "error: $(PYTHON) -m venv $(VENV) failed, see above; is the folder writable, the disk full?" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.installed-%: %.txt requirements.txt constraints.txt | $(VENV)/.made
+	@echo "installing $< (1 to 2 minutes)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --use-pep517 --requirement $< \
+	    || { echo "error: pip could not install $<, see above; it needs the network (or PIP_INDEX_URL), 3 GB of disk, and a 64-bit Python" >&2; exit 1; }
+	@touch $@
