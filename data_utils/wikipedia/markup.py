@@ -42,7 +42,7 @@ _FOREIGN = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
 _PREFIXES = re.compile(
     r"^(?:wikt|wiktionary|w|wikipedia|s|wikisource|commons|d|q|b|n|m|meta|species):+", re.IGNORECASE
 )
-_LEFT_BRACKETS = re.compile(r"\[\[(?:[^\[\]|\n]*\|)*|\]\]|\{\{|\}\}|\{\||\|\}")
+_LEFT_BRACKETS = re.compile(r"\[\[(?:[^\[\]|\n]*\|)*|\]\]|\{\{|\}\}|\{\||\|\}|\[[ \t]*\]")
 _VARIANT = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")
 
 _HEADING = re.compile(r"^(={1,6})\s*(.+?)\s*\1\s*$")
@@ -87,7 +87,7 @@ def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list
     text = _resolve_links(text, hidden)
     text = _LINE_BREAK.sub(" ", _BLOCK_TAG.sub("\n", text))
     text = _MAGIC.sub("", _TAG.sub("", text))
-    text = _QUOTES.sub(lambda found: "'" if len(found.group()) == 4 else "", text)
+    text = _without_leftovers(text)
     return [paragraph for paragraph in map(_tidy, _prose_lines(text)) if _is_prose(paragraph)]
 
 
@@ -125,10 +125,16 @@ def _resolve_links(text: str, hidden: frozenset[str]) -> str:
         text, count = _LINK.subn(shown, text)
         if not count:
             break
-    count = 1
-    while count:  # what is taken away may bring two more brackets together
-        text, count = _LEFT_BRACKETS.subn("", text)
     return _BARE_URL.sub("", text)
+
+
+def _without_leftovers(text: str) -> str:
+    """Without quote marks, and without the brackets of links, templates and tables that were never closed."""
+    count = 1
+    while count:  # what is taken away may bring two more together
+        text = _QUOTES.sub(lambda found: "'" if len(found.group()) == 4 else "", text)
+        text, count = _LEFT_BRACKETS.subn("", text)
+    return text
 
 
 def _variant(found: re.Match[str]) -> str:

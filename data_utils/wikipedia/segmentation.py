@@ -19,7 +19,7 @@ from utilities.errors import UserError
 # Chinese and Japanese, Devanagari, Arabic and Urdu: no abbreviations to tell apart, so the mark itself
 # decides.
 _PLAIN_END = re.compile(
-    r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])"  # the last of several marks, no closing quote behind it
+    r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])"  # no mark or quote follows
     r"|(?<=[。！？｡][”’」』）】》\"'])(?![”’」』）】》\"'])"  # or behind the closing quote
 )
 _PLAIN_MARK = re.compile(r"[。！？｡।॥؟۔]")

@@ -85,7 +85,7 @@ def test_missing_inputs(tmp_path: Path) -> None:
         documents("--text", tmp_path / "absent")
     with pytest.raises(UserError, match="holds no files"):
         documents("--text", tmp_path)
-    with pytest.raises(UserError, match="no .txt files"):
+    with pytest.raises(UserError, match=r"no \.txt files"):
         read_corpus(tmp_path)
 
 
