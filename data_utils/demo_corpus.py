@@ -258,7 +258,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--output", type=Path, required=True, metavar="FILE", help="dump to write, .xml or .xml.bz2"
     )
     parser.add_argument(
-        "--words", type=positive, default=DEFAULT_WORDS, metavar="N", help="stop when so many are there"
+        "--words",
+        type=positive,
+        default=DEFAULT_WORDS,
+        metavar="N",
+        help="stop when so many are there (default %(default)s)",
     )
     return run_main(parser, _action, arguments)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import abc
 from typing import Any, Callable, ContextManager, Dict, NamedTuple, Protocol, Sequence, Tuple
 
-
-
 from keras_extensions.backend import keras, tf
 
 Tensors = Dict[str, Any]

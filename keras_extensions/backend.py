@@ -7,6 +7,7 @@ variable has no effect.
 Example:
     >>> from keras_extensions.backend import keras, tf
 """
+
 from __future__ import annotations
 
 import logging

@@ -1,7 +1,7 @@
 """Learning-rate schedules, as functions of the number of updates done."""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Union
 
 from keras_extensions.backend import keras, tf
 from utilities.errors import UserError
@@ -60,21 +60,3 @@ class UpDown(keras.optimizers.schedules.LearningRateSchedule):
             "total_steps": self.total_steps,
             "warmup_frac": self.warmup_frac,
         }
-
-
-def scaled_learning_rate(max_learning_rate: float, global_batch: int, reference: Optional[int]) -> float:
-    """Linear scaling rule (Goyal et al. 2017, section 2.1): the rate grows with the global batch.
-
-    Args:
-        max_learning_rate: the rate that was tuned at the reference batch.
-        global_batch: samples of one update in this run.
-        reference: global batch for which the rate was tuned; None: no scaling.
-
-    Raises:
-        UserError: the reference is not positive.
-    """
-    if reference is None:
-        return max_learning_rate
-    if reference < 1:
-        raise UserError(f"learning_rate.reference_global_batch is {reference}; give a positive number")
-    return max_learning_rate * global_batch / reference

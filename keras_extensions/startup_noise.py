@@ -2,8 +2,9 @@
 
 TensorFlow's C++ side writes to file descriptor 2 while it is being loaded, before any of its settings for logging is
 read; so those lines can be held back only there. Only lines known as noise are dropped. Whoever sets
-``TF_CPP_MIN_LOG_LEVEL`` decides for himself: then nothing is held back.
+``TF_CPP_MIN_LOG_LEVEL`` decides alone: then nothing is held back.
 """
+
 from __future__ import annotations
 
 import contextlib

@@ -90,7 +90,6 @@ def make_parser(step: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m {step}",
         description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser

@@ -202,9 +202,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = make_parser(
         "data_utils.wikipedia.download", "Downloads a dump; run again to go on after an interruption."
     )
-    parser.add_argument("--url", default=DEFAULT_URL, help="of the dump")
+    parser.add_argument("--url", default=DEFAULT_URL, help="of the dump (default %(default)s)")
     parser.add_argument(
-        "--output", type=Path, default=Path(), metavar="PATH", help="file, or folder to put it in"
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="PATH",
+        help="file, or folder to put it in (default %(default)s)",
     )
     check = parser.add_mutually_exclusive_group()
     check.add_argument(
@@ -212,7 +216,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     check.add_argument("--checksums-url", metavar="URL", help="list to look the checksum up in")
     check.add_argument("--no-check", action="store_true", help="do not look for a published checksum")
-    parser.add_argument("--retries", type=positive, default=5, metavar="N", help="after a broken connection")
+    parser.add_argument(
+        "--retries",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="after a broken connection (default %(default)s)",
+    )
     return run_main(parser, _action, arguments)
 
 

@@ -147,24 +147,34 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
     default = Settings()
     group = parser.add_argument_group("records")
     group.add_argument(
-        "--max-seq-length", type=positive, default=default.max_seq_length, metavar="N", help="tokens"
+        "--max-seq-length",
+        type=positive,
+        default=default.max_seq_length,
+        metavar="N",
+        help="tokens (default %(default)s)",
     )
     group.add_argument(
         "--max-predictions", type=positive, default=default.max_predictions_per_seq, metavar="N",
-        help="masked tokens of a sequence, at most",
+        help="masked tokens of a sequence, at most (default %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--masked-lm-prob", type=fraction, default=default.masked_lm_prob, help="share to mask"
+        "--masked-lm-prob",
+        type=fraction,
+        default=default.masked_lm_prob,
+        help="share to mask (default %(default)s)",
     )
     group.add_argument(
-        "--short-seq-prob", type=fraction, default=default.short_seq_prob, help="share cut shorter"
+        "--short-seq-prob",
+        type=fraction,
+        default=default.short_seq_prob,
+        help="share cut shorter (default %(default)s)",
     )
     group.add_argument(
         "--duplicate-factor", type=positive, default=default.duplicate_factor, metavar="N",
-        help="passes over the corpus, each paired and masked anew",
+        help="passes over the corpus, each paired and masked anew (default %(default)s)",
     )  # fmt: skip
     group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
-    group.add_argument("--seed", type=int, default=default.seed, help="of all chance")
+    group.add_argument("--seed", type=int, default=default.seed, help="of all chance (default %(default)s)")
     group.add_argument(
         "--unit-megabytes", type=float, metavar="X", help="text per file (default: 4, less if small)"
     )

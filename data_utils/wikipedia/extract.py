@@ -131,7 +131,7 @@ def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = F
         type=int,
         default=DEFAULT_MIN_CHARACTERS,
         metavar="N",
-        help="shorter documents are left out",
+        help="shorter documents are left out (default %(default)s)",
     )
     add_workers_option(parser)
 
@@ -143,7 +143,7 @@ def add_workers_option(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=available_cores(),
         metavar="N",
-        help="processes; the output does not depend on it",
+        help="processes; the output does not depend on it (default %(default)s)",
     )
 
 

@@ -224,14 +224,14 @@ def add_sentence_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--language",
         default="english",
-        help="of NLTK's trained Punkt model (punkt_tab), used where it is installed",
+        help="of NLTK's trained Punkt model (punkt_tab), used where it is installed (default %(default)s)",
     )
     parser.add_argument(
         "--punkt-training-megabytes",
         type=positive,
         default=DEFAULT_TRAINING_MEGABYTES,
         metavar="N",
-        help="text to train Punkt on where no trained model is installed",
+        help="text to train Punkt on where no trained model is installed (default %(default)s)",
     )
 
 

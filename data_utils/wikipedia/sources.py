@@ -182,7 +182,10 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
     if sentences_too:
         inputs.add_argument("--sentences", type=Path, metavar="DIR", help="what the sentences step wrote")
     group.add_argument(
-        "--jsonl-field", default="text", metavar="NAME", help="field of --jsonl that holds the text"
+        "--jsonl-field",
+        default="text",
+        metavar="NAME",
+        help="field of --jsonl that holds the text (default %(default)s)",
     )
     group.add_argument("--document-per-file", action="store_true", help="--text: each file is one document")
     group.add_argument(

@@ -188,14 +188,18 @@ def train_vocabulary(
 def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
     """Options of training."""
     parser.add_argument(
-        "--vocab-size", type=positive, default=DEFAULT_SIZE, metavar="N", help="pieces to train"
+        "--vocab-size",
+        type=positive,
+        default=DEFAULT_SIZE,
+        metavar="N",
+        help="pieces to train (default %(default)s)",
     )
     parser.add_argument(
         "--min-frequency",
         type=positive,
         default=DEFAULT_MIN_FREQUENCY,
         metavar="N",
-        help="of a pair to be merged",
+        help="of a pair to be merged (default %(default)s)",
     )
     add_case_option(parser)
 

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import tf
-from model.losses import PretrainingObjective
-from tests.equivalence.bert_pairs import ALL_BIASES, architecture, batch, converted, source_outputs
+from tests.equivalence.bert_pairs import architecture, batch, converted, source_outputs
 
 SIZES = {"tiny": {}, "four layers": {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 160}}
 

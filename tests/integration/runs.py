@@ -13,8 +13,8 @@ from data_utils.wikipedia.__main__ import main as prepare
 from utilities.cli import main
 
 SEQUENCE, PREDICTIONS, VOCABULARY = 32, 5, 200
-NOUNS = "river mountain engine teacher planet garden bridge letter winter captain library signal".split()
-VERBS = "crosses carries follows watches builds paints remembers repairs measures visits".split()
+NOUNS = ["river", "mountain", "engine", "teacher", "planet", "garden", "bridge", "letter", "winter", "captain", "library", "signal"]
+VERBS = ["crosses", "carries", "follows", "watches", "builds", "paints", "remembers", "repairs", "measures", "visits"]
 
 
 class Outcome(NamedTuple):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import keras, tf
-from keras_extensions.schedules import UpDown, scaled_learning_rate
+from keras_extensions.schedules import UpDown
 from utilities.errors import UserError
 
 
@@ -43,10 +43,3 @@ def test_configuration_round_trip():
 def test_impossible_schedules(arguments, field):
     with pytest.raises(UserError, match=field):
         UpDown(*arguments)
-
-
-def test_linear_scaling_rule():
-    assert scaled_learning_rate(0.1, 8192, 256) == pytest.approx(3.2)  # the paper's 8k ImageNet run
-    assert scaled_learning_rate(0.1, 8192, None) == 0.1
-    with pytest.raises(UserError, match="reference_global_batch"):
-        scaled_learning_rate(0.1, 8, 0)

@@ -70,7 +70,8 @@ def writing(folder: Path, step: int, facts: Dict[str, Any]) -> Iterator[Path]:
         flush(folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise UserError(f"save_ckpt_path: cannot write {final}: {error.strerror or error}; free or change it") from error
+        reason = error.strerror or error
+        raise UserError(f"save_ckpt_path: cannot write {final} ({reason}); free space there or change it") from error
 
 
 def flush(path: Path) -> None:

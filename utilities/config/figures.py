@@ -76,8 +76,8 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     """The architecture with the published defaults for options that are unset.
 
     A Hugging Face model has every bias and the transform layer, so that is what unset options mean beside
-    ``bert_model_name`` or where its own layers are kept. For ``pretrained_ckpt_path`` the checkpoint itself decides when it is loaded;
-    until then the defaults of training from scratch stand in.
+    ``bert_model_name`` or where its own layers are kept. For ``pretrained_ckpt_path`` the checkpoint itself
+    decides when it is loaded; until then the defaults of training from scratch stand in.
     """
     sizes = bert_sizes(config)
     if sizes is None:
@@ -139,7 +139,7 @@ def warmup_steps(config: TrainingConfig, steps: int) -> int:
 
 
 def max_learning_rate(config: TrainingConfig) -> float:
-    """The peak learning rate, after the linear scaling rule where the config asks for it."""
+    """The peak learning rate, after the linear scaling rule (Goyal et al. 2017, section 2.1) where it is asked for."""
     rate = config.optimizer_opts.learning_rate
     if rate.reference_global_batch is None:
         return rate.max_learning_rate

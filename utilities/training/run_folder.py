@@ -32,7 +32,8 @@ class RunFolder:
             except FileExistsError:
                 attempt += 1
             except OSError as error:
-                raise UserError(f"output_dir: cannot make {path} ({error.strerror}); name a folder to write to") from error
+                problem = f"output_dir: cannot make {path} ({error.strerror})"
+                raise UserError(f"{problem}; name a folder to write to") from error
 
     @property
     def checkpoints(self) -> Path:

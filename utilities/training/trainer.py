@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 

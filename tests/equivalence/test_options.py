@@ -1,0 +1,84 @@
+"""Layer options: what a config leaves out is what Hugging Face's model gives with that part set to zero, or without it."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from keras_extensions.backend import tf
+from model.architecture import Architecture, total_parameters
+from tests.equivalence.bert_pairs import architecture, batch, converted, source_outputs
+
+# option switched off → the weights of the source that must not matter
+LEFT_OUT = {
+    "use_qkv_bias": ("query/bias", "key/bias", "value/bias"),
+    "use_projection_bias": ("attention/output/dense/bias",),
+    "use_prediction_bias": ("predictions/bias",),
+}
+
+
+def assert_equal_outputs(pair, data):
+    ours = pair.model({name: data[name] for name in pair.model.input_names})
+    theirs = source_outputs(pair.source, data)
+    for name in theirs:
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5, rtol=1e-5)
+
+
+def zero(source, endings):
+    for variable in source.weights:
+        if any(ending in variable.name for ending in endings):
+            variable.assign(tf.zeros_like(variable))
+
+
+@pytest.mark.parametrize("option", LEFT_OUT)
+def test_a_bias_left_out_is_a_bias_of_zero(option):
+    a = architecture(**{option: False})
+    pair = converted(a)
+    zero(pair.source, LEFT_OUT[option])
+    assert_equal_outputs(pair, batch(a))
+
+
+def test_merged_queries_keys_and_values_equal_split_ones():
+    a = architecture(use_qkv_split=False, use_qkv_bias=False)
+    pair = converted(a)
+    zero(pair.source, LEFT_OUT["use_qkv_bias"])
+    assert_equal_outputs(pair, batch(a))
+
+
+def test_without_the_transform_layer_the_encoder_meets_the_table():
+    a, data = architecture(use_cls_layer=False), batch(architecture())
+    pair = converted(a)
+    inputs = {"input_ids": data["input_ids"], "attention_mask": data["input_mask"], "token_type_ids": data["segment_ids"]}
+    hidden = pair.source.bert(**inputs).last_hidden_state.numpy()
+    masked = np.take_along_axis(hidden, data["masked_lm_positions"][..., None], axis=1)
+    table, bias = pair.source.bert.embeddings.weight.numpy(), pair.source.mlm.predictions.bias.numpy()
+    ours = pair.model({name: data[name] for name in pair.model.input_names})["masked_lm"]
+    np.testing.assert_allclose(ours, masked @ table.T + bias, atol=1e-5, rtol=1e-5)
+
+
+def test_the_tanh_approximation_of_gelu():
+    a = architecture(hidden_act="gelu_new")
+    assert_equal_outputs(converted(a), batch(a))
+
+
+def test_the_conversion_table_tells_what_was_dropped():
+    everything_off = dict.fromkeys(("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer"), False)
+    table = converted(architecture(**everything_off)).conversion.table()
+    rows = {line.split()[0]: line for line in table.splitlines()[1:]}
+    assert rows["TFBertSelfAttention"].endswith("query.bias, key.bias, value.bias")
+    assert rows["TFBertSelfOutput"].endswith("dense.bias")
+    assert rows["TFBertPredictionHeadTransform"].split()[1] == "-"
+    assert rows["TFBertPooler"].endswith("-")
+
+
+def test_a_weight_that_no_rule_mentions_is_an_error():
+    pair = converted(architecture())
+    pair.source.extra = tf.keras.layers.Dense(2)
+    pair.source.extra(tf.ones((1, 2)))
+    with pytest.raises(AssertionError, match="extra|dense"):
+        pair.conversion.carry_weights(pair.source)
+
+
+def test_parameters_are_those_that_the_plan_counts():
+    for options in ({}, {"use_qkv_bias": False, "use_qkv_split": False}, {"use_cls_layer": False}):
+        a: Architecture = architecture(**options)
+        assert converted(a).model.count_params() == total_parameters(a, "pretraining")

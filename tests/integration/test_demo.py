@@ -1,0 +1,115 @@
+"""The demo's whole way, from documentation texts to two trained phases, with a small corpus and small models."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from data_utils.records.manifest import load_manifest
+from utilities.config.loading import load_config
+from utilities.demo import CONFIGS, Result, free_number, is_ready, main, prepare, print_results
+
+WORDS = 30_000
+SMALL = {
+    "vocab_size": 800,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "intermediate_size": 32,
+}
+
+
+def small_configs(folder: Path) -> list[Path]:
+    """The demo's own configs, made small, with all their files under ``folder``."""
+    configs = []
+    for name, length in (("phase1", 128), ("phase2", 384)):
+        values = {
+            "extends": str(CONFIGS / f"{name}.json"),
+            "bert_config": SMALL,
+            "dataset_dir": str(folder / "data" / str(length)),
+            "output_dir": str(folder / "runs"),
+            "global_batch": {"micro_batch_size": 4, "grad_acc_steps_per_replica": 1},
+            "total_num_train_samples": 24,
+            "global_batches_per_log": 3,
+        }
+        configs.append(folder / f"{name}.json")
+        configs[-1].write_text(json.dumps(values), encoding="utf-8")
+    return configs
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the demo ran."""
+    folder = tmp_path_factory.mktemp("demo")
+    assert main(["--config", *map(str, small_configs(folder)), "--words", str(WORDS)]) == 0
+    return folder
+
+
+def test_both_phases_end_with_checkpoint_and_report(done: Path) -> None:
+    for name in ("phase1-1", "phase2-1"):
+        run = done / "runs" / name
+        assert "</html>" in (run / "report.html").read_text(encoding="utf-8")
+        periods = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert periods[-1]["samples"] == 24
+        assert 0 < periods[-1]["metrics"]["mlm_loss"] < math.log(800) + 1
+        assert list((run / "checkpoints").glob("step-*"))
+
+
+def test_phase_2_starts_from_phase_1(done: Path) -> None:
+    resolved = json.loads((done / "runs" / "phase2-1" / "resolved_config.json").read_text(encoding="utf-8"))
+    assert Path(resolved["config"]["pretrained_ckpt_path"]) == done / "runs" / "phase1-1" / "checkpoints"
+
+
+def test_both_lengths_are_of_the_same_corpus_and_vocabulary(done: Path) -> None:
+    short, long = (load_manifest(done / "data" / length) for length in ("128", "384"))
+    assert short is not None and long is not None
+    assert short.vocabulary == long.vocabulary
+    assert short.totals["words"] == long.totals["words"] >= 0.9 * WORDS
+    assert short.totals["records"] > long.totals["records"]
+
+
+def test_prepared_data_is_used_again_and_runs_get_new_names(done: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    phases = [load_config("pretraining", ["--config", str(path)]).config for path in small_configs(done)]
+    before = (done / "data" / "128" / "manifest.json").stat().st_mtime_ns
+    prepare(phases, WORDS)
+    said = capfd.readouterr().out
+    assert "prepared already" in said and "$ " not in said
+    assert (done / "data" / "128" / "manifest.json").stat().st_mtime_ns == before
+    assert free_number(phases) == 2
+
+
+def test_data_of_another_vocabulary_is_not_used(done: Path) -> None:
+    path = small_configs(done)[0]
+    config = load_config("pretraining", ["--config", str(path)]).config
+    assert is_ready(config)
+    path.write_text(path.read_text(encoding="utf-8").replace("800", "1600"), encoding="utf-8")
+    assert not is_ready(load_config("pretraining", ["--config", str(path)]).config)
+
+
+def test_the_end_shows_losses_beside_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+    print_results(
+        [
+            Result("phase 1 (128 tokens)", 5.5, 6.25, 1000, Path("one.html")),
+            Result("phase 2 (384 tokens)", 5.25, 6.25, 1000, Path("two.html")),
+        ]
+    )
+    lines = capsys.readouterr().out.splitlines()
+    row = {line[:32].strip(): line[32:].split() for line in lines if "nats" in line}
+    assert row["masked-LM loss at the end"] == ["5.500", "nats", "5.250", "nats"]
+    assert row["knowing word frequencies only"] == ["6.250", "nats"] * 2
+    assert row["knowing nothing: ln(vocabulary)"] == ["6.908", "nats"] * 2  # ln 1000
+    assert [line for line in lines if line.startswith("report of")] == [
+        "report of phase 1 (128 tokens): one.html",
+        "report of phase 2 (384 tokens): two.html",
+    ]
+
+
+def test_a_failed_step_ends_the_demo_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data").write_text("in the way", encoding="utf-8")
+    assert main(["--config", *map(str, small_configs(tmp_path)), "--words", "1000"]) == 2
+    errors = capfd.readouterr().err.splitlines()
+    assert errors[-1].startswith("error: the command above ended with status")
+    assert not any("Traceback" in line for line in errors)

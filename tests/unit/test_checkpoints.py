@@ -1,0 +1,99 @@
+"""Checkpoint folders: written whole, found newest first, damage named."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from model.architecture import Architecture
+from tests.integration.runs import write_config
+from utilities.checkpoints.folder import Checkpoint, damage, find_checkpoint, writing
+from utilities.config.loading import load_config
+from utilities.errors import UserError
+from utilities.training.architecture import resolved_architecture
+
+
+def write(folder: Path, step: int, content: str = "weights") -> Path:
+    with writing(folder, step, {"task": "pretraining"}) as temporary:
+        for name in ("weights.index", "weights.data-00000-of-00001"):
+            (temporary / name).write_text(f"{content} {step}")
+    return folder / f"step-{step:08d}"
+
+
+def test_the_newest_is_taken(tmp_path):
+    for step in (9, 100, 20):
+        write(tmp_path / "checkpoints", step)
+    found = find_checkpoint(tmp_path)
+    assert found.weights == tmp_path / "checkpoints" / "step-00000100" / "weights"
+    assert found.facts["step"] == 100
+
+
+def test_a_damaged_one_is_named_kept_and_passed_over(tmp_path, caplog):
+    write(tmp_path, 1)
+    bad = write(tmp_path, 2)
+    (bad / "weights.index").write_text("other")
+    with caplog.at_level(logging.WARNING):
+        assert find_checkpoint(tmp_path).facts["step"] == 1
+    assert str(bad) in caplog.text and "SHA-256" in caplog.text
+    assert bad.exists()
+
+
+def test_a_damaged_one_asked_for_by_name_is_refused(tmp_path):
+    bad = write(tmp_path, 2)
+    (bad / "weights.data-00000-of-00001").unlink()
+    with pytest.raises(UserError, match="damaged"):
+        find_checkpoint(bad)
+
+
+def test_a_failed_write_leaves_no_checkpoint(tmp_path):
+    with pytest.raises(UserError, match="save_ckpt_path"), writing(tmp_path, 3, {}):
+        raise OSError(28, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bare_tensorflow_checkpoints_by_folder_and_file(tmp_path):
+    for age, name in enumerate(("model-2", "model")):
+        (tmp_path / f"{name}.index").write_text("")
+        os.utime(tmp_path / f"{name}.index", (1000 - age, 1000 - age))
+    assert find_checkpoint(tmp_path).weights.name == "model-2"
+    for given in ("model", "model.index"):
+        assert find_checkpoint(tmp_path / given) == Checkpoint(tmp_path / "model", None)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "other", "files": {}}', '{"format": "bert-checkpoint"}'])
+def test_a_broken_description_is_damage(tmp_path, content):
+    folder = write(tmp_path, 1)
+    (folder / "checkpoint.json").write_text(content)
+    assert "checkpoint.json" in damage(folder)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(UserError, match="no whole checkpoint"):
+        find_checkpoint(tmp_path)
+
+
+def facts_of(config_architecture: Architecture, **changes: object) -> Checkpoint:
+    facts = {"architecture": dataclasses.asdict(dataclasses.replace(config_architecture, **changes))}
+    return Checkpoint(Path("run/step-00000001/weights"), json.loads(json.dumps(facts)))
+
+
+def test_unset_options_are_what_the_checkpoint_has(tmp_path):
+    path = write_config(tmp_path / "c.json", generated_dataset=True, use_projection_bias=False)
+    config = load_config("pretraining", ["--config", str(path)]).config
+    scratch = resolved_architecture(config, None)
+    assert (scratch.use_qkv_split, scratch.use_cls_layer, scratch.use_prediction_bias) == (False, False, True)
+    trained = facts_of(scratch, use_qkv_split=True, use_qkv_bias=True, use_cls_layer=True, use_projection_bias=True)
+    loaded = resolved_architecture(config, trained)
+    assert (loaded.use_qkv_split, loaded.use_qkv_bias, loaded.use_cls_layer) == (True, True, True)
+    assert loaded.use_projection_bias is False  # set in the config
+
+
+def test_other_sizes_are_refused(tmp_path):
+    path = write_config(tmp_path / "c.json", generated_dataset=True)
+    config = load_config("pretraining", ["--config", str(path)]).config
+    with pytest.raises(UserError, match="bert_config.num_hidden_layers is 2, .* 3"):
+        resolved_architecture(config, facts_of(resolved_architecture(config, None), num_hidden_layers=3))
