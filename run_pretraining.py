@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Pre-train BERT: ``python run_pretraining.py --config configs/… [--dataset-dir …]``; see ``--help``."""
+
 from __future__ import annotations
 
 import sys

@@ -23,9 +23,7 @@ SEQUENCE_LENGTH, MASKED_POSITIONS = 128, 20
 
 def read(dataset: Path, vocabulary: int, count: int) -> Samples:
     """The first records of a data set."""
-    reader = RecordReader(
-        str(dataset), pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, vocabulary), False
-    )
+    reader = RecordReader(str(dataset), pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, vocabulary), False)
     return reader.read(np.arange(count) % reader.count)
 
 

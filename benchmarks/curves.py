@@ -105,9 +105,7 @@ def our_losses(recipe: Recipe, data: Samples, source: Any) -> list[float]:
         weight_decay_rate=recipe.weight_decay,
         epsilon=recipe.epsilon,
     )
-    platform.compile(
-        model, optimizer, PretrainingObjective(), Update(micro_batches=1), updates_per_execution=1
-    )
+    platform.compile(model, optimizer, PretrainingObjective(), Update(micro_batches=1), updates_per_execution=1)
     dataset = training_dataset(
         ArrayReader(data, architecture.vocab_size),
         micro_batch_size=recipe.micro_batch,

@@ -61,9 +61,7 @@ class Figures:
         """Our model FLOP/s over the rate of matrix products of the same round, median."""
         limit = self.by_round(GEMM, size, "gflops")
         ours = self.by_round(OURS, size, SPEED)
-        shares = [
-            value * flops(size) * 1e-9 / limit[number] for number, value in ours.items() if number in limit
-        ]
+        shares = [value * flops(size) * 1e-9 / limit[number] for number, value in ours.items() if number in limit]
         return median(shares) if shares else None
 
     def memory_share(self, size: str) -> float | None:
@@ -122,9 +120,7 @@ def _targets(size: str) -> list[Target]:
             ),
             Target("speed over HF PyTorch, eager", size, lambda f: f.ratio(PYTORCH, size), speed[1]),
         ]
-    wanted.append(
-        Target("speed over HF PyTorch, tuned by hand", size, lambda f: f.ratio(PYTORCH_TUNED, size), 1.2)
-    )
+    wanted.append(Target("speed over HF PyTorch, tuned by hand", size, lambda f: f.ratio(PYTORCH_TUNED, size), 1.2))
     wanted.append(
         Target(
             "peak memory over the least of the others",

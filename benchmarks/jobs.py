@@ -69,9 +69,7 @@ PYTORCH_TUNED = "hf-pytorch-tuned"
 COMPETITORS = {
     OURS: Competitor("ours", "this project"),
     TENSORFLOW_FIT: Competitor("hf_tensorflow_fit", "HF TensorFlow, `fit` as shipped", without="TORCH"),
-    TENSORFLOW_FUNCTION: Competitor(
-        "hf_tensorflow_function", "HF TensorFlow, one `tf.function`", without="TORCH"
-    ),
+    TENSORFLOW_FUNCTION: Competitor("hf_tensorflow_function", "HF TensorFlow, one `tf.function`", without="TORCH"),
     PYTORCH: Competitor("hf_pytorch", "HF PyTorch, eager", package="torch", without="TF"),
     PYTORCH_TUNED: Competitor("hf_pytorch_tuned", "HF PyTorch, tuned by hand", package="torch", without="TF"),
     GENERATED: Competitor("generated", "this project, `run_pretraining.py`"),

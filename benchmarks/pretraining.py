@@ -44,9 +44,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="processes of each competitor at each size")
     parser.add_argument("--steps", type=int, help="measured steps of a process; default: by size")
     parser.add_argument("--warm-up", type=int, default=3, help="steps before those (default %(default)s)")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write all measurements, after each process"
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements, after each process")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     options = parser.parse_args(arguments)
     if options.generated and GENERATED not in options.competitors:
@@ -72,9 +70,7 @@ def check_packages(competitors: list[str]) -> None:
             )
 
 
-def as_json(
-    facts: dict[str, Any], measurements: list[Measurement], options: argparse.Namespace
-) -> dict[str, Any]:
+def as_json(facts: dict[str, Any], measurements: list[Measurement], options: argparse.Namespace) -> dict[str, Any]:
     """All measurements, the medians, and what was reached so far."""
     figures = Figures(measurements)
     medians = {

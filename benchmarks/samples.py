@@ -37,9 +37,7 @@ def hugging_face_samples(data: dict[str, np.ndarray], integer: str = "int32") ->
     """The same samples by the names of Hugging Face's models, labels over the whole sequence."""
     labels = np.full(data["input_ids"].shape, IGNORED)
     rows = np.arange(len(labels))[:, None]
-    labels[rows, data["masked_lm_positions"]] = np.where(
-        data["masked_lm_weights"] > 0, data["masked_lm_ids"], IGNORED
-    )
+    labels[rows, data["masked_lm_positions"]] = np.where(data["masked_lm_weights"] > 0, data["masked_lm_ids"], IGNORED)
     return {
         "input_ids": data["input_ids"].astype(integer),
         "attention_mask": data["input_mask"].astype(integer),

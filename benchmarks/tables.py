@@ -28,9 +28,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
 
     def line(row: Sequence[str]) -> str:
-        first, *others = (
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))
-        )
+        first, *others = (cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
         return f"| {' | '.join([first, *others])} |"
 
     rule = f"| {'-' * widths[0]} |" + "".join(f" {'-' * (width - 1)}: |" for width in widths[1:])
@@ -78,9 +76,7 @@ def with_pytorch(facts: dict[str, Any]) -> dict[str, Any]:
         return facts
 
 
-def values(
-    title: str, figures: Figures, sizes: Sequence[str], competitors: Sequence[str], name: str, form: str
-) -> str:
+def values(title: str, figures: Figures, sizes: Sequence[str], competitors: Sequence[str], name: str, form: str) -> str:
     """One row for each competitor."""
     rows = [[title, *sizes]]
     for competitor in competitors:

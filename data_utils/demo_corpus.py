@@ -47,12 +47,8 @@ _FOOTNOTE = re.compile(r"\s*\[#?[\w-]*\d\]_?")
 _URL = re.compile(r"<?https?://\S+>?")
 _NO_PROSE = re.compile(r">>>|::|==|\.\.\.\s|->|[{}|\\~^=]|\b__\w+|%[sdr]|\+\+|--\w|\$\w|@\w|/\w+/|\w_\w+_\w")
 _CODE_WORD = re.compile(r"[_/<>\[\]#]|\w\(|\w\.\w")
-_LICENCE = re.compile(
-    r"copyright|licen[cs]e|warrant(?:y|ies)|all rights reserved|without limitation", re.IGNORECASE
-)
-_SECTION = re.compile(
-    r"(?:Args|Arguments|Returns?|Raises|Parameters|Yields|Attributes|Examples?|Usage|Note):"
-)
+_LICENCE = re.compile(r"copyright|licen[cs]e|warrant(?:y|ies)|all rights reserved|without limitation", re.IGNORECASE)
+_SECTION = re.compile(r"(?:Args|Arguments|Returns?|Raises|Parameters|Yields|Attributes|Examples?|Usage|Note):")
 _SENTENCE = re.compile(r"[A-Z\"'(].*[.!?][\"')]?$")
 
 
@@ -131,9 +127,7 @@ def _docstrings(path: Path) -> list[str]:
 def _module_pages(root: Path, package: str) -> Iterator[tuple[str, str, list[str]]]:
     """Docstrings of each module under a folder, sorted by path."""
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(
-            name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith(".")
-        )
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("."))
         for name in sorted(files):
             if name.endswith(".py"):
                 path = Path(folder, name)
@@ -239,9 +233,7 @@ def write_demo_corpus(
         stream.write(b"</mediawiki>\n")
     if not documents:
         temporary.unlink()
-        raise UserError(
-            "this Python carries no documentation (pydoc_data and sources stripped); use text of your own"
-        )
+        raise UserError("this Python carries no documentation (pydoc_data and sources stripped); use text of your own")
     os.replace(temporary, output)
     return documents, total
 
@@ -254,9 +246,7 @@ def _action(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
     parser = make_parser("data_utils.demo_corpus", "A MediaWiki dump of the prose that every Python carries.")
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="dump to write, .xml or .xml.bz2"
-    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="dump to write, .xml or .xml.bz2")
     parser.add_argument(
         "--words",
         type=positive,

@@ -1,8 +1,9 @@
 """The seam between BERT and the machine that trains it.
 
 A :class:`Platform` offers layers, operations and a trainable model class. ``execution/software`` is stock TensorFlow on
-any CPU or GPU; ``execution/graphcore.py`` is Graphcore's TensorFlow on IPUs. Model code sees nothing but this interface.
+any CPU or GPU; ``execution/graphcore.py`` is Graphcore's TensorFlow on IPUs. Model code sees this interface alone.
 """
+
 from __future__ import annotations
 
 import abc

@@ -1,4 +1,5 @@
 """Which machine a run gets."""
+
 from __future__ import annotations
 
 import importlib.util

@@ -4,6 +4,7 @@ A :class:`Rule` says which class becomes which layer and which weight goes where
 carries the weights once the new layers are built, and tells what it replaced, kept and dropped. No weight of the
 source model is lost in silence: one that no rule mentions is an error.
 """
+
 from __future__ import annotations
 
 import operator

@@ -1,4 +1,5 @@
 """Learning-rate schedules, as functions of the number of updates done."""
+
 from __future__ import annotations
 
 from typing import Any, Dict, Union

@@ -2,6 +2,7 @@
 
 B micro batch · S sequence · H hidden · A heads · D = H / A head size
 """
+
 from __future__ import annotations
 
 from typing import Optional
@@ -26,8 +27,7 @@ class SelfAttention(keras.layers.Layer):
         self._head_size = a.hidden_size // a.num_attention_heads
         if a.use_qkv_split:
             self.query, self.key, self.value = (
-                dense(a, a.hidden_size, use_bias=a.use_qkv_bias, name=name)
-                for name in ("query", "key", "value")
+                dense(a, a.hidden_size, use_bias=a.use_qkv_bias, name=name) for name in ("query", "key", "value")
             )
         else:
             self.qkv = dense(a, 3 * a.hidden_size, use_bias=False, name="qkv")

@@ -2,6 +2,7 @@
 
 S sequence · P masked positions
 """
+
 from __future__ import annotations
 
 from typing import Dict, List, Sequence, Tuple

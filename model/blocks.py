@@ -5,6 +5,7 @@ boundary carries exactly what later blocks still read.
 
 B micro batch · S sequence · P masked positions · H hidden · V vocabulary
 """
+
 from __future__ import annotations
 
 from typing import List, Optional, Set, Tuple

@@ -1,4 +1,5 @@
 """The recipe that turns Hugging Face's TF BERT into blocks of this project's layers."""
+
 from __future__ import annotations
 
 from typing import List, Tuple

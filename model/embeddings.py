@@ -2,6 +2,7 @@
 
 B micro batch · S sequence · H hidden · V vocabulary · M maximum positions · T segment types
 """
+
 from __future__ import annotations
 
 from typing import Optional

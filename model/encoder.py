@@ -2,6 +2,7 @@
 
 B micro batch · S sequence · H hidden · I intermediate
 """
+
 from __future__ import annotations
 
 from typing import Optional

@@ -2,6 +2,7 @@
 
 B micro batch · S sequence · P masked positions · H hidden · V vocabulary
 """
+
 from __future__ import annotations
 
 from typing import Callable, Optional

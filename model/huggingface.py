@@ -1,4 +1,5 @@
 """Hugging Face's TensorFlow BERT, made from an architecture or read from a folder."""
+
 from __future__ import annotations
 
 from transformers import BertConfig, TFBertForPreTraining

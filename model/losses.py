@@ -2,6 +2,7 @@
 
 B micro batch · P masked positions · V vocabulary
 """
+
 from __future__ import annotations
 
 from execution.interface import Tensors

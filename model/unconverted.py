@@ -2,6 +2,7 @@
 
 Slower, and the yardstick: whatever the conversion does must give what these give.
 """
+
 from __future__ import annotations
 
 from typing import List, Optional

@@ -1,4 +1,5 @@
 """How BERT's weights are created (Devlin et al. 2019: truncated normal, biases zero)."""
+
 from __future__ import annotations
 
 from keras_extensions.backend import keras
@@ -12,6 +13,4 @@ def truncated_normal(architecture: Architecture) -> keras.initializers.Initializ
 
 def dense(architecture: Architecture, units: int, use_bias: bool = True, name: str = "dense") -> keras.layers.Dense:
     """A dense layer with BERT's initialisation."""
-    return keras.layers.Dense(
-        units, use_bias=use_bias, kernel_initializer=truncated_normal(architecture), name=name
-    )
+    return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=truncated_normal(architecture), name=name)

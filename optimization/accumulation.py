@@ -14,6 +14,7 @@ Reductions, with gᵢ the gradient of micro batch i of N:
     running_mean   aᵢ = aᵢ₋₁ · i/(i+1) + gᵢ/(i+1): the mean of what was seen so far, which never grows
                    beyond the gradients themselves, so a narrow accumulator does not overflow
 """
+
 from __future__ import annotations
 
 from typing import List, Sequence, Union
@@ -57,9 +58,7 @@ def add(
     return [a * tf.cast(kept, a.dtype) + g * tf.cast(share, a.dtype) for a, g in zip(accumulated, new)]
 
 
-def finish(
-    reduction: str, accumulated: Sequence[tf.Tensor], count: Union[int, tf.Tensor]
-) -> List[tf.Tensor]:
+def finish(reduction: str, accumulated: Sequence[tf.Tensor], count: Union[int, tf.Tensor]) -> List[tf.Tensor]:
     """The reduced gradients after ``count`` micro batches."""
     _check(reduction)
     if reduction != "mean":
@@ -70,6 +69,5 @@ def finish(
 def _check(reduction: str) -> None:
     if reduction not in REDUCTIONS:
         raise UserError(
-            f"optimizer_opts.gradient_accumulation_reduction is {reduction!r}; "
-            f"use one of {', '.join(REDUCTIONS)}"
+            f"optimizer_opts.gradient_accumulation_reduction is {reduction!r}; use one of {', '.join(REDUCTIONS)}"
         )

@@ -1,4 +1,5 @@
 """AdamW."""
+
 from __future__ import annotations
 
 from typing import Any, Optional

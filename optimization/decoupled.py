@@ -15,6 +15,7 @@ Nothing here is specific to eager, graph or XLA execution. On a CPU the update o
 memory traffic, so calling ``apply_gradients`` inside one ``tf.function(jit_compile=True)`` is the cheapest:
 XLA fuses it into one pass over weights and moments.
 """
+
 from __future__ import annotations
 
 import math
@@ -113,8 +114,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             The counter of updates (int64 variable).
         """
         pairs = [
-            (None if gradient is None else dense_float32(gradient), variable)
-            for gradient, variable in grads_and_vars
+            (None if gradient is None else dense_float32(gradient), variable) for gradient, variable in grads_and_vars
         ]
         return super().apply_gradients(pairs, *args, **kwargs)
 
@@ -135,9 +135,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         second.assign(v)
         variable.assign(self.round_weights(weights - rate * direction, variable.dtype))
 
-    def trust_ratio(
-        self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor
-    ) -> Union[float, tf.Tensor]:
+    def trust_ratio(self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor) -> Union[float, tf.Tensor]:
         """Factor r of the layer's learning rate, a float32 scalar, from weights and direction in float32."""
         raise NotImplementedError
 

@@ -1,4 +1,5 @@
 """What every consumer of gradients needs first: dense tensors in float32."""
+
 from __future__ import annotations
 
 from keras_extensions.backend import tf

@@ -1,4 +1,5 @@
 """LAMB."""
+
 from __future__ import annotations
 
 from typing import Any, Optional, Union
@@ -36,9 +37,7 @@ class LAMB(DecoupledOptimizer):
             learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, global_clipnorm, name=name, **kwargs
         )
 
-    def trust_ratio(
-        self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor
-    ) -> Union[float, tf.Tensor]:
+    def trust_ratio(self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor) -> Union[float, tf.Tensor]:
         """‖w‖ / ‖d‖ for a weight matrix, 1 otherwise."""
         if not is_weight_matrix(variable):
             return 1.0

@@ -5,6 +5,7 @@ section 3.2).
 A loss scale is an object with ``scale`` and ``unscale``. A static one holds a number; an automatic one holds
 it in a variable and needs one more method, which the trainer calls with the unscaled gradients to adapt it.
 """
+
 from __future__ import annotations
 
 from typing import List, Optional, Sequence

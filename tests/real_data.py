@@ -1,4 +1,5 @@
 """Where tests and benchmarks find real data: one setting, and a skip with a reason where there is none."""
+
 from __future__ import annotations
 
 import os

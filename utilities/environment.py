@@ -2,6 +2,7 @@
 
 No environment variables, no user or host names: a report is made to be passed on.
 """
+
 from __future__ import annotations
 
 import importlib.metadata

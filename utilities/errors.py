@@ -1,4 +1,5 @@
 """The error that a user can mend."""
+
 from __future__ import annotations
 
 

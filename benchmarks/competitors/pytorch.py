@@ -32,9 +32,7 @@ def tensors(data: dict[str, np.ndarray], micro_batch: int = MICRO_BATCH) -> Iter
         yield {name: torch.from_numpy(values) for name, values in batch.items()}
 
 
-def loop(
-    data: Iterator[Batch], loss_of: Callable[[Batch], torch.Tensor], optimizer: torch.optim.Optimizer
-) -> Trainer:
+def loop(data: Iterator[Batch], loss_of: Callable[[Batch], torch.Tensor], optimizer: torch.optim.Optimizer) -> Trainer:
     """The usual loop: loss, backward, step."""
 
     def train(steps: int) -> float:

@@ -141,8 +141,7 @@ class RecordFiles:
         boundaries = build_index(path) if index is None else load_index(index, path, self._sizes[file])
         if boundaries.size - 1 != self.counts[file]:
             raise UserError(
-                f"{path}: its index has {boundaries.size - 1} records in {self.counts[file]} lines; "
-                f"{renew_index(path)}"
+                f"{path}: its index has {boundaries.size - 1} records in {self.counts[file]} lines; {renew_index(path)}"
             )
         return boundaries
 
@@ -196,13 +195,10 @@ def _files_of_folder(folder: Path) -> List[Path]:
     except OSError as error:
         raise unreadable(folder, error) from error
     if below:
-        raise UserError(
-            f"{folder}: has no *.tfrecord files, but {below[0]} does; set dataset_dir to that folder"
-        )
+        raise UserError(f"{folder}: has no *.tfrecord files, but {below[0]} does; set dataset_dir to that folder")
     if not others:
         raise UserError(f"{folder}: is empty; set dataset_dir to a folder with *.tfrecord files")
     holds = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
     raise UserError(
-        f"{folder}: has no *.tfrecord files (it holds {holds}); "
-        "set dataset_dir to the folder with the record files"
+        f"{folder}: has no *.tfrecord files (it holds {holds}); set dataset_dir to the folder with the record files"
     )

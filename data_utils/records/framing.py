@@ -166,9 +166,7 @@ def file_size(path: Path) -> int:
 def unreadable(path: Path, error: OSError) -> UserError:
     """What to tell the user when the system refuses a file."""
     reason = error.strerror or str(error)
-    return UserError(
-        f"{path}: cannot be read ({reason}); check that it is a regular file and that you may read it"
-    )
+    return UserError(f"{path}: cannot be read ({reason}); check that it is a regular file and that you may read it")
 
 
 def _bad_header(path: Path, record: int, first_bytes: bytes) -> RecordError:
@@ -180,9 +178,7 @@ def _bad_header(path: Path, record: int, first_bytes: bytes) -> RecordError:
             "unpack the file first (gunzip), records are read uncompressed",
         )
     if record == 0 and first_bytes[:1] == b"\x78":
-        return RecordError(
-            path, 0, "is damaged, or compressed with zlib", "write the file again without compression"
-        )
+        return RecordError(path, 0, "is damaged, or compressed with zlib", "write the file again without compression")
     reason = "is damaged (checksum of its length does not match)"
     if record == 0:
         reason += ", or this is not a TFRecord file"

@@ -134,9 +134,7 @@ def build_index(record_path: Path) -> np.ndarray:
     try:
         save_index(boundaries, target)
     except OSError as error:
-        logger.warning(
-            "%s could not be written (%s): the index is built anew at every start", target, error.strerror
-        )
+        logger.warning("%s could not be written (%s): the index is built anew at every start", target, error.strerror)
     return boundaries
 
 
@@ -179,9 +177,7 @@ def _index_folder(folder: Path, force: bool) -> None:
         try:
             save_index(boundaries, target)
         except OSError as error:
-            raise UserError(
-                f"{target}: cannot be written ({error.strerror}); make its folder writable"
-            ) from error
+            raise UserError(f"{target}: cannot be written ({error.strerror}); make its folder writable") from error
         print(f"{target}: {boundaries.size - 1} records, written")
 
 
@@ -192,9 +188,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         description="Write the missing index of every *.tfrecord file in a folder, check the others.",
     )
     parser.add_argument("folder", type=Path, help="folder with *.tfrecord files")
-    parser.add_argument(
-        "--force", action="store_true", help="write every index anew, also where one is there"
-    )
+    parser.add_argument("--force", action="store_true", help="write every index anew, also where one is there")
     options = parser.parse_args(arguments)
     try:
         _index_folder(options.folder, options.force)

@@ -73,9 +73,7 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
     fields = _Fields(path, "", content)
     version = fields.integer("version")
     if version != MANIFEST_VERSION:
-        raise UserError(
-            f"{path}: version {version} is not known here (known: {MANIFEST_VERSION}); update this program"
-        )
+        raise UserError(f"{path}: version {version} is not known here (known: {MANIFEST_VERSION}); update this program")
     files = tuple(_file_entry(path, place, entry) for place, entry in enumerate(fields.value("files", list)))
     names = [file.name for file in files]
     if len(set(names)) < len(names):
@@ -149,14 +147,10 @@ def check_checksums(manifest: Manifest, folder: Path) -> None:
         expected[vocabulary] = manifest.vocabulary.get("sha256")
     for name, checksum in expected.items():
         if checksum is not None and sha256_of(folder / name) != checksum:
-            raise UserError(
-                f"{folder / name}: its SHA-256 is not that of {manifest.path.name}; copy the file again"
-            )
+            raise UserError(f"{folder / name}: its SHA-256 is not that of {manifest.path.name}; copy the file again")
 
 
-def check_settings(
-    manifest: Manifest, manifest_format: str, equal: Mapping[str, int], vocab_size: int
-) -> None:
+def check_settings(manifest: Manifest, manifest_format: str, equal: Mapping[str, int], vocab_size: int) -> None:
     """Compare how a data set was made with what the model expects.
 
     Args:
@@ -219,9 +213,7 @@ class _Fields:
         if value is default or (value is None and default is None):
             return default
         if type(value) is not kind and not (kind is float and type(value) is int):
-            raise UserError(
-                f"{self._path}: {self._where}{name} is {_short(value)}, not {_KINDS[kind]}; {_FIX}"
-            )
+            raise UserError(f"{self._path}: {self._where}{name} is {_short(value)}, not {_KINDS[kind]}; {_FIX}")
         return value
 
     def integer(self, name: str) -> int:
@@ -247,9 +239,7 @@ def _file_entry(path: Path, place: int, entry: Any) -> ManifestFile:
         raise UserError(
             f"{path}: files[{place}].name is {_short(name)}, not that of a *.tfrecord file beside it; {_FIX}"
         )
-    return ManifestFile(
-        name, fields.integer("records"), fields.integer("bytes"), fields.value("sha256", str, None)
-    )
+    return ManifestFile(name, fields.integer("records"), fields.integer("bytes"), fields.value("sha256", str, None))
 
 
 def _is_file_name(name: str) -> bool:

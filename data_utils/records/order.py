@@ -66,9 +66,7 @@ def permute(place: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarr
         beyond = np.flatnonzero(image >= np.uint64(n))
         if not beyond.size:
             return image.astype(np.int64)
-        image[beyond] = _network(
-            image[beyond], left_range, right_range, keys[beyond] if keys.size > 1 else keys
-        )
+        image[beyond] = _network(image[beyond], left_range, right_range, keys[beyond] if keys.size > 1 else keys)
 
 
 def _network(index: np.ndarray, left_range: int, right_range: int, keys: np.ndarray) -> np.ndarray:

@@ -60,8 +60,7 @@ class RecordReader:
         self.failures: Deque[UserError] = deque(maxlen=16)
         self._files = RecordFiles(source, verify_checksums)
         self._parse_spec = {
-            feature.name: tf.io.FixedLenFeature([feature.length], _stored_type(feature))
-            for feature in spec.features
+            feature.name: tf.io.FixedLenFeature([feature.length], _stored_type(feature)) for feature in spec.features
         }
         if self.manifest is not None:
             check_settings(self.manifest, spec.manifest_format, spec.manifest_settings, spec.vocab_size)
@@ -91,8 +90,7 @@ class RecordReader:
                 and fix.
         """
         batch = {
-            feature.name: np.empty((len(positions), feature.length), feature.dtype)
-            for feature in self.spec.features
+            feature.name: np.empty((len(positions), feature.length), feature.dtype) for feature in self.spec.features
         }
         try:
             for begin in range(0, len(positions), _CHUNK):

@@ -25,9 +25,7 @@ def find_problem(spec: FeatureSpec, batch: Mapping[str, np.ndarray]) -> Optional
         batch: name → ``(records, length)``, int64 or float32, before any narrowing.
     """
     found = (_problem_of_feature(feature, batch[feature.name]) for feature in spec.features)
-    return min(
-        (problem for problem in found if problem is not None), default=None, key=lambda problem: problem.row
-    )
+    return min((problem for problem in found if problem is not None), default=None, key=lambda problem: problem.row)
 
 
 def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Problem]:
@@ -51,6 +49,5 @@ def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Proble
     return Problem(
         row,
         f"{reason}, which {feature.range_setting} {feature.below} allows",
-        f"set {feature.range_setting} to {value + 1} or more, or dataset_dir to a data set made for "
-        f"{feature.below}",
+        f"set {feature.range_setting} to {value + 1} or more, or dataset_dir to a data set made for {feature.below}",
     )

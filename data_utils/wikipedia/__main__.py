@@ -63,9 +63,7 @@ def _action(options: argparse.Namespace) -> None:
     if not vocabulary_file:
         vocabulary_file = options.output / VOCABULARY_NAME
         print("vocabulary: training", file=sys.stderr, flush=True)
-        train_vocabulary(
-            corpus.files, vocabulary_file, options.vocab_size, settings.lower_case, options.min_frequency
-        )
+        train_vocabulary(corpus.files, vocabulary_file, options.vocab_size, settings.lower_case, options.min_frequency)
     manifest = write_examples(
         corpus.files,
         vocabulary_file,

@@ -38,9 +38,7 @@ class Progress:
         self.bar = None
         if self.stream.isatty():
             scale = unit == "B"
-            self.bar = tqdm(
-                total=total, desc=label, unit=unit, unit_scale=scale, file=self.stream, dynamic_ncols=True
-            )
+            self.bar = tqdm(total=total, desc=label, unit=unit, unit_scale=scale, file=self.stream, dynamic_ncols=True)
 
     def __enter__(self) -> Progress:
         return self

@@ -72,9 +72,7 @@ def download(
         except (OSError, http.client.HTTPException) as error:
             if attempt == retries:
                 reason = getattr(error, "reason", error)
-                raise UserError(
-                    f"{url}: {reason}; run the command again, it goes on where it stopped"
-                ) from error
+                raise UserError(f"{url}: {reason}; run the command again, it goes on where it stopped") from error
         sleep(wait_seconds * 2**attempt)
     try:
         _verify(partial, algorithm, checksum, "it was deleted; run the command again")
@@ -97,9 +95,7 @@ def published_checksum(url: str, sums_url: str | None = None) -> str | None:
     if sums_url:
         candidates = [sums_url]
     elif wiki:
-        candidates = [
-            urljoin(url, f"{wiki.group(1)}-{wiki.group(2)}-{kind}sums.txt") for kind in ("sha1", "md5")
-        ]
+        candidates = [urljoin(url, f"{wiki.group(1)}-{wiki.group(2)}-{kind}sums.txt") for kind in ("sha1", "md5")]
     else:
         return None
     pattern = re.compile(re.escape(name).replace("latest", r"(?:latest|\d{8})"))
@@ -146,9 +142,7 @@ def _fetch(url: str, partial: Path) -> None:
     with answer:
         resumed = answer.status == 206
         etag = answer.headers.get("ETag", "")
-        strong = (
-            "" if etag.startswith("W/") else etag
-        )  # only a strong tag, or a date, may be used with ranges
+        strong = "" if etag.startswith("W/") else etag  # only a strong tag, or a date, may be used with ranges
         marker.write_text(strong or answer.headers.get("Last-Modified", ""), encoding="utf-8")
         length = answer.headers.get("Content-Length")
         start = have if resumed else 0
@@ -199,9 +193,7 @@ def _action(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line of the step."""
-    parser = make_parser(
-        "data_utils.wikipedia.download", "Downloads a dump; run again to go on after an interruption."
-    )
+    parser = make_parser("data_utils.wikipedia.download", "Downloads a dump; run again to go on after an interruption.")
     parser.add_argument("--url", default=DEFAULT_URL, help="of the dump (default %(default)s)")
     parser.add_argument(
         "--output",
@@ -211,9 +203,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="file, or folder to put it in (default %(default)s)",
     )
     check = parser.add_mutually_exclusive_group()
-    check.add_argument(
-        "--checksum", metavar="HEX", help="md5, sha1 or sha256; default: the published one, if any"
-    )
+    check.add_argument("--checksum", metavar="HEX", help="md5, sha1 or sha256; default: the published one, if any")
     check.add_argument("--checksums-url", metavar="URL", help="list to look the checksum up in")
     check.add_argument("--no-check", action="store_true", help="do not look for a published checksum")
     parser.add_argument(

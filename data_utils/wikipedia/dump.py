@@ -66,9 +66,7 @@ def _decompressed(path: Path, raw: BinaryIO, counted: _Counting) -> BinaryIO:
     return counted
 
 
-def read_articles(
-    path: str | os.PathLike, on_bytes: Callable[[int], None] | None = None
-) -> Iterator[Article]:
+def read_articles(path: str | os.PathLike, on_bytes: Callable[[int], None] | None = None) -> Iterator[Article]:
     """Articles of a dump in file order; redirects and other namespaces are left out.
 
     Holds one page in memory. UTF-8 and UTF-16, plain, bz2 and gzip are told by their content.
@@ -113,9 +111,7 @@ def _elements(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[El
         try:
             yield from _parsed(path, stream)
         except ElementTree.ParseError as error:
-            raise UserError(
-                f"{path}: not well-formed XML ({error}); is the file a dump, and complete?"
-            ) from error
+            raise UserError(f"{path}: not well-formed XML ({error}); is the file a dump, and complete?") from error
         except (EOFError, OSError, zlib.error) as error:
             raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error
 
@@ -136,9 +132,7 @@ def _parsed(path: Path, stream: BinaryIO) -> Iterator[ElementTree.Element]:
             if root is None:
                 root = element
                 if _name(element) != "mediawiki":
-                    raise UserError(
-                        f"{path}: not a MediaWiki dump: it begins with <{_name(element)}>, not <mediawiki>"
-                    )
+                    raise UserError(f"{path}: not a MediaWiki dump: it begins with <{_name(element)}>, not <mediawiki>")
             elif event == "end" and depth == 1:
                 yield element
                 root.remove(element)  # or the tree would grow to the size of the dump

@@ -61,9 +61,7 @@ def prepare_output(folder: Path, overwrite: bool) -> None:
     records = sorted(folder.glob("*.tfrecord"))
     there = [path for path in (folder / MANIFEST_NAME, *records) if path.exists()]
     if there and not overwrite:
-        raise UserError(
-            f"--output {folder}: holds a data set already ({there[0].name}); choose another or --overwrite"
-        )
+        raise UserError(f"--output {folder}: holds a data set already ({there[0].name}); choose another or --overwrite")
     for path in there:
         path.unlink()
     for path in records:
@@ -175,9 +173,7 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
     group.add_argument("--seed", type=int, default=default.seed, help="of all chance (default %(default)s)")
-    group.add_argument(
-        "--unit-megabytes", type=float, metavar="X", help="text per file (default: 4, less if small)"
-    )
+    group.add_argument("--unit-megabytes", type=float, metavar="X", help="text per file (default: 4, less if small)")
     group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
 
 
@@ -227,9 +223,7 @@ def _action(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Command line of the step."""
     parser = make_parser("data_utils.wikipedia.examples", "Sentence files to pre-training TFRecords.")
-    parser.add_argument(
-        "--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote"
-    )
+    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
     parser.add_argument("--vocab-file", type=Path, required=True, metavar="FILE", help="BERT vocab.txt")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the records")
     add_example_options(parser)

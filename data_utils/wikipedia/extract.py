@@ -109,9 +109,7 @@ def extract(
             yield batch
 
     with open(temporary, "wb") as stream, Progress(source.total_bytes, "extract") as progress:
-        for number, (lines, more_documents, more_words) in enumerate(
-            ordered_map(function, counted(), workers)
-        ):
+        for number, (lines, more_documents, more_words) in enumerate(ordered_map(function, counted(), workers)):
             stream.write(lines)
             documents += more_documents
             words += more_words
@@ -154,9 +152,7 @@ def _action(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line of the step."""
-    parser = make_parser(
-        "data_utils.wikipedia.extract", "Clean prose of a dump or another input, as JSON Lines."
-    )
+    parser = make_parser("data_utils.wikipedia.extract", "Clean prose of a dump or another input, as JSON Lines.")
     add_extract_options(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSON Lines file to write")
     return run_main(parser, _action, arguments)

@@ -191,8 +191,6 @@ def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResul
         messages += encode_examples({name: features[name] for name in FEATURE_ORDER})
     shuffle = np.random.default_rng([settings.seed, unit.number, settings.duplicate_factor])
     order = shuffle.permutation(len(messages)).tolist()
-    counts = UnitCounts(
-        len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens)
-    )
+    counts = UnitCounts(len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens))
     pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
     return UnitResult(frame_records(messages[number] for number in order), counts, pieces)

@@ -39,9 +39,7 @@ _EXTERNAL = re.compile(r"\[(?:(?:https?:|ftp:|news:|irc:)?//|mailto:)[^\s\[\]]*[
 _BARE_URL = re.compile(r"https?://[^\s<>|\]]+")
 _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
 _FOREIGN = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
-_PREFIXES = re.compile(
-    r"^(?:wikt|wiktionary|w|wikipedia|s|wikisource|commons|d|q|b|n|m|meta|species):+", re.IGNORECASE
-)
+_PREFIXES = re.compile(r"^(?:wikt|wiktionary|w|wikipedia|s|wikisource|commons|d|q|b|n|m|meta|species):+", re.IGNORECASE)
 _LEFT_BRACKETS = re.compile(r"\[\[(?:[^\[\]|\n]*\|)*|\]\]|\{\{|\}\}|\{\||\|\}|\[[ \t]*\]")
 _VARIANT = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")
 

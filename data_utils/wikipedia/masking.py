@@ -56,9 +56,7 @@ def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special:
     last_sep = first_sep + b_length + 1
     in_a = (place >= 1) & (place < first_sep)
     in_b = (place > first_sep) & (place < last_sep)
-    source = np.where(
-        in_a, pairs.a_start[:, None] + place - 1, pairs.b_start[:, None] + place - first_sep - 1
-    )
+    source = np.where(in_a, pairs.a_start[:, None] + place - 1, pairs.b_start[:, None] + place - first_sep - 1)
     maskable = in_a | in_b
     ids = np.where(maskable, tokens[np.where(maskable, source, 0)], special.pad).astype(np.int32)
     ids[:, 0] = special.cls
@@ -153,9 +151,7 @@ def hide(
     draw = rng.random(rows.shape)
     randoms = ordinary_ids[rng.integers(0, len(ordinary_ids), rows.shape)]
     original = input_ids[rows, columns]
-    hidden = np.where(
-        draw < MASK_SHARE, mask_id, np.where(draw < MASK_SHARE + RANDOM_SHARE, randoms, original)
-    )
+    hidden = np.where(draw < MASK_SHARE, mask_id, np.where(draw < MASK_SHARE + RANDOM_SHARE, randoms, original))
     out = input_ids.copy()
     out[rows, columns] = hidden
     return out

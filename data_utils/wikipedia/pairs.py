@@ -170,6 +170,4 @@ def pair_arrays(pairs: Sequence[Pair]) -> PairArrays:
     """The pairs of ``make_pairs`` for whole-batch work."""
     bounds = np.array([(*pair.a, *pair.b) for pair in pairs], np.int64).reshape(-1, 4)
     labels = np.array([pair.is_random for pair in pairs], np.int64)
-    return PairArrays(
-        bounds[:, 0], bounds[:, 1] - bounds[:, 0], bounds[:, 2], bounds[:, 3] - bounds[:, 2], labels
-    )
+    return PairArrays(bounds[:, 0], bounds[:, 1] - bounds[:, 0], bounds[:, 2], bounds[:, 3] - bounds[:, 2], labels)

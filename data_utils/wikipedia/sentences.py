@@ -213,9 +213,7 @@ def read_corpus(folder: Path) -> Corpus:
     missing = [path for path in corpus.files if not path.is_file()]
     if missing or not corpus.files:
         what = f"{missing[0].name} is missing" if missing else "no .txt files"
-        raise UserError(
-            f"--sentences {folder}: {what}; make them with python -m data_utils.wikipedia.sentences"
-        )
+        raise UserError(f"--sentences {folder}: {what}; make them with python -m data_utils.wikipedia.sentences")
     return corpus
 
 
@@ -244,22 +242,15 @@ def _action(options: argparse.Namespace) -> None:
         options.min_characters,
         options.punkt_training_megabytes,
     )
-    print(
-        f"{options.output}: {corpus.documents:,} documents, {corpus.sentences:,} sentences,"
-        f" {corpus.words:,} words"
-    )
+    print(f"{options.output}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, {corpus.words:,} words")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line of the step."""
-    parser = make_parser(
-        "data_utils.wikipedia.sentences", "One sentence a line, a blank line after each document."
-    )
+    parser = make_parser("data_utils.wikipedia.sentences", "One sentence a line, a blank line after each document.")
     add_extract_options(parser)
     add_sentence_options(parser)
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="folder for the sentence files"
-    )
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the sentence files")
     return run_main(parser, _action, arguments)
 
 

@@ -71,9 +71,7 @@ def _lines(path: Path, on_bytes: OnBytes) -> Iterator[str]:
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file"
-                ) from error
+                raise UserError(f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file") from error
 
 
 def _read_text(path: Path, on_bytes: OnBytes, whole_file: bool, join_lines: bool) -> Iterator[Document]:
@@ -98,9 +96,7 @@ def _read_json_lines(path: Path, on_bytes: OnBytes, name: str) -> Iterator[Docum
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
-            raise UserError(
-                f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})"
-            ) from error
+            raise UserError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from error
         if not isinstance(record, dict) or not isinstance(record.get(name), str):
             known = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else "not an object"
             raise UserError(f"{path}, line {number}: no text in field {name!r} ({known}); see --jsonl-field")
@@ -171,12 +167,8 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
     group = parser.add_argument_group("input (one of)")
     inputs = group.add_mutually_exclusive_group(required=True)
     inputs.add_argument("--dump", type=Path, metavar="FILE", help="MediaWiki XML dump, plain, .bz2 or .gz")
-    inputs.add_argument(
-        "--text", type=Path, nargs="+", metavar="FILE", help="UTF-8 text, blank line between documents"
-    )
-    inputs.add_argument(
-        "--jsonl", type=Path, nargs="+", metavar="FILE", help="JSON Lines, one document a line"
-    )
+    inputs.add_argument("--text", type=Path, nargs="+", metavar="FILE", help="UTF-8 text, blank line between documents")
+    inputs.add_argument("--jsonl", type=Path, nargs="+", metavar="FILE", help="JSON Lines, one document a line")
     inputs.add_argument("--wikiextractor", type=Path, nargs="+", metavar="DIR", help="WikiExtractor's output")
     inputs.add_argument("--wikitext", type=Path, nargs="+", metavar="FILE", help="WikiText-2 or -103 files")
     if sentences_too:
@@ -188,9 +180,7 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
         help="field of --jsonl that holds the text (default %(default)s)",
     )
     group.add_argument("--document-per-file", action="store_true", help="--text: each file is one document")
-    group.add_argument(
-        "--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs"
-    )
+    group.add_argument("--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs")
 
 
 def source_of(options: argparse.Namespace) -> Source:
@@ -203,11 +193,7 @@ def source_of(options: argparse.Namespace) -> Source:
         return _files_source(files, lambda path, on_bytes: _read_text(path, on_bytes, whole, join))
     if options.jsonl:
         files = _existing_files(options.jsonl, "--jsonl", "*.jsonl")
-        return _files_source(
-            files, lambda path, on_bytes: _read_json_lines(path, on_bytes, options.jsonl_field)
-        )
+        return _files_source(files, lambda path, on_bytes: _read_json_lines(path, on_bytes, options.jsonl_field))
     if options.wikiextractor:
-        return _files_source(
-            _existing_files(options.wikiextractor, "--wikiextractor", "wiki_*"), _read_wikiextractor
-        )
+        return _files_source(_existing_files(options.wikiextractor, "--wikiextractor", "wiki_*"), _read_wikiextractor)
     return _files_source(_existing_files(options.wikitext, "--wikitext"), _read_wikitext)

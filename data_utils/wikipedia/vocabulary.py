@@ -98,9 +98,7 @@ def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
 
 def _normalizer(lower_case: bool) -> BertNormalizer:
     """Cleans text and sets Chinese characters apart; accents go together with capitals, as in BERT."""
-    return BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case
-    )
+    return BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case)
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
@@ -136,9 +134,7 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[st
             for character in part:
                 characters[character] += count
     frequent = sorted(characters, key=lambda character: (-characters[character], character))[:limit]
-    return sorted(frequent) + [
-        CONTINUATION + character for character in sorted(continuing.intersection(frequent))
-    ]
+    return sorted(frequent) + [CONTINUATION + character for character in sorted(continuing.intersection(frequent))]
 
 
 def train_vocabulary(
@@ -219,12 +215,8 @@ def _action(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line of the step."""
-    parser = make_parser(
-        "data_utils.wikipedia.vocabulary", "Trains a WordPiece vocabulary on sentence files."
-    )
-    parser.add_argument(
-        "--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote"
-    )
+    parser = make_parser("data_utils.wikipedia.vocabulary", "Trains a WordPiece vocabulary on sentence files.")
+    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="vocab.txt to write")
     add_vocabulary_options(parser)
     return run_main(parser, _action, arguments)

@@ -1,4 +1,5 @@
 """The layers that an IPU has its own versions of, on stock TensorFlow."""
+
 from __future__ import annotations
 
 from typing import Optional

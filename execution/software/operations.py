@@ -2,6 +2,7 @@
 
 V vocabulary · H hidden
 """
+
 from __future__ import annotations
 
 import numpy as np

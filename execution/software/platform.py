@@ -1,4 +1,5 @@
 """Stock TensorFlow as a :class:`~execution.interface.Platform`."""
+
 from __future__ import annotations
 
 import contextlib
@@ -70,9 +71,7 @@ class SoftwarePlatform(Platform):
         update: Update,
         updates_per_execution: int,
     ) -> None:
-        engine = SequentialEngine(
-            model, optimizer, objective, update, self._seeds, self._seed, self._xla
-        )
+        engine = SequentialEngine(model, optimizer, objective, update, self._seeds, self._seed, self._xla)
         model.prepare(objective, engine)
         model.compile(optimizer=optimizer, steps_per_execution=updates_per_execution)
 

@@ -2,6 +2,7 @@
 
 A run that is resumed, recomputed, or split differently over devices draws the same dropout masks.
 """
+
 from __future__ import annotations
 
 import contextlib

@@ -2,6 +2,7 @@
 
 A micro batches per update · B micro batch
 """
+
 from __future__ import annotations
 
 from typing import List, Tuple
@@ -58,8 +59,8 @@ class SequentialEngine:
         if self._xla:
             micro_batch = {name: tf.zeros(spec.shape[1:], spec.dtype) for name, spec in element_spec.items()}
             weights = {name: tf.zeros([]) for name in self._objective.losses}
-            compiler = self._compiled_gradients.experimental_get_compiler_ir(micro_batch, weights, tf.zeros([2], tf.int32))
-            compiler(stage="optimized_hlo")
+            seed = tf.zeros([2], tf.int32)
+            self._compiled_gradients.experimental_get_compiler_ir(micro_batch, weights, seed)(stage="optimized_hlo")
 
     def _loss_weights(self, counts: Tensors) -> Tensors:
         """Factor on each loss sum that makes the reduced gradient that of the mean over the whole update."""
@@ -75,9 +76,7 @@ class SequentialEngine:
                 sums = self._objective.sums(outputs, batch)
                 loss = tf.add_n([sums[name] * weights[name] for name in self._objective.losses])
                 scaled_loss = self._loss_scale.scale(loss)
-            gradients = tape.gradient(
-                scaled_loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-            )
+            gradients = tape.gradient(scaled_loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return gradients, sums
 
     def _micro_batch(self, batch: Tensors, weights: Tensors, index: tf.Tensor) -> Tuple[List[tf.Tensor], Tensors]:

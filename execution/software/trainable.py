@@ -2,6 +2,7 @@
 
 A micro batches per update · B micro batch
 """
+
 from __future__ import annotations
 
 from typing import Dict, List, Protocol

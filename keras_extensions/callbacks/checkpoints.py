@@ -1,4 +1,5 @@
 """Checkpoints by step and at the end."""
+
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, Optional
@@ -18,9 +19,7 @@ class Checkpoints(UpdateCounter):
         first_step: updates done before this run.
     """
 
-    def __init__(
-        self, save: Callable[[int], Any], every_n_updates: Optional[int] = None, first_step: int = 0
-    ) -> None:
+    def __init__(self, save: Callable[[int], Any], every_n_updates: Optional[int] = None, first_step: int = 0) -> None:
         super().__init__(first_step)
         assert every_n_updates is None or every_n_updates >= 1
         self.save = save

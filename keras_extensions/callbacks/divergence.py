@@ -1,4 +1,5 @@
 """Stop a run that can only waste time."""
+
 from __future__ import annotations
 
 import math

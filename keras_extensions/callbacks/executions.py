@@ -1,4 +1,5 @@
 """Metrics that belong to one execution."""
+
 from __future__ import annotations
 
 from typing import Any, Dict, Optional

@@ -1,4 +1,5 @@
 """metrics.jsonl: the run's numbers for other programs, one JSON object a logging period."""
+
 from __future__ import annotations
 
 import json

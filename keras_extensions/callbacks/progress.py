@@ -3,6 +3,7 @@
 The lines keep the form that people's scripts parse: ``mlm_loss: 7.1234``, ``nsp_loss: 0.6931`` and
 ``throughput: 153.2 samples/sec``, each once a period.
 """
+
 from __future__ import annotations
 
 import contextlib

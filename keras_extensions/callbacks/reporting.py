@@ -6,6 +6,7 @@ TensorBoard never disagree:
     reporting = Reporting(total_steps=2000, samples_per_step=64, listeners=[Progress(), MetricsFile(path)])
     model.fit(dataset, callbacks=[reporting])
 """
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,5 @@
 """Scalars for TensorBoard."""
+
 from __future__ import annotations
 
 from pathlib import Path

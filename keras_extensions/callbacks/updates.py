@@ -1,4 +1,5 @@
 """How many updates a run has done, told by Keras's hooks."""
+
 from __future__ import annotations
 
 from typing import Any, Dict, Optional

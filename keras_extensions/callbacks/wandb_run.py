@@ -1,4 +1,5 @@
 """Weights & Biases, where the user asks for it."""
+
 from __future__ import annotations
 
 import importlib

@@ -1,4 +1,5 @@
 """A Hugging Face BERT and its conversion, and batches for both."""
+
 from __future__ import annotations
 
 from typing import Dict, NamedTuple
@@ -54,7 +55,9 @@ def converted(a: Architecture, sequence_length: int = 24, masked_positions: int 
     return Pair(source, model, conversion)
 
 
-def batch(a: Architecture, size: int = 4, sequence_length: int = 24, masked: int = 6, seed: int = 0) -> Dict[str, np.ndarray]:
+def batch(
+    a: Architecture, size: int = 4, sequence_length: int = 24, masked: int = 6, seed: int = 0
+) -> Dict[str, np.ndarray]:
     """A pre-training batch with padding, and with fewer masked tokens in some rows than in others."""
     random = np.random.default_rng(seed)
     lengths = random.integers(sequence_length // 2, sequence_length + 1, size)
@@ -74,8 +77,6 @@ def batch(a: Architecture, size: int = 4, sequence_length: int = 24, masked: int
 
 def source_outputs(source: TFBertForPreTraining, data: Dict[str, np.ndarray]) -> Dict[str, tf.Tensor]:
     """Hugging Face's logits, those of words taken at the masked positions."""
-    outputs = source(
-        input_ids=data["input_ids"], attention_mask=data["input_mask"], token_type_ids=data["segment_ids"]
-    )
+    outputs = source(input_ids=data["input_ids"], attention_mask=data["input_mask"], token_type_ids=data["segment_ids"])
     words = tf.gather(outputs.prediction_logits, data["masked_lm_positions"], batch_dims=1)
     return {"masked_lm": words, "next_sentence": outputs.seq_relationship_logits}

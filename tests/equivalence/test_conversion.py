@@ -1,4 +1,5 @@
 """The converted model is Hugging Face's model: outputs, gradients, and after a training step."""
+
 from __future__ import annotations
 
 import numpy as np

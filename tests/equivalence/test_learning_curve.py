@@ -1,4 +1,5 @@
 """The first steps of training give the losses of a plain PyTorch loop."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

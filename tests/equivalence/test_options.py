@@ -1,4 +1,5 @@
-"""Layer options: what a config leaves out is what Hugging Face's model gives with that part set to zero, or without it."""
+"""Layer options: what a config leaves out equals Hugging Face's model with that part set to zero, or without it."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -47,8 +48,10 @@ def test_merged_queries_keys_and_values_equal_split_ones():
 def test_without_the_transform_layer_the_encoder_meets_the_table():
     a, data = architecture(use_cls_layer=False), batch(architecture())
     pair = converted(a)
-    inputs = {"input_ids": data["input_ids"], "attention_mask": data["input_mask"], "token_type_ids": data["segment_ids"]}
-    hidden = pair.source.bert(**inputs).last_hidden_state.numpy()
+    outputs = pair.source.bert(
+        input_ids=data["input_ids"], attention_mask=data["input_mask"], token_type_ids=data["segment_ids"]
+    )
+    hidden = outputs.last_hidden_state.numpy()
     masked = np.take_along_axis(hidden, data["masked_lm_positions"][..., None], axis=1)
     table, bias = pair.source.bert.embeddings.weight.numpy(), pair.source.mlm.predictions.bias.numpy()
     ours = pair.model({name: data[name] for name in pair.model.input_names})["masked_lm"]
@@ -74,7 +77,7 @@ def test_a_weight_that_no_rule_mentions_is_an_error():
     pair = converted(architecture())
     pair.source.extra = tf.keras.layers.Dense(2)
     pair.source.extra(tf.ones((1, 2)))
-    with pytest.raises(AssertionError, match="extra|dense"):
+    with pytest.raises(AssertionError, match=r"extra|dense"):
         pair.conversion.carry_weights(pair.source)
 
 

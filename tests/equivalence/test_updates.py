@@ -1,4 +1,5 @@
 """Updates of the software platform: split over micro batches, replicas, recomputed, compiled, they stay the same."""
+
 from __future__ import annotations
 
 import numpy as np

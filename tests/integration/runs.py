@@ -1,4 +1,5 @@
 """A small data set of text, a config for it, and runs through the real command line, in this process."""
+
 from __future__ import annotations
 
 import contextlib
@@ -13,7 +14,10 @@ from data_utils.wikipedia.__main__ import main as prepare
 from utilities.cli import main
 
 SEQUENCE, PREDICTIONS, VOCABULARY = 32, 5, 200
-NOUNS = ["river", "mountain", "engine", "teacher", "planet", "garden", "bridge", "letter", "winter", "captain", "library", "signal"]
+NOUNS = [
+    *("river", "mountain", "engine", "teacher", "planet", "garden"),
+    *("bridge", "letter", "winter", "captain", "library", "signal"),
+]
 VERBS = ["crosses", "carries", "follows", "watches", "builds", "paints", "remembers", "repairs", "measures", "visits"]
 
 

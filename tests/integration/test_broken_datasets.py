@@ -192,9 +192,7 @@ CASES = [
         replace_record(2, segment_ids=SHORT),
         (*RECORD_2, "10 values of segment_ids"),
     ),
-    Broken(
-        "feature missing", replace_record(2, input_mask=None), (*RECORD_2, "no feature input_mask", REMAKE)
-    ),
+    Broken("feature missing", replace_record(2, input_mask=None), (*RECORD_2, "no feature input_mask", REMAKE)),
     Broken(
         "feature empty",
         replace_record(2, masked_lm_ids=[]),
@@ -215,9 +213,7 @@ CASES = [
         replace_record(2, masked_lm_weights=[1] * 3),
         (*RECORD_2, "masked_lm_weights as int64_list"),
     ),
-    Broken(
-        "not an Example", replace_payload(b"\xff\xfe not a message"), (*RECORD_1, "is not a tf.train.Example")
-    ),
+    Broken("not an Example", replace_payload(b"\xff\xfe not a message"), (*RECORD_1, "is not a tf.train.Example")),
     Broken("empty payload", replace_payload(b""), (*RECORD_1, "no feature input_ids (it has none)")),
     Broken(
         "id beyond the vocabulary",
@@ -392,9 +388,7 @@ def test_the_unbroken_data_set_passes_with_and_without_its_manifest(tmp_path: Pa
     train_one_epoch(tmp_path, spec())
     write_manifest(tmp_path, COUNTS)
     train_one_epoch(tmp_path, spec())
-    train_one_epoch(
-        tmp_path, pretraining_features(SEQUENCE, PREDICTIONS, VOCABULARY + 14)
-    )  # a padded embedding table
+    train_one_epoch(tmp_path, pretraining_features(SEQUENCE, PREDICTIONS, VOCABULARY + 14))  # a padded embedding table
 
 
 def test_file_that_shrinks_during_the_run(tmp_path: Path) -> None:

@@ -47,9 +47,7 @@ def read_records(folder: Path, length: int = LENGTH, most: int = PREDICTIONS) ->
     """All records, parsed by TensorFlow."""
     from keras_extensions.backend import tf
 
-    spec = {
-        name: tf.io.FixedLenFeature([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")
-    }
+    spec = {name: tf.io.FixedLenFeature([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
     spec["masked_lm_positions"] = spec["masked_lm_ids"] = tf.io.FixedLenFeature([most], tf.int64)
     spec["masked_lm_weights"] = tf.io.FixedLenFeature([most], tf.float32)
     spec["next_sentence_labels"] = tf.io.FixedLenFeature([1], tf.int64)
@@ -172,9 +170,7 @@ def test_entropy_and_counts_of_the_corpus(data_set: Path) -> None:
     tokenizer = transformers.BertTokenizerFast(vocab_file=str(data_set / "vocab.txt"))
     text = (data_set / "corpus" / "sentences_000.txt").read_text(encoding="utf-8")
     lines = [line for line in text.split("\n") if line]
-    counts = Counter(
-        token for line in tokenizer(lines, add_special_tokens=False)["input_ids"] for token in line
-    )
+    counts = Counter(token for line in tokenizer(lines, add_special_tokens=False)["input_ids"] for token in line)
     shares = np.array(list(counts.values())) / counts.total()
     manifest = json.loads((data_set / "manifest.json").read_text())
     assert manifest["unigram_entropy_nats"] == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-9)
@@ -201,10 +197,7 @@ def test_steps_one_by_one_are_the_whole(dump: Path, data_set: Path, tmp_path: Pa
     assert sentences.main(["--jsonl", str(articles), "--output", str(corpus), *common]) == 0
     text = "sentences_000.txt"
     assert (corpus / text).read_bytes() == (data_set / "corpus" / text).read_bytes()
-    assert (
-        vocabulary.main(["--sentences", str(corpus), "--output", str(vocab), "--vocab-size", str(PIECES)])
-        == 0
-    )
+    assert vocabulary.main(["--sentences", str(corpus), "--output", str(vocab), "--vocab-size", str(PIECES)]) == 0
     assert vocab.read_bytes() == (data_set / "vocab.txt").read_bytes()
     arguments = ["--sentences", str(corpus), "--vocab-file", str(vocab), "--output", str(out), *common]
     settings = ["--max-seq-length", str(LENGTH), "--max-predictions", str(PREDICTIONS), "--seed", "7"]
@@ -300,9 +293,7 @@ def test_command_from_the_shell_imports_no_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": \n')
     code = "import sys, runpy\n"
     code += "try: runpy.run_module('data_utils.wikipedia', run_name='__main__')\n"
-    code += (
-        "finally: assert not any(name.split('.')[0] in ('tensorflow', 'tf_keras') for name in sys.modules)"
-    )
+    code += "finally: assert not any(name.split('.')[0] in ('tensorflow', 'tf_keras') for name in sys.modules)"
     command = [
         sys.executable,
         "-c",

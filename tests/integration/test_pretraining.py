@@ -1,4 +1,5 @@
 """Pre-training from text to checkpoint and report, through the command line."""
+
 from __future__ import annotations
 
 import json
@@ -117,9 +118,7 @@ def test_replicas_fold_into_accumulation(place, dataset):
 def test_phase_2_starts_from_the_weights_of_phase_1(place, run, text):
     longer = prepare_dataset(place / "longer", text, sequence=64, predictions=10)
     still = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
-    config = write_config(
-        place / "phase2.json", max_seq_length=64, max_predictions_per_seq=10, optimizer_opts=still
-    )
+    config = write_config(place / "phase2.json", max_seq_length=64, max_predictions_per_seq=10, optimizer_opts=still)
     arguments = ("--dataset-dir", str(longer), "--pretrained-ckpt-path", str(run))
     outcome = pretrain(config, place / "runs", *arguments)
     assert outcome.status == 0, outcome.errors

@@ -87,9 +87,7 @@ def test_parameters_equal_hugging_faces() -> None:
         ("use_prediction_bias", False, "heads", 100),
     ],
 )
-def test_each_option_takes_away_its_own_parameters(
-    option: str, value: bool, block: str, difference: int
-) -> None:
+def test_each_option_takes_away_its_own_parameters(option: str, value: bool, block: str, difference: int) -> None:
     full = Architecture(**TINY, **ALL_BIASES)
     less = dataclasses.replace(full, **{option: value})
     for name in BLOCK_NAMES:

@@ -1,4 +1,5 @@
 """Callbacks: what scripts parse, what files hold, and when checkpoints are written."""
+
 from __future__ import annotations
 
 import io

@@ -1,4 +1,5 @@
 """Checkpoint folders: written whole, found newest first, damage named."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -64,7 +65,9 @@ def test_bare_tensorflow_checkpoints_by_folder_and_file(tmp_path):
         assert find_checkpoint(tmp_path / given) == Checkpoint(tmp_path / "model", None)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "other", "files": {}}', '{"format": "bert-checkpoint"}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"format": "other", "files": {}}', '{"format": "bert-checkpoint"}']
+)
 def test_a_broken_description_is_damage(tmp_path, content):
     folder = write(tmp_path, 1)
     (folder / "checkpoint.json").write_text(content)
@@ -95,5 +98,5 @@ def test_unset_options_are_what_the_checkpoint_has(tmp_path):
 def test_other_sizes_are_refused(tmp_path):
     path = write_config(tmp_path / "c.json", generated_dataset=True)
     config = load_config("pretraining", ["--config", str(path)]).config
-    with pytest.raises(UserError, match="bert_config.num_hidden_layers is 2, .* 3"):
+    with pytest.raises(UserError, match=r"bert_config\.num_hidden_layers is 2, .* 3"):
         resolved_architecture(config, facts_of(resolved_architecture(config, None), num_hidden_layers=3))

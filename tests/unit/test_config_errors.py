@@ -272,9 +272,7 @@ def test_message_names_the_file_a_value_came_from(tmp_path: Path, capsys: pytest
     check(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), ("seed", "base.json"))
 
 
-def test_further_problems_are_counted_and_listed_on_debug(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_further_problems_are_counted_and_listed_on_debug(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = write(tmp_path, changed(TINY, {"seed": "7", "num_epochs": 0, "sead": 1}))
     status = run_command("pretraining", ["--config", str(path)])
     check(status, capsys.readouterr(), ("(and 2 more; --debug lists them)",))

@@ -204,9 +204,7 @@ def test_fine_tuning_knows_the_depth_of_a_local_model(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write(folder, {"num_hidden_layers": 3, "hidden_size": 12, "num_attention_heads": 2}, "config.json")
     path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": str(folder)}))
-    assert load(path, task="squad").config.ipu_config.pipeline_stages == [
-        ["emb", "hid", "hid", "hid", "qa_head"]
-    ]
+    assert load(path, task="squad").config.ipu_config.pipeline_stages == [["emb", "hid", "hid", "hid", "qa_head"]]
 
 
 def test_fine_tuning_leaves_an_unknown_models_stages_open(tmp_path: Path) -> None:

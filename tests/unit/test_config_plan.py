@@ -107,9 +107,7 @@ def test_plan_is_quick_and_needs_no_tensorflow(tmp_path: Path) -> None:
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        done = subprocess.run(
-            command, env={"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, env={"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, check=False)
         seconds.append(time.perf_counter() - start)
         assert (done.returncode, done.stderr.strip()) == (0, "light")
         assert "weight updates" in done.stdout

@@ -1,4 +1,5 @@
 """Facts of machine and software."""
+
 from __future__ import annotations
 
 import importlib.metadata

@@ -1,4 +1,5 @@
 """The HTML report: what it shows, that nothing breaks it, and that text stays text."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,5 @@
 """The up-down schedule against its definition, piece by piece, in numpy."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -8,6 +8,7 @@
 A checkpoint is written under a temporary name, flushed to disk and renamed, so a folder named ``step-…`` is complete.
 Nothing here imports TensorFlow.
 """
+
 from __future__ import annotations
 
 import contextlib

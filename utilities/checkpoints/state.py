@@ -1,4 +1,5 @@
 """Weights and optimizer state to and from TensorFlow checkpoints, named by block."""
+
 from __future__ import annotations
 
 from pathlib import Path

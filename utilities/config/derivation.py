@@ -23,10 +23,7 @@ def derive(
     notes: List[str] = []
     if config.name is None:
         changes["name"] = file_stem
-    if (
-        config.ipu_config.replicated_tensor_sharding
-        and "optimizer_state_offchip" not in config.model_fields_set
-    ):
+    if config.ipu_config.replicated_tensor_sharding and "optimizer_state_offchip" not in config.model_fields_set:
         changes["optimizer_state_offchip"] = False
     if config.total_num_train_samples is not None and config.num_epochs is not None:
         loser, note = _length_overruled(config, origins)

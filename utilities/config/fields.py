@@ -79,9 +79,7 @@ def _kind(annotation: Any, metadata: List[Any]) -> Tuple[Optional[Kind], Tuple[s
     return _KINDS.get(annotation), (), False
 
 
-def _walk(
-    model: Type[BaseModel], path: Tuple[str, ...], description: str
-) -> Iterator[Union[Leaf, SectionInfo]]:
+def _walk(model: Type[BaseModel], path: Tuple[str, ...], description: str) -> Iterator[Union[Leaf, SectionInfo]]:
     yield SectionInfo(path, description, tuple(model.model_fields))
     for name, field in model.model_fields.items():
         if not path and name in FILE_ONLY:
@@ -91,9 +89,7 @@ def _walk(
             yield from _walk(section, (*path, name), field.description or "")
             continue
         kind, choices, optional = _kind(field.annotation, list(field.metadata))
-        assert kind is not None and field.description, (
-            f"{model.__name__}.{name} lacks a kind or a description"
-        )
+        assert kind is not None and field.description, f"{model.__name__}.{name} lacks a kind or a description"
         yield Leaf((*path, name), kind, field.get_default(), field.description, choices, optional)
 
 

@@ -87,9 +87,7 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     given = {name: getattr(config, name) for name in LAYER_OPTIONS}
     options = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
-    return Architecture(
-        embedding_serialization_factor=config.embedding_serialization_factor, **shape, **options
-    )
+    return Architecture(embedding_serialization_factor=config.embedding_serialization_factor, **shape, **options)
 
 
 def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:

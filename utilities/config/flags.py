@@ -44,9 +44,7 @@ def build_parser(task: str) -> argparse.ArgumentParser:
     parser = _Parser(prog=program, usage=usage, description=description, epilog=_EPILOG, allow_abbrev=False)
     run = parser.add_argument_group("this command")
     run.add_argument("--config", metavar="FILE", help="JSON config to run (required)")
-    run.add_argument(
-        "--plan", action="store_true", help="print the resolved config and derived figures, then exit"
-    )
+    run.add_argument("--plan", action="store_true", help="print the resolved config and derived figures, then exit")
     run.add_argument("--schema", action="store_true", help="print the config's JSON Schema, then exit")
     run.add_argument("--debug", action="store_true", help="show every problem, and tracebacks")
     groups: Dict[str, Any] = {}
@@ -84,9 +82,7 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
     parsed, unknown = parser.parse_known_args(list(argv))
     if unknown:
         raise UserError(_unknown_flag(unknown[0]))
-    options = argparse.Namespace(
-        config=parsed.config, plan=parsed.plan, schema=parsed.schema, debug=parsed.debug
-    )
+    options = argparse.Namespace(config=parsed.config, plan=parsed.plan, schema=parsed.schema, debug=parsed.debug)
     values: Dict[str, Any] = {}
     for name, leaf in leaves().items():
         if not hasattr(parsed, name):
@@ -100,9 +96,7 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
 
 def _unknown_flag(argument: str) -> str:
     if not argument.startswith("-"):
-        return (
-            f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
-        )
+        return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
     word = argument.split("=")[0]
     by_key = {leaf.path[-1].replace("_", "-"): leaf.flag for leaf in reversed(list(leaves().values()))}
     known = [leaf.flag for leaf in leaves().values()] + [

@@ -68,9 +68,7 @@ def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
 def resolve(task: str, options: argparse.Namespace, flag_values: Dict[str, Any]) -> LoadedConfig:
     """The config of parsed flags; see :func:`load_config`."""
     if not options.config:
-        raise UserError(
-            "--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json"
-        )
+        raise UserError("--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json")
     tree, files = read_config(Path(os.path.expanduser(options.config)))
     tree.merge(flag_values, COMMAND_LINE)
     config = _validated(tree)

@@ -25,9 +25,7 @@ def expand_paths(values: Dict[str, Any], origins: Dict[str, str]) -> List[str]:
         if leaf.kind.name != "path":
             continue
         value = value_at(values, leaf.path)
-        if not isinstance(value, str) or (
-            leaf.name == "dataset_dir" and values.get("generated_dataset") is True
-        ):
+        if not isinstance(value, str) or (leaf.name == "dataset_dir" and values.get("generated_dataset") is True):
             continue
         problem = _problem(leaf, value, origins)
         if problem:

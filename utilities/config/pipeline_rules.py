@@ -53,9 +53,7 @@ def blocks_are_the_tasks(config: TrainingConfig, task: str) -> None:
         return
     accepted = accepted_blocks(task, blocks.count(HID))
     if blocks not in accepted:
-        forms = " or ".join(
-            " ".join(form).replace(" ".join([HID] * blocks.count(HID)), "hid…") for form in accepted
-        )
+        forms = " or ".join(" ".join(form).replace(" ".join([HID] * blocks.count(HID)), "hid…") for form in accepted)
         raise FieldError(
             [STAGES],
             f"these are not the blocks of {task} in their order",
@@ -87,9 +85,7 @@ def devices_are_contiguous(config: TrainingConfig, task: str) -> None:
     devices = config.ipu_config.pipeline_device_mapping
     if devices and set(devices) != set(range(len(set(devices)))):
         renumbered = [sorted(set(devices)).index(device) for device in devices]
-        raise FieldError(
-            [DEVICES], "devices must be numbered from 0 without a gap", f"write {show(renumbered)}"
-        )
+        raise FieldError([DEVICES], "devices must be numbered from 0 without a gap", f"write {show(renumbered)}")
 
 
 def tied_blocks_share_a_device(config: TrainingConfig, task: str) -> None:
@@ -102,8 +98,7 @@ def tied_blocks_share_a_device(config: TrainingConfig, task: str) -> None:
         corrected = [place[EMB] if HEADS in stage else device for stage, device in zip(stages, devices)]
         raise FieldError(
             [DEVICES],
-            f"emb is on device {place[EMB]} and heads on device {place[HEADS]}, but they share the "
-            f"embedding table",
+            f"emb is on device {place[EMB]} and heads on device {place[HEADS]}, but they share the embedding table",
             f"put both on one device, as in {show(corrected)}",
         )
 

@@ -116,11 +116,7 @@ def _value_hint(leaf: Leaf, value: Any) -> str:
         except ValueError:
             inner = None
         wanted = bool if leaf.kind.name == "bool" else (int, float)
-        if (
-            inner is not None
-            and isinstance(inner, wanted)
-            and (wanted is bool or not isinstance(inner, bool))
-        ):
+        if inner is not None and isinstance(inner, wanted) and (wanted is bool or not isinstance(inner, bool)):
             return f"write {value} without quotes"
     if isinstance(value, str) and any(0xD800 <= ord(character) < 0xE000 for character in value):
         return "the text holds half a character (a lone surrogate), remove it"
@@ -152,9 +148,7 @@ def _key_hint(section: str, key: str) -> str:
     if elsewhere:
         place = ".".join(elsewhere[0])
         full = ".".join((*elsewhere[0], key))
-        return (
-            f"it belongs in section {place}: {full}" if place else f"{key} belongs at the top of the config"
-        )
+        return f"it belongs in section {place}: {full}" if place else f"{key} belongs at the top of the config"
     known = sections()[section].keys if section in sections() else ()
     if nearest(key, known):
         return f"did you mean {'.'.join(filter(None, (section, nearest(key, known))))}?"

@@ -177,8 +177,7 @@ def training_has_a_step(config: TrainingConfig, task: str) -> None:
         raise FieldError(
             ["total_num_train_samples"],
             f"not one weight update: a global batch has {batch} samples",
-            f"set total_num_train_samples to {batch} or more, or lower "
-            f"global_batch.grad_acc_steps_per_replica",
+            f"set total_num_train_samples to {batch} or more, or lower global_batch.grad_acc_steps_per_replica",
         )
 
 
@@ -232,9 +231,7 @@ def name_is_a_folder_name(config: TrainingConfig, task: str) -> None:
     """The run's folder is output_dir/name."""
     name = config.name or ""
     if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 for c in name):
-        raise FieldError(
-            ["name"], "the run's folder is named so", r"use a name without / \ : and control characters"
-        )
+        raise FieldError(["name"], "the run's folder is named so", r"use a name without / \ : and control characters")
     if len(name.encode("utf-8")) > 200:
         raise FieldError(["name"], "too long for a folder's name", "use a name of at most 200 bytes")
 

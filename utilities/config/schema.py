@@ -36,23 +36,18 @@ class TrainingConfig(Section):
     )
     about: Any = Field(None, description="Free comment; no effect.")
 
-    name: Optional[Text] = Field(
-        None, description="Name of the run. Unset: the config file's name without .json."
-    )
+    name: Optional[Text] = Field(None, description="Name of the run. Unset: the config file's name without .json.")
     seed: Seed = Field(1984, description="Seed of weights, dropout and data order.")
 
     dataset_dir: Optional[PathText] = Field(
         None,
-        description="Folder of the data set: TFRecords (pre-training) or the task's files. "
-        "$VAR and ~ are expanded.",
+        description="Folder of the data set: TFRecords (pre-training) or the task's files. $VAR and ~ are expanded.",
     )
     generated_dataset: bool = Field(
         False, description="Train on random data in place of dataset_dir, to measure throughput."
     )
     max_seq_length: Count = Field(128, description="Tokens per sequence.")
-    max_predictions_per_seq: Count = Field(
-        20, description="Masked tokens per sequence at most (pre-training)."
-    )
+    max_predictions_per_seq: Count = Field(20, description="Masked tokens per sequence at most (pre-training).")
     data: Data = Field(default_factory=Data, description="Reading of the data set.")
 
     bert_model_name: Optional[PathText] = Field(
@@ -81,9 +76,7 @@ class TrainingConfig(Section):
     do_training: bool = Field(True, description="Train.")
     do_validation: bool = Field(True, description="Evaluate on the validation set (fine-tuning).")
     do_test: bool = Field(False, description="Write predictions for the test set (classification).")
-    glue_task: Optional[GlueTask] = Field(
-        None, description="Task of the GLUE or CLUE benchmark (classification)."
-    )
+    glue_task: Optional[GlueTask] = Field(None, description="Task of the GLUE or CLUE benchmark (classification).")
 
     ipu_config: IpuConfig = Field(default_factory=IpuConfig, description="Pipeline and IPU settings.")
     execution: Execution = Field(default_factory=Execution, description="Where and how the run executes.")
@@ -101,8 +94,7 @@ class TrainingConfig(Section):
     )
     enable_stochastic_rounding: bool = Field(
         True,
-        description="Round float16 weight updates at random, so that small ones are not lost; no effect "
-        "in float32.",
+        description="Round float16 weight updates at random, so that small ones are not lost; no effect in float32.",
     )
     matmul_partials_type: Literal["half", "float"] = Field(
         "half", description="Number format of partial sums in matrix products (IPU)."
@@ -128,8 +120,7 @@ class TrainingConfig(Section):
     )
     use_projection_bias: Optional[bool] = Field(
         None,
-        description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint "
-        "has it.",
+        description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint has it.",
     )
     use_cls_layer: Optional[bool] = Field(
         None,
@@ -157,9 +148,7 @@ class TrainingConfig(Section):
     tensorboard: bool = Field(True, description="Write TensorBoard event files.")
     report: bool = Field(True, description="Write the HTML report.")
     enable_wandb: bool = Field(False, description="Track the run with Weights & Biases.")
-    wandb_entity_name: Optional[Text] = Field(
-        None, description="W&B user or team. Unset: the logged-in user's."
-    )
+    wandb_entity_name: Optional[Text] = Field(None, description="W&B user or team. Unset: the logged-in user's.")
     wandb_project_name: Optional[Text] = Field("bert", description="W&B project.")
     wandb_tags: Optional[Names] = Field(None, description="W&B tags.")
 

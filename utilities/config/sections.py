@@ -32,21 +32,13 @@ class BertConfig(Section):
     """Architecture of the model. In fine-tuning optional where bert_model_name is given."""
 
     hidden_size: Count = Field(768, description="Width of the encoder, a multiple of num_attention_heads.")
-    vocab_size: Count = Field(
-        30522, description="Number of word pieces, a multiple of embedding_serialization_factor."
-    )
+    vocab_size: Count = Field(30522, description="Number of word pieces, a multiple of embedding_serialization_factor.")
     num_attention_heads: Count = Field(12, description="Attention heads per encoder layer.")
     num_hidden_layers: Count = Field(12, description="Number of encoder layers (blocks named hid).")
     intermediate_size: Count = Field(3072, description="Width of the feed-forward layer.")
-    hidden_dropout_prob: BelowOne = Field(
-        0.1, description="Dropout probability of hidden states and embeddings."
-    )
-    attention_probs_dropout_prob: BelowOne = Field(
-        0.1, description="Dropout probability of attention weights."
-    )
-    max_position_embeddings: Count = Field(
-        512, description="Longest sequence the model has positions for, in tokens."
-    )
+    hidden_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of hidden states and embeddings.")
+    attention_probs_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of attention weights.")
+    max_position_embeddings: Count = Field(512, description="Longest sequence the model has positions for, in tokens.")
     type_vocab_size: Count = Field(2, description="Number of token types (segments).")
     initializer_range: Positive = Field(
         0.02, description="Standard deviation of the truncated normal that initial weights are drawn from."
@@ -64,9 +56,7 @@ class GlobalBatch(Section):
     """Samples per weight update = micro_batch_size × replicas × grad_acc_steps_per_replica."""
 
     micro_batch_size: Count = Field(1, description="Samples of one forward and backward pass on one replica.")
-    replicas: Count = Field(
-        1, description="Copies of the model that train side by side on shares of the batch."
-    )
+    replicas: Count = Field(1, description="Copies of the model that train side by side on shares of the batch.")
     grad_acc_steps_per_replica: Count = Field(
         1,
         description="Micro batches whose gradients a replica accumulates before an update; with several "
@@ -123,8 +113,7 @@ class IpuConfig(Section):
     )
     pipeline_device_mapping: Optional[Devices] = Field(
         None,
-        description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads beside the "
-        "embedding.",
+        description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads beside the embedding.",
     )
     matmul_available_memory_proportion_per_pipeline_stage: Optional[Proportions] = Field(
         None,
@@ -133,8 +122,7 @@ class IpuConfig(Section):
     )
     replicated_tensor_sharding: bool = Field(
         False,
-        description="Keep 1/replicas of the optimizer state on each replica; excludes "
-        "optimizer_state_offchip.",
+        description="Keep 1/replicas of the optimizer state on each replica; excludes optimizer_state_offchip.",
     )
     pipeline_schedule: Literal["grouped", "interleaved", "sequential"] = Field(
         "grouped", description="Order in which stages take micro batches."
@@ -161,11 +149,7 @@ class Execution(Section):
 class Data(Section):
     """Reading of the data set."""
 
-    shuffle: bool = Field(
-        True, description="Shuffle samples anew in each epoch, as a function of seed and epoch."
-    )
+    shuffle: bool = Field(True, description="Shuffle samples anew in each epoch, as a function of seed and epoch.")
     reader_threads: Count = Field(2, description="Threads that read and parse records.")
     prefetch: CountOrZero = Field(2, description="Batches that are prepared ahead of training.")
-    verify_checksums: bool = Field(
-        False, description="Check every file against the manifest's SHA-256 at start-up."
-    )
+    verify_checksums: bool = Field(False, description="Check every file against the manifest's SHA-256 at start-up.")

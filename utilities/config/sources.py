@@ -106,9 +106,7 @@ def read_json_object(path: Path) -> Dict[str, Any]:
         raise UserError(f"{label}: byte {error.start} is not UTF-8; save the config file as UTF-8") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(
-            f"--config: cannot read {label}: {reason}; give the path of a JSON config file"
-        ) from error
+        raise UserError(f"--config: cannot read {label}: {reason}; give the path of a JSON config file") from error
     if not text.strip():
         raise UserError(f"{label}: the file is empty; a config is a JSON object {{…}}")
     try:
@@ -119,13 +117,10 @@ def read_json_object(path: Path) -> Dict[str, Any]:
         )
     except json.JSONDecodeError as error:
         raise UserError(
-            f"{label}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; "
-            + _json_hint(text, error.pos)
+            f"{label}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; " + _json_hint(text, error.pos)
         ) from error
     except RecursionError as error:
-        raise UserError(
-            f"{label}: nested too deeply for a config; a config has at most three levels"
-        ) from error
+        raise UserError(f"{label}: nested too deeply for a config; a config has at most three levels") from error
     except UserError:
         raise
     except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
@@ -141,9 +136,7 @@ def _unique(pairs: List[Tuple[str, Any]], text: str, label: str) -> Dict[str, An
         if key in seen:
             lines = [str(n) for n, line in enumerate(text.splitlines(), 1) if json.dumps(key) in line]
             where = f" (line {', '.join(lines)})" if lines else ""
-            raise UserError(
-                f"{label}: the key {show(key)} stands twice in one object{where}; remove one of them"
-            )
+            raise UserError(f"{label}: the key {show(key)} stands twice in one object{where}; remove one of them")
         seen[key] = value
     return seen
 

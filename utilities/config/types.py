@@ -60,12 +60,8 @@ Seed = Annotated[
     Kind("int", "a whole number from 0 to 4294967295"),
 ]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Kind("float", "a number above 0")]
-NonNegative = Annotated[
-    float, Field(strict=True, ge=0, allow_inf_nan=False), Kind("float", "a number, 0 or more")
-]
-Fraction = Annotated[
-    float, Field(strict=True, ge=0, le=1, allow_inf_nan=False), Kind("float", "a number from 0 to 1")
-]
+NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), Kind("float", "a number, 0 or more")]
+Fraction = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False), Kind("float", "a number from 0 to 1")]
 BelowOne = Annotated[
     float,
     Field(strict=True, ge=0, lt=1, allow_inf_nan=False),
@@ -76,9 +72,7 @@ LossScale = Annotated[
     Field(strict=True, gt=0, allow_inf_nan=False),
     Kind("float", 'a number above 0, or null or "none" for no scaling'),
 ]
-NoneWord = BeforeValidator(
-    _optional_none_word, json_schema_input_type=Union[LossScale, Literal["none"], None]
-)
+NoneWord = BeforeValidator(_optional_none_word, json_schema_input_type=Union[LossScale, Literal["none"], None])
 Text = Annotated[str, Field(strict=True, min_length=1), Kind("str", "a text that is not empty")]
 PathText = Annotated[
     str, Field(strict=True, min_length=1, json_schema_extra={"format": "path"}), Kind("path", "a path")

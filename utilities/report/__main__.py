@@ -1,4 +1,5 @@
 """``python -m utilities.report RUN_FOLDER``: writes the report of a run and prints where it is."""
+
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,5 @@
 """Charts of a run as inline SVG, drawn by matplotlib, in colours of the page's light or dark theme."""
+
 from __future__ import annotations
 
 import dataclasses

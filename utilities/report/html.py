@@ -1,4 +1,5 @@
 """HTML that is escaped by construction: text becomes markup only through ``element``."""
+
 from __future__ import annotations
 
 import html

@@ -1,4 +1,5 @@
 """The report's page: what a run set out to do, how far it came, and what its numbers compare with."""
+
 from __future__ import annotations
 
 import datetime

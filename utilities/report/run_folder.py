@@ -1,4 +1,5 @@
 """What a run folder holds, read with tolerance: a run may be young, under way, or killed within a line."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -107,7 +108,7 @@ def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:
         {'a.b': 1, 'c': [2]}
     """
     flat: Dict[str, Any] = {}
-    for key, item in (value.items() if isinstance(value, dict) else ()):
+    for key, item in value.items() if isinstance(value, dict) else ():
         if isinstance(item, dict) and item:
             flat.update(flatten(item, f"{prefix}{key}."))
         else:

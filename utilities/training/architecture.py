@@ -1,4 +1,5 @@
 """The architecture of a run: the config's sizes, and options that a checkpoint decides where the config does not."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,5 @@
 """The optimizer that a config asks for."""
+
 from __future__ import annotations
 
 from keras_extensions.schedules import UpDown

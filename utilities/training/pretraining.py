@@ -1,4 +1,5 @@
 """Pre-training: masked language model and next-sentence prediction (Devlin et al. 2019, section 3.1)."""
+
 from __future__ import annotations
 
 import math

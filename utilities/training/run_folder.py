@@ -1,4 +1,5 @@
 """A run's own folder, and the files that describe the run."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,5 @@
 """What a task supplies to the trainer."""
+
 from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Protocol

@@ -1,4 +1,5 @@
 """The one trainer: from a resolved config and a task to a trained model, its checkpoints and its report."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -114,9 +115,7 @@ def plan_run(config: TrainingConfig, reader: SampleReader) -> Plan:
     )
 
 
-def build(
-    task: Task, architecture: Architecture, platform: Platform, start_from: Optional[Checkpoint]
-) -> BuiltModel:
+def build(task: Task, architecture: Architecture, platform: Platform, start_from: Optional[Checkpoint]) -> BuiltModel:
     """The converted model, with the weights of a checkpoint where one is given."""
     built = task.build(architecture, platform)
     parameters = f"{built.model.count_params():,} parameters"

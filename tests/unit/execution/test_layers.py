@@ -1,4 +1,5 @@
 """The software platform's layers and operations against numpy, SciPy-free formulas and stock Keras."""
+
 from __future__ import annotations
 
 import math
@@ -33,9 +34,7 @@ def test_gelu_gradient_is_the_derivative(compiled):
 
     v = x.numpy().astype("float64")
     normal = np.array([0.5 * (1 + math.erf(w / math.sqrt(2))) for w in v])
-    np.testing.assert_allclose(
-        derivative(x), normal + v * np.exp(-v * v / 2) / math.sqrt(2 * math.pi), atol=1e-6
-    )
+    np.testing.assert_allclose(derivative(x), normal + v * np.exp(-v * v / 2) / math.sqrt(2 * math.pi), atol=1e-6)
 
 
 def test_embedding_gradient_adds_up_repeated_rows():

@@ -1,4 +1,5 @@
 """Accumulation and loss scaling against numpy."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """AdamW and LAMB against the papers' algorithms in numpy (float64), and against PyTorch where it is there."""
+
 from __future__ import annotations
 
 import numpy as np

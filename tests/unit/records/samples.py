@@ -48,9 +48,7 @@ def example(features: dict[str, Any]) -> bytes:
         elif isinstance(values[0], bytes):
             message[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
         else:
-            message[name] = tf.train.Feature(
-                int64_list=tf.train.Int64List(value=[int(value) for value in values])
-            )
+            message[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[int(value) for value in values]))
     return tf.train.Example(features=tf.train.Features(feature=message)).SerializeToString()
 
 

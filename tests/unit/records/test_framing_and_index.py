@@ -81,9 +81,7 @@ def test_random_access_gives_what_tensorflow_reads(tmp_path: Path) -> None:
     assert files.locate(len(PAYLOADS)) == (tmp_path / "part_2.tfrecord", 0)
 
 
-def test_threads_may_read_at_the_same_time_with_few_open_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_may_read_at_the_same_time_with_few_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("data_utils.records.files._OPEN_FILES", 2)
     for number in range(8):
         write(tmp_path / f"{number}.tfrecord", [b"%d %d" % (number, record) for record in range(20)])

@@ -57,9 +57,7 @@ def test_records_equal_tensorflows_own_reading(folder: Path, reader: RecordReade
         "next_sentence_labels": fixed([1], tf.int64),
     }
     names = sorted(str(path) for path in folder.glob("*.tfrecord"))
-    records = tf.data.TFRecordDataset(names).map(
-        lambda record: tf.io.parse_single_example(record, reference_spec)
-    )
+    records = tf.data.TFRecordDataset(names).map(lambda record: tf.io.parse_single_example(record, reference_spec))
     reference = list(records.as_numpy_iterator())
     order = np.random.default_rng(0).permutation(COUNT)
     batch = reader.read(order)
@@ -115,10 +113,7 @@ def test_splitting_the_global_batch_otherwise_changes_only_the_shape(
 def test_replicas_share_each_global_batch(reader: RecordReader) -> None:
     whole = [numbers_of(batch["input_ids"]) for batch in updates(reader)]
     halves = [
-        [
-            numbers_of(batch["input_ids"])
-            for batch in updates(reader, micro_batch_size=2, replica=replica, replicas=2)
-        ]
+        [numbers_of(batch["input_ids"]) for batch in updates(reader, micro_batch_size=2, replica=replica, replicas=2)]
         for replica in range(2)
     ]
     assert whole == [first + second for first, second in zip(*halves, strict=True)]
@@ -126,9 +121,7 @@ def test_replicas_share_each_global_batch(reader: RecordReader) -> None:
 
 def test_threads_change_nothing(reader: RecordReader) -> None:
     one, many = updates(reader, reader_threads=1, prefetch=1), updates(reader, reader_threads=4, prefetch=4)
-    assert [numbers_of(batch["input_ids"]) for batch in one] == [
-        numbers_of(batch["input_ids"]) for batch in many
-    ]
+    assert [numbers_of(batch["input_ids"]) for batch in one] == [numbers_of(batch["input_ids"]) for batch in many]
 
 
 def test_evaluation_reads_every_record_once(reader: RecordReader) -> None:
@@ -158,9 +151,7 @@ def test_a_bad_record_comes_out_of_fit_as_the_users_error(tmp_path: Path) -> Non
     dataset = training_dataset(
         reader, micro_batch_size=2, micro_batches_per_update=1, seed=0, num_updates=5, shuffle=False
     )
-    pairs = dataset.map(
-        lambda batch: (tf.cast(batch["input_ids"][0], tf.float32), batch["next_sentence_labels"][0])
-    )
+    pairs = dataset.map(lambda batch: (tf.cast(batch["input_ids"][0], tf.float32), batch["next_sentence_labels"][0]))
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     told = pytest.raises(UserError, match=r"record 6 .*masked_lm_ids 50 .*bert_config\.vocab_size")

@@ -104,9 +104,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("wikitext", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
-)
+@pytest.mark.parametrize(("wikitext", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_clean_wikitext(wikitext: str, expected: list[str]) -> None:
     assert clean_wikitext(wikitext) == expected
 
@@ -154,17 +152,13 @@ def test_no_debris_in_real_dumps(name: str, words: int) -> None:
     for document in source.read(lambda amount: None):
         for paragraph in source.paragraphs(document):
             count += len(paragraph.split())
-            found += [
-                paragraph[max(0, hit.start() - 30) : hit.end() + 30] for hit in DEBRIS.finditer(paragraph)
-            ]
+            found += [paragraph[max(0, hit.start() - 30) : hit.end() + 30] for hit in DEBRIS.finditer(paragraph)]
     assert found == []
     assert count >= words  # of prose: clean text is easy to get by dropping everything
 
 
 def test_real_dump_pages_and_namespaces() -> None:
-    english = real_data(
-        "wikipedia_dump", "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
-    )
+    english = real_data("wikipedia_dump", "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2")
     articles = list(read_articles(english))
     assert len(articles) == 106  # 206 pages, 100 of them redirects
     assert articles[0].title == "Anarchism"

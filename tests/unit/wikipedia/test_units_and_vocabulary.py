@@ -13,9 +13,7 @@ from utilities.errors import UserError
 
 
 def write(path: Path, documents: list[list[str]]) -> Path:
-    path.write_text(
-        "".join("".join(line + "\n" for line in lines) + "\n" for lines in documents), encoding="utf-8"
-    )
+    path.write_text("".join("".join(line + "\n" for line in lines) + "\n" for lines in documents), encoding="utf-8")
     return path
 
 
@@ -60,16 +58,9 @@ def test_training_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_cased_vocabulary(tmp_path: Path) -> None:
-    vocabulary = train_vocabulary(
-        [write(tmp_path / "a.txt", TEXT)], tmp_path / "v.txt", 300, lower_case=False
-    )
+    vocabulary = train_vocabulary([write(tmp_path / "a.txt", TEXT)], tmp_path / "v.txt", 300, lower_case=False)
     assert "F" in vocabulary.pieces
-    assert (
-        load_tokenizer(str(vocabulary.path), False)
-        .encode("Zoë", add_special_tokens=False)
-        .tokens[0]
-        .startswith("Z")
-    )
+    assert load_tokenizer(str(vocabulary.path), False).encode("Zoë", add_special_tokens=False).tokens[0].startswith("Z")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +102,4 @@ def test_tokenizer_equals_hugging_face(name: str, lower_case: bool) -> None:
     article = real_data("wikipedia_en", "AA", "wiki_00").read_text(encoding="utf-8").split("\n")[3:60]
     chinese = real_data("wikipedia_zh", "AA", "wiki_00").read_text(encoding="utf-8").split("\n")[3:60]
     for text in [*SAMPLES[:6], *article, *chinese]:
-        assert ours.encode(text, add_special_tokens=False).ids == theirs.convert_tokens_to_ids(
-            theirs.tokenize(text)
-        )
+        assert ours.encode(text, add_special_tokens=False).ids == theirs.convert_tokens_to_ids(theirs.tokenize(text))
