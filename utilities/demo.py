@@ -25,7 +25,7 @@ from utilities.report.run_folder import read_run_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "demo"
-WORDS = 600_000
+WORDS = 400_000
 DUMP_NAME = "corpus.xml"
 
 
