@@ -45,6 +45,7 @@ _LITERAL = re.compile(r"``?([^`]+)``?_{0,2}")
 _STRONG = re.compile(r"(?<!\w)\*{1,2}([^*\s][^*]*?)\*{1,2}(?!\w)")
 _FOOTNOTE = re.compile(r"\s*\[#?[\w-]*\d\]_?")
 _URL = re.compile(r"<?https?://\S+>?")
+_NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # not even escaped
 _NO_PROSE = re.compile(r">>>|::|==|\.\.\.\s|->|[{}|\\~^=]|\b__\w+|%[sdr]|\+\+|--\w|\$\w|@\w|/\w+/|\w_\w+_\w")
 _CODE_WORD = re.compile(r"[_/<>\[\]#]|\w\(|\w\.\w")
 _LICENCE = re.compile(r"copyright|licen[cs]e|warrant(?:y|ies)|all rights reserved|without limitation", re.IGNORECASE)
@@ -96,7 +97,7 @@ def _is_prose(text: str) -> bool:
     words = text.split()
     if len(words) < 8 or not _SENTENCE.match(text) or _SECTION.match(text):
         return False
-    if _NO_PROSE.search(text) or _LICENCE.search(text):
+    if _NO_XML.search(text) or _NO_PROSE.search(text) or _LICENCE.search(text):
         return False
     code = sum(1 for word in words if _CODE_WORD.search(word))
     letters = sum(1 for character in text if character.isalpha() or character == " ")

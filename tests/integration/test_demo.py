@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from data_utils.demo_corpus import plain_prose
 from data_utils.records.manifest import load_manifest
 from utilities.config.loading import load_config
 from utilities.demo import CONFIGS, Result, free_number, is_ready, main, prepare, print_results
@@ -105,6 +106,13 @@ def test_the_end_shows_losses_beside_what_to_expect(capsys: pytest.CaptureFixtur
         "report of phase 1 (128 tokens): one.html",
         "report of phase 2 (384 tokens): two.html",
     ]
+
+
+@pytest.mark.parametrize("character", ["\x01", "\x1b", "\ud800", "\uffff"])
+def test_what_xml_cannot_hold_stays_out_of_the_dump(character: str) -> None:
+    sentence = "The character {} is used to bracket control sequences in the prompt of a shell."
+    assert plain_prose(sentence.format("X")) == [sentence.format("X")]
+    assert plain_prose(sentence.format(character)) == []
 
 
 def test_a_failed_step_ends_the_demo_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
