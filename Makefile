@@ -3,11 +3,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 CUDA ?=
+WORKERS ?= 2
 PYTEST_ARGS ?=
+BENCHMARK_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-long lint types benchmark learning-curve clean
+.PHONY: help venv dev demo test test-long lint types benchmark learning-curve clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -22,11 +24,13 @@ help:  ## this list
 
 venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 TensorFlow for NVIDIA GPUs
 
+dev: $(DEV)  ## as venv, with what tests and checks need besides
+
 demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny in two phases (6 minutes on 2 cores)
 	@$(PY) -m utilities.demo
 
 test: $(DEV)  ## all tests but the long ones (under 10 minutes on 2 cores); PYTEST_ARGS="-k name" for some
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) -m pytest --numprocesses $(WORKERS) $(PYTEST_ARGS)
 
 test-long: $(DEV)  ## the tests that take longer
 	@$(PY) -m pytest -m long $(PYTEST_ARGS)

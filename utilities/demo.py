@@ -26,6 +26,7 @@ from utilities.report.run_folder import read_run_folder
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "demo"
 WORDS = 400_000
+DUPLICATE_FACTOR = 10  # so many maskings that training meets none twice, and its loss is that of new ones
 DUMP_NAME = "corpus.xml"
 
 
@@ -104,6 +105,7 @@ def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
         output = data_folder(config)
         sizes = ["--max-seq-length", str(config.max_seq_length)]
         sizes += ["--max-predictions", str(config.max_predictions_per_seq)]
+        sizes += ["--duplicate-factor", str(DUPLICATE_FACTOR)]
         again = ["--overwrite"] if output.exists() else []
         command = ["-m", "data_utils.wikipedia", *source, "--output", shown(output), *sizes, *again]
         execute(f"records of {config.max_seq_length} tokens", command)
