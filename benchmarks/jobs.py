@@ -67,12 +67,12 @@ TENSORFLOW_FUNCTION = "hf-tensorflow-function"
 PYTORCH = "hf-pytorch"
 PYTORCH_TUNED = "hf-pytorch-tuned"
 COMPETITORS = {
-    OURS: Competitor("ours", "this project"),
+    OURS: Competitor("ours", "this project", without="TORCH"),
     TENSORFLOW_FIT: Competitor("hf_tensorflow_fit", "HF TensorFlow, `fit` as shipped", without="TORCH"),
     TENSORFLOW_FUNCTION: Competitor("hf_tensorflow_function", "HF TensorFlow, one `tf.function`", without="TORCH"),
     PYTORCH: Competitor("hf_pytorch", "HF PyTorch, eager", package="torch", without="TF"),
     PYTORCH_TUNED: Competitor("hf_pytorch_tuned", "HF PyTorch, tuned by hand", package="torch", without="TF"),
-    GENERATED: Competitor("generated", "this project, `run_pretraining.py`"),
+    GENERATED: Competitor("generated", "this project, `run_pretraining.py`", without="TORCH"),
     GEMM: Competitor("gemm", "matrix products alone"),
 }
 
