@@ -104,6 +104,7 @@ class Conversion:
             self._record(source, target, kept, dropped)
         forgotten = [variable.name for variable in root.weights if id(variable) not in seen]
         assert not forgotten, f"no rule says where these weights go: {', '.join(forgotten)}"
+        self._replaced.clear()  # or the source model would stay in memory as long as the conversion's table
 
     def _record(self, source: Any, target: Any, kept: Sequence[str], dropped: Sequence[str]) -> None:
         new = Row(type(source).__name__, "-" if target is None else type(target).__name__, 0, list(kept), list(dropped))

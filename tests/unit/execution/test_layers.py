@@ -82,6 +82,21 @@ def test_dropout_drops_the_rate_and_keeps_the_mean(rate):
     np.testing.assert_allclose(values[values != 0], 1 / (1 - rate), rtol=1e-6)
 
 
+def test_neighbours_layers_and_micro_batches_are_independent():
+    """Of pairs of elements of a mask that keeps half, all four combinations are equally frequent (chi-square)."""
+    masks = [
+        dropped(0.5, micro_batch_seed(7, tf.constant(update), tf.constant(micro))) != 0
+        for update in range(3)
+        for micro in range(3)
+    ]
+    pairs = [(mask[:-lag], mask[lag:]) for mask in masks for lag in (1, 2, 64, 128, 768)]
+    pairs += [(one, other) for one in masks for other in masks if one is not other]
+    for one, other in pairs:
+        counts = np.bincount(2 * one + other, minlength=4)
+        expected = one.size / 4
+        assert ((counts - expected) ** 2 / expected).sum() < 30  # 3 degrees of freedom: once in a million
+
+
 def test_dropout_masks_depend_on_seed_and_layer_alone():
     scope = SeedScope()
     first, second = Dropout(0.5, scope), Dropout(0.5, scope)
