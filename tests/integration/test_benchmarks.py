@@ -1,4 +1,5 @@
 """The benchmark measures, computes and reports what it says; how fast anything is, no test can tell."""
+
 from __future__ import annotations
 
 import importlib.util
