@@ -16,6 +16,7 @@ import os
 from keras_extensions.startup_noise import quiet_loading
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("USE_TORCH", "0")  # else Transformers loads PyTorch where it is installed: 270 MB for nothing
 
 with quiet_loading():
     import tensorflow as tf

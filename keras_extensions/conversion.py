@@ -91,7 +91,7 @@ class Conversion:
 
     def carry_weights(self, root: keras.layers.Layer) -> None:
         """Copy the weights of all replaced layers; every weight of ``root`` must be accounted for."""
-        seen = set()
+        seen, filled = set(), set()
         for source, target, carries in self._replaced:
             kept, dropped = [], []
             for carry in carries:
@@ -101,6 +101,9 @@ class Conversion:
                 (dropped if variable is None else kept).extend(carry.sources)
                 if variable is not None:
                     variable.assign(joined(sources))
+                    filled.add(id(variable))
+            empty = [variable.name for variable in getattr(target, "weights", []) if id(variable) not in filled]
+            assert not empty, f"no rule fills these weights: {', '.join(empty)}"
             self._record(source, target, kept, dropped)
         forgotten = [variable.name for variable in root.weights if id(variable) not in seen]
         assert not forgotten, f"no rule says where these weights go: {', '.join(forgotten)}"

@@ -27,10 +27,10 @@ class SelfAttention(keras.layers.Layer):
         self._head_size = a.hidden_size // a.num_attention_heads
         if a.use_qkv_split:
             self.query, self.key, self.value = (
-                dense(a, a.hidden_size, use_bias=a.use_qkv_bias, name=name) for name in ("query", "key", "value")
+                dense(a.hidden_size, use_bias=a.use_qkv_bias, name=name) for name in ("query", "key", "value")
             )
         else:
-            self.qkv = dense(a, 3 * a.hidden_size, use_bias=False, name="qkv")
+            self.qkv = dense(3 * a.hidden_size, use_bias=False, name="qkv")
         self._split = a.use_qkv_split
         self.dropout = platform.dropout(a.attention_probs_dropout_prob, name="dropout")
 

@@ -104,6 +104,7 @@ class PretrainingHeads(Block):
         }
 
 
+@tf.autograph.experimental.do_not_convert  # no layer here has a condition on a tensor, and rewriting all takes seconds
 def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
     """Apply ``blocks`` in order; returns ``tensors`` with all that they wrote."""
     tensors = dict(tensors)

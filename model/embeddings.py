@@ -10,7 +10,7 @@ from typing import Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
-from model.weights import truncated_normal
+from model.weights import INITIALIZER
 
 # Masked keys get this added to their attention score: exp() of it is 0 in float32, and float16 can hold it.
 MASKED_SCORE = -10000.0
@@ -38,7 +38,7 @@ class Embeddings(keras.layers.Layer):
 
     def _table(self, name: str, rows: int) -> tf.Variable:
         shape = (rows, self._architecture.hidden_size)
-        return self.add_weight(name, shape, initializer=truncated_normal(self._architecture))
+        return self.add_weight(name, shape, initializer=INITIALIZER)
 
     def word_table(self) -> tf.Tensor:
         """The word embedding as a tensor (V, H), for the tied masked-LM head."""

@@ -18,7 +18,7 @@ class ResidualOutput(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, platform: Platform, use_bias: bool, name: str):
         super().__init__(name=name)
-        self.dense = dense(architecture, architecture.hidden_size, use_bias=use_bias)
+        self.dense = dense(architecture.hidden_size, use_bias=use_bias)
         self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
 
@@ -31,7 +31,7 @@ class Intermediate(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "intermediate"):
         super().__init__(name=name)
-        self.dense = dense(architecture, architecture.intermediate_size)
+        self.dense = dense(architecture.intermediate_size)
         self._platform = platform
         self._approximate = architecture.approximate_gelu
 

@@ -18,7 +18,7 @@ class Pooler(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, name: str = "pooler"):
         super().__init__(name=name)
-        self.dense = dense(architecture, architecture.hidden_size)
+        self.dense = dense(architecture.hidden_size)
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:  # (B, S, H) → (B, H)
         return tf.tanh(self.dense(hidden[:, 0]))
@@ -29,7 +29,7 @@ class HeadTransform(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "transform"):
         super().__init__(name=name)
-        self.dense = dense(architecture, architecture.hidden_size)
+        self.dense = dense(architecture.hidden_size)
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
         self._platform = platform
         self._approximate = architecture.approximate_gelu
@@ -78,7 +78,7 @@ class NextSentenceHead(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, name: str = "next_sentence"):
         super().__init__(name=name)
-        self.dense = dense(architecture, 2)
+        self.dense = dense(2)
 
     def call(self, pooled: tf.Tensor) -> tf.Tensor:  # (B, H) → (B, 2)
         return self.dense(pooled)

@@ -40,8 +40,8 @@ class SequentialEngine:
         self._loss_scale = StaticLossScale(update.loss_scale)
         self._variables = model.trainable_variables
         optimizer.build(self._variables)
-        self._compiled_gradients = tf.function(self._gradients, jit_compile=xla)
-        self._compiled_apply = tf.function(self._apply)
+        self._compiled_gradients = tf.function(self._gradients, jit_compile=xla, autograph=False)
+        self._compiled_apply = tf.function(self._apply, autograph=False)
 
     def update(self, batch: Tensors) -> Tensors:
         """See :class:`execution.software.trainable.Engine`."""

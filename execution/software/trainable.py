@@ -55,9 +55,11 @@ class TrainableModel(keras.Model):
     def metrics(self) -> List[keras.metrics.Metric]:
         return list(self._ratios.values())
 
+    @tf.autograph.experimental.do_not_convert  # graph loops are written as such; rewriting the model takes seconds
     def train_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
         return self._record(self.engine.update(data), self._objective.counts(data))
 
+    @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
         outputs = self({name: data[name] for name in self.input_names}, training=False)
         return self._record(self._objective.sums(outputs, data), self._objective.counts(data))
