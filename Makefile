@@ -9,7 +9,7 @@ BENCHMARK_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test test-long lint types benchmark learning-curve clean
+.PHONY: help venv dev demo test lint types benchmark learning-curve clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -29,11 +29,8 @@ dev: $(DEV)  ## as venv, with what tests and checks need besides
 demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny in two phases (6 minutes on 2 cores)
 	@$(PY) -m utilities.demo
 
-test: $(DEV)  ## all tests but the long ones (under 10 minutes on 2 cores); PYTEST_ARGS="-k name" for some
+test: $(DEV)  ## the whole test suite (under 10 minutes on 2 cores); PYTEST_ARGS="-k name" for some
 	@$(PY) -m pytest --numprocesses $(WORKERS) $(PYTEST_ARGS)
-
-test-long: $(DEV)  ## the tests that take longer
-	@$(PY) -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .

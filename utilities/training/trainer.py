@@ -12,13 +12,9 @@ from execution.interface import Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.checkpoints import Checkpoints
-from keras_extensions.callbacks.divergence import StopOnDivergence
 from keras_extensions.callbacks.executions import PerExecutionMetrics
-from keras_extensions.callbacks.metrics_file import MetricsFile
-from keras_extensions.callbacks.progress import Progress, run_log
+from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import Listener, Period, Reporting
-from keras_extensions.callbacks.tensorboard import TensorBoardScalars
-from keras_extensions.callbacks.wandb_run import WandbRun
 from model.architecture import Architecture
 from utilities.checkpoints.folder import Checkpoint, find_checkpoint
 from utilities.checkpoints.state import load_weights, save_checkpoint
@@ -28,6 +24,7 @@ from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.report.page import write_report
 from utilities.training.architecture import resolved_architecture
+from utilities.training.listeners import listeners_of
 from utilities.training.optimizer import make_optimizer
 from utilities.training.run_folder import RunFolder
 from utilities.training.task import BuiltModel, Task
@@ -43,14 +40,22 @@ class Plan(NamedTuple):
     micro_batches: int
 
 
-class LastPeriod(Listener):
-    """Remembers the last logging period."""
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """What a run is made of.
 
-    def __init__(self) -> None:
-        self.period_done: Optional[Period] = None
+    Attributes:
+        started: ``time.perf_counter()`` when the program started.
+    """
 
-    def period(self, period: Period) -> None:
-        self.period_done = period
+    config: TrainingConfig
+    task: Task
+    architecture: Architecture
+    platform: Platform
+    reader: SampleReader
+    plan: Plan
+    run: RunFolder
+    started: float
 
 
 def train(loaded: LoadedConfig, task: Task, started: float) -> int:
@@ -68,44 +73,53 @@ def train(loaded: LoadedConfig, task: Task, started: float) -> int:
         UserError: data, checkpoint or folder is not what the config says.
     """
     config = loaded.config
-    platform = select_platform(
-        config.execution.platform,
-        config.execution.device,
-        config.execution.xla,
-        config.execution.threads,
-        seed=config.seed,
-        recompute=config.enable_recomputation,
-    )
     start_from = find_checkpoint(Path(config.pretrained_ckpt_path)) if config.pretrained_ckpt_path else None
     architecture = resolved_architecture(config, start_from)
+    platform = platform_of(config, architecture)
     reader = task.open_data()
     plan = plan_run(config, reader)
     run = RunFolder.create(config.output_dir, config.name)
+    session = Session(config, task, architecture, platform, reader, plan, run, started)
     with run_log(run.path / "train.log", config.logging):
         facts = task.dataset_facts(reader)
         run.describe(loaded, plan._asdict(), facts)
         logger.info("run folder %s; %s", run.path, platform.describe())
-        built = build(task, architecture, platform, start_from)
-        if built.conversion is not None:
-            run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
+        built = build(session, start_from)
         optimizer = make_optimizer(config, plan.updates)
-        prepare(config, platform, built.model, optimizer, task, plan)
+        platform.compile(built.model, optimizer, task.objective, update_of(session), plan.updates_per_execution)
         if config.compile_only:
-            platform.compile_step(built.model, element_of(config, reader, plan))
+            platform.compile_step(built.model, data_of(session).element_spec)
             logger.info("compiled; not training, as compile_only asks")
-            return 0
-        last = fit(config, run, built, optimizer, reader, plan, started, architecture, task)
-        finish(config, run, task, last, facts)
+        else:
+            finish(session, fit(session, built, optimizer), facts)
     return 0
 
 
+def platform_of(config: TrainingConfig, architecture: Architecture) -> Platform:
+    """The machine that the config asks for."""
+    execution = config.execution
+    return select_platform(
+        execution.platform,
+        execution.device,
+        execution.xla,
+        execution.threads,
+        seed=config.seed,
+        recompute=config.enable_recomputation,
+        hidden_size=architecture.hidden_size,
+    )
+
+
 def plan_run(config: TrainingConfig, reader: SampleReader) -> Plan:
-    """Number of updates, and how they are grouped."""
+    """Number of updates, and how they are grouped.
+
+    Raises:
+        UserError: the data is less than one update.
+    """
     updates = training_steps(config, reader.count)
     if not updates:
         raise UserError(
-            f"the data set's {reader.count:,} records are less than one global batch of {config.samples_per_update:,};"
-            " lower global_batch.grad_acc_steps_per_replica or raise num_epochs"
+            f"the data set's {reader.count:,} records are less than one global batch of"
+            f" {config.samples_per_update:,}; lower global_batch.grad_acc_steps_per_replica or raise num_epochs"
         )
     batch = config.global_batch
     return Plan(
@@ -115,9 +129,9 @@ def plan_run(config: TrainingConfig, reader: SampleReader) -> Plan:
     )
 
 
-def build(task: Task, architecture: Architecture, platform: Platform, start_from: Optional[Checkpoint]) -> BuiltModel:
+def build(session: Session, start_from: Optional[Checkpoint]) -> BuiltModel:
     """The converted model, with the weights of a checkpoint where one is given."""
-    built = task.build(architecture, platform)
+    built = session.task.build(session.architecture, session.platform)
     parameters = f"{built.model.count_params():,} parameters"
     if built.conversion is None:
         logger.info("Hugging Face's BERT with its own layers, %s", parameters)
@@ -125,104 +139,89 @@ def build(task: Task, architecture: Architecture, platform: Platform, start_from
         logger.info("Hugging Face's BERT, converted, %s:", parameters)
         for line in built.conversion.table().splitlines():
             logger.info("  %s", line)
+        session.run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
     if start_from is not None:
         load_weights(start_from, built.blocks)
         logger.info("weights from %s", start_from.weights.parent)
     return built
 
 
-def prepare(
-    config: TrainingConfig,
-    platform: Platform,
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    task: Task,
-    plan: Plan,
-) -> None:
-    """Compile the model for ``fit``."""
-    update = Update(
-        micro_batches=plan.micro_batches,
-        virtual_replicas=config.global_batch.replicas,
-        reduction=config.optimizer_opts.gradient_accumulation_reduction,
-        loss_scale=config.optimizer_opts.loss_scaling or 1.0,
+def update_of(session: Session) -> Update:
+    """How the micro batches of an update are combined."""
+    options = session.config.optimizer_opts
+    return Update(
+        micro_batches=session.plan.micro_batches,
+        virtual_replicas=session.config.global_batch.replicas,
+        reduction=options.gradient_accumulation_reduction,
+        loss_scale=options.loss_scaling or 1.0,
     )
-    platform.compile(model, optimizer, task.objective, update, plan.updates_per_execution)
 
 
-def dataset_of(config: TrainingConfig, reader: SampleReader, plan: Plan) -> Any:
+def data_of(session: Session) -> Any:
     """The data of the whole run."""
+    config = session.config
     return training_dataset(
-        reader,
+        session.reader,
         micro_batch_size=config.global_batch.micro_batch_size,
-        micro_batches_per_update=plan.micro_batches,
+        micro_batches_per_update=session.plan.micro_batches,
         seed=config.seed,
-        num_updates=plan.updates,
+        num_updates=session.plan.updates,
         shuffle=config.data.shuffle,
         reader_threads=config.data.reader_threads,
         prefetch=config.data.prefetch,
     )
 
 
-def element_of(config: TrainingConfig, reader: SampleReader, plan: Plan) -> Any:
-    """Shapes and types of one update's data."""
-    return dataset_of(config, reader, plan).element_spec
+class LastPeriod(Listener):
+    """Remembers the last logging period."""
+
+    def __init__(self) -> None:
+        self.last: Optional[Period] = None
+
+    def period(self, period: Period) -> None:
+        self.last = period
 
 
-def fit(
-    config: TrainingConfig,
-    run: RunFolder,
-    built: BuiltModel,
-    optimizer: keras.optimizers.Optimizer,
-    reader: SampleReader,
-    plan: Plan,
-    started: float,
-    architecture: Architecture,
-    task: Task,
-) -> Period:
+def fit(session: Session, built: BuiltModel, optimizer: keras.optimizers.Optimizer) -> Period:
     """Train with Keras' ``fit``; returns the last logging period."""
-    folder = Path(config.save_ckpt_path) if config.save_ckpt_path else run.checkpoints
-    facts = {"task": task.name, "architecture": dataclasses.asdict(architecture), "seed": config.seed}
-    last = LastPeriod()
+    config, plan, run = session.config, session.plan, session.run
+    memory = LastPeriod()
     reporting = Reporting(
         total_steps=plan.updates,
         samples_per_step=config.samples_per_update,
-        listeners=[last, *listeners_of(config, run)],
+        listeners=[memory, *listeners_of(config, run)],
         steps_per_period=plan.updates_per_execution,
-        started=started,
+        started=session.started,
     )
+    folder = Path(config.save_ckpt_path) if config.save_ckpt_path else run.checkpoints
+    facts = {
+        "task": session.task.name,
+        "architecture": dataclasses.asdict(session.architecture),
+        "seed": config.seed,
+    }
 
     def save(step: int) -> None:
-        path = save_checkpoint(folder, step, built.blocks, optimizer, facts)
-        logger.info("checkpoint %s", path)
+        logger.info("checkpoint %s", save_checkpoint(folder, step, built.blocks, optimizer, facts))
 
-    every = config.ckpt_every_n_steps_per_execution * plan.updates_per_execution
-    callbacks = [PerExecutionMetrics(), reporting, Checkpoints(save, every)]
+    checkpoints = Checkpoints(save, config.ckpt_every_n_steps_per_execution * plan.updates_per_execution)
+    callbacks = [PerExecutionMetrics(), reporting, checkpoints]
     try:
-        with raise_data_errors(reader):
-            built.model.fit(
-                dataset_of(config, reader, plan), steps_per_epoch=plan.updates, verbose=0, callbacks=callbacks
-            )
+        with raise_data_errors(session.reader):
+            built.model.fit(data_of(session), steps_per_epoch=plan.updates, verbose=0, callbacks=callbacks)
     finally:
         reporting.close()
-    assert last.period_done is not None, "a plan has at least one update"
-    return last.period_done
+    assert memory.last is not None, "a plan has at least one update"
+    return memory.last
 
 
-def listeners_of(config: TrainingConfig, run: RunFolder) -> List[Listener]:
-    """Who is told of each logging period."""
-    listeners: List[Listener] = [Progress(), MetricsFile(run.path / "metrics.jsonl")]
-    if config.tensorboard:
-        listeners.append(TensorBoardScalars(run.path / "tensorboard"))
-    if config.enable_wandb:
-        settings = config.model_dump(mode="json", exclude={"extends", "about"})
-        project, entity, tags = config.wandb_project_name, config.wandb_entity_name, config.wandb_tags
-        listeners.append(WandbRun(run.path, run.path.name, settings, project, entity, tags))
-    return [*listeners, StopOnDivergence()]
-
-
-def finish(config: TrainingConfig, run: RunFolder, task: Task, last: Period, facts: Dict[str, Any]) -> None:
-    """Write the report and say what came out."""
-    for line in task.summary(last.metrics, facts):
+def finish(session: Session, last: Period, facts: Dict[str, Any]) -> None:
+    """Say what came out, and write the report."""
+    lines: List[str] = session.task.summary(last.metrics, facts)
+    for line in lines:
         logger.info(line)
-    if config.report:
-        logger.info("report: %s", write_report(run.path))
+    if not session.config.report:
+        return
+    try:
+        logger.info("report: %s", write_report(session.run.path))
+    except (UserError, OSError) as error:  # the training is done and saved; a page must not make it a failure
+        logger.warning("no report: %s; try again: python -m utilities.report %s", error, session.run.path)
