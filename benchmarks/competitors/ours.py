@@ -60,15 +60,7 @@ def build_model(architecture: Architecture, platform: Platform) -> keras.Model:
 
 def prepare(job: Job) -> Trainer:
     """See :data:`benchmarks.jobs.Trainer`."""
-    platform = select_platform(
-        "software",
-        "cpu",
-        xla=None,
-        threads=None,
-        seed=1984,
-        recompute=False,
-        hidden_size=job.architecture.hidden_size,
-    )
+    platform = select_platform("software", "cpu", xla=None, threads=None, seed=1984, recompute=False)
     model = build_model(job.architecture, platform)
     optimizer = AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
     # Keras shortens an execution where fewer steps are left, but a model compiled for one step has no loop.

@@ -75,7 +75,7 @@ def train(loaded: LoadedConfig, task: Task, started: float) -> int:
     config = loaded.config
     start_from = find_checkpoint(Path(config.pretrained_ckpt_path)) if config.pretrained_ckpt_path else None
     architecture = resolved_architecture(config, start_from)
-    platform = platform_of(config, architecture)
+    platform = platform_of(config)
     reader = task.open_data()
     plan = plan_run(config, reader)
     run = RunFolder.create(config.output_dir, config.name)
@@ -95,7 +95,7 @@ def train(loaded: LoadedConfig, task: Task, started: float) -> int:
     return 0
 
 
-def platform_of(config: TrainingConfig, architecture: Architecture) -> Platform:
+def platform_of(config: TrainingConfig) -> Platform:
     """The machine that the config asks for."""
     execution = config.execution
     return select_platform(
@@ -105,7 +105,6 @@ def platform_of(config: TrainingConfig, architecture: Architecture) -> Platform:
         execution.threads,
         seed=config.seed,
         recompute=config.enable_recomputation,
-        hidden_size=architecture.hidden_size,
     )
 
 
