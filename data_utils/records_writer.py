@@ -15,8 +15,9 @@ import struct
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
-import crc32c
 import numpy as np
+
+from data_utils.records.framing import masked_crc32c
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = "bert-pretraining"
@@ -41,8 +42,6 @@ _ENTRY_VALUE = b"\x12"
 _FEATURE_FLOATS = b"\x12"  # Feature.float_list = 2
 _FEATURE_INTEGERS = b"\x1a"  # Feature.int64_list = 3
 _LIST_VALUES = b"\x0a"  # {Float,Int64}List.value = 1, packed
-
-_CRC_MASK_DELTA = 0xA282EAD8
 
 
 class EncodedFile(NamedTuple):
@@ -130,12 +129,6 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
     return messages
 
 
-def masked_crc(data: bytes) -> int:
-    """The checksum of a TFRecord frame: CRC-32C, rotated and shifted (TensorFlow's ``crc32c::Mask``)."""
-    crc = crc32c.crc32c(data)
-    return ((crc >> 15 | crc << 17) + _CRC_MASK_DELTA) & 0xFFFFFFFF
-
-
 def frame_records(messages: Iterable[bytes]) -> EncodedFile:
     """Messages as the bytes of a TFRecord file, and its index."""
     parts: List[bytes] = []
@@ -145,9 +138,9 @@ def frame_records(messages: Iterable[bytes]) -> EncodedFile:
         length = struct.pack("<Q", len(message))
         parts += (
             length,
-            struct.pack("<I", masked_crc(length)),
+            struct.pack("<I", masked_crc32c(length)),
             message,
-            struct.pack("<I", masked_crc(message)),
+            struct.pack("<I", masked_crc32c(message)),
         )
         size = 8 + 4 + len(message) + 4
         index.append((offset, size))
