@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
-
 from keras_extensions.backend import keras, tf
-from optimization.decoupled import DecoupledOptimizer, LearningRate
+from optimization.decoupled import DecoupledOptimizer
 
 
 @keras.utils.register_keras_serializable(package="bert")
@@ -21,21 +19,6 @@ class AdamW(DecoupledOptimizer):
         >>> optimizer = AdamW(learning_rate=1e-4, weight_decay_rate=0.01)
         >>> model.compile(optimizer=optimizer, loss="mse")
     """
-
-    def __init__(
-        self,
-        learning_rate: LearningRate = 1e-3,
-        weight_decay_rate: float = 0.01,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
-        global_clipnorm: Optional[float] = None,
-        name: str = "AdamW",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, global_clipnorm, name=name, **kwargs
-        )
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
         """Updates one variable: TensorFlow's fused kernel for float32, single operations otherwise.

@@ -48,7 +48,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         beta_2: decay of the second moment, in [0, 1).
         epsilon: added to the root of the bias-corrected second moment.
         global_clipnorm: gradients are scaled so that their joint norm is at most this; None: no clipping.
-        name: name of the optimizer.
+        name: name of the optimizer; None: that of its class.
         **kwargs: passed on to the Keras optimizer.
 
     Raises:
@@ -57,13 +57,13 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate: LearningRate,
+        learning_rate: LearningRate = 1e-3,
         weight_decay_rate: float = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         global_clipnorm: Optional[float] = None,
-        name: str = "DecoupledOptimizer",
+        name: Optional[str] = None,
         **kwargs: Any,
     ) -> None:
         _check_range("beta_1", beta_1, 0.0, 1.0)
@@ -78,7 +78,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         kwargs.pop("weight_decay", None)
         # Keras would compile the update of each variable on its own: hundreds of compilations, and no fusion.
         kwargs.setdefault("jit_compile", False)
-        super().__init__(name=name, weight_decay=None, global_clipnorm=global_clipnorm, **kwargs)
+        super().__init__(name=name or type(self).__name__, weight_decay=None, global_clipnorm=global_clipnorm, **kwargs)
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1

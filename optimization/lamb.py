@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Union
 
 from keras_extensions.backend import keras, tf
-from optimization.decoupled import DecoupledOptimizer, LearningRate, is_weight_matrix
+from optimization.decoupled import DecoupledOptimizer, is_weight_matrix
 
 
 @keras.utils.register_keras_serializable(package="bert")
@@ -21,21 +21,6 @@ class LAMB(DecoupledOptimizer):
     Example:
         >>> optimizer = LAMB(learning_rate=UpDown(0.006, total_steps=7000, warmup_frac=0.28))
     """
-
-    def __init__(
-        self,
-        learning_rate: LearningRate = 1e-3,
-        weight_decay_rate: float = 0.01,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
-        global_clipnorm: Optional[float] = None,
-        name: str = "LAMB",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, global_clipnorm, name=name, **kwargs
-        )
 
     def trust_ratio(self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor) -> Union[float, tf.Tensor]:
         """‖w‖ / ‖d‖ for a weight matrix, 1 otherwise."""
