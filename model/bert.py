@@ -12,10 +12,15 @@ from keras_extensions.backend import keras
 from model.blocks import Block, block_inputs, run_blocks
 
 
+def token_shapes(sequence_length: int) -> Dict[str, Tuple[int, ...]]:
+    """Shapes of a fine-tuning model's inputs for one sample; all are int32."""
+    tokens = (sequence_length,)
+    return {"input_ids": tokens, "input_mask": tokens, "segment_ids": tokens}
+
+
 def pretraining_shapes(sequence_length: int, masked_positions: int) -> Dict[str, Tuple[int, ...]]:
     """Shapes of the model's inputs for one sample; all are int32."""
-    tokens, masked = (sequence_length,), (masked_positions,)
-    return {"input_ids": tokens, "input_mask": tokens, "segment_ids": tokens, "masked_lm_positions": masked}
+    return {**token_shapes(sequence_length), "masked_lm_positions": (masked_positions,)}
 
 
 def assemble(

@@ -104,6 +104,45 @@ class PretrainingHeads(Block):
         }
 
 
+class SpanHeadBlock(Block):
+    """``qa_head``: scores of every token as the start and as the end of the answer."""
+
+    reads = ("hidden",)
+    writes = ("start_logits", "end_logits")
+
+    def __init__(self, head: keras.layers.Layer, name: str = "qa_head"):
+        super().__init__(name=name)
+        self.head = head
+
+    def call(self, inputs: Tensors) -> Tensors:
+        start, end = tf.unstack(self.head(inputs["hidden"]), axis=-1)  # (B, S) each
+        return {"start_logits": start, "end_logits": end}
+
+
+class ClassifierBlock(Block):
+    """``glue_head``: scores of the classes."""
+
+    reads = ("pooled",)
+    writes = ("logits",)
+
+    def __init__(self, head: keras.layers.Layer, name: str = "glue_head"):
+        super().__init__(name=name)
+        self.head = head
+
+    def call(self, inputs: Tensors, training: Optional[bool] = None) -> Tensors:
+        return {"logits": self.head(inputs["pooled"], training=training)}  # (B, C)
+
+
+class PassBlock(Block):
+    """A block that a published config names but whose task has no use for it: the hidden states go through."""
+
+    reads = ("hidden",)
+    writes = ("hidden",)
+
+    def call(self, inputs: Tensors) -> Tensors:
+        return {"hidden": inputs["hidden"]}
+
+
 @tf.autograph.experimental.do_not_convert  # no layer here has a condition on a tensor, and rewriting all takes seconds
 def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
     """Apply ``blocks`` in order; returns ``tensors`` with all that they wrote."""

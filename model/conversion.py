@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import List, Sequence, Tuple
 
 from transformers.models.bert import modeling_tf_bert as hf
 
 from execution.interface import Platform
+from keras_extensions.backend import keras
 from keras_extensions.conversion import Carry, Conversion, Rule
-from model.architecture import EMB, ENC_OUT, HEADS, HID, POOL, Architecture
+from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, Architecture
 from model.attention import SelfAttention
-from model.blocks import Block, EmbeddingsBlock, EncoderBlock, GatherBlock, PoolerBlock, PretrainingHeads
+from model.blocks import (
+    Block,
+    ClassifierBlock,
+    EmbeddingsBlock,
+    EncoderBlock,
+    GatherBlock,
+    PassBlock,
+    PoolerBlock,
+    PretrainingHeads,
+    SpanHeadBlock,
+)
 from model.embeddings import Embeddings
 from model.encoder import EncoderLayer, Intermediate, ResidualOutput
-from model.heads import HeadTransform, MaskedLMHead, NextSentenceHead, Pooler
+from model.heads import Classifier, HeadTransform, MaskedLMHead, NextSentenceHead, Pooler, SpanHead
 
 DENSE = (Carry("dense.kernel", ("dense.kernel",)), Carry("dense.bias", ("dense.bias",)))
 NORM = (Carry("norm.gamma", ("LayerNorm.gamma",)), Carry("norm.beta", ("LayerNorm.beta",)))
@@ -22,6 +33,7 @@ EMBEDDINGS = (
     Carry("position", ("position_embeddings",)),
     Carry("segment", ("token_type_embeddings",)),
 )
+OUTPUT = (Carry("dense.kernel", ("kernel",)), Carry("dense.bias", ("bias",)))
 SPLIT_QKV = tuple(
     Carry(f"{part}.{kind}", (f"{part}.{kind}",)) for part in ("query", "key", "value") for kind in ("kernel", "bias")
 )
@@ -106,3 +118,34 @@ def convert_pretraining(
         PretrainingHeads(conversion.replace(head), conversion.replace(source.nsp), name=HEADS),
     ]
     return blocks, conversion
+
+
+def convert_squad(
+    source: hf.TFBertForQuestionAnswering, architecture: Architecture, platform: Platform, tail: Sequence[str]
+) -> Tuple[List[Block], Conversion]:
+    """Blocks for span prediction; as :func:`convert_pretraining`.
+
+    Args:
+        tail: names of the blocks after the encoder layers. Published configs of large models have ``enc_out`` and
+            ``pool`` there, through which the hidden states go unchanged.
+    """
+    conversion = Conversion(bert_rules(architecture, platform))
+    _, blocks = convert_encoder(source.bert, platform, conversion)
+    conversion.add(Rule(keras.layers.Dense, lambda _: SpanHead(), OUTPUT))
+    head = SpanHeadBlock(conversion.replace(source.qa_outputs), name=QA_HEAD)
+    return blocks + [head if name == QA_HEAD else PassBlock(name=name) for name in tail], conversion
+
+
+def convert_classification(
+    source: hf.TFBertForSequenceClassification, architecture: Architecture, platform: Platform, tail: Sequence[str]
+) -> Tuple[List[Block], Conversion]:
+    """Blocks for classification or, with one class, regression; as :func:`convert_squad`."""
+    conversion = Conversion(bert_rules(architecture, platform))
+    _, blocks = convert_encoder(source.bert, platform, conversion)
+    classes = source.config.num_labels
+    conversion.add(Rule(keras.layers.Dense, lambda _: Classifier(architecture, platform, classes), OUTPUT))
+    named = {
+        POOL: PoolerBlock(conversion.replace(source.bert.pooler), name=POOL),
+        GLUE_HEAD: ClassifierBlock(conversion.replace(source.classifier), name=GLUE_HEAD),
+    }
+    return blocks + [named[name] if name in named else PassBlock(name=name) for name in tail], conversion

@@ -1,6 +1,6 @@
-"""What sits on the encoder: pooler, masked-LM head, next-sentence head (Devlin et al. 2019, section 3.1).
+"""What sits on the encoder: the heads of pre-training and of fine-tuning (Devlin et al. 2019, sections 3.1 and 4).
 
-B micro batch · S sequence · P masked positions · H hidden · V vocabulary
+B micro batch · S sequence · P masked positions · H hidden · V vocabulary · C classes
 """
 
 from __future__ import annotations
@@ -82,6 +82,33 @@ class NextSentenceHead(keras.layers.Layer):
 
     def call(self, pooled: tf.Tensor) -> tf.Tensor:  # (B, H) → (B, 2)
         return self.dense(pooled)
+
+
+class SpanHead(keras.layers.Layer):
+    """Scores of every token as the start and as the end of the answer."""
+
+    def __init__(self, name: str = "span"):
+        super().__init__(name=name)
+        self.dense = dense(2)
+
+    def call(self, hidden: tf.Tensor) -> tf.Tensor:  # (B, S, H) → (B, S, 2)
+        return self.dense(hidden)
+
+
+class Classifier(keras.layers.Layer):
+    """Scores of the classes from the pooled [CLS]; one class is a regression.
+
+    Args:
+        classes: C.
+    """
+
+    def __init__(self, architecture: Architecture, platform: Platform, classes: int, name: str = "classifier"):
+        super().__init__(name=name)
+        self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
+        self.dense = dense(classes)
+
+    def call(self, pooled: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:  # (B, H) → (B, C)
+        return self.dense(self.dropout(pooled, training=training))
 
 
 def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from transformers import BertConfig, TFBertForPreTraining
+from transformers import (
+    BertConfig,
+    TFBertForPreTraining,
+    TFBertForQuestionAnswering,
+    TFBertForSequenceClassification,
+)
 
 from keras_extensions.backend import keras
 from model.architecture import Architecture
@@ -31,5 +36,23 @@ def untrained_bert(architecture: Architecture, seed: int) -> TFBertForPreTrainin
     """A BERT with pre-training heads and random weights that depend on ``seed`` alone."""
     keras.utils.set_random_seed(seed)
     model = TFBertForPreTraining(hugging_face_config(architecture))
+    model.build()
+    return model
+
+
+def untrained_squad(architecture: Architecture, seed: int) -> TFBertForQuestionAnswering:
+    """A BERT with a span head and random weights that depend on ``seed`` alone."""
+    keras.utils.set_random_seed(seed)
+    model = TFBertForQuestionAnswering(hugging_face_config(architecture))
+    model.build()
+    return model
+
+
+def untrained_classifier(architecture: Architecture, classes: int, seed: int) -> TFBertForSequenceClassification:
+    """A BERT with a classifier of so many classes and random weights that depend on ``seed`` alone."""
+    keras.utils.set_random_seed(seed)
+    config = hugging_face_config(architecture)
+    config.num_labels = classes
+    model = TFBertForSequenceClassification(config)
     model.build()
     return model

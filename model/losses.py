@@ -1,6 +1,6 @@
 """Losses and accuracies of the tasks, as sums over real tokens and sequences.
 
-B micro batch · P masked positions · V vocabulary
+B micro batch · S sequence · P masked positions · V vocabulary · C classes
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from keras_extensions.backend import tf
 
 MLM_LOSS, NSP_LOSS = "mlm_loss", "nsp_loss"
 MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"
+LOSS, ACCURACY = "loss", "accuracy"
+START_ACCURACY, END_ACCURACY = "start_accuracy", "end_accuracy"
 
 
 class PretrainingObjective:
@@ -26,7 +28,7 @@ class PretrainingObjective:
 
     def counts(self, batch: Tensors) -> Tensors:
         tokens = tf.reduce_sum(batch["masked_lm_weights"])
-        sequences = tf.cast(tf.size(batch["next_sentence_labels"]), tf.float32)
+        sequences = number_of(batch["next_sentence_labels"])
         counts = {MLM_LOSS: tokens, NSP_LOSS: sequences}
         if self._accuracies:
             counts.update({MLM_ACCURACY: tokens, NSP_ACCURACY: sequences})
@@ -44,6 +46,67 @@ class PretrainingObjective:
             sums[MLM_ACCURACY] = tf.reduce_sum(weights * correct(word_scores, words))
             sums[NSP_ACCURACY] = tf.reduce_sum(correct(next_scores, labels))
         return sums
+
+
+class SpanObjective:
+    """Mean of the losses of the answer's start and of its end, each softmax over the sequence.
+
+    Devlin et al. 2019, section 4.2, divided by 2 as Hugging Face does, so that learning rates carry over.
+    """
+
+    losses = (LOSS,)
+
+    def __init__(self, accuracies: bool = True):
+        self._terms = (LOSS, START_ACCURACY, END_ACCURACY) if accuracies else (LOSS,)
+
+    def counts(self, batch: Tensors) -> Tensors:
+        return dict.fromkeys(self._terms, number_of(batch["start_positions"]))
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        start, end = batch["start_positions"][:, 0], batch["end_positions"][:, 0]  # (B,)
+        start_scores, end_scores = outputs["start_logits"], outputs["end_logits"]  # (B, S)
+        loss = tf.reduce_sum(cross_entropy(start_scores, start) + cross_entropy(end_scores, end)) / 2
+        sums = {
+            LOSS: loss,
+            START_ACCURACY: tf.reduce_sum(correct(start_scores, start)),
+            END_ACCURACY: tf.reduce_sum(correct(end_scores, end)),
+        }
+        return {name: sums[name] for name in self._terms}
+
+
+class ClassificationObjective:
+    """Mean cross-entropy over the samples (Devlin et al. 2019, section 4.1)."""
+
+    losses = (LOSS,)
+
+    def __init__(self, accuracies: bool = True):
+        self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
+
+    def counts(self, batch: Tensors) -> Tensors:
+        return dict.fromkeys(self._terms, number_of(batch["labels"]))
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        labels, scores = batch["labels"][:, 0], outputs["logits"]  # (B,), (B, C)
+        sums = {LOSS: tf.reduce_sum(cross_entropy(scores, labels)), ACCURACY: tf.reduce_sum(correct(scores, labels))}
+        return {name: sums[name] for name in self._terms}
+
+
+class RegressionObjective:
+    """Mean squared error over the samples, for a model with one output."""
+
+    losses = (LOSS,)
+
+    def counts(self, batch: Tensors) -> Tensors:
+        return {LOSS: number_of(batch["labels"])}
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        difference = tf.cast(outputs["logits"], tf.float32) - batch["labels"]  # (B, 1)
+        return {LOSS: tf.reduce_sum(tf.square(difference))}
+
+
+def number_of(values: tf.Tensor) -> tf.Tensor:
+    """How many values a tensor holds, as float32."""
+    return tf.cast(tf.size(values), tf.float32)
 
 
 def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

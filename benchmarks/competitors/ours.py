@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
-import numpy as np
-
 from benchmarks.competitors.fit_clock import FitClock
 from benchmarks.jobs import (
     LEARNING_RATE,
@@ -18,6 +14,7 @@ from benchmarks.jobs import (
     Trainer,
 )
 from benchmarks.samples import samples
+from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import pretraining_features
 from data_utils.records.pipeline import training_dataset
 from execution.interface import Platform, Update
@@ -29,22 +26,6 @@ from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
-from utilities.errors import UserError
-
-
-class ArrayReader:
-    """Samples held in memory, in the form the input pipeline reads."""
-
-    def __init__(self, data: dict[str, np.ndarray], vocabulary: int = VOCABULARY):
-        length, predictions = data["input_ids"].shape[1], data["masked_lm_ids"].shape[1]
-        self.spec = pretraining_features(length, predictions, vocabulary)
-        self.failures: deque[UserError] = deque()
-        self.count = len(data["input_ids"])
-        self._data = data
-
-    def read(self, positions: np.ndarray) -> dict[str, np.ndarray]:
-        """The samples at these positions."""
-        return {name: values[positions] for name, values in self._data.items()}
 
 
 def build_model(architecture: Architecture, platform: Platform) -> keras.Model:
@@ -65,7 +46,7 @@ def prepare(job: Job) -> Trainer:
     optimizer = AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
     # Keras shortens an execution where fewer steps are left, but a model compiled for one step has no loop.
     platform.compile(model, optimizer, PretrainingObjective(), Update(micro_batches=1), max(job.steps, 2))
-    reader = ArrayReader(samples())
+    reader = ArrayReader(pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, VOCABULARY), samples())
     clock = FitClock()
 
     def train(steps: int) -> float:

@@ -17,6 +17,7 @@ SEGMENTS = "segments"  # 0 for the first sentence, 1 for the second
 POSITIONS = "positions"  # places in the sequence, distinct in a record
 WEIGHTS = "weights"  # real numbers of at least 0
 LABEL = "label"  # a class
+SCORE = "score"  # a real number to be predicted
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Feature:
         name: key in ``tf.train.Example``.
         length: numbers in each record.
         kind: what they mean, one of the constants of this module.
-        below: integers must lie in [0, below); None for weights, which are float32.
+        below: integers must lie in [0, below); None for weights and scores, which are float32.
         length_setting: config field that decides the length, if one does.
         range_setting: config field that decides ``below``, if one does.
     """
@@ -41,8 +42,8 @@ class Feature:
 
     @property
     def dtype(self) -> str:
-        """``float32`` for weights, ``int32`` for everything else."""
-        return "float32" if self.kind == WEIGHTS else "int32"
+        """``float32`` for weights and scores, ``int32`` for everything else."""
+        return "float32" if self.kind in (WEIGHTS, SCORE) else "int32"
 
 
 @dataclass(frozen=True)
@@ -100,3 +101,35 @@ def pretraining_features(
         manifest_format="bert-pretraining",
         manifest_settings={length: max_seq_length, predictions: max_predictions_per_seq},
     )
+
+
+def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
+    """Windows of SQuAD: question and part of the context, with the answer's first and last token.
+
+    Args:
+        max_seq_length: word pieces in a window, padding included.
+        vocab_size: rows of the model's embedding table.
+        labels: whether the answers are there; False for prediction.
+    """
+    answers = tuple(Feature(name, 1, LABEL, max_seq_length) for name in ("start_positions", "end_positions"))
+    return _fine_tuning("squad", max_seq_length, vocab_size, answers if labels else ())
+
+
+def classification_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
+    """Sentences or pairs of a benchmark task, with their class or, where ``classes`` is 1, their score.
+
+    Args:
+        max_seq_length, vocab_size, labels: as in :func:`squad_features`.
+        classes: of the task; 1 for a regression.
+    """
+    label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
+    return _fine_tuning("classification", max_seq_length, vocab_size, (label,) if labels else ())
+
+
+def _fine_tuning(name: str, max_seq_length: int, vocab_size: int, labels: Tuple[Feature, ...]) -> FeatureSpec:
+    tokens = (
+        Feature("input_ids", max_seq_length, TOKENS, vocab_size),
+        Feature("input_mask", max_seq_length, MASK, 2),
+        Feature("segment_ids", max_seq_length, SEGMENTS, 2),
+    )
+    return FeatureSpec(tokens + labels, vocab_size, manifest_format=name)

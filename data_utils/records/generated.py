@@ -84,6 +84,8 @@ def _values(feature: Feature, count: int, random: np.random.Generator) -> np.nda
     shape = (count, feature.length)
     if feature.kind == kinds.WEIGHTS or feature.kind == kinds.MASK:
         return np.ones(shape)
+    if feature.kind == kinds.SCORE:
+        return random.random(shape)
     assert feature.below is not None
     if feature.kind == kinds.SEGMENTS:
         second = np.arange(feature.length) >= feature.length // 2
