@@ -13,6 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from data_utils.tokenizer import VOCABULARY_NAME, read_vocabulary
 from data_utils.wikipedia.command_line import make_parser, run_main
 from data_utils.wikipedia.examples import (
     add_example_options,
@@ -27,12 +28,7 @@ from data_utils.wikipedia.extract import add_extract_options
 from data_utils.wikipedia.instances import check_settings
 from data_utils.wikipedia.sentences import Corpus, add_sentence_options, read_corpus, write_sentences
 from data_utils.wikipedia.sources import source_of
-from data_utils.wikipedia.vocabulary import (
-    VOCABULARY_NAME,
-    add_vocabulary_options,
-    read_vocabulary,
-    train_vocabulary,
-)
+from data_utils.wikipedia.vocabulary import add_vocabulary_options, train_vocabulary
 
 CORPUS_FOLDER = "corpus"
 

@@ -20,13 +20,14 @@ from data_utils.records_writer import (
     write_manifest,
     write_record_file,
 )
+from data_utils.tokenizer import VOCABULARY_NAME, read_vocabulary
 from data_utils.wikipedia.command_line import Progress, fraction, make_parser, positive, run_main
 from data_utils.wikipedia.extract import add_workers_option
 from data_utils.wikipedia.instances import Settings, UnitCounts, check_settings, make_unit
 from data_utils.wikipedia.parallel import ordered_map
 from data_utils.wikipedia.sentences import read_corpus
 from data_utils.wikipedia.units import Unit, plan_units
-from data_utils.wikipedia.vocabulary import VOCABULARY_NAME, add_case_option, read_vocabulary
+from data_utils.wikipedia.vocabulary import add_case_option
 from utilities.errors import UserError
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data_utils.records_writer import EncodedFile, encode_examples, frame_records
+from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
 from data_utils.wikipedia.masking import (
     SpecialIds,
     choose_tokens,
@@ -24,7 +25,6 @@ from data_utils.wikipedia.masking import (
 )
 from data_utils.wikipedia.pairs import make_pairs, pair_arrays
 from data_utils.wikipedia.units import Unit
-from data_utils.wikipedia.vocabulary import Vocabulary, load_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
 FEATURE_ORDER = (

@@ -6,99 +6,26 @@ WordPiece as in BERT: pieces that continue a word begin with ``##``; special tok
 from __future__ import annotations
 
 import argparse
-import functools
-import hashlib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from data_utils.records_writer import write_atomically
+from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
 from data_utils.wikipedia.command_line import make_parser, positive, run_main
 from data_utils.wikipedia.sentences import read_corpus
 from utilities.errors import UserError
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-UNKNOWN = "[UNK]"
-VOCABULARY_NAME = "vocab.txt"
-CONTINUATION = "##"
 DEFAULT_SIZE = 30522
 DEFAULT_MIN_FREQUENCY = 2
 DEFAULT_SAMPLE_MEGABYTES = 300
 MIN_ALPHABET = 1000
-
-
-class Vocabulary(NamedTuple):
-    """A WordPiece vocabulary.
-
-    Attributes:
-        pieces: in the order of their ids.
-        path: the file it was read from.
-        sha256: of the file.
-    """
-
-    pieces: list[str]
-    path: Path
-    sha256: str
-
-    def id_of(self, piece: str) -> int:
-        return self.pieces.index(piece)
-
-    def continues_word(self) -> np.ndarray:
-        """(V,) bool: whether a piece continues the word before it."""
-        return np.array([piece.startswith(CONTINUATION) for piece in self.pieces])
-
-    def special_ids(self) -> np.ndarray:
-        """Ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
-        return np.array([self.pieces.index(token) for token in SPECIAL_TOKENS])
-
-
-def read_vocabulary(path: Path) -> Vocabulary:
-    """Reads a ``vocab.txt``, one piece a line.
-
-    Raises:
-        UserError: missing file, a special token not in it, or a piece twice.
-    """
-    if not path.is_file():
-        raise UserError(f"{path}: no such vocabulary file")
-    data = path.read_bytes()
-    try:
-        pieces = data.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error.reason}), so no BERT vocab.txt") from error
-    pieces = [piece.rstrip("\r") for piece in pieces]
-    while pieces and not pieces[-1]:
-        pieces.pop()
-    known = set(pieces)
-    for token in SPECIAL_TOKENS:
-        if token not in known:
-            raise UserError(f"{path}: {token} is missing; a BERT vocab.txt holds {' '.join(SPECIAL_TOKENS)}")
-    if len(known) != len(pieces):
-        twice = next(piece for number, piece in enumerate(pieces) if piece in pieces[:number])
-        raise UserError(f"{path}: {twice!r} stands there twice")
-    return Vocabulary(pieces, path, hashlib.sha256(data).hexdigest())
-
-
-@functools.lru_cache(maxsize=2)
-def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
-    """BERT's tokenizer, once per process; splits as Hugging Face's ``BertTokenizer``."""
-    tokenizer = Tokenizer(WordPiece.from_file(path, unk_token=UNKNOWN, max_input_chars_per_word=100))
-    tokenizer.normalizer = _normalizer(lower_case)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    return tokenizer
-
-
-def _normalizer(lower_case: bool) -> BertNormalizer:
-    """Cleans text and sets Chinese characters apart; accents go together with capitals, as in BERT."""
-    return BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case)
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
@@ -160,7 +87,7 @@ def train_vocabulary(
         raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
     files, limit = list(files), sample_megabytes * 10**6
     tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
-    tokenizer.normalizer = _normalizer(lower_case)
+    tokenizer.normalizer = bert_normalizer(lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     # The trainer numbers the alphabet in the order of a hash table, new in every run, and breaks ties by
     # number. An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
+from data_utils.tokenizer import read_vocabulary
 from data_utils.wikipedia import __main__ as whole
 from data_utils.wikipedia import examples, extract, sentences, vocabulary
-from data_utils.wikipedia.vocabulary import read_vocabulary
 
 LENGTH, PREDICTIONS, PIECES = 64, 10, 4000
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer, read_vocabulary
 from data_utils.wikipedia.units import plan_units
-from data_utils.wikipedia.vocabulary import SPECIAL_TOKENS, load_tokenizer, read_vocabulary, train_vocabulary
+from data_utils.wikipedia.vocabulary import train_vocabulary
 from tests.real_data import real_data
 from utilities.errors import UserError
 
