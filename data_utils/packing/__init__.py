@@ -1,0 +1,1 @@
+"""Packing: several short sequences in one of full length, instead of padding."""
