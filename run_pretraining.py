@@ -12,12 +12,12 @@ from utilities.config.loading import LoadedConfig
 STARTED = time.perf_counter()
 
 
-def run(loaded: LoadedConfig) -> int:
+def run(loaded: LoadedConfig) -> None:
     """Train; TensorFlow is imported here, so that plans and errors of the config come at once."""
     from utilities.training.pretraining import Pretraining
     from utilities.training.trainer import train
 
-    return train(loaded, Pretraining(loaded.config), started=STARTED)
+    train(loaded, Pretraining, started=STARTED)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ import torch
 from transformers import BertForPreTraining
 
 from benchmarks.competitors.hugging_face import bert_config
-from benchmarks.competitors.ours import ArrayReader
 from benchmarks.competitors.pytorch import tensors
 from benchmarks.hugging_face_weights import pytorch_weights
 from benchmarks.samples import hugging_face_samples
+from data_utils.records.arrays import ArrayReader
+from data_utils.records.features import pretraining_features
 from data_utils.records.pipeline import training_dataset
 from execution.interface import Update
 from execution.software.platform import SoftwarePlatform
@@ -97,7 +98,8 @@ def our_losses(recipe: Recipe, data: Samples, source: Any) -> list[float]:
     platform = SoftwarePlatform(seed=recipe.seed, xla=True, recompute=False)
     blocks, conversion = convert_pretraining(source, architecture, platform)
     stages = [expected_blocks(PRETRAINING, architecture.num_hidden_layers)]
-    shapes = pretraining_shapes(data["input_ids"].shape[1], data["masked_lm_ids"].shape[1])
+    length, predictions = data["input_ids"].shape[1], data["masked_lm_ids"].shape[1]
+    shapes = pretraining_shapes(length, predictions)
     model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, platform)
     conversion.carry_weights(source)
     optimizer = AdamW(
@@ -107,7 +109,7 @@ def our_losses(recipe: Recipe, data: Samples, source: Any) -> list[float]:
     )
     platform.compile(model, optimizer, PretrainingObjective(), Update(micro_batches=1), updates_per_execution=1)
     dataset = training_dataset(
-        ArrayReader(data, architecture.vocab_size),
+        ArrayReader(pretraining_features(length, predictions, architecture.vocab_size), data),
         micro_batch_size=recipe.micro_batch,
         micro_batches_per_update=1,
         seed=recipe.seed,

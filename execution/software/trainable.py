@@ -61,8 +61,11 @@ class TrainableModel(keras.Model):
 
     @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
-        outputs = self({name: data[name] for name in self.input_names}, training=False)
-        return self._record(self._objective.sums(outputs, data), self._objective.counts(data))
+        return self._record(self._objective.sums(self.predict_step(data), data), self._objective.counts(data))
+
+    @tf.autograph.experimental.do_not_convert
+    def predict_step(self, data: Tensors) -> Tensors:
+        return self({name: data[name] for name in self.input_names}, training=False)
 
     def _record(self, sums: Tensors, counts: Tensors) -> Dict[str, tf.Tensor]:
         for name, total in sums.items():

@@ -16,6 +16,7 @@ from utilities.checkpoints.folder import Checkpoint, damage, find_checkpoint, wr
 from utilities.config.loading import load_config
 from utilities.errors import UserError
 from utilities.training.architecture import resolved_architecture
+from utilities.training.start import OwnCheckpoint
 
 
 def write(folder: Path, step: int, content: str = "weights") -> Path:
@@ -79,9 +80,9 @@ def test_nothing_there(tmp_path):
         find_checkpoint(tmp_path)
 
 
-def facts_of(config_architecture: Architecture, **changes: object) -> Checkpoint:
+def start_of(config_architecture: Architecture, **changes: object) -> OwnCheckpoint:
     facts = {"architecture": dataclasses.asdict(dataclasses.replace(config_architecture, **changes))}
-    return Checkpoint(Path("run/step-00000001/weights"), json.loads(json.dumps(facts)))
+    return OwnCheckpoint(Checkpoint(Path("run/step-00000001/weights"), json.loads(json.dumps(facts))))
 
 
 def test_unset_options_are_what_the_checkpoint_has(tmp_path):
@@ -89,7 +90,7 @@ def test_unset_options_are_what_the_checkpoint_has(tmp_path):
     config = load_config("pretraining", ["--config", str(path)]).config
     scratch = resolved_architecture(config, None)
     assert (scratch.use_qkv_split, scratch.use_cls_layer, scratch.use_prediction_bias) == (False, False, True)
-    trained = facts_of(scratch, use_qkv_split=True, use_qkv_bias=True, use_cls_layer=True, use_projection_bias=True)
+    trained = start_of(scratch, use_qkv_split=True, use_qkv_bias=True, use_cls_layer=True, use_projection_bias=True)
     loaded = resolved_architecture(config, trained)
     assert (loaded.use_qkv_split, loaded.use_qkv_bias, loaded.use_cls_layer) == (True, True, True)
     assert loaded.use_projection_bias is False  # set in the config
@@ -99,4 +100,4 @@ def test_other_sizes_are_refused(tmp_path):
     path = write_config(tmp_path / "c.json", generated_dataset=True)
     config = load_config("pretraining", ["--config", str(path)]).config
     with pytest.raises(UserError, match=r"bert_config\.num_hidden_layers is 2, .* 3"):
-        resolved_architecture(config, facts_of(resolved_architecture(config, None), num_hidden_layers=3))
+        resolved_architecture(config, start_of(resolved_architecture(config, None), num_hidden_layers=3))

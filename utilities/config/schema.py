@@ -62,6 +62,14 @@ class TrainingConfig(Section):
         "checkpoints, of which the newest is taken. $VAR and ~ are expanded.",
     )
 
+    vocab_file: Optional[PathText] = Field(
+        None,
+        description="vocab.txt to tokenise with (fine-tuning). Unset: the one that belongs to the model.",
+    )
+    lower_case: Optional[bool] = Field(
+        None, description="Lower-case text and strip accents (fine-tuning). Unset: as the model was trained."
+    )
+
     global_batch: GlobalBatch = Field(default_factory=GlobalBatch, description="Samples per weight update.")
     total_num_train_samples: Optional[Count] = Field(
         None, description="Length of training in samples; steps = samples / global batch, rounded down."
@@ -76,6 +84,10 @@ class TrainingConfig(Section):
     do_training: bool = Field(True, description="Train.")
     do_validation: bool = Field(True, description="Evaluate on the validation set (fine-tuning).")
     do_test: bool = Field(False, description="Write predictions for the test set (classification).")
+    evaluation_batch_size: Optional[Count] = Field(
+        None,
+        description="Samples at a time in evaluation. Unset: 32, or the micro batch where that is larger.",
+    )
     glue_task: Optional[GlueTask] = Field(None, description="Task of the GLUE or CLUE benchmark (classification).")
 
     ipu_config: IpuConfig = Field(default_factory=IpuConfig, description="Pipeline and IPU settings.")

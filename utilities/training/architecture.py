@@ -6,10 +6,10 @@ import dataclasses
 from typing import Optional
 
 from model.architecture import Architecture
-from utilities.checkpoints.folder import Checkpoint
 from utilities.config.figures import LAYER_OPTIONS, architecture_of
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
+from utilities.training.start import Start
 
 SIZES = (
     "hidden_size", "vocab_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
@@ -17,7 +17,7 @@ SIZES = (
 )  # fmt: skip
 
 
-def resolved_architecture(config: TrainingConfig, start_from: Optional[Checkpoint]) -> Architecture:
+def resolved_architecture(config: TrainingConfig, start: Optional[Start]) -> Architecture:
     """What to build.
 
     Raises:
@@ -25,13 +25,13 @@ def resolved_architecture(config: TrainingConfig, start_from: Optional[Checkpoin
     """
     architecture = architecture_of(config)
     assert architecture is not None, "the rules ask for an architecture"
-    if start_from is None or start_from.facts is None:
+    if start is None or start.architecture is None:
         return architecture
-    trained = start_from.facts["architecture"]
+    trained = start.architecture
     for size in SIZES:
         if getattr(architecture, size) != trained[size]:
             raise UserError(
-                f"bert_config.{size} is {getattr(architecture, size)}, but {start_from.weights.parent} was trained with"
+                f"bert_config.{size} is {getattr(architecture, size)}, but {start.origin} was trained with"
                 f" {trained[size]}; set it to that, or name another pretrained_ckpt_path"
             )
     if not config.replace_layers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from data_utils.records.features import pretraining_features
@@ -10,15 +11,16 @@ from data_utils.records.generated import GeneratedReader
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
 from execution.interface import Platform
-from keras_extensions.conversion import Conversion
 from model.architecture import PRETRAINING, Architecture
-from model.bert import assemble, pretraining_shapes
+from model.bert import pretraining_shapes
 from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
 from model.losses import MLM_LOSS, PretrainingObjective
 from model.unconverted import unconverted_pretraining
 from utilities.config.schema import TrainingConfig
-from utilities.training.task import BuiltModel
+from utilities.training.building import Converted, build_model
+from utilities.training.start import Start
+from utilities.training.task import BuiltModel, Fill, Predict
 
 
 class Pretraining:
@@ -27,10 +29,10 @@ class Pretraining:
     name = PRETRAINING
     outputs = ("masked_lm", "next_sentence")
 
-    def __init__(self, config: TrainingConfig):
-        assert config.bert_config is not None, "the rules ask for bert_config in pre-training"
+    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
         self._config = config
-        self._vocabulary = config.bert_config.vocab_size
+        self._architecture = architecture
+        self._vocabulary = architecture.vocab_size
         self.objective = PretrainingObjective(accuracies=config.show_accuracy)
 
     def open_data(self) -> SampleReader:
@@ -42,23 +44,18 @@ class Pretraining:
         assert config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
         return RecordReader(config.dataset_dir, spec, config.data.verify_checksums)
 
-    def build(self, architecture: Architecture, platform: Platform) -> BuiltModel:
-        """Hugging Face's BERT with random weights, converted unless ``replace_layers`` is false."""
-        config = self._config
+    def build(self, platform: Platform, fill: Fill) -> BuiltModel:
+        """Hugging Face's BERT, converted unless ``replace_layers`` is false."""
+        config, architecture = self._config, self._architecture
         source = untrained_bert(architecture, config.seed)
-        conversion: Optional[Conversion] = None
-        with platform.scope():
+
+        def recipe() -> Converted:
             if config.replace_layers:
-                blocks, conversion = convert_pretraining(source, architecture, platform)
-            else:
-                blocks = unconverted_pretraining(source, platform)
+                return convert_pretraining(source, architecture, platform)
+            return unconverted_pretraining(source, platform), None
+
         shapes = pretraining_shapes(config.max_seq_length, config.max_predictions_per_seq)
-        stages = config.ipu_config.pipeline_stages
-        assert stages is not None, "derived where the config has none"
-        model = assemble(blocks, shapes, self.outputs, stages, platform)
-        if conversion is not None:
-            conversion.carry_weights(source)
-        return BuiltModel(model, blocks, conversion)
+        return build_model(config, source, recipe, shapes, self.outputs, platform, fill)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Records, vocabulary, and the entropy of the corpus' word pieces where the manifest tells it."""
@@ -72,6 +69,10 @@ class Pretraining:
                 vocabulary=dict(manifest.vocabulary),
             )
         return facts
+
+    def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
+        """Nothing: no text is held out."""
+        return {}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
         """The masked-LM loss beside that of a model that knows nothing, or word frequencies only."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Protocol
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol
+
+import numpy as np
 
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective, Platform
@@ -10,6 +13,14 @@ from keras_extensions.backend import keras
 from keras_extensions.conversion import Conversion
 from model.architecture import Architecture
 from model.blocks import Block
+from utilities.config.schema import TrainingConfig
+from utilities.training.start import Start
+
+# Runs the model over every sample of a reader, in order; gives its outputs by name, one row a sample.
+Predict = Callable[[SampleReader], Mapping[str, np.ndarray]]
+
+# Gives a built Hugging Face model the weights that training starts from.
+Fill = Callable[[keras.Model], None]
 
 
 class BuiltModel(NamedTuple):
@@ -21,19 +32,35 @@ class BuiltModel(NamedTuple):
 
 
 class Task(Protocol):
-    """Model, data, losses and summary of one kind of training."""
+    """Model, data, losses, evaluation and summary of one kind of training."""
 
     name: str
     objective: Objective
 
     def open_data(self) -> SampleReader:
-        """The samples to train on, checked."""
+        """The samples to train on, checked. Not called for a run that only evaluates."""
 
-    def build(self, architecture: Architecture, platform: Platform) -> BuiltModel:
-        """The converted model with untrained heads and random or pre-trained weights."""
+    def build(self, platform: Platform, fill: Fill) -> BuiltModel:
+        """The converted model.
+
+        Args:
+            platform: where it runs.
+            fill: to be called with the Hugging Face model before its weights are carried over.
+        """
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """What the report says of the data."""
 
+    def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
+        """Validation and test, as the config asks; writes predictions into ``folder``.
+
+        Returns:
+            The scores by name; empty where the task has none.
+        """
+
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """What to tell at the end: the last metrics beside what they should be compared with."""
+        """What to tell at the end of training: the last metrics beside what they should be compared with."""
+
+
+# Makes a task for a config, with the architecture that was settled on and the weights to start from.
+MakeTask = Callable[[TrainingConfig, Architecture, Optional[Start]], Task]
