@@ -52,11 +52,11 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[st
     """The most frequent characters, as pieces that begin and that continue a word, sorted."""
     words: Counter[str] = Counter()
     for line in lines:
-        words.update(tokenizer.normalizer.normalize_str(line).split())
+        words.update(line.split())  # normalising each word once takes a hundredth of the time that each line takes
     characters: Counter[str] = Counter()
     continuing: set[str] = set()
     for word, count in words.items():
-        for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(word):
+        for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(word)):
             continuing.update(part[1:])
             for character in part:
                 characters[character] += count
