@@ -5,11 +5,14 @@ B micro batch · S sequence · P masked positions · V vocabulary · C classes
 
 from __future__ import annotations
 
+from typing import Tuple
+
 from execution.interface import Tensors
 from keras_extensions.backend import tf
 
 MLM_LOSS, NSP_LOSS = "mlm_loss", "nsp_loss"
 MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"
+SEQUENCES_PER_PACK, TOKENS_PER_PACK = "sequences_per_pack", "tokens_per_pack"
 LOSS, ACCURACY = "loss", "accuracy"
 START_ACCURACY, END_ACCURACY = "start_accuracy", "end_accuracy"
 
@@ -28,7 +31,7 @@ class PretrainingObjective:
 
     def counts(self, batch: Tensors) -> Tensors:
         tokens = tf.reduce_sum(batch["masked_lm_weights"])
-        sequences = number_of(batch["next_sentence_labels"])
+        sequences = tf.reduce_sum(self.sequences(batch)[1])
         counts = {MLM_LOSS: tokens, NSP_LOSS: sequences}
         if self._accuracies:
             counts.update({MLM_ACCURACY: tokens, NSP_ACCURACY: sequences})
@@ -36,16 +39,44 @@ class PretrainingObjective:
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         words, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]  # (B, P)
-        labels = batch["next_sentence_labels"][:, 0]  # (B,)
+        labels, real = self.sequences(batch)  # (B,)
         word_scores, next_scores = outputs["masked_lm"], outputs["next_sentence"]  # (B, P, V), (B, 2)
         sums = {
             MLM_LOSS: tf.reduce_sum(weights * cross_entropy(word_scores, words)),
-            NSP_LOSS: tf.reduce_sum(cross_entropy(next_scores, labels)),
+            NSP_LOSS: tf.reduce_sum(real * cross_entropy(next_scores, labels)),
         }
         if self._accuracies:
             sums[MLM_ACCURACY] = tf.reduce_sum(weights * correct(word_scores, words))
-            sums[NSP_ACCURACY] = tf.reduce_sum(correct(next_scores, labels))
+            sums[NSP_ACCURACY] = tf.reduce_sum(real * correct(next_scores, labels))
         return sums
+
+    def sequences(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
+        """Next-sentence labels (B,), and 1.0 for each that counts."""
+        labels = batch["next_sentence_labels"][..., 0]
+        return labels, tf.ones_like(labels, tf.float32)
+
+
+class PackedPretrainingObjective(PretrainingObjective):
+    """The same losses of packs, averaged over real tokens and sequences; and how full the packs are.
+
+    In packs, labels are (B, N) and next-sentence scores (B, N, 2), N being the sequences of a pack at most.
+    """
+
+    def counts(self, batch: Tensors) -> Tensors:
+        packs = number_of(batch["next_sentence_labels"][..., 0])
+        return {**super().counts(batch), SEQUENCES_PER_PACK: packs, TOKENS_PER_PACK: packs}
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        tokens = tf.cast(tf.greater(batch["input_mask"], 0), tf.float32)
+        return {
+            **super().sums(outputs, batch),
+            SEQUENCES_PER_PACK: tf.reduce_sum(batch["next_sentence_weights"]),
+            TOKENS_PER_PACK: tf.reduce_sum(tokens),
+        }
+
+    def sequences(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
+        """Next-sentence labels and weights (B, N)."""
+        return batch["next_sentence_labels"], batch["next_sentence_weights"]
 
 
 class SpanObjective:

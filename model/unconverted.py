@@ -32,8 +32,16 @@ class UnconvertedEmbeddings(keras.layers.Layer):
         super().__init__(name=name)
         self.source = source
 
-    def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
-        return self.source(input_ids=input_ids, token_type_ids=segment_ids, training=training)
+    def call(
+        self,
+        input_ids: tf.Tensor,  # (B, S) int32
+        segment_ids: tf.Tensor,  # (B, S) int32
+        position_ids: Optional[tf.Tensor] = None,  # (B, S) int32; None counts from 0
+        training: Optional[bool] = None,
+    ) -> tf.Tensor:
+        return self.source(
+            input_ids=input_ids, position_ids=position_ids, token_type_ids=segment_ids, training=training
+        )  # (B, S, H)
 
 
 class UnconvertedLayer(keras.layers.Layer):

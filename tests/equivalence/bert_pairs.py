@@ -39,12 +39,18 @@ def architecture(**changes: object) -> Architecture:
     return Architecture(**{**TINY, **ALL_BIASES, **sizes, **changes})
 
 
-def converted(a: Architecture, sequence_length: int = 24, masked_positions: int = 6, **platform: bool) -> Pair:
-    """A Hugging Face model with random weights (biases and norms too) and its conversion."""
+def source_with_random_weights(a: Architecture) -> TFBertForPreTraining:
+    """A Hugging Face model with random weights, biases and norms too."""
     source = untrained_bert(a, seed=11)
     random = np.random.default_rng(5)
     for variable in source.weights:
         variable.assign(variable + random.normal(0, 0.05, variable.shape).astype("float32"))
+    return source
+
+
+def converted(a: Architecture, sequence_length: int = 24, masked_positions: int = 6, **platform: bool) -> Pair:
+    """A Hugging Face model with random weights and its conversion."""
+    source = source_with_random_weights(a)
     options = {"xla": False, "recompute": False, **platform}
     on = SoftwarePlatform(seed=1, **options)
     blocks, conversion = convert_pretraining(source, a, on)

@@ -1,0 +1,88 @@
+"""Sequences of many lengths, the same in packs, and what of a pack's outputs belongs to which sequence."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Sequence
+
+import numpy as np
+
+from data_utils.packing.merge import pack_arrays
+from execution.software.platform import SoftwarePlatform
+from keras_extensions.backend import keras
+from model.architecture import Architecture
+from model.bert import assemble
+from model.conversion import convert_pretraining
+from model.packing import packed, packed_pretraining_shapes
+from model.unconverted import unconverted_pretraining
+from tests.equivalence.bert_pairs import Pair, source_with_random_weights
+
+Arrays = Dict[str, np.ndarray]
+
+LENGTH, MASKED, SEQUENCES = 48, 10, 4  # of a pack
+INPUTS = (
+    *("input_ids", "input_mask", "segment_ids", "position_ids"),
+    *("masked_lm_positions", "next_sentence_positions"),
+)
+OUTPUTS = ("masked_lm", "next_sentence")
+
+
+def sequences(a: Architecture, lengths: Sequence[int], masked: int = 4, seed: int = 0) -> Arrays:
+    """Pre-training samples of these lengths, padded to the longest pack, with 1 to ``masked`` masked tokens."""
+    random = np.random.default_rng(seed)
+    count, columns = len(lengths), np.arange(LENGTH)
+    mask = (columns < np.array(lengths)[:, None]).astype("int32")
+    positions = np.zeros((count, masked), "int32")
+    weights = np.zeros((count, masked), "float32")
+    for row, length in enumerate(lengths):
+        chosen = np.sort(random.permutation(length)[: random.integers(1, min(masked, length) + 1)])
+        positions[row, : len(chosen)], weights[row, : len(chosen)] = chosen, 1
+    ends = random.integers(1, np.array(lengths))[:, None]  # of the first sentence
+    return {
+        "input_ids": random.integers(1, a.vocab_size, mask.shape).astype("int32") * mask,
+        "input_mask": mask,
+        "segment_ids": (columns >= ends).astype("int32") * mask,
+        "masked_lm_positions": positions,
+        "masked_lm_ids": random.integers(0, a.vocab_size, positions.shape).astype("int32"),
+        "masked_lm_weights": weights,
+        "next_sentence_labels": random.integers(0, 2, (count, 1)).astype("int32"),
+    }
+
+
+def in_packs(data: Arrays, packs: Sequence[Sequence[int]]) -> Arrays:
+    """The sequences in packs, given as rows of ``data``."""
+    return pack_arrays(data, packs, LENGTH, MASKED, SEQUENCES)
+
+
+def packed_model(a: Architecture, converted: bool = True, **platform: bool) -> Pair:
+    """Hugging Face's model with random weights, and the model for packs with the same weights."""
+    source = source_with_random_weights(a)
+    on = SoftwarePlatform(seed=1, **{"xla": False, "recompute": False, **platform})
+    if converted:
+        blocks, conversion = convert_pretraining(source, a, on)
+    else:
+        blocks, conversion = unconverted_pretraining(source, on), None
+    model = assembled(packed(blocks), on)
+    if conversion is not None:
+        conversion.carry_weights(source)
+    return Pair(source, model, conversion)
+
+
+def assembled(blocks: List[keras.layers.Layer], on: SoftwarePlatform) -> keras.Model:
+    """Blocks for packs as a model."""
+    shapes = packed_pretraining_shapes(LENGTH, MASKED, SEQUENCES)
+    return assemble(blocks, shapes, OUTPUTS, [[block.name for block in blocks]], on)
+
+
+def run(model: Callable[[Arrays], Any], data: Arrays) -> Arrays:
+    """Outputs as numpy arrays."""
+    return {name: values.numpy() for name, values in model({name: data[name] for name in INPUTS}).items()}
+
+
+def of_sequence(outputs: Arrays, data: Arrays, pack: int, place: int) -> Arrays:
+    """What a model of packs says of one sequence: scores of its masked words, in order, and of its next sentence."""
+    real = data["masked_lm_weights"][pack] > 0
+    number = data["input_mask"][pack][data["masked_lm_positions"][pack]]
+    return {
+        "masked_lm": outputs["masked_lm"][pack][real & (number == place + 1)],
+        "next_sentence": outputs["next_sentence"][pack][place],
+    }

@@ -1,0 +1,162 @@
+"""A sequence in a pack is that sequence alone: logits, gradients, losses; and its neighbours do not reach it.
+
+Hugging Face's own model, which knows no packs, runs each sequence alone, cut to its length.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from keras_extensions.backend import tf
+from model.losses import PackedPretrainingObjective, PretrainingObjective
+from tests.equivalence.bert_pairs import architecture, source_outputs
+from tests.equivalence.packs import in_packs, of_sequence, packed_model, run, sequences
+from tests.equivalence.test_conversion import by_value, loss_of
+
+LENGTHS = (5, 23, 20, 48, 11, 7, 9, 21, 30, 6)
+PACKS = ((1, 0, 2), (3,), (4, 5, 6, 7), (8, 9))  # full, one sequence, as many as fit, and one with padding
+OTHER_PACKS = ((8, 4, 5), (9, 1, 6, 0), (3,), (7, 2))
+
+
+@pytest.fixture(scope="module")
+def a():
+    return architecture()
+
+
+@pytest.fixture(scope="module")
+def pair(a):
+    return packed_model(a)
+
+
+@pytest.fixture(scope="module")
+def data(a):
+    return sequences(a, LENGTHS)
+
+
+def alone(source, data, row):
+    """Hugging Face's outputs for one sequence without padding, as tensors of a batch of one."""
+    length = int(data["input_mask"][row].sum())
+    one = {name: values[row : row + 1] for name, values in data.items()}
+    one.update({name: one[name][:, :length] for name in ("input_ids", "input_mask", "segment_ids")})
+    real = one["masked_lm_weights"][0] > 0
+    one.update({name: one[name][:, real] for name in one if name.startswith("masked_lm")})
+    return source_outputs(source, one), one
+
+
+@pytest.mark.parametrize(
+    "packs", [PACKS, OTHER_PACKS, tuple(pack[::-1] for pack in PACKS)], ids=["packs", "others", "turned"]
+)
+def test_logits_of_every_sequence_are_those_of_the_sequence_alone(pair, data, packs):
+    packed = in_packs(data, packs)
+    outputs = run(pair.model, packed)
+    for pack, rows in enumerate(packs):
+        for place, row in enumerate(rows):
+            theirs, _ = alone(pair.source, data, row)
+            ours = of_sequence(outputs, packed, pack, place)
+            for name, values in theirs.items():
+                np.testing.assert_allclose(ours[name], values[0], atol=1e-5, rtol=1e-5, err_msg=f"{name} of {row}")
+
+
+def test_hugging_face_s_own_layers_take_packs_too(a, data):
+    pair = packed_model(a, converted=False)
+    packed = in_packs(data, PACKS)
+    outputs = run(pair.model, packed)
+    for place, row in enumerate(PACKS[2]):
+        theirs, _ = alone(pair.source, data, row)
+        ours = of_sequence(outputs, packed, 2, place)
+        for name, values in theirs.items():
+            np.testing.assert_allclose(ours[name], values[0], atol=1e-5, rtol=1e-5)
+
+
+def gradients_alone(source, data):
+    """Gradients of the mean losses over all sequences, from Hugging Face's model, one sequence at a time."""
+    tokens, count = float(data["masked_lm_weights"].sum()), len(LENGTHS)
+    with tf.GradientTape() as tape:
+        total = 0.0
+        for row in range(count):
+            outputs, one = alone(source, data, row)
+            words = tf.nn.log_softmax(outputs["masked_lm"])
+            total -= tf.reduce_sum(tf.gather(words, one["masked_lm_ids"], batch_dims=2)) / tokens
+            following = tf.nn.log_softmax(outputs["next_sentence"])
+            total -= tf.reduce_sum(tf.gather(following, one["next_sentence_labels"], batch_dims=1)) / count
+    return by_value(source.trainable_variables, tape.gradient(total, source.trainable_variables))
+
+
+def gradients_of_packs(model, packed):
+    """Gradients of the objective that training minimises."""
+    objective = PackedPretrainingObjective()
+    batch = {name: tf.constant(values) for name, values in packed.items()}
+    counts = objective.counts(batch)
+    with tf.GradientTape() as tape:
+        sums = objective.sums(model({name: batch[name] for name in model.input_names}), batch)
+        loss = tf.add_n([sums[name] / counts[name] for name in objective.losses])
+    return by_value(model.trainable_variables, tape.gradient(loss, model.trainable_variables))
+
+
+@pytest.mark.parametrize("packs", [PACKS, OTHER_PACKS], ids=["packs", "other places"])
+def test_gradients_of_a_packed_batch_are_those_of_its_sequences(pair, data, packs):
+    theirs, ours = gradients_alone(pair.source, data), gradients_of_packs(pair.model, in_packs(data, packs))
+    assert theirs.keys() == ours.keys()
+    for key, values in theirs.items():
+        np.testing.assert_allclose(ours[key], values, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("xla", [False, True], ids=["graph", "xla"])
+def test_shuffling_one_sequence_leaves_the_others_unmoved_to_the_bit(pair, data, xla):
+    model = tf.function(pair.model, jit_compile=xla, autograph=False)
+    packed = in_packs(data, PACKS)
+    before = run(model, packed)
+    for pack, rows in enumerate(PACKS):
+        for shuffled in range(len(rows)):
+            own = np.flatnonzero(packed["input_mask"][pack] == shuffled + 1)
+            changed = {name: values.copy() for name, values in packed.items()}
+            turned = np.roll(own, 1)
+            for name in ("input_ids", "segment_ids"):
+                changed[name][pack, own] = packed[name][pack, turned]
+            after = run(model, changed)
+            for place in range(len(rows)):
+                old, new = (of_sequence(outputs, packed, pack, place) for outputs in (before, after))
+                for name in old:
+                    same = np.array_equal(old[name], new[name])
+                    assert same is (place != shuffled), f"{name} of sequence {place}, {shuffled} shuffled"
+
+
+def test_what_stands_in_the_padding_does_not_matter_to_the_bit(pair, data):
+    packed = in_packs(data, PACKS)
+    before = run(pair.model, packed)
+    padding = packed["input_mask"] == 0
+    assert padding.any()
+    filled = {**packed, "input_ids": np.where(padding, 7, packed["input_ids"])}
+    after = run(pair.model, filled)
+    for pack, rows in enumerate(PACKS):
+        for place in range(len(rows)):
+            old, new = (of_sequence(outputs, packed, pack, place) for outputs in (before, after))
+            assert all(np.array_equal(old[name], new[name]) for name in old)
+
+
+def test_a_pack_of_one_sequence_is_that_sequence_unpacked(pair, data):
+    """Against Hugging Face with its padding."""
+    packed = in_packs(data, [[row] for row in range(len(LENGTHS))])
+    outputs = run(pair.model, packed)
+    theirs = source_outputs(pair.source, data)
+    np.testing.assert_allclose(outputs["next_sentence"][:, 0], theirs["next_sentence"], atol=1e-5)
+
+
+def test_losses_are_means_over_real_tokens_and_sequences(pair, data):
+    packed = {name: tf.constant(values) for name, values in in_packs(data, PACKS).items()}
+    objective = PackedPretrainingObjective()
+    counts = objective.counts(packed)
+    sums = objective.sums(pair.model({name: packed[name] for name in pair.model.input_names}), packed)
+    loss = sum(sums[name] / counts[name] for name in objective.losses)
+    theirs = loss_of(source_outputs(pair.source, data), data)
+    np.testing.assert_allclose(loss, theirs, rtol=1e-5)
+    assert float(sums["sequences_per_pack"] / counts["sequences_per_pack"]) == len(LENGTHS) / len(PACKS)
+    assert float(sums["tokens_per_pack"] / counts["tokens_per_pack"]) == sum(LENGTHS) / len(PACKS)
+    assert counts["nsp_loss"] == len(LENGTHS)
+
+
+def test_counts_of_unpacked_batches_are_as_before(data):
+    counts = PretrainingObjective().counts({name: tf.constant(values) for name, values in data.items()})
+    assert float(counts["nsp_loss"]) == len(LENGTHS)
+    assert float(counts["mlm_loss"]) == data["masked_lm_weights"].sum()
