@@ -29,7 +29,7 @@ MIN_ALPHABET = 1000
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
-    """Lines of the files; of larger ones than ``limit`` bytes, evenly chosen megabytes."""
+    """Lines of the files; of more than ``limit`` bytes, those that begin in evenly chosen megabytes."""
     sizes = [(path, path.stat().st_size) for path in files]
     total = sum(size for _, size in sizes)
     stretch = 1 << 20
@@ -37,10 +37,10 @@ def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
     for path, size in sizes:
         with open(path, "rb") as stream:
             for start in range(0, size, stretch * every):
-                stream.seek(start)
                 if start:
-                    stream.readline()  # the rest of a sentence begun in the stretch before
-                while stream.tell() < start + (stretch if every > 1 else size):
+                    stream.seek(start - 1)
+                    stream.readline()  # the rest of a line that began in the stretch before
+                while stream.tell() < start + stretch:
                     line = stream.readline()
                     if not line:
                         break

@@ -104,3 +104,14 @@ def test_tokenizer_equals_hugging_face(name: str, lower_case: bool) -> None:
     chinese = real_data("wikipedia_zh", "AA", "wiki_00").read_text(encoding="utf-8").split("\n")[3:60]
     for text in [*SAMPLES[:6], *article, *chinese]:
         assert ours.encode(text, add_special_tokens=False).ids == theirs.convert_tokens_to_ids(theirs.tokenize(text))
+
+
+def test_a_corpus_of_several_megabytes_counts_each_line_once(tmp_path):
+    """The vocabulary of a large file is that of the same lines in files below a megabyte."""
+    lines = [f"w{number % 977} and {TEXT.splitlines()[number % 2]}\n" for number in range(30000)]
+    whole = write(tmp_path / "whole.txt", "".join(lines))
+    assert whole.stat().st_size > 1 << 20
+    parts = [write(tmp_path / f"{i}.txt", "".join(lines[i : i + 5000])) for i in range(0, len(lines), 5000)]
+    one = train_vocabulary([whole], tmp_path / "one.txt", 400)
+    several = train_vocabulary(parts, tmp_path / "several.txt", 400)
+    assert one.pieces == several.pieces
