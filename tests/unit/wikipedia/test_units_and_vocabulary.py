@@ -106,12 +106,12 @@ def test_tokenizer_equals_hugging_face(name: str, lower_case: bool) -> None:
         assert ours.encode(text, add_special_tokens=False).ids == theirs.convert_tokens_to_ids(theirs.tokenize(text))
 
 
-def test_a_corpus_of_several_megabytes_counts_each_line_once(tmp_path):
-    """The vocabulary of a large file is that of the same lines in files below a megabyte."""
-    lines = [f"w{number % 977} and {TEXT.splitlines()[number % 2]}\n" for number in range(30000)]
-    whole = write(tmp_path / "whole.txt", "".join(lines))
+def test_a_corpus_of_several_megabytes_counts_each_line_once(tmp_path: Path) -> None:
+    """The vocabulary of a large file is that of the same documents in files below a megabyte."""
+    documents = [[f"w{number % 977} jumps.", TEXT[0][number % 2]] for number in range(40000)]
+    whole = write(tmp_path / "whole.txt", documents)
     assert whole.stat().st_size > 1 << 20
-    parts = [write(tmp_path / f"{i}.txt", "".join(lines[i : i + 5000])) for i in range(0, len(lines), 5000)]
-    one = train_vocabulary([whole], tmp_path / "one.txt", 400)
-    several = train_vocabulary(parts, tmp_path / "several.txt", 400)
+    parts = [write(tmp_path / f"{i}.txt", documents[i : i + 8000]) for i in range(0, len(documents), 8000)]
+    one = train_vocabulary([whole], tmp_path / "one.txt", 300)
+    several = train_vocabulary(parts, tmp_path / "several.txt", 300)
     assert one.pieces == several.pieces
