@@ -33,6 +33,28 @@ def join(parts: Iterable[Any]) -> Markup:
     return Markup("".join(Markup.escape(part) for part in parts))
 
 
+def page(title: str, style: str, *sections: Any) -> str:
+    """A whole HTML document that needs no other file, as wide as the screen it is read on.
+
+    Args:
+        style: CSS.
+        sections: what the body holds.
+    """
+    head = element(
+        "head",
+        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        element("title", title),
+        element("style", Markup(style)),
+    )
+    return "<!doctype html>\n" + element("html", head, element("body", *sections), lang="en")
+
+
+def card(name: str, value: str, note: str = "") -> Markup:
+    """A figure in a box, with its name above and a note below."""
+    parts = [element("h3", name), element("div", value, class_="value")]
+    return element("div", *parts, element("div", note, class_="soft"), class_="card")
+
+
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
     """A table, in a box of its own that scrolls where the page is narrow."""
     head = element("thead", element("tr", *(element("th", heading, scope="col") for heading in headings)))

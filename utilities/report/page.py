@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
 from utilities.report.charts import Curve, line_chart, thinned
-from utilities.report.html import Markup, element, join, mapping_table, number, records_table, table
+from utilities.report.html import Markup, card, element, join, mapping_table, number, page, records_table, table
 from utilities.report.run_folder import RunData, is_number, read_run_folder
 
 REPORT_NAME = "report.html"
@@ -40,14 +40,8 @@ def write_report(run_folder: Path) -> Path:
 def render(run: RunData) -> str:
     """The whole page as HTML."""
     title = str(run.config.get("name") or run.folder.resolve().name)
-    head = element(
-        "head",
-        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-        element("title", f"{title} – training report"),
-        element("style", Markup(STYLE.read_text(encoding="utf-8"))),
-    )
     sections = [_header(run, title), _cards(run), _charts(run), *_tables(run)]
-    return "<!doctype html>\n" + element("html", head, element("body", *sections), lang="en")
+    return page(f"{title} – training report", STYLE.read_text(encoding="utf-8"), *sections)
 
 
 def _header(run: RunData, title: str) -> Markup:
@@ -123,19 +117,14 @@ def _cards(run: RunData) -> Markup:
         if final is None:
             continue
         references = ", ".join(f"{label} {height:.3f}" for label, height in _references(run, name))
-        cards.append(_card(name.replace("_", " "), f"{final:.4f}", references))
+        cards.append(card(name.replace("_", " "), f"{final:.4f}", references))
     throughput = _steady_throughput(run)[1]
     if throughput:
         median = f"{statistics.median(throughput):,.1f}"
-        cards.append(_card("throughput", median, "samples/s, median, without compilation"))
+        cards.append(card("throughput", median, "samples/s, median, without compilation"))
     if run.periods and is_number(run.periods[-1].get("samples")):
-        cards.append(_card("samples seen", f"{run.periods[-1]['samples']:,}", ""))
+        cards.append(card("samples seen", f"{run.periods[-1]['samples']:,}", ""))
     return element("section", *cards, class_="cards") if cards else Markup("")
-
-
-def _card(name: str, value: str, note: str) -> Markup:
-    parts = [element("h3", name), element("div", value, class_="value")]
-    return element("div", *parts, element("div", note, class_="soft"), class_="card")
 
 
 def _charts(run: RunData) -> Markup:

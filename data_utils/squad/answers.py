@@ -1,0 +1,199 @@
+"""From a model's scores of every token to a list of best answers for every question, as text of the context.
+
+An answer's score is the score of its first token as a start plus that of its last token as an end. All spans of at most
+``max_answer_length`` tokens are compared, so that every question has an answer. A token that several windows of a
+question show may begin an answer only in the window that shows most of what stands around it.
+
+Shapes: W windows, N windows at a time, S sequence, K best spans of a window, D longest answer.
+Source: Devlin et al. 2019, section 4.2, and the program that Google published beside it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
+
+import numpy as np
+
+from data_utils.squad.examples import SquadSet
+from data_utils.squad.windows import Windows
+from utilities.errors import UserError
+
+_WINDOWS_AT_A_TIME = 256  # bounds the memory of comparing all spans
+_SPARE = 3  # so many times the wished number of spans are kept, for different spans of the same text
+
+
+class Candidate(NamedTuple):
+    """A possible answer.
+
+    Attributes:
+        text: as the context has it.
+        probability: among the candidates of the question (softmax over their scores).
+        start_logit, end_logit: the model's scores of its first and its last token.
+        begin, end: its first character in the context, and the one behind its last.
+    """
+
+    text: str
+    probability: float
+    start_logit: float
+    end_logit: float
+    begin: int
+    end: int
+
+
+class Spans(NamedTuple):
+    """The best spans of all windows, best first for each question; arrays of one length.
+
+    Attributes:
+        question: int32, ascending.
+        first, last: int64, tokens in ``texts.offsets``.
+        start_logit, end_logit: float64.
+    """
+
+    question: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    start_logit: np.ndarray
+    end_logit: np.ndarray
+
+
+def best_answers(
+    squad: SquadSet,
+    windows: Windows,
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    n_best_size: int,
+    max_answer_length: int,
+) -> Dict[str, List[Candidate]]:
+    """The best answers to each question, best first; at least one.
+
+    Args:
+        squad, windows: what the model was asked.
+        start_logits, end_logits: ``(W, S)`` scores of each token as an answer's start and end.
+        n_best_size: candidates for a question at most, all of different text.
+        max_answer_length: tokens of an answer at most.
+
+    Raises:
+        UserError: the scores are not finite.
+    """
+    if not (np.isfinite(start_logits).all() and np.isfinite(end_logits).all()):
+        raise UserError("the model's scores are not finite numbers; its weights are damaged: take another checkpoint")
+    spans = best_spans(windows, start_logits, end_logits, n_best_size * _SPARE, max_answer_length)
+    bounds = np.searchsorted(spans.question, np.arange(len(squad.questions) + 1))
+    offsets = windows.texts.offsets
+    begins, ends = offsets[spans.first, 0].tolist(), offsets[spans.last, 1].tolist()
+    starts, stops = spans.start_logit.tolist(), spans.end_logit.tolist()
+    answers = {}
+    for number, question in enumerate(squad.questions):
+        context = squad.context(question)
+        seen: Set[str] = set()
+        found: List[Candidate] = []
+        for place in range(bounds[number], bounds[number + 1]):
+            if len(found) == n_best_size:
+                break
+            begin, end = begins[place], _with_marks(context, ends[place])
+            text = context[begin:end]
+            if text not in seen:
+                seen.add(text)
+                found.append(Candidate(text, 0.0, starts[place], stops[place], begin, end))
+        # A context of nothing but characters that no tokenizer keeps has no tokens to choose from.
+        answers[question.id] = _with_probabilities(found or [Candidate("", 0.0, 0.0, 0.0, 0, 0)])
+    return answers
+
+
+def _with_marks(context: str, end: int) -> int:
+    """Behind the accents that belong to an answer's last letter: tokens of lower-cased text do not cover them."""
+    while end < len(context) and unicodedata.category(context[end]) == "Mn":
+        end += 1
+    return end
+
+
+def _with_probabilities(candidates: List[Candidate]) -> List[Candidate]:
+    scores = np.array([candidate.start_logit + candidate.end_logit for candidate in candidates])
+    weights = np.exp(scores - scores.max())
+    probabilities = (weights / weights.sum()).tolist()
+    return [candidate._replace(probability=share) for candidate, share in zip(candidates, probabilities)]
+
+
+def best_spans(
+    windows: Windows, start_logits: np.ndarray, end_logits: np.ndarray, wanted: int, max_answer_length: int
+) -> Spans:
+    """The ``wanted`` best spans of each window, those of a question together and the best first.
+
+    Equal scores are in the order of their places in the context.
+    """
+    parts: List[Spans] = []
+    for chosen in _chunks(windows.count):
+        window, first, last = _best_of(windows, chosen, start_logits, end_logits, wanted, max_answer_length)
+        begin = windows.first_token()[window] - windows.first_column()[window]
+        start = start_logits[window, first].astype(np.float64)
+        end = end_logits[window, last].astype(np.float64)
+        parts.append(Spans(windows.question[window], begin + first, begin + last, start, end))
+    spans = Spans(*(np.concatenate(part) for part in zip(*parts)))
+    order = np.lexsort((spans.last, spans.first, -(spans.start_logit + spans.end_logit), spans.question))
+    return Spans(*(part[order] for part in spans))
+
+
+def _chunks(count: int) -> Iterator[np.ndarray]:
+    for first in range(0, count, _WINDOWS_AT_A_TIME):
+        yield np.arange(first, min(first + _WINDOWS_AT_A_TIME, count))
+
+
+def _best_of(
+    windows: Windows,
+    chosen: np.ndarray,
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    wanted: int,
+    max_answer_length: int,
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Window, first and last column of the best spans of the ``chosen`` (N,) windows, in no order."""
+    context, own = _context_columns(windows, chosen, start_logits.shape[1])
+    starts = np.where(own, start_logits[chosen], -np.inf).astype(np.float32)  # (N, S)
+    ends = np.where(context, end_logits[chosen], -np.inf).astype(np.float32)
+    rows, columns = starts.shape
+    longest = min(max_answer_length, columns)
+    scores = np.full((rows, longest, columns), -np.inf, np.float32)  # (N, D, S), of a span by its length and start
+    for longer in range(longest):
+        scores[:, longer, : columns - longer] = starts[:, : columns - longer] + ends[:, longer:]
+    scores = scores.reshape(rows, longest * columns)
+    wanted = min(wanted, scores.shape[1])
+    best = np.argpartition(scores, -wanted, axis=1)[:, -wanted:]  # (N, K)
+    possible = np.take_along_axis(scores, best, axis=1) > -np.inf
+    window = np.broadcast_to(chosen[:, None], best.shape)[possible]
+    longer, first = np.divmod(best[possible], columns)
+    return window, first, first + longer
+
+
+def _context_columns(windows: Windows, chosen: np.ndarray, columns: int) -> Tuple[np.ndarray, np.ndarray]:
+    """(N, S) bool: which columns are of the context; and in which of them no other window shows more around them."""
+    token = np.arange(columns)[None] - windows.first_column()[chosen][:, None] + windows.begin[chosen][:, None]
+    context = _shows(windows, chosen, token)
+    around = _shown_around(windows, chosen, token)
+    own = context.copy()
+    for step in (-1, 1):
+        other = chosen + step
+        while True:
+            same = (other >= 0) & (other < windows.count)
+            other = np.clip(other, 0, windows.count - 1)
+            same &= windows.question[other] == windows.question[chosen]
+            both = context & same[:, None] & _shows(windows, other, token)
+            if not both.any():
+                break
+            theirs = _shown_around(windows, other, token)
+            own &= ~both | (around > theirs if step < 0 else around >= theirs)  # of equals the first
+            other = other + step
+    return context, own
+
+
+def _shows(windows: Windows, chosen: np.ndarray, token: np.ndarray) -> np.ndarray:
+    """Whether windows show tokens (N, S) of the context."""
+    begin, length = windows.begin[chosen][:, None], windows.length[chosen][:, None]
+    return (token >= begin) & (token < begin + length)
+
+
+def _shown_around(windows: Windows, chosen: np.ndarray, token: np.ndarray) -> np.ndarray:
+    """How much windows show around tokens (N, S): on the shorter side, and a hundredth of the window's length."""
+    begin, length = windows.begin[chosen][:, None], windows.length[chosen][:, None]
+    shorter = np.minimum(token - begin, begin + length - 1 - token)
+    return 100 * shorter + length

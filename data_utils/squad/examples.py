@@ -1,0 +1,253 @@
+"""Questions, contexts and answers of a SQuAD file, checked: what is wrong is said with article, paragraph and question.
+
+Source of the form: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text"; version 1.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from utilities.errors import UserError
+
+
+class Answer(NamedTuple):
+    """An answer that a person marked: its text, and the character of the context at which it begins."""
+
+    text: str
+    start: int
+
+
+class Paragraph(NamedTuple):
+    """A paragraph and the title of its article."""
+
+    title: str
+    context: str
+
+
+class Question(NamedTuple):
+    """A question about a paragraph, by its place among the paragraphs; without answers it can only be predicted."""
+
+    id: str
+    text: str
+    paragraph: int
+    answers: Tuple[Answer, ...]
+
+
+class SquadSet(NamedTuple):
+    """A data set in memory.
+
+    Attributes:
+        origin: where it came from, for messages.
+        sha256: of its content.
+    """
+
+    paragraphs: List[Paragraph]
+    questions: List[Question]
+    origin: str
+    sha256: str
+
+    def context(self, question: Question) -> str:
+        """The text that a question is about."""
+        return self.paragraphs[question.paragraph].context
+
+
+def read_squad(path: Path) -> SquadSet:
+    """Reads a file in SQuAD 1.1's form.
+
+    Raises:
+        UserError: it cannot be read, or is malformed; names article, paragraph and question.
+
+    Example:
+        >>> read_squad(Path("dev-v1.1.json")).questions[0].text  # doctest: +SKIP
+        'Which NFL team represented the AFC at Super Bowl 50?'
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give the path of a SQuAD 1.1 file") from error
+    try:
+        document = json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start} is not UTF-8; download the file again") from error
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}:{error.lineno}:{error.colno}: is not valid JSON ({error.msg}); download the file again"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not valid JSON ({error}); download the file again") from error
+    return parse_squad(document, str(path), hashlib.sha256(content).hexdigest())
+
+
+def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
+    """A data set from decoded JSON.
+
+    Args:
+        document: ``{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}``.
+        origin: named in messages.
+        sha256: of the content.
+
+    Raises:
+        UserError: something is missing, of another type, or stands there twice.
+    """
+    whole = _Place(origin, ())
+    paragraphs: List[Paragraph] = []
+    questions: List[Question] = []
+    places: Dict[str, _Place] = {}
+    for number, article in enumerate(whole.list_of(whole.object(document), "data"), 1):
+        in_article = whole.inside(f"article {number}", article, "title")
+        title = in_article.text(in_article.object(article), "title", default="untitled")
+        for paragraph_number, paragraph in enumerate(in_article.list_of(article, "paragraphs"), 1):
+            in_paragraph = in_article.inside(f"paragraph {paragraph_number}")
+            context = in_paragraph.text(in_paragraph.object(paragraph), "context")
+            if not context.strip():
+                raise in_paragraph.error("context is empty", "remove the paragraph")
+            for question_number, entry in enumerate(in_paragraph.list_of(paragraph, "qas"), 1):
+                place = in_paragraph.inside(f"question {question_number}", entry, "id")
+                question = _question(place, entry, len(paragraphs))
+                if question.id in places:
+                    raise place.error(f"has the id of {places[question.id].names}", "give each question its own id")
+                places[question.id] = place
+                questions.append(question)
+            paragraphs.append(Paragraph(title, context))
+    if not questions:
+        raise whole.error("holds no questions", "give a SQuAD 1.1 file")
+    return SquadSet(paragraphs, questions, origin, sha256)
+
+
+def _question(place: _Place, entry: Any, paragraph: int) -> Question:
+    fields = place.object(entry)
+    identity = place.text(fields, "id")
+    if not identity:
+        raise place.error("id is empty", "give each question its own id")
+    if fields.get("is_impossible"):
+        raise place.error("is_impossible is true: this is SQuAD 2.0", "use the files of SQuAD 1.1")
+    answers = []
+    for number, answer in enumerate(place.list_of(fields, "answers", default=[]), 1):
+        in_answer = place.inside(f"answer {number}")
+        marked = in_answer.object(answer)
+        text, start = in_answer.text(marked, "text"), in_answer.value(marked, "answer_start", int)
+        if not text.strip():
+            raise in_answer.error("text is empty", "remove the answer")
+        if start < 0:
+            raise in_answer.error(f"answer_start is {start}", "count characters of the context from 0")
+        answers.append(Answer(text, start))
+    return Question(identity, place.text(fields, "question"), paragraph, tuple(answers))
+
+
+class _Place:
+    """Where in a file something stands, typed access to its fields, and errors that name it."""
+
+    def __init__(self, origin: str, names: Tuple[str, ...]) -> None:
+        self._origin = origin
+        self._names = names
+
+    @property
+    def names(self) -> str:
+        return ", ".join(self._names)
+
+    def inside(self, name: str, entry: Any = None, label: str = "") -> _Place:
+        """A place within this one, labelled with a field of what stands there if that is a text."""
+        text = entry.get(label) if isinstance(entry, dict) else None
+        return _Place(self._origin, (*self._names, f"{name} ({_short(text)})" if isinstance(text, str) else name))
+
+    def error(self, reason: str, fix: str) -> UserError:
+        place = f"{self._origin}: {self.names}: " if self._names else f"{self._origin}: "
+        return UserError(f"{place}{reason}; {fix}")
+
+    def object(self, value: Any) -> Dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.error(f"is {_short(value)}, not an object {{…}}", _FIX)
+        return value
+
+    def value(self, fields: Dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
+        value = fields.get(name, default)
+        if value is None:
+            raise self.error(f"{name} is missing", _FIX)
+        if type(value) is not kind:
+            raise self.error(f"{name} is {_short(value)}, not {_KINDS[kind]}", _FIX)
+        return value
+
+    def list_of(self, fields: Dict[str, Any], name: str, default: Optional[List[Any]] = None) -> List[Any]:
+        values: List[Any] = self.value(self.object(fields), name, list, default)
+        return values
+
+    def text(self, fields: Dict[str, Any], name: str, default: Optional[str] = None) -> str:
+        text: str = self.value(fields, name, str, default)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise self.error(f"{name} holds half a character (a lone surrogate)", "remove it") from None
+        return text
+
+
+_KINDS = {str: "a text", int: "a whole number", list: "a list"}
+_FIX = "this is not the form of SQuAD 1.1: correct it, or download the file again"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def place_of_answer(context: str, answer: Answer) -> Optional[int]:
+    """The character at which an answer really begins: as marked, else the nearest place where its text stands.
+
+    Returns:
+        None where the context does not have the text at all.
+    """
+    if context.startswith(answer.text, answer.start):
+        return answer.start
+    return min(_occurrences(context, answer.text), key=lambda place: abs(place - answer.start), default=None)
+
+
+def _occurrences(context: str, text: str) -> Iterator[int]:
+    place = context.find(text)
+    while place >= 0:
+        yield place
+        place = context.find(text, place + 1)
+
+
+class Alignment(NamedTuple):
+    """How far the marked answers agree with their contexts.
+
+    Attributes:
+        answers: in all.
+        moved: ids of questions with an answer whose text stands elsewhere than marked.
+        absent: ids of questions with an answer whose text the context does not have.
+    """
+
+    answers: int
+    moved: List[str]
+    absent: List[str]
+
+    def notes(self) -> List[str]:
+        """What to tell; nothing where all agree."""
+        named = (
+            (self.moved, "stand elsewhere in the context than marked; the nearest place is taken"),
+            (self.absent, "do not stand in the context"),
+        )
+        return [
+            f"{len(ids):,} of {self.answers:,} answers {reason} (first: question {ids[0]})"
+            for ids, reason in named
+            if ids
+        ]
+
+
+def check_alignment(squad: SquadSet) -> Alignment:
+    """Compares each answer's text with the context at the character where it is said to begin."""
+    moved: List[str] = []
+    absent: List[str] = []
+    answers = 0
+    for question in squad.questions:
+        context = squad.context(question)
+        answers += len(question.answers)
+        for answer in question.answers:
+            place = place_of_answer(context, answer)
+            if place is None:
+                absent.append(question.id)
+            elif place != answer.start:
+                moved.append(question.id)
+    return Alignment(answers, moved, absent)
