@@ -1,0 +1,37 @@
+"""Data sets by the ``datasets`` library, where it is installed and its hub can be reached, or has them cached."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from utilities.errors import UserError
+
+
+def hub_split(path: str, configuration: Optional[str], split: str, instead: str) -> Any:
+    """A split of a data set of the hub, or of a local folder that the library understands.
+
+    Args:
+        path, configuration, split: as ``datasets.load_dataset`` has them.
+        instead: what ``dataset_dir`` may be set to in place of the library, for messages.
+
+    Returns:
+        A ``datasets.Dataset``.
+
+    Raises:
+        UserError: the library is missing, or cannot get the data.
+    """
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise UserError(
+            f"dataset_dir is not set, and the datasets library, which could fetch {path}, is not installed;"
+            f" set dataset_dir to {instead}, or: pip install datasets"
+        ) from error
+    try:
+        return load_dataset(path, configuration, split=split)
+    except Exception as error:  # of the library, of its network layer, of its file formats: all mean no data
+        name = "/".join(part for part in (path, configuration) if part)
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"the datasets library cannot get {name} ({type(error).__name__}: {reason}); set dataset_dir to {instead}"
+        ) from error
