@@ -9,6 +9,7 @@ beyond the last sample. A run that resumes at any position therefore needs nothi
 from __future__ import annotations
 
 import math
+from typing import Sequence
 
 import numpy as np
 
@@ -44,6 +45,25 @@ def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bo
     if epochs.size == 1:
         return permute(place, n, seed, epoch + epochs)
     return permute(place, n, seed, epoch + position // n)
+
+
+def batch_of(update: int, skipped: Sequence[int]) -> int:
+    """Which global batch an update consumes, where some are left out for good.
+
+    Args:
+        update: counted from 0.
+        skipped: numbers of the global batches that are left out, ascending.
+
+    Example:
+        >>> [batch_of(update, [1, 2]) for update in range(3)]
+        [0, 3, 4]
+    """
+    batch = update
+    for left_out in skipped:
+        if left_out > batch:
+            break
+        batch += 1
+    return batch
 
 
 def permute(place: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarray:

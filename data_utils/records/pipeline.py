@@ -8,12 +8,12 @@ Shapes: A micro batches per update, B micro batch size, L length of a feature, N
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Callable, Deque, Dict, Iterator, List, Optional, Protocol, Tuple
+from typing import Callable, Deque, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
 from data_utils.records.features import FeatureSpec
-from data_utils.records.order import positions
+from data_utils.records.order import batch_of, positions
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
@@ -47,6 +47,7 @@ def training_dataset(
     prefetch: int = 2,
     replica: int = 0,
     replicas: int = 1,
+    skipped: Sequence[int] = (),
 ) -> tf.data.Dataset:
     """Data of ``num_updates`` weight updates, from ``first_update`` on.
 
@@ -67,6 +68,7 @@ def training_dataset(
         prefetch: elements kept ready.
         replica, replicas: where several processes train together, which part of each global batch is this
             one's.
+        skipped: numbers of global batches to leave out, ascending; the updates after them take the next ones.
 
     Returns:
         a data set of dicts: name → ``(A, B, L)``, int32 or float32, static shapes.
@@ -76,7 +78,7 @@ def training_dataset(
     share = micro_batches_per_update * micro_batch_size
 
     def read_update(update: int) -> List[np.ndarray]:
-        start = update * share * replicas + share * replica
+        start = batch_of(update, skipped) * share * replicas + share * replica
         wanted = positions(seed, 0, start, share, reader.count, shuffle)
         batch = reader.read(wanted)
         shape = (micro_batches_per_update, micro_batch_size, -1)
