@@ -1,4 +1,4 @@
-"""Windows kept between runs, under a key of everything they depend on: another text, vocabulary or size is another file.
+"""Windows kept between runs, under a key of everything they depend on: of another text or size there is another file.
 
 A file holds plain arrays, never pickled objects, and is written whole or not at all; a damaged one is made again.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, List, Tuple
 
-from model.architecture import CLASSIFICATION, PRETRAINING
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from utilities.config import pipeline_rules
 from utilities.config.figures import LAYER_OPTIONS, bert_sizes, starts_from_checkpoint
 from utilities.config.problems import FieldError
@@ -92,6 +92,17 @@ def sequence_holds_special_tokens(config: TrainingConfig, task: str) -> None:
             ["max_seq_length"],
             "[CLS], two texts and two [SEP] need at least 5 tokens",
             "set max_seq_length to 128",
+        )
+
+
+def question_leaves_room(config: TrainingConfig, task: str) -> None:
+    """A window holds the question and some of the context."""
+    room = config.max_seq_length - 4  # [CLS], two [SEP], and one token of the context
+    if task == SQUAD and config.squad.max_query_length > room:
+        raise FieldError(
+            ["squad.max_query_length", "max_seq_length"],
+            "questions of that length leave no room for the context",
+            f"set squad.max_query_length to {max(1, room // 2)}, or raise max_seq_length",
         )
 
 
@@ -243,6 +254,7 @@ RULES: Tuple[Rule, ...] = (
     vocabulary_divides,
     sequence_holds_special_tokens,
     sequence_fits_positions,
+    question_leaves_room,
     predictions_fit_sequence,
     *pipeline_rules.RULES,
     options_need_replaced_layers,

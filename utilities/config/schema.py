@@ -15,8 +15,9 @@ from utilities.config.sections import (
     IpuConfig,
     OptimizerOptions,
     Section,
+    Squad,
 )
-from utilities.config.types import Count, CountOrZero, Names, PathText, Seed, Text
+from utilities.config.types import Count, CountOrZero, Names, PathText, Positive, Seed, Text
 
 GlueTask = Literal[
     "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
@@ -90,6 +91,8 @@ class TrainingConfig(Section):
     )
     glue_task: Optional[GlueTask] = Field(None, description="Task of the GLUE or CLUE benchmark (classification).")
 
+    squad: Squad = Field(default_factory=Squad, description="Question answering.")
+
     ipu_config: IpuConfig = Field(default_factory=IpuConfig, description="Pipeline and IPU settings.")
     execution: Execution = Field(default_factory=Execution, description="Where and how the run executes.")
     replace_layers: bool = Field(
@@ -158,7 +161,18 @@ class TrainingConfig(Section):
     )
     show_accuracy: bool = Field(True, description="Compute and log accuracies beside the losses.")
     tensorboard: bool = Field(True, description="Write TensorBoard event files.")
-    report: bool = Field(True, description="Write the HTML report.")
+    report: bool = Field(True, description="Write the HTML report, and refresh it during the run.")
+    report_every_minutes: Positive = Field(
+        5.0, description="Least time between two refreshes of the report during the run, in minutes."
+    )
+    reference_curve: Optional[PathText] = Field(
+        None,
+        description="Loss to hold this run to: the folder of an earlier run, or a JSON file with a curve or a band; "
+        "the log warns and the report says when the loss leaves it.",
+    )
+    reference_tolerance: Positive = Field(
+        0.05, description="Half the width of the band around a reference_curve, as a share of its loss."
+    )
     enable_wandb: bool = Field(False, description="Track the run with Weights & Biases.")
     wandb_entity_name: Optional[Text] = Field(None, description="W&B user or team. Unset: the logged-in user's.")
     wandb_project_name: Optional[Text] = Field("bert", description="W&B project.")

@@ -16,9 +16,11 @@ from utilities.config.types import (
     LossScale,
     NoneWord,
     NonNegative,
+    PathText,
     Positive,
     Proportions,
     Stages,
+    Text,
 )
 
 
@@ -153,3 +155,22 @@ class Data(Section):
     reader_threads: Count = Field(2, description="Threads that read and parse records.")
     prefetch: CountOrZero = Field(2, description="Batches that are prepared ahead of training.")
     verify_checksums: bool = Field(False, description="Check every file against the manifest's SHA-256 at start-up.")
+
+
+class Squad(Section):
+    """Question answering."""
+
+    train_file: PathText = Field("train-v1.1.json", description="Questions to train on, in dataset_dir.")
+    dev_file: PathText = Field("dev-v1.1.json", description="Questions to answer and score, in dataset_dir.")
+    dataset_name: Text = Field(
+        "rajpurkar/squad", description="Data set of the datasets library that is used where dataset_dir is unset."
+    )
+    doc_stride: Count = Field(
+        128, description="Tokens by which the next window over a long context begins after the one before."
+    )
+    max_query_length: Count = Field(64, description="Tokens of a question at most; the rest is cut off.")
+    n_best_size: Count = Field(20, description="Candidate answers to write for each question.")
+    max_answer_length: Count = Field(30, description="Tokens of an answer at most.")
+    cache_dir: Optional[PathText] = Field(
+        None, description="Folder for tokenised windows, used again by later runs. Unset: output_dir/cache."
+    )

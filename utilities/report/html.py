@@ -5,14 +5,18 @@ from __future__ import annotations
 import html
 from typing import Any, Iterable, Mapping, Sequence
 
+from utilities.secrets import mask
+
+_VOID = ("br", "hr", "img", "input")  # elements that hold nothing and have no closing tag
+
 
 class Markup(str):
     """A string that is HTML already."""
 
     @classmethod
     def escape(cls, value: Any) -> Markup:
-        """Markup as it is, anything else as escaped text."""
-        return value if isinstance(value, Markup) else cls(html.escape(str(value)))
+        """Markup as it is, anything else as escaped text without secrets."""
+        return value if isinstance(value, Markup) else cls(html.escape(mask(str(value))))
 
 
 def element(name: str, *children: Any, **attributes: str) -> Markup:
@@ -24,8 +28,8 @@ def element(name: str, *children: Any, **attributes: str) -> Markup:
         >>> element("p", "1 < 2", class_="note")
         '<p class="note">1 &lt; 2</p>'
     """
-    written = "".join(f' {key.rstrip("_")}="{html.escape(value)}"' for key, value in attributes.items())
-    return Markup(f"<{name}{written}>{join(children)}</{name}>")
+    written = "".join(f' {key.rstrip("_")}="{html.escape(mask(value))}"' for key, value in attributes.items())
+    return Markup(f"<{name}{written}>" if name in _VOID else f"<{name}{written}>{join(children)}</{name}>")
 
 
 def join(parts: Iterable[Any]) -> Markup:
