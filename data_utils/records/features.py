@@ -6,18 +6,24 @@ classes, packed sequences) writes one and has its input pipeline.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Mapping, Optional, Tuple
 
 # Kinds: what the numbers of a feature mean. They decide the values of generated data.
 TOKENS = "tokens"  # word piece ids of the sequence, [CLS] first
 TARGETS = "targets"  # word piece ids to be predicted
 MASK = "mask"  # 1 for a real token, 0 for padding
+NUMBERS = "numbers"  # 1, 2, … for the tokens of the first, second … sequence of a pack, 0 for padding
 SEGMENTS = "segments"  # 0 for the first sentence, 1 for the second
 POSITIONS = "positions"  # places in the sequence, distinct in a record
+COUNT = "count"  # places in the own sequence of a pack, from 0
 WEIGHTS = "weights"  # real numbers of at least 0
 LABEL = "label"  # a class
 SCORE = "score"  # a real number to be predicted
+
+# Formats of manifests.
+SEQUENCES_FORMAT, PACKS_FORMAT = "bert-pretraining", "bert-pretraining-packed"
+PACKING_COMMAND = "python -m data_utils.packing"
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,18 @@ class FeatureSpec:
         features: the features, in the order of the batch's keys.
         vocab_size: rows of the model's embedding table.
         manifest_format: ``format`` of the manifest.
-        manifest_settings: settings of the manifest that must have these values.
+        manifest_settings: settings of the manifest that must have these values, by the config field that sets each;
+            in the manifest they have the last part of that name.
+        other_formats: formats that a data set may well have instead → what to do then.
+        packed: whether a record is a pack of sequences.
     """
 
     features: Tuple[Feature, ...]
     vocab_size: int
     manifest_format: str
     manifest_settings: Mapping[str, int] = field(default_factory=dict)
+    other_formats: Mapping[str, str] = field(default_factory=dict)
+    packed: bool = False
 
 
 def pretraining_features(
@@ -98,8 +109,54 @@ def pretraining_features(
             Feature("next_sentence_labels", 1, LABEL, 2),
         ),
         vocab_size=vocab_size,
-        manifest_format="bert-pretraining",
+        manifest_format=SEQUENCES_FORMAT,
         manifest_settings={length: max_seq_length, predictions: max_predictions_per_seq},
+        other_formats={PACKS_FORMAT: "set packing.max_sequences_per_pack to train on packs"},
+    )
+
+
+def packed_pretraining_features(
+    max_seq_length: int,
+    max_predictions_per_pack: int,
+    max_sequences_per_pack: int,
+    vocab_size: int,
+    type_vocab_size: int = 2,
+) -> FeatureSpec:
+    """Packs of pre-training sequences, as ``data_utils.packing`` writes them (arXiv 2107.02027, section 3.2).
+
+    Args:
+        max_seq_length: word pieces in a pack, padding included.
+        max_predictions_per_pack: masked positions in a pack, padding included.
+        max_sequences_per_pack: sequences in a pack at most.
+        vocab_size, type_vocab_size: as in :func:`pretraining_features`.
+    """
+    predictions, sequences = "packing.max_predictions_per_pack", "packing.max_sequences_per_pack"
+    single = pretraining_features(max_seq_length, max_predictions_per_pack, vocab_size, type_vocab_size)
+    features = []
+    for feature in single.features:
+        if feature.kind == MASK:
+            feature = replace(feature, kind=NUMBERS, below=max_sequences_per_pack + 1)
+        if feature.length_setting == "max_predictions_per_seq":
+            feature = replace(feature, length_setting=predictions)
+        if feature.kind == LABEL:
+            feature = replace(feature, length=max_sequences_per_pack, length_setting=sequences)
+        features.append(feature)
+    features += [
+        Feature("position_ids", max_seq_length, COUNT, max_seq_length, "max_seq_length"),
+        Feature("next_sentence_positions", max_sequences_per_pack, POSITIONS, max_seq_length, sequences),
+        Feature("next_sentence_weights", max_sequences_per_pack, WEIGHTS, None, sequences),
+    ]
+    return FeatureSpec(
+        features=tuple(features),
+        vocab_size=vocab_size,
+        manifest_format=PACKS_FORMAT,
+        manifest_settings={
+            "max_seq_length": max_seq_length,
+            predictions: max_predictions_per_pack,
+            sequences: max_sequences_per_pack,
+        },
+        other_formats={SEQUENCES_FORMAT: f"leave {sequences} unset, or pack the data set: {PACKING_COMMAND}"},
+        packed=True,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from data_utils.records.features import FeatureSpec
 from data_utils.records.framing import file_size, renew_index, unreadable
 from utilities.errors import UserError
 
@@ -150,24 +151,23 @@ def check_checksums(manifest: Manifest, folder: Path) -> None:
             raise UserError(f"{folder / name}: its SHA-256 is not that of {manifest.path.name}; copy the file again")
 
 
-def check_settings(manifest: Manifest, manifest_format: str, equal: Mapping[str, int], vocab_size: int) -> None:
+def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
     """Compare how a data set was made with what the model expects.
 
     Args:
-        manifest_format: the kind of records that can be read.
-        equal: settings that must have this value, where the manifest has them.
-        vocab_size: rows of the model's embedding table; the data set's vocabulary may be smaller.
+        spec: what can be read: the manifest's format, and settings that it must have where it has them. The data set's
+            vocabulary may be smaller than the model's.
 
     Raises:
         UserError: they do not fit; both values are named.
     """
-    if manifest.format != manifest_format:
+    if manifest.format != spec.manifest_format:
+        fix = spec.other_formats.get(manifest.format, "set dataset_dir to a data set made for it")
         raise UserError(
-            f"{manifest.path}: format is {_short(manifest.format)}, this task reads {manifest_format!r}; "
-            "set dataset_dir to a data set made for it"
+            f"{manifest.path}: format is {_short(manifest.format)}, this task reads {spec.manifest_format!r}; {fix}"
         )
-    for name, value in equal.items():
-        found = manifest.settings.get(name, value)
+    for name, value in spec.manifest_settings.items():
+        found = manifest.settings.get(name.rsplit(".", 1)[-1], value)
         if found != value:
             raise UserError(
                 f"{manifest.path}: made with {name} {_short(found)}, the config says {value}; "
@@ -175,9 +175,9 @@ def check_settings(manifest: Manifest, manifest_format: str, equal: Mapping[str,
             )
     for section, key in (("settings", "vocab_size"), ("vocabulary", "size")):
         found = getattr(manifest, section).get(key)
-        if found is not None and (type(found) is not int or found > vocab_size):
+        if found is not None and (type(found) is not int or found > spec.vocab_size):
             raise UserError(
-                f"{manifest.path}: {section}.{key} is {_short(found)}, the model has {vocab_size} entries; "
+                f"{manifest.path}: {section}.{key} is {_short(found)}, the model has {spec.vocab_size} entries; "
                 f"set bert_config.vocab_size to {_short(found)} or more, or dataset_dir to another data set"
             )
 

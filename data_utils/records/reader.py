@@ -63,7 +63,7 @@ class RecordReader:
             feature.name: tf.io.FixedLenFeature([feature.length], _stored_type(feature)) for feature in spec.features
         }
         if self.manifest is not None:
-            check_settings(self.manifest, spec.manifest_format, spec.manifest_settings, spec.vocab_size)
+            check_settings(self.manifest, spec)
         self.read(self._files.first_records(_FILES_CHECKED_AT_START))
 
     @property

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional
+from typing import Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from data_utils.records.features import Feature, FeatureSpec
+from data_utils.records.features import PACKING_COMMAND, Feature, FeatureSpec
 
 
 class Problem(NamedTuple):
@@ -24,7 +24,9 @@ def find_problem(spec: FeatureSpec, batch: Mapping[str, np.ndarray]) -> Optional
         spec: the features.
         batch: name → ``(records, length)``, int64 or float32, before any narrowing.
     """
-    found = (_problem_of_feature(feature, batch[feature.name]) for feature in spec.features)
+    found = [_problem_of_feature(feature, batch[feature.name]) for feature in spec.features]
+    if spec.packed and not any(found):
+        found = [_problem_of_packs(batch)]
     return min((problem for problem in found if problem is not None), default=None, key=lambda problem: problem.row)
 
 
@@ -51,3 +53,52 @@ def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Proble
         f"{reason}, which {feature.range_setting} {feature.below} allows",
         f"set {feature.range_setting} to {value + 1} or more, or dataset_dir to a data set made for {feature.below}",
     )
+
+
+def _problem_of_packs(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
+    """The first pack whose features do not agree on where its sequences are, so that training would mix them."""
+    numbers = np.asarray(batch["input_mask"])  # (packs, S)
+    room = batch["next_sentence_weights"].shape[1]
+    starts, expected = _sequence_starts(numbers, room)
+    filled = np.arange(room) < numbers.max(axis=1)[:, None]
+    masked = np.take_along_axis(numbers, np.asarray(batch["masked_lm_positions"], np.int64), axis=1)
+    checks = (
+        ("input_mask", "that is not 1, 2, … for one sequence after another, then 0", ~_is_in_order(numbers)),
+        ("position_ids", "that do not start at 0 with each sequence of input_mask", batch["position_ids"] != expected),
+        (
+            "next_sentence_weights",
+            "that are not 1 for each sequence of input_mask, then 0",
+            batch["next_sentence_weights"] != filled,
+        ),
+        (
+            "next_sentence_positions",
+            "that are not the first tokens of the sequences",
+            filled & (batch["next_sentence_positions"] != starts),
+        ),
+        ("masked_lm_positions", "in the padding", (masked == 0) & (batch["masked_lm_weights"] > 0)),
+    )
+    problems = (
+        Problem(int(np.argmax(wrong.any(axis=1))), f"has {name} {what}", f"make the packs again: {PACKING_COMMAND}")
+        for name, what, wrong in checks
+        if wrong.any()
+    )
+    return min(problems, default=None, key=lambda problem: problem.row)
+
+
+def _is_in_order(numbers: np.ndarray) -> np.ndarray:
+    """(packs, S): whether a number may follow the one before it: the same, the next, or the padding at the end."""
+    before = np.concatenate([np.zeros_like(numbers[:, :1]), numbers[:, :-1]], axis=1)
+    at_the_end = np.cumsum(numbers[:, ::-1], axis=1)[:, ::-1] == 0
+    in_order = (numbers == before) & (numbers > 0) | (numbers == before + 1) | at_the_end
+    in_order[:, 0] &= numbers[:, 0] == 1
+    return in_order
+
+
+def _sequence_starts(numbers: np.ndarray, room: int) -> Tuple[np.ndarray, np.ndarray]:
+    """Where each sequence of a pack begins (packs, room), and each token's place in its sequence (packs, S)."""
+    columns = np.arange(numbers.shape[1])
+    first = np.ones(numbers.shape, bool)
+    first[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
+    own_start = np.maximum.accumulate(np.where(first, columns, 0), axis=1)
+    starts = np.stack([np.argmax(numbers == number + 1, axis=1) for number in range(room)], axis=1)
+    return starts, np.where(numbers > 0, columns - own_start, 0)
