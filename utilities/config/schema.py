@@ -14,6 +14,7 @@ from utilities.config.sections import (
     GlobalBatch,
     IpuConfig,
     OptimizerOptions,
+    Packing,
     Section,
     Squad,
 )
@@ -50,6 +51,7 @@ class TrainingConfig(Section):
     max_seq_length: Count = Field(128, description="Tokens per sequence.")
     max_predictions_per_seq: Count = Field(20, description="Masked tokens per sequence at most (pre-training).")
     data: Data = Field(default_factory=Data, description="Reading of the data set.")
+    packing: Packing = Field(default_factory=Packing, description="Several sequences in one row of the batch.")
 
     bert_model_name: Optional[PathText] = Field(
         None, description="Hugging Face model name or local folder to start from (fine-tuning)."
@@ -73,7 +75,9 @@ class TrainingConfig(Section):
 
     global_batch: GlobalBatch = Field(default_factory=GlobalBatch, description="Samples per weight update.")
     total_num_train_samples: Optional[Count] = Field(
-        None, description="Length of training in samples; steps = samples / global batch, rounded down."
+        None,
+        description="Length of training in samples, packed or not; steps = samples / samples of a global batch, "
+        "rounded down.",
     )
     num_epochs: Optional[Count] = Field(
         None, description="Length of training in passes over the data; total_num_train_samples goes first."
@@ -180,6 +184,6 @@ class TrainingConfig(Section):
 
     @property
     def samples_per_update(self) -> int:
-        """The global batch, in samples."""
+        """The global batch, in rows: samples, or packs of them where sequences are packed."""
         batch = self.global_batch
         return batch.micro_batch_size * batch.replicas * batch.grad_acc_steps_per_replica

@@ -174,3 +174,23 @@ class Squad(Section):
     cache_dir: Optional[PathText] = Field(
         None, description="Folder for tokenised windows, used again by later runs. Unset: output_dir/cache."
     )
+
+
+class Packing(Section):
+    """Packs: several sequences in one row of the batch (arXiv 2107.02027). global_batch then counts packs."""
+
+    max_sequences_per_pack: Optional[Count] = Field(
+        None,
+        description="Sequences in a pack at most, as the data set was packed by data_utils.packing. "
+        "Unset: one padded sequence a row.",
+    )
+    max_predictions_per_pack: Optional[Count] = Field(
+        None,
+        description="Masked tokens in a pack at most (pre-training). Unset: as the data set's manifest says, or "
+        "max_predictions_per_seq + max_sequences_per_pack.",
+    )
+    adjust_betas: bool = Field(
+        True,
+        description="Raise both betas of the optimizer to the power of the mean number of sequences in a pack, as an "
+        "update then holds so many times more. False: for a global batch that was made smaller instead.",
+    )
