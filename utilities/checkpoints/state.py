@@ -1,13 +1,77 @@
-"""Weights and optimizer state to and from TensorFlow checkpoints, named by block."""
+"""Training's state to and from checkpoints: weights named by block, optimizer, and whatever else training changes."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from keras_extensions.backend import keras, tf
-from utilities.checkpoints.folder import OPTIMIZER, WEIGHTS, Checkpoint, writing
+from utilities.checkpoints.folder import OPTIMIZER, VOCABULARY, WEIGHTS, Checkpoint, name_of, writing
+from utilities.checkpoints.host_copy import HostCopy
 from utilities.errors import UserError
+
+
+class TrainingState:
+    """What training changes.
+
+    Args:
+        blocks: the model's blocks, whose names become names in the checkpoint.
+        optimizer: its moments and counter are saved beside the weights.
+        others: name → anything else that TensorFlow tracks and that training changes, such as a loss scale that adapts.
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[keras.layers.Layer],
+        optimizer: keras.optimizers.Optimizer,
+        others: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        self._weights = named(blocks)
+        self._optimizer = {**(others or {}), "optimizer": optimizer}
+
+    def copy(self) -> StateCopy:
+        """The present values, in the host's memory."""
+        return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer))
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Set everything to the values of a checkpoint; variables must have been created before.
+
+        Raises:
+            UserError: the checkpoint lacks a value, or has one of another shape.
+        """
+        _read(tf.train.Checkpoint(**self._weights), checkpoint, checkpoint.weights)
+        _read(tf.train.Checkpoint(**self._optimizer), checkpoint, checkpoint.folder / OPTIMIZER)
+
+
+class StateCopy:
+    """A copy of the state, written from any thread."""
+
+    def __init__(self, weights: HostCopy, optimizer: HostCopy) -> None:
+        self._weights = weights
+        self._optimizer = optimizer
+
+    def write(self, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[Path] = None) -> Path:
+        """Write a checkpoint.
+
+        Args:
+            folder: of the run's checkpoints.
+            step: weight updates done.
+            facts: what a reader should know before building a model (task, architecture, seed, …).
+            vocabulary: the ``vocab.txt`` to put beside the weights.
+
+        Returns:
+            The checkpoint's folder.
+
+        Raises:
+            UserError: the file system refused.
+        """
+        with writing(folder, step, facts) as temporary:
+            self._weights.write(temporary / WEIGHTS)
+            self._optimizer.write(temporary / OPTIMIZER)
+            if vocabulary is not None:
+                shutil.copyfile(vocabulary, temporary / VOCABULARY)
+        return folder / name_of(step)
 
 
 def save_checkpoint(
@@ -16,23 +80,10 @@ def save_checkpoint(
     blocks: Sequence[keras.layers.Layer],
     optimizer: keras.optimizers.Optimizer,
     facts: Dict[str, Any],
+    vocabulary: Optional[Path] = None,
 ) -> Path:
-    """Write a checkpoint of the present state.
-
-    Args:
-        folder: of the run's checkpoints.
-        step: weight updates done.
-        blocks: the model's blocks, whose names become names in the checkpoint.
-        optimizer: its moments and counter are saved beside the weights.
-        facts: what a reader should know before building a model (task, architecture, seed, …).
-
-    Returns:
-        The checkpoint's folder.
-    """
-    with writing(folder, step, facts) as temporary:
-        tf.train.Checkpoint(**named(blocks)).write(str(temporary / WEIGHTS))
-        tf.train.Checkpoint(optimizer=optimizer).write(str(temporary / OPTIMIZER))
-    return folder / f"step-{step:08d}"
+    """Write a checkpoint of the present state; see :class:`TrainingState` and :meth:`StateCopy.write`."""
+    return TrainingState(blocks, optimizer).copy().write(folder, step, facts, vocabulary)
 
 
 def load_weights(checkpoint: Checkpoint, blocks: Sequence[keras.layers.Layer]) -> None:
@@ -41,17 +92,20 @@ def load_weights(checkpoint: Checkpoint, blocks: Sequence[keras.layers.Layer]) -
     Raises:
         UserError: the checkpoint lacks a weight, or has one of another shape.
     """
-    reader = tf.train.Checkpoint(**named(blocks))
+    _read(tf.train.Checkpoint(**named(blocks)), checkpoint, checkpoint.weights)
+
+
+def named(blocks: Sequence[keras.layers.Layer]) -> Dict[str, keras.layers.Layer]:
+    """Blocks by name."""
+    return {block.name: block for block in blocks}
+
+
+def _read(reader: tf.train.Checkpoint, checkpoint: Checkpoint, prefix: Path) -> None:
     try:
-        reader.read(str(checkpoint.weights)).assert_existing_objects_matched().expect_partial()
+        reader.read(str(prefix)).assert_existing_objects_matched().expect_partial()
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(
             f"pretrained_ckpt_path: {checkpoint.weights} does not fit the model of this config ({reason}); use the"
             " bert_config that it was trained with"
         ) from error
-
-
-def named(blocks: Sequence[keras.layers.Layer]) -> Dict[str, keras.layers.Layer]:
-    """Blocks by name."""
-    return {block.name: block for block in blocks}
