@@ -15,6 +15,7 @@ from utilities.config.plan import print_plan
 from utilities.config.problems import ConfigError
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
+from utilities.secrets import MaskingFormatter, mask
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -40,9 +41,9 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
         return _main(task, run, arguments)
     except UserError as error:
         if debug:
-            traceback.print_exc()
+            print(mask(traceback.format_exc()), end="", file=sys.stderr)
         for message in _messages(error, debug):
-            print(f"error: {' '.join(message.split())}", file=sys.stderr)
+            print(f"error: {' '.join(mask(message).split())}", file=sys.stderr)
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -65,7 +66,9 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         print_plan(loaded)
         sys.stdout.flush()
         return 0
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger().setLevel(loaded.config.logging)
     for note in loaded.notes:
         logging.warning(note)

@@ -16,6 +16,7 @@ from typing import Iterator, List, Optional, TextIO
 from tqdm import tqdm
 
 from keras_extensions.callbacks.reporting import Listener, Period
+from utilities.secrets import MaskingFormatter
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ def is_terminal(stream: TextIO) -> bool:
 def run_log(
     log_file: Path, level: str = "INFO", terminal: Optional[bool] = None, stream: Optional[TextIO] = None
 ) -> Iterator[None]:
-    """Sends log records to a file and to the console for the time of a run.
+    """Sends log records, secrets masked, to a file and to the console for the time of a run.
 
     Handlers that write to the console already step back for this time, so that no line appears twice.
     The file gets everything. On a terminal the console leaves out the periods' lines, which the bar shows,
@@ -127,8 +128,9 @@ def run_log(
     stream = stream or sys.stderr
     terminal = is_terminal(stream) if terminal is None else terminal
     file_handler = logging.FileHandler(log_file, encoding="utf-8")
-    file_handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    file_handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(message)s"))
     console: logging.Handler = _AboveTheBar(stream) if terminal else logging.StreamHandler(stream)
+    console.setFormatter(MaskingFormatter())
     if terminal:
         console.addFilter(lambda record: record.name != __name__)
     handlers: List[logging.Handler] = [file_handler, console]

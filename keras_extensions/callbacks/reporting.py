@@ -9,9 +9,11 @@ TensorBoard never disagree:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.updates import UpdateCounter
@@ -61,6 +63,27 @@ class Listener:
 
     def end(self) -> None:
         """Training ended; may be called more than once."""
+
+    def scored(self, scores: Dict[str, float]) -> None:
+        """The evaluation after training gave these scores."""
+
+    def wrote(self, kind: str, path: Path) -> None:
+        """The run wrote a ``checkpoint`` or its ``report``."""
+
+    def close(self, completed: bool) -> None:
+        """The run ends; ``completed`` is false where an error or a signal ended it. Comes once, after all else."""
+
+
+@contextlib.contextmanager
+def closing(listeners: Sequence[Listener]) -> Iterator[None]:
+    """Closes listeners when the run leaves the block, however it does."""
+    completed = False
+    try:
+        yield
+        completed = True
+    finally:
+        for listener in listeners:
+            listener.close(completed)
 
 
 class Reporting(UpdateCounter):

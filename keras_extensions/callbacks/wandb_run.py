@@ -1,28 +1,44 @@
-"""Weights & Biases, where the user asks for it."""
+"""Weights & Biases, where the user asks for it.
+
+The package is optional. Without a login the run is kept on disk, to be uploaded later; nothing ever asks or waits for
+one. Tracking is no reason to lose a training: whatever goes wrong with it after the start is a warning.
+"""
 
 from __future__ import annotations
 
 import importlib
+import logging
+import os
+import re
+import uuid
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from keras_extensions.callbacks.reporting import Listener, Period
 from utilities.errors import UserError
 
+logger = logging.getLogger(__name__)
+
+ID_FILE = "wandb_run_id"
+START_SECONDS = 60.0  # to wait for the server before the run goes on offline
+FINISH_SECONDS = 900.0  # to wait for uploads at the end; what is left then stays on disk for `wandb sync`
+ARTIFACT_TYPES = {"checkpoint": "model", "report": "report"}
+
 
 class WandbRun(Listener):
-    """Sends every period to W&B.
+    """Sends every period, the scores, the report and the checkpoints to W&B, and its system metrics with them.
 
-    Without a login, ``WANDB_MODE=offline`` keeps the run in its folder for ``wandb sync``.
+    One run of ours is one run of W&B's, however often it is resumed: its id is kept in the run's folder. ``WANDB_MODE``
+    and W&B's other variables are honoured; without a login the mode is ``offline``.
 
     Args:
-        folder: the run's folder, where W&B keeps its files.
+        folder: the run's folder, where the id and W&B's files are kept.
         name: of the run.
-        config: the resolved config.
+        config: what W&B shows as the run's config, without secrets.
         project, entity, tags: as in the config; None leaves them to W&B.
 
     Raises:
-        UserError: the package is not installed.
+        UserError: the package is not installed, or too old.
     """
 
     def __init__(
@@ -37,26 +53,123 @@ class WandbRun(Listener):
         try:
             self._wandb = importlib.import_module("wandb")
         except ImportError as error:
-            raise UserError("enable_wandb is true, but wandb is not installed; run: pip install wandb") from error
-        self._settings = {
-            "dir": str(folder), "name": name, "config": config, "project": project, "entity": entity,
-            "tags": None if tags is None else list(tags),
+            fix = "run: pip install wandb, or set enable_wandb to false"
+            raise UserError(f"enable_wandb is true, but wandb is not installed; {fix}") from error
+        self._id = run_id(Path(folder) / ID_FILE)
+        self._arguments: Dict[str, Any] = {
+            "dir": str(folder), "id": self._id, "resume": "allow", "name": name, "config": config,
+            "project": project, "entity": entity, "tags": None if tags is None else list(tags),
         }  # fmt: skip
         self._run: Any = None
+        self._ended = False
+        self._written: List[Tuple[str, Path]] = []
 
     def begin(self, first_step: int, total_steps: int) -> None:
         """Starts the run."""
-        self._run = self._wandb.init(**self._settings)
+        self._start()
 
     def period(self, period: Period) -> None:
         """Logs the period's numbers."""
         values = {**period.metrics, "throughput": period.throughput, "samples": period.samples}
         if period.learning_rate is not None:
             values["learning_rate"] = period.learning_rate
-        self._run.log(values, step=period.step)
+        self._guarded(lambda run: run.log(values, step=period.step))
 
-    def end(self) -> None:
-        """Ends the run."""
-        if self._run is not None:
-            self._run.finish()
-            self._run = None
+    def scored(self, scores: Dict[str, float]) -> None:
+        """The scores stand in the run's summary; also of a run that only evaluates."""
+        self._start()
+        self._guarded(lambda run: run.summary.update(scores))
+
+    def wrote(self, kind: str, path: Path) -> None:
+        """Remembers what to upload when the run ends; by then older checkpoints may have been removed."""
+        self._written.append((kind, Path(path)))
+
+    def close(self, completed: bool) -> None:
+        """Uploads what the run wrote, and ends it."""
+        if self._run is None:
+            return
+        for kind, path in dict.fromkeys(self._written):
+            if path.exists():
+                self._guarded(lambda run, kind=kind, path=path: self._upload(run, kind, path))
+        self._guarded(lambda run: run.finish(exit_code=0 if completed else 1))
+        self._run, self._ended = None, True
+
+    def _start(self) -> None:
+        """Opens the run, offline where there is no login or no answer.
+
+        Raises:
+            UserError: W&B refuses the settings.
+        """
+        if self._run is not None or self._ended:
+            return
+        wandb = self._wandb
+        try:
+            # W&B's own lines would tear the progress bar; ours say the same in the log.
+            wandb.setup(settings=wandb.Settings(silent=True))
+            settings = wandb.Settings(
+                silent=True,
+                console="off",
+                disable_git=True,  # the commit is in the config; an address may hold a password
+                save_code=False,
+                x_disable_meta=True,  # command line, user and host: reports are made to be passed on
+                init_timeout=START_SECONDS,
+                finish_timeout=FINISH_SECONDS,
+            )
+            offline = not self._online()
+            try:
+                self._run = wandb.init(**self._arguments, mode="offline" if offline else None, settings=settings)
+            except wandb.errors.CommError as error:
+                logger.warning("W&B does not answer (%s): the run is kept on disk", _one_line(error))
+                offline = True
+                self._run = wandb.init(**self._arguments, mode="offline", settings=settings)
+        except (wandb.Error, TypeError, ValueError) as error:
+            fix = "correct the wandb_… keys or update the package, or set enable_wandb to false"
+            raise UserError(f"enable_wandb: W&B {wandb.__version__} refuses ({_one_line(error)}); {fix}") from error
+        if os.environ.get("WANDB_MODE") == "disabled":
+            logger.info("W&B is switched off by WANDB_MODE")
+        elif offline or os.environ.get("WANDB_MODE") == "offline":
+            logger.info("W&B offline; to upload the run: wandb sync %s", Path(self._run.dir).parent)
+        else:
+            logger.info("W&B: %s", self._run.url)
+
+    def _online(self) -> bool:
+        """Whether there is a login, or the user said in ``WANDB_MODE`` what to do without one."""
+        if os.environ.get("WANDB_MODE", "online") != "online":
+            return True
+        return bool(self._wandb.login(prompt=False, verify=False))
+
+    def _upload(self, run: Any, kind: str, path: Path) -> None:
+        artifact = self._wandb.Artifact(f"{kind}-{self._id}", type=ARTIFACT_TYPES[kind], metadata={"name": path.name})
+        if path.is_dir():
+            # The run keeps these files, so W&B need not copy them.
+            artifact.add_dir(str(path), policy="immutable", skip_cache=True)
+        else:
+            artifact.add_file(str(path), skip_cache=True)
+        run.log_artifact(artifact, aliases=["latest", re.sub(r"[^\w.-]", "_", path.name)])
+
+    def _guarded(self, action: Any) -> None:
+        """Does something with the run; where that fails, tracking ends and training goes on."""
+        if self._run is None:
+            return
+        try:
+            action(self._run)
+        except Exception as error:  # W&B's service may fail in many ways, and none is worth the training
+            logger.warning("W&B: %s; tracking stops here, training goes on", _one_line(error))
+            self._run, self._ended = None, True
+
+
+def run_id(path: Path) -> str:
+    """The id kept in a file, or a new one, which is then kept there."""
+    try:
+        kept = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        kept = ""
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", kept):
+        return kept
+    made = uuid.uuid4().hex[:12]
+    path.write_text(made + "\n", encoding="ascii")
+    return made
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

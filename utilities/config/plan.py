@@ -28,6 +28,7 @@ from utilities.config.figures import (
 )
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
+from utilities.secrets import mask_value
 
 UNKNOWN = "unknown until the data set is read"
 
@@ -58,7 +59,7 @@ def plan_lines(loaded: LoadedConfig) -> Iterator[str]:
 
 def _config_rows(loaded: LoadedConfig) -> Iterator[Row]:
     for name, leaf in leaves().items():
-        yield name, _text(value_at(loaded.config, leaf.path)), loaded.origins[name]
+        yield name, _text(mask_value(value_at(loaded.config, leaf.path), name)), loaded.origins[name]
 
 
 def _text(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import List, Optional
@@ -18,10 +19,17 @@ def main(arguments: Optional[List[str]] = None) -> int:
         description="Write report.html into a run folder, from the files in it.",
     )
     parser.add_argument("run_folder", type=Path, help="folder of a training run, finished or under way")
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="the run is under way: browsers load the page again each minute; works at the lowest priority",
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     options = parser.parse_args(arguments)
+    if options.live:
+        os.nice(19)
     try:
-        print(write_report(options.run_folder))
+        print(write_report(options.run_folder, options.live))
     except (UserError, OSError) as error:
         if options.debug:
             raise

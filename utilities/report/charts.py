@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
-from typing import List, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from utilities.report.html import Markup
+from utilities.secrets import mask
 
 # matplotlib writes colours as hexadecimal numbers; these stand for the page's CSS variables and are replaced
 # by them.
 _THEME = {"#010203": "var(--ink)", "#020304": "var(--faint)"}
 _INK, _FAINT = _THEME
-_LINES = {"#030405": "var(--line-1)", "#040506": "var(--line-2)", "#050607": "var(--line-3)"}
+_LINES = {f"#0304{number:02x}": f"var(--line-{number})" for number in range(1, 9)}
 _REFERENCES = {"#060708": "var(--reference-1)", "#070809": "var(--reference-2)"}
+_BAND = {"#08090a": "var(--band)"}
+
+MOST_CURVES = len(_LINES)
 
 _SIZE = (5.6, 3.1)  # inches; the SVG scales with the page
 
@@ -24,8 +28,18 @@ class Curve:
     """One line of a chart: its name, steps and values."""
 
     name: str
-    steps: Sequence[int]
+    steps: Sequence[float]
     values: Sequence[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Area:
+    """The area between two lines: its name, steps, and edges."""
+
+    name: str
+    steps: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
 
 
 def line_chart(
@@ -35,6 +49,8 @@ def line_chart(
     curves: Sequence[Curve],
     references: Sequence[Tuple[str, float]] = (),
     from_zero: bool = False,
+    area: Optional[Area] = None,
+    axis: str = "step",
 ) -> Markup:
     """A chart of values against the step.
 
@@ -42,9 +58,11 @@ def line_chart(
         identifier: id of the SVG; curve number i becomes the group ``{identifier}-curve-{i}``.
         title: its heading, read out by screen readers too.
         unit: label of the vertical axis.
-        curves: at most three.
+        curves: at most ``MOST_CURVES``.
         references: names and heights of horizontal lines to compare with, at most two.
         from_zero: whether the vertical axis begins at 0, for values whose small changes mean nothing.
+        area: drawn behind the curves.
+        axis: label of the horizontal axis.
 
     Returns:
         An ``<svg>`` element without width, height or outside references.
@@ -73,6 +91,10 @@ def line_chart(
         axes.patch.set_alpha(0)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color=_FAINT, linewidth=0.6, alpha=0.5)
+        if area is not None:
+            (colour,) = _BAND
+            gid = f"{identifier}-area"
+            axes.fill_between(area.steps, area.low, area.high, color=colour, linewidth=0, label=area.name, gid=gid)
         for number, (curve, colour) in enumerate(zip(curves, _LINES)):
             marker = "o" if len(curve.steps) == 1 else None
             axes.plot(
@@ -88,13 +110,13 @@ def line_chart(
             label = f"{_label(name)}: {height:.3f}"
             gid = f"{identifier}-reference-{number}"
             axes.axhline(height, color=colour, linewidth=1.2, linestyle=(0, (4, 3)), label=label, gid=gid)
-        axes.set_xlabel("step")
+        axes.set_xlabel(axis)
         axes.set_ylabel(unit)
         axes.margins(x=0.02)
         axes.ticklabel_format(axis="y", scilimits=(-3, 6), useMathText=False)
         if from_zero:
             axes.set_ylim(bottom=0)
-        if len(curves) + len(references) > 1:
+        if len(curves) + len(references) + (area is not None) > 1:
             axes.legend(frameon=False, fontsize=8)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -103,7 +125,7 @@ def line_chart(
 
 def _label(name: str) -> str:
     """matplotlib leaves labels that begin with an underscore out of the legend."""
-    return name.lstrip("_") or "value"
+    return mask(name).lstrip("_") or "value"
 
 
 def _inline(document: str, identifier: str, title: str) -> Markup:
@@ -113,7 +135,7 @@ def _inline(document: str, identifier: str, title: str) -> Markup:
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     # Identifiers are unique within a file only.
     svg = re.sub(rf'(\bid="|url\(#|href="#)(?!{re.escape(identifier)}-)', rf"\g<1>{identifier}-", svg)
-    for colour, variable in {**_THEME, **_LINES, **_REFERENCES}.items():
+    for colour, variable in {**_THEME, **_LINES, **_REFERENCES, **_BAND}.items():
         svg = svg.replace(colour, variable)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from utilities.secrets import mask
 
@@ -37,16 +37,18 @@ def join(parts: Iterable[Any]) -> Markup:
     return Markup("".join(Markup.escape(part) for part in parts))
 
 
-def page(title: str, style: str, *sections: Any) -> str:
+def page(title: str, style: str, *sections: Any, reload_seconds: Optional[int] = None) -> str:
     """A whole HTML document that needs no other file, as wide as the screen it is read on.
 
     Args:
         style: CSS.
         sections: what the body holds.
+        reload_seconds: after so many seconds a browser loads the page again; None: never.
     """
     head = element(
         "head",
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup("" if reload_seconds is None else f'<meta http-equiv="refresh" content="{int(reload_seconds)}">'),
         element("title", title),
         element("style", Markup(style)),
     )

@@ -12,16 +12,24 @@ from typing import Any, List, Optional, Tuple
 from utilities.report.charts import Curve, line_chart, thinned
 from utilities.report.html import Markup, card, element, join, mapping_table, number, page, records_table, table
 from utilities.report.run_folder import RunData, is_number, read_run_folder
+from utilities.report.track import band_area, track_sentence
 
 REPORT_NAME = "report.html"
 STYLE = Path(__file__).with_name("style.css")
 _CENTURY = 100 * 365 * 86400
 
 
-def write_report(run_folder: Path) -> Path:
+RELOAD_SECONDS = 60  # after which a browser loads the page of a run under way again
+
+
+def write_report(run_folder: Path, live: bool = False) -> Path:
     """Writes ``report.html`` into a run folder, from the files there; a run under way may be reported too.
 
     The file replaces an older one at once, so that a browser never sees half of it.
+
+    Args:
+        run_folder: of a training run.
+        live: the run is under way, so a browser that shows the page should load it again now and then.
 
     Returns:
         Path of the report.
@@ -31,24 +39,23 @@ def write_report(run_folder: Path) -> Path:
     """
     run = read_run_folder(run_folder)
     path = run.folder / REPORT_NAME
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(render(run), encoding="utf-8")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    temporary.write_text(render(run, live), encoding="utf-8")
     os.replace(str(temporary), str(path))
     return path
 
 
-def render(run: RunData) -> str:
-    """The whole page as HTML."""
+def render(run: RunData, live: bool = False) -> str:
+    """The whole page as HTML; ``live`` as for :func:`write_report`."""
     title = str(run.config.get("name") or run.folder.resolve().name)
     sections = [_header(run, title), _cards(run), _charts(run), *_tables(run)]
-    return page(f"{title} – training report", STYLE.read_text(encoding="utf-8"), *sections)
+    reload = RELOAD_SECONDS if live else None
+    return page(f"{title} – training report", STYLE.read_text(encoding="utf-8"), *sections, reload_seconds=reload)
 
 
 def _header(run: RunData, title: str) -> Markup:
-    parts = [element("h1", title), element("p", _progress(run), class_="soft")]
-    verdict = _verdict(run)
-    if verdict:
-        parts.append(element("p", verdict))
+    parts = [element("h1", title), element("p", element("span", _progress(run)), _written(), class_="soft")]
+    parts += [element("p", sentence) for sentence in (_verdict(run), track_sentence(run)) if sentence]
     if run.notes:
         parts.append(element("div", *(element("p", note) for note in run.notes), class_="notes"))
     return element("header", *parts)
@@ -67,6 +74,10 @@ def _progress(run: RunData) -> str:
     if step < total:
         return f"In progress or stopped: step {step:,} of {total:,}{duration}."
     return f"Complete: {step:,} steps{duration}."
+
+
+def _written() -> str:
+    return f" Page written {datetime.datetime.now():%Y-%m-%d %H:%M:%S}."
 
 
 def _verdict(run: RunData) -> Optional[str]:
@@ -111,7 +122,7 @@ def _steady_throughput(run: RunData) -> Tuple[List[int], List[float]]:
 
 
 def _cards(run: RunData) -> Markup:
-    cards = []
+    cards = [card(name.replace("_", " "), number(value), "evaluation") for name, value in run.scores.items()]
     for name in run.metric_names():
         final = _final(run, name)
         if final is None:
@@ -142,7 +153,8 @@ def _charts(run: RunData) -> Markup:
         if drawn:
             title = name.replace("_", " ")
             zero = name == "throughput"
-            chart = line_chart(f"chart-{index}", title, unit, drawn, references, from_zero=zero)
+            area = band_area(run, name)
+            chart = line_chart(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area)
             cards.append(element("div", element("h3", title), chart, class_="card"))
     if not cards:
         return Markup("")

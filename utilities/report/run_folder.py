@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from utilities.errors import UserError
+from utilities.secrets import mask_value
 
 
 @dataclasses.dataclass(frozen=True)
 class RunData:
-    """The files of a run folder.
+    """The files of a run folder, their secrets masked.
 
     Attributes:
         folder: the run folder.
@@ -21,6 +22,7 @@ class RunData:
         config, origins, derived: the parts of resolved_config.json; config and origins by dotted key.
         environment: facts of the machine, by dotted key.
         dataset: facts of the data set.
+        scores: of the evaluation.
         conversion: rows of the conversion table.
         checkpoints: rows of the checkpoint list.
         notes: what could not be read, for the reader of the report.
@@ -33,6 +35,7 @@ class RunData:
     derived: Dict[str, Any]
     environment: Dict[str, Any]
     dataset: Dict[str, Any]
+    scores: Dict[str, Any]
     conversion: List[Dict[str, Any]]
     checkpoints: List[Dict[str, Any]]
     notes: List[str]
@@ -89,11 +92,12 @@ def read_run_folder(folder: Path) -> RunData:
     return RunData(
         folder=folder,
         periods=_read_periods(folder / "metrics.jsonl", notes),
-        config=flatten(resolved.get("config")),
+        config=flatten(mask_value(resolved.get("config"))),
         origins=flatten(resolved.get("origins")),
         derived=flatten(resolved.get("derived")),
-        environment=flatten(_read_object(folder / "environment.json", notes)),
-        dataset=flatten(_read_object(folder / "dataset.json", notes)),
+        environment=flatten(mask_value(_read_object(folder / "environment.json", notes))),
+        dataset=flatten(mask_value(_read_object(folder / "dataset.json", notes))),
+        scores=flatten(_read_object(folder / "scores.json", notes)),
         conversion=_rows(conversion),
         checkpoints=_rows(checkpoints),
         notes=notes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from data_utils.records.pipeline import SampleReader, raise_data_errors, training_dataset
 from execution.interface import Platform, Update
@@ -17,7 +17,6 @@ from utilities.checkpoints.state import save_checkpoint
 from utilities.config.figures import training_steps
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
-from utilities.training.listeners import listeners_of
 from utilities.training.optimizer import make_optimizer
 from utilities.training.run_folder import RunFolder
 from utilities.training.task import BuiltModel, Task
@@ -38,6 +37,7 @@ class Session:
     """What a run is made of.
 
     Attributes:
+        listeners: told of everything worth telling.
         started: ``time.perf_counter()`` when the program started.
     """
 
@@ -46,6 +46,7 @@ class Session:
     architecture: Architecture
     platform: Platform
     run: RunFolder
+    listeners: Sequence[Listener]
     started: float
 
 
@@ -141,7 +142,7 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
     reporting = Reporting(
         total_steps=plan.updates,
         samples_per_step=config.samples_per_update,
-        listeners=[memory, *listeners_of(config, session.run)],
+        listeners=[memory, *session.listeners],
         steps_per_period=plan.updates_per_execution,
         started=session.started,
     )
@@ -166,6 +167,9 @@ def checkpoints_of(session: Session, plan: Plan, built: BuiltModel, optimizer: A
     }
 
     def save(step: int) -> None:
-        logger.info("checkpoint %s", save_checkpoint(folder, step, built.blocks, optimizer, facts))
+        written = save_checkpoint(folder, step, built.blocks, optimizer, facts)
+        logger.info("checkpoint %s", written)
+        for listener in session.listeners:
+            listener.wrote("checkpoint", written)
 
     return Checkpoints(save, config.ckpt_every_n_steps_per_execution * plan.updates_per_execution)

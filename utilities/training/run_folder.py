@@ -9,6 +9,7 @@ from typing import Any, Dict
 from utilities.config.loading import LoadedConfig
 from utilities.environment import environment_facts
 from utilities.errors import UserError
+from utilities.secrets import mask_value
 
 
 class RunFolder:
@@ -46,8 +47,8 @@ class RunFolder:
         (self.path / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     def describe(self, loaded: LoadedConfig, derived: Dict[str, Any], dataset: Dict[str, Any]) -> None:
-        """Write what was asked for, on what machine, and on which data."""
-        config = loaded.config.model_dump(mode="json", exclude={"extends"})
+        """Write what was asked for, without its secrets, on what machine, and on which data."""
+        config = mask_value(loaded.config.model_dump(mode="json", exclude={"extends"}))
         self.write("resolved_config.json", {"config": config, "origins": loaded.origins, "derived": derived})
         self.write("environment.json", environment_facts())
         self.write("dataset.json", dataset)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from typing import Dict, List, Optional
+from typing import Dict, Iterator, List, Optional
 
 from execution.interface import Platform
 from execution.select import select_platform
 from keras_extensions.callbacks.progress import run_log
+from keras_extensions.callbacks.reporting import closing
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.report.page import write_report
 from utilities.training.architecture import resolved_architecture
 from utilities.training.fitting import Session, TrainingData, fit, open_training_data
+from utilities.training.listeners import listeners_of, reference_of
 from utilities.training.prediction import predictor
 from utilities.training.run_folder import RunFolder
 from utilities.training.start import Start, start_of
@@ -40,23 +43,23 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
         UserError: data, checkpoint or folder is not what the config says.
     """
     config = loaded.config
+    reference = reference_of(config)
     start = start_of(config)
     architecture = resolved_architecture(config, start)
     platform = platform_of(config)
     task = make_task(config, architecture, start)
     data = open_training_data(config, task) if config.do_training else None
     run = RunFolder.create(config.output_dir, config.name)
-    session = Session(config, task, architecture, platform, run, started)
     with run_log(run.path / "train.log", config.logging):
         run.describe(loaded, data.plan._asdict() if data else {}, data.facts if data else {})
         logger.info("run folder %s; %s", run.path, platform.describe())
-        built = build(session, start)
-        if data is not None:
-            fit_and_tell(session, data, built)
-        scores = {} if config.compile_only else evaluate(session, built)
-        if not config.compile_only:
-            report(session)
-    return scores
+        listeners = listeners_of(config, run, reference)
+        session = Session(config, task, architecture, platform, run, listeners, started)
+        with closing(listeners), reported(session):
+            built = build(session, start)
+            if data is not None:
+                fit_and_tell(session, data, built)
+            return {} if config.compile_only else evaluate(session, built)
 
 
 def platform_of(config: TrainingConfig) -> Platform:
@@ -104,16 +107,31 @@ def evaluate(session: Session, built: BuiltModel) -> Dict[str, float]:
     scores = session.task.evaluate(predictor(built.model, batch_size), session.run.path)
     if scores:
         session.run.write("scores.json", scores)
+        for listener in session.listeners:
+            listener.scored(scores)
         for name, score in scores.items():
             logger.info("%s: %.4f", name, score)
     return scores
 
 
-def report(session: Session) -> None:
-    """Write the report; the work is done and saved, so a page must not make it a failure."""
-    if not session.config.report:
-        return
+@contextlib.contextmanager
+def reported(session: Session) -> Iterator[None]:
+    """Writes the report when the run ends, also where an error ends it; a page must not make a run a failure."""
     try:
-        logger.info("report: %s", write_report(session.run.path))
+        yield
+    finally:
+        begun = (session.run.path / "metrics.jsonl").exists() or (session.run.path / "scores.json").exists()
+        if session.config.report and begun:
+            report(session)
+
+
+def report(session: Session) -> None:
+    """Write the report and say where it is."""
+    try:
+        path = write_report(session.run.path)
     except (UserError, OSError) as error:
         logger.warning("no report: %s; try again: python -m utilities.report %s", error, session.run.path)
+        return
+    logger.info("report: %s", path)
+    for listener in session.listeners:
+        listener.wrote("report", path)

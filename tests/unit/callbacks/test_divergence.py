@@ -1,0 +1,48 @@
+"""Divergence is noticed: a loss that is no number, and one far above the median of those before."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from keras_extensions.callbacks.divergence import FEWEST, DivergenceError, StopOnDivergence
+from keras_extensions.callbacks.reporting import Period
+from utilities.errors import UserError
+
+LOSSES = ("mlm_loss", "nsp_loss")
+
+
+def period(step: int, mlm: float, nsp: float = 0.5, **others: float) -> Period:
+    return Period(step, 1000, 4, 8 * step, 1.0, 8.0, False, None, None, {"mlm_loss": mlm, "nsp_loss": nsp, **others})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_no_number(value):
+    guard = StopOnDivergence(LOSSES)
+    guard.period(period(4, 7.0, mlm_accuracy=math.nan))  # an accuracy over nothing is no divergence
+    with pytest.raises(DivergenceError) as caught:
+        guard.period(period(8, 7.0, value))
+    assert (caught.value.step, caught.value.updates) == (8, 4)
+    assert isinstance(caught.value, UserError)
+    assert "nsp_loss" in str(caught.value) and "step 8" in str(caught.value)
+
+
+def test_explosion_beside_the_running_median():
+    guard = StopOnDivergence(LOSSES, ratio=3.0)
+    for step in range(FEWEST):
+        guard.period(period(step, 1000.0 if step % 5 == 0 else 1.5))  # too few to judge; a median minds no outlier
+    guard.period(period(50, 5.4))  # 5.9 < 3 × 2.0
+    with pytest.raises(DivergenceError, match=r"6\.1.* times the median"):
+        guard.period(period(51, 5.6))
+
+
+def test_without_a_ratio_nothing_explodes():
+    guard = StopOnDivergence(LOSSES, before=[2.0] * 50)
+    guard.period(period(1, 1e9))
+
+
+def test_the_median_of_a_resumed_run_begins_with_what_was_before():
+    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[2.0] * FEWEST)
+    with pytest.raises(DivergenceError):
+        guard.period(period(1, 6.0))

@@ -1,0 +1,84 @@
+"""Signals become a wish to stop; a second one ends the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from keras_extensions.callbacks.signals import Stopped, StopWhenAsked, stop_on_signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_while_waiting_a_signal_is_a_wish(number):
+    with stop_on_signals() as request:
+        with request.waiting():
+            os.kill(os.getpid(), number)
+            assert request.signal == number.name
+        callback = StopWhenAsked(request)
+        callback.set_model(type("Model", (), {"stop_training": False})())
+        callback.on_train_batch_end(0)
+        assert callback.model.stop_training
+
+
+def test_elsewhere_it_stops_the_run():
+    with stop_on_signals() as request:
+        with pytest.raises(Stopped):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert request.signal == "SIGTERM"
+    with stop_on_signals() as request, pytest.raises(Stopped):
+        request.signal = "SIGINT"  # came just before
+        with request.waiting():
+            raise AssertionError("training must not begin")
+
+
+def test_handlers_are_given_back():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with stop_on_signals():
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_in_another_thread_nothing_is_changed():
+    seen = []
+
+    def run():
+        with stop_on_signals() as request:
+            seen.append(request.signal)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [None]
+
+
+LONG = """
+import os, signal, sys, time
+from keras_extensions.callbacks.signals import stop_on_signals
+from keras_extensions.backend import tf
+with stop_on_signals() as request, request.waiting():
+    print("ready", flush=True)
+    # An execution that Python's own handlers cannot interrupt.
+    tf.function(lambda: tf.while_loop(lambda i: i < 10**12, lambda i: i + 1, [tf.constant(0, tf.int64)]))()
+"""
+
+
+def test_a_second_signal_ends_even_a_running_execution():
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        while "again to stop at once" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.communicate()

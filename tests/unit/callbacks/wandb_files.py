@@ -1,0 +1,86 @@
+"""What an offline run of W&B's holds: the records of its ``.wandb`` file, read without W&B's server.
+
+The file is a log of LevelDB's form behind 7 bytes of its own: blocks of 32 KiB with chunks of checksum (4 bytes),
+length (2), kind (1: whole, 2: first, 3: middle, 4: last) and data; a record is one message of
+``wandb_internal.proto``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from wandb.proto import wandb_internal_pb2
+
+HEADER, BLOCK = 7, 32 * 1024
+
+
+class OfflineRun(NamedTuple):
+    """One offline run, or one part of a resumed run."""
+
+    id: str
+    project: str
+    name: str
+    tags: tuple[str, ...]
+    config: dict[str, Any]
+    history: dict[int, dict[str, Any]]
+    summary: dict[str, Any]
+    artifacts: dict[str, tuple[str, tuple[str, ...]]]
+    system_metrics: int
+    exit_code: int | None
+
+
+def offline_runs(folder: Path) -> list[OfflineRun]:
+    """Every run kept in a folder, the oldest first."""
+    return [read(path) for path in sorted((folder / "wandb").glob("offline-run-*/*.wandb"))]
+
+
+def records(path: Path) -> list[Any]:
+    data, position, parts, found = path.read_bytes(), HEADER, [], []
+    while position + 7 <= len(data):
+        if BLOCK - position % BLOCK < 7:
+            position += BLOCK - position % BLOCK
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, position)
+        parts.append(data[position + 7 : position + 7 + length])
+        position += 7 + length
+        if kind in (1, 4):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(b"".join(parts))
+            found.append(record)
+            parts = []
+    return found
+
+
+def read(path: Path) -> OfflineRun:
+    run: Any = None
+    config, history, summary, artifacts, system, code = {}, {}, {}, {}, 0, None
+    for record in records(path):
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            run = record.run
+            config.update({item.key: json.loads(item.value_json) for item in record.run.config.update})
+        elif kind == "history":
+            items = {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+            history[record.history.step.num] = items
+        elif kind == "summary":
+            summary.update(
+                {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.summary.update}
+            )
+        elif kind == "stats":
+            system += 1
+        elif kind == "exit":
+            code = record.exit.exit_code
+        elif kind == "request" and record.request.WhichOneof("request_type") == "log_artifact":
+            keep_artifact(artifacts, record.request.log_artifact.artifact)
+        elif kind == "artifact":
+            keep_artifact(artifacts, record.artifact)
+    return OfflineRun(
+        run.run_id, run.project, run.display_name, tuple(run.tags), config, history, summary, artifacts, system, code
+    )
+
+
+def keep_artifact(artifacts: dict[str, Any], artifact: Any) -> None:
+    artifacts[artifact.name] = (artifact.type, tuple(entry.path for entry in artifact.manifest.contents))

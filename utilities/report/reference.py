@@ -1,0 +1,198 @@
+"""The band in which a run's loss should lie: given in a file, or taken from an earlier run.
+
+Runs are compared by samples seen, so their batch sizes may differ. A loss is smoothed by the mean over the last tenth
+of the way (of the samples so far); the reference's curve by the same rule, so that both lag alike where losses fall
+fast.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from utilities.errors import UserError
+from utilities.report.run_folder import RunData, is_number, read_run_folder
+
+REFERENCE_NAME = "reference.json"
+AXES = ("samples", "steps")
+METRICS = ("mlm_loss", "loss")  # the first that a run has
+SMOOTHED_SHARE = 0.1
+FEWEST_POINTS = 5  # of a run, before it is judged or can be a reference
+
+ON_TRACK, ABOVE, BELOW = "on track", "above", "below"
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """Where a loss should lie.
+
+    Attributes:
+        metric: name of the loss.
+        axis: what ``positions`` count, ``samples`` or ``steps``.
+        positions: ascending.
+        low, high: the band at each position; between them it is linear.
+        source: where the band is from, for people.
+    """
+
+    metric: str
+    axis: str
+    positions: List[float]
+    low: List[float]
+    high: List[float]
+    source: str
+
+    def at(self, position: float) -> Optional[Tuple[float, float]]:
+        """Low and high at a position; None outside the reference."""
+        positions = self.positions
+        if not positions[0] <= position <= positions[-1]:
+            return None
+        right = bisect.bisect_left(positions, position)
+        if positions[right] == position:
+            return self.low[right], self.high[right]
+        share = (position - positions[right - 1]) / (positions[right] - positions[right - 1])
+        low, high = (edge[right - 1] + share * (edge[right] - edge[right - 1]) for edge in (self.low, self.high))
+        return low, high
+
+    def judge(self, position: float, value: float) -> Optional[str]:
+        """``on track``, ``above`` or ``below``; None where the reference says nothing."""
+        edges = self.at(position)
+        if edges is None:
+            return None
+        return BELOW if value < edges[0] else ABOVE if value > edges[1] else ON_TRACK
+
+    def as_json(self) -> Dict[str, Any]:
+        """The form that :func:`read_band` reads."""
+        return dataclasses.asdict(self)
+
+
+class TrailingMean:
+    """Means over the last tenth of the way, point by point."""
+
+    def __init__(self) -> None:
+        self._positions: List[float] = []
+        self._values: List[float] = []
+        self._first = 0  # of the points that the mean is over
+        self._total = 0.0
+
+    def add(self, position: float, value: float) -> float:
+        """The mean at a new point. Points at or behind it are forgotten: the run went back to a checkpoint."""
+        if self._positions and self._positions[-1] >= position:
+            kept = bisect.bisect_left(self._positions, position)
+            points = list(zip(self._positions[:kept], self._values[:kept]))
+            self._positions, self._values, self._first, self._total = [], [], 0, 0.0
+            for point in points:
+                self.add(*point)
+        self._positions.append(position)
+        self._values.append(value)
+        self._total += value
+        edge = position * (1 - SMOOTHED_SHARE)
+        while self._positions[self._first] <= edge and self._first < len(self._values) - 1:
+            self._total -= self._values[self._first]
+            self._first += 1
+        return self._total / (len(self._values) - self._first)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def smoothed(positions: Sequence[float], values: Sequence[float]) -> List[float]:
+    """For each point the mean of the values in the last tenth of the way to it."""
+    mean = TrailingMean()
+    return [mean.add(position, value) for position, value in zip(positions, values)]
+
+
+def curve(run: RunData, metric: str, axis: str) -> Tuple[List[float], List[float]]:
+    """Positions and values of a run's loss, as logged."""
+    key = "samples" if axis == "samples" else "step"
+    pairs = [(period.get(key), period["metrics"].get(metric)) for period in run.periods]
+    kept = [(float(place), float(value)) for place, value in pairs if is_number(place) and is_number(value)]
+    return [place for place, _ in kept], [value for _, value in kept]
+
+
+def load_reference(path: Path, tolerance: float) -> Band:
+    """The band that the config names.
+
+    Args:
+        path: a run's folder, or a JSON file with ``metric``, ``samples`` (or ``steps``) and either ``values`` or
+            ``low`` and ``high``.
+        tolerance: half the width of the band around a curve, as a share of its values.
+
+    Raises:
+        UserError: there is no such file, or it is not of this form.
+    """
+    if path.is_dir():
+        return band_of_run(path, tolerance)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        fix = "name the folder of an earlier run, or a JSON file"
+        raise UserError(f"reference_curve: {path} cannot be read ({error.strerror}); {fix}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"reference_curve: {path} is not JSON; name a JSON file or the folder of a run") from error
+    return read_band(content, path, tolerance)
+
+
+def band_of_run(folder: Path, tolerance: float) -> Band:
+    """The band around the smoothed loss of an earlier run.
+
+    Raises:
+        UserError: the run has logged no loss, or hardly any.
+    """
+    run = read_run_folder(folder)
+    for metric in METRICS:
+        positions, values = curve(run, metric, "samples")
+        if len(values) >= FEWEST_POINTS and _ascending(positions):
+            return _around(metric, "samples", positions, smoothed(positions, values), tolerance, str(folder))
+    raise UserError(
+        f"reference_curve: {folder} has no metrics.jsonl with {FEWEST_POINTS} or more losses; name a run that has"
+    )
+
+
+def read_band(content: Any, path: Path, tolerance: float) -> Band:
+    """A band from JSON; see :func:`load_reference`.
+
+    Raises:
+        UserError: it is not of that form.
+    """
+    fields = content if isinstance(content, dict) else {}
+    axis = next((name for name in AXES if name in fields), fields.get("axis"))
+    positions = _numbers(fields.get(axis, fields.get("positions")) if axis in AXES else None)
+    metric = fields.get("metric", METRICS[0])
+    values, low, high = (_numbers(fields.get(name)) for name in ("values", "low", "high"))
+    source = str(fields.get("source", path))
+    if isinstance(metric, str) and positions and _ascending(positions):
+        if len(values) == len(positions):
+            return _around(metric, str(axis), positions, values, tolerance, source)
+        lengths_fit = len(low) == len(high) == len(positions)
+        if lengths_fit and all(a <= b for a, b in zip(low, high)):
+            return Band(metric, str(axis), positions, low, high, source)
+    form = '{"metric": "mlm_loss", "samples": [ascending numbers], "values": [as many]}'
+    raise UserError(f'reference_curve: {path} is no reference; write {form}, or "low" and "high" in place of "values"')
+
+
+def _around(metric: str, axis: str, positions: List[float], values: List[float], tolerance: float, source: str) -> Band:
+    low, high = ([value + sign * tolerance * abs(value) for value in values] for sign in (-1, 1))
+    return Band(metric, axis, positions, low, high, source)
+
+
+def _numbers(value: Any) -> List[float]:
+    """The list as floats; empty where it is no list of numbers."""
+    if not isinstance(value, list) or not all(is_number(item) for item in value):
+        return []
+    return [float(item) for item in value]
+
+
+def _ascending(positions: Sequence[float]) -> bool:
+    return all(a < b for a, b in zip(positions, positions[1:]))
+
+
+def kept_band(folder: Path) -> Optional[Band]:
+    """The band that a run was held to, from its folder; None where it has none that can be read."""
+    path = folder / REFERENCE_NAME
+    try:
+        return read_band(json.loads(path.read_text(encoding="utf-8")), path, 0.0)
+    except (OSError, ValueError, RecursionError):  # UserError is a ValueError
+        return None
