@@ -14,8 +14,8 @@ SAMPLES = 16
 def identity_of(reader: SampleReader) -> str:
     """A checksum of the number of samples, their features, and some of the samples spread over the whole.
 
-    It does not depend on where the data lies. Data that was made again with another seed, vocabulary or text has another
-    identity; data in which single samples were changed may have the same.
+    It does not depend on where the data lies. Data that was made again with another seed, vocabulary or text has
+    another identity; data in which single samples were changed may have the same.
 
     Returns:
         64 hexadecimal digits.
