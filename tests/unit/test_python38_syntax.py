@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("data_utils/records", "execution", "keras_extensions", "model", "optimization", "utilities")
+FOLDERS = (
+    "data_utils/classification",
+    "data_utils/records",
+    "execution",
+    "keras_extensions",
+    "model",
+    "optimization",
+    "utilities",
+)
 BUILTIN_TYPES = {"list", "dict", "tuple", "set", "frozenset", "type"}  # take no [] at run time before Python 3.9
 NEWER_METHODS = {"removeprefix", "removesuffix", "is_relative_to", "pairwise", "batched"}
 NEWER_MODULES = {"tomllib", "zoneinfo", "graphlib"}

@@ -1,0 +1,1 @@
+"""Benchmark tasks of classification: GLUE and CLUE, from their files to features, scores and submissions."""

@@ -1,0 +1,99 @@
+"""Texts as the model's inputs: [CLS] a [SEP], or [CLS] a [SEP] b [SEP], padded to one length.
+
+N samples · S max_seq_length
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
+
+CHUNK = 8192  # Bounds the memory that encodings take.
+
+
+class Features(NamedTuple):
+    """Inputs of the model, and what was lost on the way.
+
+    Attributes:
+        arrays: ``input_ids``, ``input_mask``, ``segment_ids``, each int32 ``(N, S)``.
+        cut: samples that were longer than S.
+        unknown: share of [UNK] among all pieces, 0 to 1.
+    """
+
+    arrays: Dict[str, np.ndarray]
+    cut: int
+    unknown: float
+
+
+def text_features(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_seq_length: int) -> Features:
+    """Tokenise and pack samples, cutting the longer text of a pair first (Devlin et al.'s ``run_classifier``).
+
+    Args:
+        tokenizer: BERT's, see :func:`data_utils.tokenizer.load_tokenizer`; works on all cores.
+        texts: for each sample its one or two texts; all have as many as the first.
+        max_seq_length: S.
+    """
+    shape = (len(texts), max_seq_length)
+    arrays = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    cut = unknown = 0
+    for begin in range(0, len(texts), CHUNK):
+        part = texts[begin : begin + CHUNK]
+        columns = [_encoded(tokenizer, [text[place] for text in part]) for place in range(len(part[0]))]
+        lengths = np.array([[len(ids) for ids in column] for column in columns]).T  # (n, 1 or 2)
+        kept = kept_lengths(lengths, max_seq_length - 1 - len(columns))
+        rows = packed_rows(tokenizer, columns, kept)
+        for name, values in padded(rows, kept, max_seq_length, tokenizer.token_to_id(PADDING)).items():
+            arrays[name][begin : begin + CHUNK] = values
+        cut += int(np.sum(lengths.sum(axis=1) > kept.sum(axis=1)))
+        unknown += sum(row.count(tokenizer.token_to_id(UNKNOWN)) for row in rows)
+    return Features(arrays, cut, unknown / int(arrays["input_mask"].sum()))
+
+
+def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
+    return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def kept_lengths(lengths: np.ndarray, room: int) -> np.ndarray:
+    """How many pieces of each text stay.
+
+    The longer text loses its last piece, the second one where both are as long, until they fit.
+
+    Args:
+        lengths: (N, 1) or (N, 2) pieces of each text.
+        room: pieces that fit, special ones not counted.
+
+    Example:
+        >>> kept_lengths(np.array([[9, 2], [9, 8], [3, 9]]), room=7).tolist()
+        [[5, 2], [4, 3], [3, 4]]
+    """
+    if lengths.shape[1] == 1:
+        return np.minimum(lengths, room)
+    first, second = lengths.T
+    share = room - room // 2
+    kept_first = np.minimum(first, np.maximum(share, room - second))
+    return np.stack([kept_first, np.minimum(second, room - kept_first)], axis=1)
+
+
+def packed_rows(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.ndarray) -> List[List[int]]:
+    """Ids of each sample with the special ones between."""
+    begin, end = [tokenizer.token_to_id(CLASSIFIER)], [tokenizer.token_to_id(SEPARATOR)]
+    if len(columns) == 1:
+        return [begin + ids[:length] + end for ids, (length,) in zip(columns[0], kept.tolist())]
+    pairs = zip(columns[0], columns[1], kept.tolist())
+    return [begin + first[:a] + end + second[:b] + end for first, second, (a, b) in pairs]
+
+
+def padded(rows: List[List[int]], kept: np.ndarray, max_seq_length: int, padding: int) -> Dict[str, np.ndarray]:
+    """Rows of ids as arrays of one width, with mask and segments."""
+    lengths = np.array([len(row) for row in rows])[:, None]  # (N, 1)
+    places = np.arange(max_seq_length)
+    mask = places < lengths  # (N, S)
+    ids = np.full(mask.shape, padding, np.int32)
+    ids[mask] = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
+    second = mask & (places >= kept[:, :1] + 2)  # after [CLS] a [SEP]
+    return {"input_ids": ids, "input_mask": mask.astype(np.int32), "segment_ids": second.astype(np.int32)}

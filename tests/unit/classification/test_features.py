@@ -1,0 +1,94 @@
+"""Model inputs of texts and pairs, against Hugging Face's tokenizer and the loop of BERT's own script."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.classification.features import CHUNK, kept_lengths, text_features
+from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer
+from tests.real_data import real_data
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Path:
+    path = tmp_path / "vocab.txt"
+    pieces = [*SPECIAL_TOKENS, *LETTERS, *("##" + letter for letter in LETTERS), "天", "气", "the", "."]
+    path.write_text("".join(piece + "\n" for piece in pieces), encoding="utf-8")
+    return path
+
+
+def cut_by_turns(first: int, second: int, room: int) -> list[int]:
+    """The loop of Devlin et al.'s ``run_classifier.py``: the longer one loses a piece, the second where they tie."""
+    while first + second > room:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return [first, second]
+
+
+def test_the_longer_text_is_cut_first() -> None:
+    lengths = np.array([[a, b] for a in range(14) for b in range(14)])
+    for room in range(2, 30):
+        expected = [cut_by_turns(a, b, room) for a, b in lengths.tolist()]
+        assert kept_lengths(lengths, room).tolist() == expected
+    assert kept_lengths(np.array([[3], [9]]), 5).tolist() == [[3], [5]]
+
+
+def test_pairs_by_hand(vocabulary: Path) -> None:
+    tokenizer = load_tokenizer(str(vocabulary), True)
+    features = text_features(tokenizer, [("The a.", "天B"), ("c", ""), ("a a a a a a", "b b b b b")], 9)
+    ids = {piece: number for number, piece in enumerate(vocabulary.read_text(encoding="utf-8").split())}
+    rows = [
+        ["[CLS]", "the", "a", ".", "[SEP]", "天", "b", "[SEP]", "[PAD]"],
+        ["[CLS]", "c", "[SEP]", "[SEP]"] + ["[PAD]"] * 5,
+        ["[CLS]", "a", "a", "a", "[SEP]", "b", "b", "b", "[SEP]"],
+    ]
+    assert features.arrays["input_ids"].tolist() == [[ids[piece] for piece in row] for row in rows]
+    assert features.arrays["input_mask"].tolist() == [[1] * 8 + [0], [1] * 4 + [0] * 5, [1] * 9]
+    segments = [[0] * 5 + [1] * 3 + [0], [0] * 3 + [1] + [0] * 5, [0] * 5 + [1] * 4]
+    assert features.arrays["segment_ids"].tolist() == segments
+    assert features.cut == 1 and features.unknown == 0
+
+
+def test_unknown_pieces_are_counted(vocabulary: Path) -> None:
+    features = text_features(load_tokenizer(str(vocabulary), True), [("ж a",), ("ж ж",)], 8)
+    assert features.unknown == pytest.approx(3 / 8)
+
+
+def test_many_texts_stay_in_order(vocabulary: Path) -> None:
+    tokenizer = load_tokenizer(str(vocabulary), True)
+    chance = random.Random(1)
+    texts = [("".join(chance.choices(LETTERS, k=4)),) for _ in range(CHUNK + 100)]
+    arrays = text_features(tokenizer, texts, 8).arrays
+    for place in (0, CHUNK - 1, CHUNK, CHUNK + 99):
+        alone = text_features(tokenizer, [texts[place]], 8).arrays
+        np.testing.assert_array_equal(arrays["input_ids"][place], alone["input_ids"][0])
+
+
+@pytest.mark.parametrize("language", ["english", "chinese"])
+def test_equal_to_hugging_face(language: str) -> None:
+    """Hugging Face's slow tokenizer, which cuts as BERT's own script does."""
+    transformers = pytest.importorskip("transformers")
+    if language == "english":
+        path = real_data("vocab", "vocab-bert-base-uncased.txt")
+        lines = real_data("glue", "MRPC", "dev.tsv").read_text(encoding="utf-8-sig").splitlines()[1:150]
+        texts = [(line.split("\t")[3], line.split("\t")[4]) for line in lines]
+    else:
+        path = real_data("vocab", "vocab-bert-base-chinese.txt")
+        article = real_data("wikipedia_zh", "AA", "wiki_00").read_text(encoding="utf-8").splitlines()[3:120]
+        texts = list(zip(article, article[::-1]))
+    theirs = transformers.BertTokenizer(str(path), do_lower_case=True)
+    for length in (24, 128):
+        ours = text_features(load_tokenizer(str(path), True), texts, length).arrays
+        for place, (first, second) in enumerate(texts):
+            expected = theirs(first, second, max_length=length, truncation="longest_first", padding="max_length")
+            assert ours["input_ids"][place].tolist() == expected["input_ids"]
+            assert ours["input_mask"][place].tolist() == expected["attention_mask"]
+            assert ours["segment_ids"][place].tolist() == expected["token_type_ids"]

@@ -1,0 +1,73 @@
+"""Metrics against their textbook definitions, written out with plain loops, and against scipy where it is installed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from data_utils.classification.metrics import METRICS, ranks
+
+
+def counts(predictions: list[int], labels: list[int]) -> tuple[int, int, int, int]:
+    pairs = list(zip(predictions, labels))
+    return pairs.count((1, 1)), pairs.count((0, 0)), pairs.count((1, 0)), pairs.count((0, 1))
+
+
+def f1_by_hand(predictions: list[int], labels: list[int]) -> float:
+    hits, _, false_alarms, misses = counts(predictions, labels)
+    if hits == 0:
+        return 0.0
+    precision, recall = hits / (hits + false_alarms), hits / (hits + misses)
+    return 2 * precision * recall / (precision + recall)
+
+
+def matthews_by_hand(predictions: list[int], labels: list[int]) -> float:
+    tp, tn, fp, fn = counts(predictions, labels)
+    product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    return (tp * tn - fp * fn) / math.sqrt(product) if product else 0.0
+
+
+def pearson_by_hand(x: list[float], y: list[float]) -> float:
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y))
+    return covariance / math.sqrt(sum((a - mean_x) ** 2 for a in x) * sum((b - mean_y) ** 2 for b in y))
+
+
+def ranks_by_hand(values: list[float]) -> list[float]:
+    return [sum(v < x for v in values) + (sum(v == x for v in values) + 1) / 2 for x in values]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_classes(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    size, bias = int(random.integers(1, 40)), random.random()
+    labels = (random.random(size) < bias).astype(np.int32)
+    predictions = np.where(random.random(size) < 0.7, labels, 1 - labels)
+    p, t = predictions.tolist(), labels.tolist()
+    assert METRICS["accuracy"](predictions, labels) == pytest.approx(sum(a == b for a, b in zip(p, t)) / size)
+    assert METRICS["f1"](predictions, labels) == pytest.approx(f1_by_hand(p, t))
+    assert METRICS["matthews"](predictions, labels) == pytest.approx(matthews_by_hand(p, t), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_scores(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    labels = np.round(random.uniform(0, 5, 50), 1)  # with ties
+    predictions = (labels + random.normal(0, 2, 50)).astype(np.float32).round(1)
+    x, y = [float(v) for v in predictions], [float(v) for v in labels]
+    assert METRICS["pearson"](predictions, labels) == pytest.approx(pearson_by_hand(x, y))
+    assert ranks(predictions).tolist() == ranks_by_hand(x)
+    expected = pearson_by_hand(ranks_by_hand(x), ranks_by_hand(y))
+    assert METRICS["spearman"](predictions, labels) == pytest.approx(expected)
+    stats = pytest.importorskip("scipy.stats")
+    assert METRICS["pearson"](predictions, labels) == pytest.approx(stats.pearsonr(predictions, labels).statistic)
+    assert METRICS["spearman"](predictions, labels) == pytest.approx(stats.spearmanr(predictions, labels).statistic)
+
+
+def test_undefined_is_no_better_than_guessing() -> None:
+    same, labels = np.ones(4), np.array([0, 1, 1, 0])
+    for name in ("matthews", "pearson", "spearman"):
+        assert METRICS[name](same, labels) == 0
+    assert METRICS["f1"](np.zeros(4), np.zeros(4)) == 0
