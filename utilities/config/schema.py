@@ -18,7 +18,7 @@ from utilities.config.sections import (
     Section,
     Squad,
 )
-from utilities.config.types import Count, CountOrZero, Names, PathText, Positive, Seed, Text
+from utilities.config.types import AboveOne, Count, CountOrZero, Names, PathText, Positive, Seed, Text
 
 GlueTask = Literal[
     "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
@@ -156,6 +156,29 @@ class TrainingConfig(Section):
     )
     ckpt_every_n_steps_per_execution: Count = Field(
         2000, description="Write a checkpoint every so many executions (logging periods)."
+    )
+    checkpoint_minutes: Optional[Positive] = Field(
+        None, description="Also write a checkpoint when the last one is so many minutes old. Unset: by steps only."
+    )
+    keep_last: Optional[Count] = Field(5, description="Newest checkpoints to keep; none keeps all.")
+    keep_every: Optional[Count] = Field(
+        None, description="Besides, keep for good the first checkpoint at or after each multiple of so many updates."
+    )
+    resume: bool = Field(
+        False,
+        description="Go on with the run of this name from its newest whole checkpoint. What influences the outcome "
+        "must be as it was.",
+    )
+    on_divergence: Literal["stop", "rewind"] = Field(
+        "stop",
+        description="At a loss that is no number, or that explodes: stop, or go back to the last checkpoint and leave "
+        "out the batches at fault.",
+    )
+    max_rewinds: CountOrZero = Field(3, description="So often a run goes back at most; then it stops.")
+    exploding_loss_ratio: Optional[AboveOne] = Field(
+        3.0,
+        description="A loss explodes when it exceeds so many times the median of the last 100 logging periods, and "
+        "the run's first loss. none: only a loss that is no number is divergence.",
     )
     global_batches_per_log: Count = Field(
         1, description="Weight updates per log line; they run as one compiled execution."

@@ -60,6 +60,7 @@ Seed = Annotated[
     Kind("int", "a whole number from 0 to 4294967295"),
 ]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Kind("float", "a number above 0")]
+AboveOne = Annotated[float, Field(strict=True, gt=1, allow_inf_nan=False), Kind("float", "a number above 1")]
 NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), Kind("float", "a number, 0 or more")]
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False), Kind("float", "a number from 0 to 1")]
 BelowOne = Annotated[
