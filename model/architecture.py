@@ -154,6 +154,7 @@ def block_flops(
     sequence_length: int,
     masked_positions: int = 0,
     num_labels: int = 2,
+    sequences: int = 1,
 ) -> int:
     """Floating-point operations of one sample's forward pass through a block.
 
@@ -162,6 +163,7 @@ def block_flops(
     Args:
         sequence_length: S, tokens.
         masked_positions: P, positions on which the masked-LM head works.
+        sequences: [CLS] tokens that are pooled; in a pack more than one.
     """
     h, i = architecture.hidden_size, architecture.intermediate_size
     s, p = sequence_length, masked_positions
@@ -170,14 +172,14 @@ def block_flops(
         attention = 2 * 2 * s * s * h  # scores, and their product with the values
         return projections + attention + 2 * s * 2 * h * i
     if block == POOL:
-        return 2 * h * h
+        return 2 * h * h * sequences
     if block == HEADS:
         transform = 2 * p * h * h if architecture.use_cls_layer else 0
-        return transform + 2 * p * h * architecture.vocab_size + 2 * 2 * h
+        return transform + 2 * p * h * architecture.vocab_size + 2 * 2 * h * sequences
     if block == QA_HEAD:
         return 2 * s * h * 2
     if block == GLUE_HEAD:
-        return 2 * h * num_labels
+        return 2 * h * num_labels * sequences
     assert block in (EMB, ENC_OUT), block
     return 0
 
@@ -189,6 +191,7 @@ def model_flops_per_sample(
     masked_positions: int = 0,
     blocks: Optional[List[str]] = None,
     num_labels: int = 2,
+    sequences: int = 1,
 ) -> int:
     """Model floating-point operations to train on one sample: forward, and twice that for backward.
 
@@ -196,6 +199,7 @@ def model_flops_per_sample(
 
     Args:
         blocks: the model's blocks; by default those of ``expected_blocks``.
+        sequences: in a row of the batch; more than one in packs, whose attention is counted over the whole pack.
 
     Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on
     the masked positions only.
@@ -207,5 +211,7 @@ def model_flops_per_sample(
     """
     if blocks is None:
         blocks = expected_blocks(task, architecture.num_hidden_layers)
-    forward = sum(block_flops(architecture, b, sequence_length, masked_positions, num_labels) for b in blocks)
+    forward = sum(
+        block_flops(architecture, b, sequence_length, masked_positions, num_labels, sequences) for b in blocks
+    )
     return 3 * forward

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Tuple
 
 from model.architecture import HEADS, PRETRAINING, expected_blocks
-from utilities.config.figures import bert_sizes
+from utilities.config.figures import bert_sizes, is_packed, predictions_per_pack
 from utilities.config.problems import with_origin
 from utilities.config.schema import TrainingConfig
 from utilities.config.sections import IpuConfig
@@ -33,6 +33,10 @@ def derive(
     names = [*changes, *(f"ipu_config.{key}" for key in pipeline)]
     if pipeline:
         changes["ipu_config"] = config.ipu_config.model_copy(update=pipeline)
+    if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
+        predictions = {"max_predictions_per_pack": predictions_per_pack(config)}
+        changes["packing"] = config.packing.model_copy(update=predictions)
+        names.append("packing.max_predictions_per_pack")
     return config.model_copy(update=changes), names, notes
 
 

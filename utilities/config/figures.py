@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from model.architecture import PRETRAINING, Architecture, expected_blocks
 from utilities.config.schema import TrainingConfig
@@ -106,29 +106,74 @@ def number_of_ipus(config: TrainingConfig) -> int:
 
 def manifest_records(config: TrainingConfig) -> Optional[int]:
     """Records in the data set as its ``manifest.json`` says; None without a readable manifest."""
+    return _manifest_count(config, "totals", "records")
+
+
+def _manifest_count(config: TrainingConfig, section: str, key: str) -> Optional[int]:
     if config.dataset_dir is None or config.generated_dataset:
         return None
     try:
         manifest = json.loads((Path(config.dataset_dir) / "manifest.json").read_text(encoding="utf-8"))
-        records = manifest["totals"]["records"]
+        count = manifest[section][key]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return records if isinstance(records, int) else None
+    return count if isinstance(count, int) else None
+
+
+def is_packed(config: TrainingConfig) -> bool:
+    """Whether a row of the batch is a pack of sequences."""
+    return config.packing.max_sequences_per_pack is not None
+
+
+def packing_factor(config: TrainingConfig) -> Optional[float]:
+    """Sequences in a row of the batch on average: 1 without packing; None where only reading the data would tell."""
+    if not is_packed(config):
+        return 1
+    if config.generated_dataset:
+        return config.packing.max_sequences_per_pack
+    packs, sequences = manifest_records(config), _manifest_count(config, "totals", "sequences")
+    return sequences / packs if packs and sequences else None
+
+
+def predictions_per_pack(config: TrainingConfig) -> int:
+    """Masked positions in a pack at most, where the config leaves that open.
+
+    The data set's manifest knows. Otherwise one more for each sequence than a full sequence has: the number of masked
+    tokens is rounded in each (arXiv 2107.02027, section 3.2).
+    """
+    assert config.packing.max_sequences_per_pack is not None
+    known = _manifest_count(config, "settings", "max_predictions_per_pack")
+    return known or config.max_predictions_per_seq + config.packing.max_sequences_per_pack
 
 
 def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
-    """Samples to train on: ``total_num_train_samples``, or ``num_epochs`` × ``records``; None if unknown."""
+    """Samples to train on: ``total_num_train_samples``, or ``num_epochs`` times those of all ``records``.
+
+    In packs, a record holds several samples. None if unknown.
+    """
     if config.total_num_train_samples is not None:
         return config.total_num_train_samples
-    if config.num_epochs is not None and records is not None:
-        return config.num_epochs * records
-    return None
+    factor = packing_factor(config)
+    if config.num_epochs is None or records is None or factor is None:
+        return None
+    return round(config.num_epochs * records * factor)
 
 
-def training_steps(config: TrainingConfig, records: Optional[int] = None) -> Optional[int]:
-    """Weight updates: samples / global batch, rounded down; None where the number of samples is unknown."""
-    samples = training_samples(config, records)
-    return None if samples is None else samples // config.samples_per_update
+def training_steps(
+    config: TrainingConfig, records: Optional[int] = None, factor: Optional[float] = None
+) -> Optional[int]:
+    """Weight updates: samples / samples of a global batch, rounded down; None where that is unknown.
+
+    Args:
+        config: the length of training and the global batch, which counts packs where sequences are packed.
+        records: in the data set.
+        factor: samples in a record on average; None: as far as :func:`packing_factor` knows.
+    """
+    rows = config.samples_per_update
+    if config.total_num_train_samples is None:
+        return None if config.num_epochs is None or records is None else config.num_epochs * records // rows
+    factor = packing_factor(config) if factor is None else factor
+    return None if factor is None else int(config.total_num_train_samples // (rows * factor))
 
 
 def warmup_steps(config: TrainingConfig, steps: int) -> int:
@@ -144,6 +189,26 @@ def max_learning_rate(config: TrainingConfig) -> float:
     return rate.max_learning_rate * config.samples_per_update / rate.reference_global_batch
 
 
+def betas(config: TrainingConfig, factor: float) -> Tuple[float, float]:
+    """The optimizer's decay constants; in packs, each to the power of the packing factor.
+
+    An update on packs holds ``factor`` times the samples. β to that power makes the moments forget as much over one
+    such update as over ``factor`` small ones. The learning rate stays: scaling it slowed convergence down (arXiv
+    2107.02027, on hyperparameters).
+
+    Args:
+        config: the optimizer's constants, and whether to adjust them.
+        factor: samples in a row of the batch on average.
+    """
+    options = config.optimizer_opts
+    power = factor if is_packed(config) and config.packing.adjust_betas else 1
+    return options.beta_1**power, options.beta_2**power
+
+
 def masked_positions(config: TrainingConfig, task: str) -> int:
-    """Positions per sample on which the masked-LM head works; 0 outside pre-training."""
-    return config.max_predictions_per_seq if task == PRETRAINING else 0
+    """Positions per row of the batch on which the masked-LM head works; 0 outside pre-training."""
+    if task != PRETRAINING:
+        return 0
+    if not is_packed(config):
+        return config.max_predictions_per_seq
+    return config.packing.max_predictions_per_pack or predictions_per_pack(config)

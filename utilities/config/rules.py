@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Callable, List, Tuple
 
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from utilities.config import pipeline_rules
-from utilities.config.figures import LAYER_OPTIONS, bert_sizes, starts_from_checkpoint
+from utilities.config.figures import LAYER_OPTIONS, bert_sizes, packing_factor, starts_from_checkpoint
 from utilities.config.problems import FieldError
 from utilities.config.schema import TrainingConfig
 
 Rule = Callable[[TrainingConfig, str], None]
+
+SHORTEST_SEQUENCE = 5  # tokens: [CLS] a [SEP] b [SEP]
 
 
 def model_is_named(config: TrainingConfig, task: str) -> None:
@@ -87,7 +90,7 @@ def sequence_fits_positions(config: TrainingConfig, task: str) -> None:
 
 def sequence_holds_special_tokens(config: TrainingConfig, task: str) -> None:
     """[CLS] a [SEP] b [SEP] needs five tokens."""
-    if config.max_seq_length < 5:
+    if config.max_seq_length < SHORTEST_SEQUENCE:
         raise FieldError(
             ["max_seq_length"],
             "[CLS], two texts and two [SEP] need at least 5 tokens",
@@ -183,12 +186,36 @@ def random_data_has_a_length(config: TrainingConfig, task: str) -> None:
 
 def training_has_a_step(config: TrainingConfig, task: str) -> None:
     """At least one global batch."""
-    samples, batch = config.total_num_train_samples, config.samples_per_update
+    samples, batch = (
+        config.total_num_train_samples,
+        math.ceil(config.samples_per_update * (packing_factor(config) or 1)),
+    )
     if samples is not None and samples < batch:
         raise FieldError(
             ["total_num_train_samples"],
             f"not one weight update: a global batch has {batch} samples",
             f"set total_num_train_samples to {batch} or more, or lower global_batch.grad_acc_steps_per_replica",
+        )
+
+
+def packs_hold_their_sequences(config: TrainingConfig, task: str) -> None:
+    """Each sequence of a pack has special tokens and at least one masked one."""
+    places, room = config.packing.max_sequences_per_pack, config.packing.max_predictions_per_pack
+    if places is None or task != PRETRAINING:
+        return
+    sequences, predictions = "packing.max_sequences_per_pack", "packing.max_predictions_per_pack"
+    most = config.max_seq_length // SHORTEST_SEQUENCE
+    if places > most:
+        raise FieldError(
+            [sequences, "max_seq_length"],
+            f"sequences have at least {SHORTEST_SEQUENCE} tokens: [CLS], two texts and two [SEP]",
+            f"set max_sequences_per_pack to at most {most}",
+        )
+    if room is not None and not places <= room <= config.max_seq_length:
+        raise FieldError(
+            [predictions, sequences, "max_seq_length"],
+            "a pack has at least one masked token for each sequence, and no more than tokens",
+            "leave max_predictions_per_pack unset, or set it to that of the data set's manifest",
         )
 
 
@@ -256,6 +283,7 @@ RULES: Tuple[Rule, ...] = (
     sequence_fits_positions,
     question_leaves_room,
     predictions_fit_sequence,
+    packs_hold_their_sequences,
     *pipeline_rules.RULES,
     options_need_replaced_layers,
     sharding_excludes_offloading,
