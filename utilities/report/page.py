@@ -82,7 +82,7 @@ def _written() -> str:
 
 def _verdict(run: RunData) -> Optional[str]:
     """What the masked-LM loss says, in one sentence."""
-    loss, entropy = _final(run, "mlm_loss"), run.unigram_entropy()
+    loss, entropy = final_value(run, "mlm_loss"), run.unigram_entropy()
     if loss is None or entropy is None:
         return None
     if loss < entropy:
@@ -107,13 +107,13 @@ def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
     return references + ([("ln(vocabulary)", math.log(vocabulary))] if vocabulary else [])
 
 
-def _final(run: RunData, metric: str) -> Optional[float]:
+def final_value(run: RunData, metric: str) -> Optional[float]:
     """Mean of the last twentieth of the periods: a single period is noisy."""
     values = run.series(metric)[1]
     return statistics.fmean(values[-max(1, len(values) // 20) :]) if values else None
 
 
-def _steady_throughput(run: RunData) -> Tuple[List[int], List[float]]:
+def steady_throughput(run: RunData) -> Tuple[List[int], List[float]]:
     """Steps and samples per second without the periods that only compiled."""
     steps, values = run.series("throughput")
     compiling = {period["step"] for period in run.periods if period.get("compiling")}
@@ -124,12 +124,12 @@ def _steady_throughput(run: RunData) -> Tuple[List[int], List[float]]:
 def _cards(run: RunData) -> Markup:
     cards = [card(name.replace("_", " "), number(value), "evaluation") for name, value in run.scores.items()]
     for name in run.metric_names():
-        final = _final(run, name)
+        final = final_value(run, name)
         if final is None:
             continue
         references = ", ".join(f"{label} {height:.3f}" for label, height in _references(run, name))
         cards.append(card(name.replace("_", " "), f"{final:.4f}", references))
-    throughput = _steady_throughput(run)[1]
+    throughput = steady_throughput(run)[1]
     if throughput:
         median = f"{statistics.median(throughput):,.1f}"
         cards.append(card("throughput", median, "samples/s, median, without compilation"))
@@ -146,7 +146,7 @@ def _charts(run: RunData) -> Markup:
     accuracies = [_curve(run, name) for name in names if name.endswith("accuracy")]
     charts.append(("accuracy", "share", accuracies, []))
     charts.append(("learning rate", "learning rate", [_curve(run, "learning_rate")], []))
-    charts.append(("throughput", "samples/s", [Curve("throughput", *_steady_throughput(run))], []))
+    charts.append(("throughput", "samples/s", [Curve("throughput", *steady_throughput(run))], []))
     cards = []
     for index, (name, unit, curves, references) in enumerate(charts):
         drawn = [thinned(curve) for curve in curves if curve.steps]
