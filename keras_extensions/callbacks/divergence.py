@@ -11,7 +11,7 @@ from keras_extensions.callbacks.reporting import Listener, Period
 from utilities.errors import UserError
 
 WINDOW = 100  # logging periods that the median is taken of
-FEWEST = 20  # periods before a loss can be said to explode: the first ones fall steeply
+FEWEST = 5  # periods before a loss can be said to explode
 
 
 class DivergenceError(UserError):
@@ -34,21 +34,26 @@ class DivergenceError(UserError):
 
 
 class StopOnDivergence(Listener):
-    """Ends training at the first loss that is no number, or that is far above the median of those before.
+    """Ends training at the first loss that is no number, or that explodes.
 
     Weights that met a NaN stay broken, so training on would only waste time. This one should be the last listener of
     all: the others have then written what led to it.
 
     Args:
         losses: the terms whose sum is minimised.
-        ratio: a sum of more than so many times the median of the last periods is an explosion; None: none is.
-        before: the sums of the last periods of the run that this one resumes, oldest first.
+        ratio: a sum of more than so many times the median of the last periods, and of more than the first one, is an
+            explosion. The latter spares the outliers of a model that has learnt its data almost by heart. None: no sum
+            is an explosion.
+        before: the sums of all periods before a resume, oldest first.
     """
 
     def __init__(self, losses: Sequence[str] = (), ratio: Optional[float] = None, before: Iterable[float] = ()) -> None:
         self._losses = losses
         self._ratio = ratio
-        self._window: Deque[float] = deque(before, maxlen=WINDOW)
+        self._window: Deque[float] = deque(maxlen=WINDOW)
+        self._first: Optional[float] = None
+        for loss in before:
+            self._remember(loss)
 
     def period(self, period: Period) -> None:
         """Looks at the period's losses.
@@ -62,12 +67,15 @@ class StopOnDivergence(Listener):
         loss = total_loss(period.metrics, self._losses)
         if loss is None:
             return
-        median = statistics.median(self._window) if len(self._window) >= FEWEST else None
-        if median is not None and self._ratio is not None and loss > self._ratio * median:
-            reason = (
-                f"the loss is {loss:.4g}, {loss / median:.3g} times the median of the last {len(self._window)} periods"
-            )
-            raise DivergenceError(period.step, period.updates, reason)
+        if self._ratio is not None and self._first is not None and len(self._window) >= FEWEST:
+            median = statistics.median(self._window)
+            if loss > self._first and loss > self._ratio * median:
+                reason = f"the loss is {loss:.4g}, the median of the last {len(self._window)} periods {median:.4g}"
+                raise DivergenceError(period.step, period.updates, reason)
+        self._remember(loss)
+
+    def _remember(self, loss: float) -> None:
+        self._first = loss if self._first is None else self._first
         self._window.append(loss)
 
 

@@ -31,10 +31,17 @@ def test_no_number(value):
 def test_explosion_beside_the_running_median():
     guard = StopOnDivergence(LOSSES, ratio=3.0)
     for step in range(FEWEST):
-        guard.period(period(step, 1000.0 if step % 5 == 0 else 1.5))  # too few to judge; a median minds no outlier
+        guard.period(period(step, 3.5 if step % 5 < 2 else 1.5))  # too few to judge, and a median minds no outlier
     guard.period(period(50, 5.4))  # 5.9 < 3 × 2.0
-    with pytest.raises(DivergenceError, match=r"6\.1.* times the median"):
-        guard.period(period(51, 5.6))
+    with pytest.raises(DivergenceError, match=r"loss is 6\.1, .*median .* 2"):
+        guard.period(period(51, 4.6, 1.5))
+
+
+def test_outliers_below_the_first_loss_are_no_explosion():
+    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[0.9, *[0.01] * 200])
+    guard.period(period(1, 0.3))  # 0.8 is 80 times the median
+    with pytest.raises(DivergenceError):
+        guard.period(period(2, 0.5))
 
 
 def test_without_a_ratio_nothing_explodes():
