@@ -13,8 +13,9 @@ from keras_extensions.callbacks.reporting import Listener, Period
 class MetricsFile(Listener):
     """Appends every period to a file and flushes it, so that a killed run loses no line that it wrote.
 
-    A line holds ``step``, ``total_steps``, ``samples``, ``seconds``, ``throughput`` (samples per second),
-    ``compiling`` (whether the throughput includes compilation), ``learning_rate`` and the object ``metrics``.
+    A line holds ``step``, ``total_steps``, ``samples``, ``seconds``, ``throughput`` (samples per second) and, in packs,
+    ``packs_per_second`` and ``tokens_per_second``, ``compiling`` (whether these include compilation),
+    ``learning_rate`` and the object ``metrics``.
     JSON knows no NaN and no infinity; they become null.
 
     A resumed run appends to the file of the run before it. If that one was killed in the middle of a line,
@@ -44,6 +45,7 @@ class MetricsFile(Listener):
             "samples": period.samples,
             "seconds": round(period.seconds, 3),
             "throughput": round(period.throughput, 3),
+            **{f"{unit}_per_second": round(rate, 3) for unit, rate in period.rates.items()},
             "compiling": period.compiling,
             "learning_rate": _finite(period.learning_rate),
             "metrics": {name: _finite(value) for name, value in period.metrics.items()},

@@ -87,6 +87,7 @@ def log_line(period: Period) -> str:
         parts.append(f"learning_rate: {period.learning_rate:.1e}")
     compiling = " (with compilation)" if period.compiling else ""
     parts.append(f"throughput: {period.throughput:.1f} samples/sec{compiling}")
+    parts += [f"{rate:.1f} {unit}/sec" for unit, rate in period.rates.items()]
     parts.append(f"ETA {format_duration(period.eta)}")
     return " | ".join(parts)
 

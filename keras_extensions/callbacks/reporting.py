@@ -32,6 +32,7 @@ class Period:
         throughput: samples per second. The first execution, which compiles, is left out; where the period
             holds nothing else, it is counted and ``compiling`` is true.
         compiling: whether ``throughput`` includes compilation.
+        rates: what else was worked off, per second, by unit; see :class:`Rows`.
         eta: seconds to the end of the run; None while unknown.
         learning_rate: rate of the period's last update; None if the model has no optimizer that tells.
         metrics: averages over the period, total loss first, then the losses, then the others.
@@ -47,6 +48,30 @@ class Period:
     eta: Optional[float]
     learning_rate: Optional[float]
     metrics: Dict[str, float]
+    rates: Dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows of the batch that hold several samples each, and not always as many.
+
+    Attributes:
+        name: what a row is, ``packs``.
+        per_step: rows of one update.
+        samples: the metric that tells how many samples a row holds.
+        others: other units, by the metric that tells how many a row holds: ``{"tokens": "tokens_per_pack"}``.
+    """
+
+    name: str
+    per_step: int
+    samples: str
+    others: Dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def rates(self, steps_per_second: float, metrics: Dict[str, float]) -> Dict[str, float]:
+        """Units per second, ``samples`` among them."""
+        rows = steps_per_second * self.per_step
+        units = {"samples": self.samples, **self.others}
+        return {self.name: rows, **{unit: rows * metrics[metric] for unit, metric in units.items()}}
 
 
 class Listener:
@@ -91,24 +116,26 @@ class Reporting(UpdateCounter):
 
     Args:
         total_steps: updates of the whole run, with those before a resume.
-        samples_per_step: samples of one update, the global batch.
+        samples_per_step: samples of one update, the global batch; a mean where ``rows`` hold several.
         listeners: called in order.
         steps_per_period: updates between two reports. A period ends with the execution that completes it, so
             at most one period ends in each execution.
         first_step: updates done before this run.
         started: ``time.perf_counter()`` when the program started, for the time to the first step; None: the
             begin of training.
+        rows: where rows of the batch are no single samples, what they are.
         clock: seconds that only grow; tests bring their own.
     """
 
     def __init__(
         self,
         total_steps: int,
-        samples_per_step: int,
+        samples_per_step: float,
         listeners: Sequence[Listener],
         steps_per_period: int = 1,
         first_step: int = 0,
         started: Optional[float] = None,
+        rows: Optional[Rows] = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(first_step)
@@ -117,6 +144,7 @@ class Reporting(UpdateCounter):
         self.listeners: List[Listener] = list(listeners)
         self.steps_per_period = steps_per_period
         self._started = started
+        self._rows = rows
         self._clock = clock
         self._compiled_at: Optional[float] = None  # end of the first execution
         self._compiled_step = first_step
@@ -161,21 +189,30 @@ class Reporting(UpdateCounter):
         else:
             start, start_step = self._compiled_at, self._compiled_step
         updates = self.step - self._period_step
+        metrics = _losses_first({name: total / updates for name, total in self._sums.items()})
+        rates = self._rates((self.step - start_step) / max(now - start, 1e-9), metrics)
+        throughput = rates.pop("samples")
         period = Period(
             step=self.step,
             total_steps=self.total_steps,
             updates=updates,
-            samples=self.step * self.samples_per_step,
+            samples=round(self.step * self.samples_per_step),
             seconds=now - self._begin,
-            throughput=(self.step - start_step) * self.samples_per_step / max(now - start, 1e-9),
+            throughput=throughput,
             compiling=compiling,
             eta=self._eta(now),
             learning_rate=learning_rate(self.model, self.step),
-            metrics=_losses_first({name: total / updates for name, total in self._sums.items()}),
+            metrics=metrics,
+            rates=rates,
         )
         self._sums, self._period_begin, self._period_step = {}, now, self.step
         for listener in self.listeners:
             listener.period(period)
+
+    def _rates(self, steps_per_second: float, metrics: Dict[str, float]) -> Dict[str, float]:
+        if self._rows is None:
+            return {"samples": steps_per_second * self.samples_per_step}
+        return self._rows.rates(steps_per_second, metrics)
 
     def _eta(self, now: float) -> Optional[float]:
         """From the mean rate since compilation, which is steadier than the last period's."""

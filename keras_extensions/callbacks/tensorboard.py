@@ -28,6 +28,7 @@ class TensorBoardScalars(Listener):
         """Writes and flushes the period."""
         assert self._writer is not None, "begin() opens the writer"
         scalars = dict(period.metrics, throughput=period.throughput)
+        scalars.update({f"{unit}_per_second": rate for unit, rate in period.rates.items()})
         if period.learning_rate is not None:
             scalars["learning_rate"] = period.learning_rate
         with self._writer.as_default(step=period.step):

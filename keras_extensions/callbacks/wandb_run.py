@@ -71,6 +71,7 @@ class WandbRun(Listener):
     def period(self, period: Period) -> None:
         """Logs the period's numbers."""
         values = {**period.metrics, "throughput": period.throughput, "samples": period.samples}
+        values.update({f"{unit}_per_second": rate for unit, rate in period.rates.items()})
         if period.learning_rate is not None:
             values["learning_rate"] = period.learning_rate
         self._guarded(lambda run: run.log(values, step=period.step))

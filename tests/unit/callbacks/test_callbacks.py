@@ -14,7 +14,7 @@ from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.metrics_file import MetricsFile
 from keras_extensions.callbacks.progress import Progress, format_duration, run_log
-from keras_extensions.callbacks.reporting import Listener, Reporting
+from keras_extensions.callbacks.reporting import Listener, Reporting, Rows
 from keras_extensions.callbacks.tensorboard import TensorBoardScalars
 from keras_extensions.schedules import UpDown
 
@@ -81,6 +81,26 @@ def test_throughput_leaves_the_first_execution_out():
     assert second.throughput == pytest.approx(4 * 4 / 1)
     assert (second.seconds, second.eta) == (33.0, 0.0)
     assert seen.ends == 1
+
+
+def test_packs_are_told_in_packs_sequences_and_tokens(tmp_path, caplog):
+    """2 updates of 8 packs in 4 s, with 2.5 sequences and 100 tokens in a pack."""
+    caplog.set_level(logging.INFO)
+    clock, seen = Clock(), Collected()
+    rows = Rows("packs", 8, "sequences_per_pack", {"tokens": "tokens_per_pack"})
+    listeners = [seen, Progress(terminal=False), MetricsFile(tmp_path / "metrics.jsonl")]
+    reporting = Reporting(4, 8 * 2.4, listeners, steps_per_period=2, rows=rows, clock=clock)
+    held = {"mlm_loss": 7.0, "sequences_per_pack": 2.5, "tokens_per_pack": 100.0}
+    drive(reporting, clock, [(2, 30, held), (2, 4, held)])
+    last = seen.periods[-1]
+    assert last.throughput == pytest.approx(2 * 8 * 2.5 / 4)
+    assert last.rates == {"packs": pytest.approx(2 * 8 / 4), "tokens": pytest.approx(2 * 8 * 100 / 4)}
+    assert last.samples == 77  # 4 updates of 19.2 sequences on average
+    line = next(r.message for r in caplog.records if "step 4/4" in r.message and "throughput" in r.message)
+    assert THROUGHPUT.findall(line) == ["10.0"]
+    assert "4.0 packs/sec" in line and "400.0 tokens/sec" in line
+    written = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (written["throughput"], written["packs_per_second"], written["tokens_per_second"]) == (10.0, 4.0, 400.0)
 
 
 def test_a_period_of_nothing_but_compilation_says_so():
