@@ -6,10 +6,13 @@ that people gave, after lower-casing and without punctuation, articles and extra
 
 from __future__ import annotations
 
+import logging
 import re
 import string
 from collections import Counter
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+
+logger = logging.getLogger(__name__)
 
 EXACT_MATCH, F1 = "exact_match", "f1"
 
@@ -67,6 +70,9 @@ def score(
     Returns:
         ``exact_match`` and ``f1`` in percent, and the marks of each question.
     """
+    missing = [identity for identity in answers if identity not in predictions]
+    if missing:
+        logger.warning("%s questions have no prediction, which counts 0 (first: %s)", f"{len(missing):,}", missing[0])
     marks = {
         identity: mark(predictions[identity], gold) if identity in predictions else Marks(0.0, 0.0)
         for identity, gold in answers.items()

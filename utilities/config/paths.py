@@ -31,7 +31,8 @@ def expand_paths(values: Dict[str, Any], origins: Dict[str, str]) -> List[str]:
         if problem:
             problems.append(problem)
         else:
-            values[leaf.name] = expand(value)
+            section = value_at(values, leaf.path[:-1])
+            section[leaf.path[-1]] = expand(value)
     return problems
 
 

@@ -1,0 +1,52 @@
+"""Score predictions from anywhere: ``python -m data_utils.squad dev-v1.1.json predictions.json``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Dict, List, Optional
+
+from data_utils.squad.examples import read_squad
+from data_utils.squad.metric import score
+from data_utils.wikipedia.command_line import make_parser, run_main
+from utilities.errors import UserError
+
+
+def read_predictions(path: Path) -> Dict[str, str]:
+    """Answers by the id of their question.
+
+    Raises:
+        UserError: the file cannot be read, or holds something else.
+    """
+    try:
+        predictions = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as JSON ({error})") from error
+    if not isinstance(predictions, dict) or not all(isinstance(text, str) for text in predictions.values()):
+        raise UserError(f'{path}: holds no predictions; they are an object {{"id of the question": "answer", …}}')
+    return predictions
+
+
+def _action(options: argparse.Namespace) -> None:
+    squad = read_squad(options.data)
+    answers = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers}
+    if not answers:
+        raise UserError(f"{options.data}: no question has answers to compare with")
+    scores, _ = score(answers, read_predictions(options.predictions))
+    print(json.dumps(scores))
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Prints exact match and F1 in percent as JSON; returns the exit status."""
+    logging.basicConfig(format="%(message)s")
+    parser = make_parser("data_utils.squad", "Exact match and F1 of SQuAD 1.1.")
+    parser.add_argument("data", type=Path, help="questions and answers, as dev-v1.1.json")
+    parser.add_argument("predictions", type=Path, help="JSON: id of the question to answer")
+    return run_main(parser, _action, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
