@@ -265,6 +265,19 @@ def glue_task_fits(config: TrainingConfig, task: str) -> None:
         )
 
 
+def seeds_are_for_classification(config: TrainingConfig, task: str) -> None:
+    """Several runs in one, of a task whose scores vary with the seed."""
+    if config.seeds is None:
+        return
+    if task != CLASSIFICATION:
+        raise FieldError(["seeds"], f"{task} trains with one seed", "set seed in place of seeds")
+    if not config.do_training:
+        raise FieldError(["seeds", "do_training"], "without training there is nothing to vary", "remove seeds")
+    twice = next((seed for seed in config.seeds if config.seeds.count(seed) > 1), None)
+    if twice is not None:
+        raise FieldError(["seeds"], f"{twice} stands there twice", "name each seed once")
+
+
 def name_is_a_folder_name(config: TrainingConfig, task: str) -> None:
     """The run's folder is output_dir/name."""
     name = config.name or ""
@@ -297,6 +310,7 @@ RULES: Tuple[Rule, ...] = (
     test_is_for_classification,
     evaluation_has_weights,
     glue_task_fits,
+    seeds_are_for_classification,
     name_is_a_folder_name,
 )
 

@@ -18,7 +18,7 @@ from utilities.config.sections import (
     Section,
     Squad,
 )
-from utilities.config.types import AboveOne, Count, CountOrZero, Names, PathText, Positive, Seed, Text
+from utilities.config.types import AboveOne, Count, CountOrZero, Names, PathText, Positive, Seed, Seeds, Text
 
 GlueTask = Literal[
     "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
@@ -40,6 +40,11 @@ class TrainingConfig(Section):
 
     name: Optional[Text] = Field(None, description="Name of the run. Unset: the config file's name without .json.")
     seed: Seed = Field(1984, description="Seed of weights, dropout and data order.")
+    seeds: Optional[Seeds] = Field(
+        None,
+        description="Train and evaluate once for each of these in place of seed, each in a folder of its own, and give "
+        "mean and deviation of the scores (classification).",
+    )
 
     dataset_dir: Optional[PathText] = Field(
         None,

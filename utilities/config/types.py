@@ -59,6 +59,11 @@ Seed = Annotated[
     Field(strict=True, ge=0, le=2**32 - 1),
     Kind("int", "a whole number from 0 to 4294967295"),
 ]
+Seeds = Annotated[
+    List[Seed],
+    Field(min_length=1),
+    Kind("list[int]", "a list of whole numbers from 0 to 4294967295"),
+]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Kind("float", "a number above 0")]
 AboveOne = Annotated[float, Field(strict=True, gt=1, allow_inf_nan=False), Kind("float", "a number above 1")]
 NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), Kind("float", "a number, 0 or more")]
