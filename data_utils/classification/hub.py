@@ -1,4 +1,4 @@
-"""Benchmark tasks from the ``datasets`` library, where it is installed and its hub can be reached (or is cached)."""
+"""Rows of the ``datasets`` library in the form of the benchmarks' own files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterator, Tuple
 
 from data_utils.classification.files import Line
 from data_utils.classification.tasks import BenchmarkTask, Split
-from utilities.errors import UserError
+from data_utils.hub import hub_split
 
 
 def hub_lines(task: BenchmarkTask, split: Split) -> Iterator[Line]:
@@ -15,23 +15,9 @@ def hub_lines(task: BenchmarkTask, split: Split) -> Iterator[Line]:
     Raises:
         UserError: the library is missing, or cannot get the data.
     """
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise UserError(
-            f"dataset_dir is not set, and the datasets library, which could fetch {task.name}, is not installed;"
-            f" set dataset_dir to a folder that holds {task.folders[0]}, or: pip install datasets"
-        ) from error
+    assert split.hub is not None
     path, configuration = task.hub
-    try:
-        data = load_dataset(path, configuration, split=split.hub)
-    except Exception as error:  # of the library, of its network layer, of its file formats: all mean no data
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(
-            f"the datasets library cannot get {path}/{configuration} ({type(error).__name__}: {reason});"
-            f" set dataset_dir to a folder that holds {task.folders[0]}"
-        ) from error
-    return as_file_rows(task, data)
+    return as_file_rows(task, hub_split(path, configuration, split.hub, f"a folder that holds {task.folders[0]}"))
 
 
 def as_file_rows(task: BenchmarkTask, data: Any) -> Iterator[Line]:

@@ -1,0 +1,113 @@
+"""One run for each of several seeds, and the mean and deviation of their scores.
+
+Fine-tuning on small data sets depends on the seed, so results are published over several (Devlin et al. 2019, section
+4.1, choose the best of several restarts on the validation set).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+import statistics
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence
+
+from keras_extensions.backend import keras
+from utilities.config.loading import LoadedConfig
+from utilities.training.run_folder import RunFolder
+from utilities.training.task import MakeTask
+from utilities.training.trainer import train
+
+logger = logging.getLogger(__name__)
+
+SUMMARY = "seeds"
+Scores = Mapping[int, Mapping[str, float]]
+
+
+def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) -> None:
+    """Train and evaluate once, or once for each of the config's ``seeds``.
+
+    With several, the run's folder holds a run folder for each, and ``seeds.json`` and ``seeds.txt`` with all scores,
+    their mean, and their deviation (of a sample: divided by the number of seeds less one).
+
+    Args:
+        loaded, make_task, started: see :func:`utilities.training.trainer.train`.
+    """
+    seeds = loaded.config.seeds
+    if seeds is None:
+        train(loaded, make_task, started)
+        return
+    folder = RunFolder.create(loaded.config.output_dir, loaded.config.name)
+    scores: Dict[int, Dict[str, float]] = {}
+    for number, seed in enumerate(seeds, start=1):
+        logger.info("seed %d, %d of %d", seed, number, len(seeds))
+        scores[seed] = train(with_seed(loaded, seed, folder.path), make_task, started)
+        started = time.perf_counter()
+        keras.backend.clear_session()  # the model of one seed is not to stay in memory beside the next one's
+        gc.collect()
+        if any(scores.values()):
+            write_summary(folder, scores)
+    if any(scores.values()):
+        for line in table(scores):
+            logger.info(line)
+        logger.info("scores of all seeds: %s", folder.path / f"{SUMMARY}.txt")
+
+
+def with_seed(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
+    """The config of one seed's run, whose folders lie in ``folder``, and its checkpoints in one of the same name."""
+    config = loaded.config
+    name = f"{config.name}-seed-{seed}"
+    changes: Dict[str, Any] = {"seed": seed, "seeds": None, "name": name, "output_dir": str(folder)}
+    if config.save_ckpt_path is not None:
+        changes["save_ckpt_path"] = str(Path(config.save_ckpt_path) / name)
+    origins = {**loaded.origins, **dict.fromkeys(changes, "seeds")}
+    return dataclasses.replace(loaded, config=config.model_copy(update=changes), origins=origins)
+
+
+def write_summary(folder: RunFolder, scores: Scores) -> None:
+    """The table as text, and its numbers as JSON."""
+    of_metric = {metric: [one[metric] for one in scores.values()] for metric in metrics_of(scores)}
+    summary = {
+        "seeds": {str(seed): dict(one) for seed, one in scores.items()},
+        "mean": {metric: statistics.mean(values) for metric, values in of_metric.items()},
+        "deviation": {metric: deviation(values) for metric, values in of_metric.items()},
+    }
+    folder.write(f"{SUMMARY}.json", summary)
+    text = "".join(line + "\n" for line in table(scores))
+    (folder.path / f"{SUMMARY}.txt").write_text(text, encoding="utf-8")
+
+
+def table(scores: Scores) -> List[str]:
+    """A line for each seed, then mean and deviation.
+
+    Example:
+        >>> print(*table({1: {"accuracy": 0.5}, 2: {"accuracy": 0.75}}), sep="\\n")
+        seed       accuracy
+        1            0.5000
+        2            0.7500
+        mean         0.6250
+        deviation    0.1768
+    """
+    metrics = metrics_of(scores)
+    of_metric = [[one[metric] for one in scores.values()] for metric in metrics]
+    rows = [(str(seed), [one[metric] for metric in metrics]) for seed, one in scores.items()]
+    rows.append(("mean", [statistics.mean(values) for values in of_metric]))
+    rows.append(("deviation", [deviation(values) for values in of_metric]))
+    widths = [max(10, len(metric) + 2) for metric in metrics]
+    first = max(len(name) for name, _ in rows)
+    lines = ["seed".ljust(first) + "".join(metric.rjust(width) for metric, width in zip(metrics, widths))]
+    for name, values in rows:
+        lines.append(name.ljust(first) + "".join(f"{value:.4f}".rjust(width) for value, width in zip(values, widths)))
+    return lines
+
+
+def metrics_of(scores: Scores) -> List[str]:
+    """Names of the scores, which all seeds share."""
+    return list(next(iter(scores.values())))
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation of a sample; 0 of one value."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
