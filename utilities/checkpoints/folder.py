@@ -189,12 +189,13 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def find_checkpoint(path: Path) -> Checkpoint:
+def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
     """The checkpoint that a path means.
 
     Args:
         path: a run's folder or its folder of checkpoints (the newest whole one is taken), one checkpoint's folder, or a
             file or prefix of a TensorFlow checkpoint.
+        key: config key or flag that named it, for messages.
 
     Raises:
         UserError: there is no checkpoint, or none that is whole.
@@ -203,17 +204,17 @@ def find_checkpoint(path: Path) -> Checkpoint:
         if (path / DESCRIPTION).is_file():
             problem = damage(path)
             if problem:
-                raise UserError(f"pretrained_ckpt_path: {path} is damaged ({problem}); name another checkpoint")
+                raise UserError(f"{key}: {path} is damaged ({problem}); name another checkpoint")
             return Checkpoint(path / WEIGHTS, read_facts(path))
-        return newest(path)
+        return newest(path, key)
     prefix = path.with_suffix("") if path.suffix == ".index" else path
     if Path(f"{prefix}.index").is_file():
         facts = read_facts(prefix.parent) if (prefix.parent / DESCRIPTION).is_file() else None
         return Checkpoint(prefix, facts)
-    raise UserError(f"pretrained_ckpt_path: there is no checkpoint at {path}; give a folder or a file that exists")
+    raise UserError(f"{key}: there is no checkpoint at {path}; give a folder or a file that exists")
 
 
-def newest(folder: Path) -> Checkpoint:
+def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
     """The newest whole checkpoint of a run's folder or of its folder of checkpoints; damaged ones are named."""
     inner = folder / "checkpoints"
     folder = inner if inner.is_dir() else folder
@@ -224,7 +225,7 @@ def newest(folder: Path) -> Checkpoint:
         logger.warning("checkpoint %s is damaged (%s); trying the one before it", candidate, problem)
     bare = newest_tensorflow(folder)
     if bare is None:
-        raise UserError(f"pretrained_ckpt_path: {folder} holds no whole checkpoint; name a folder that does")
+        raise UserError(f"{key}: {folder} holds no whole checkpoint; name a folder that does")
     return Checkpoint(bare, None)
 
 
