@@ -1,0 +1,66 @@
+"""Configs of GLUE and CLUE, and the key ``seeds``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_utils.classification.benchmarks import TASKS
+from data_utils.classification.tasks import CLUE
+from tests.unit.config_files import write
+from utilities.config.loading import load_config
+from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+
+
+def load(path: Path, *flags: str) -> TrainingConfig:
+    return load_config("classification", ["--config", str(path), *flags]).config
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("name", ["glue_base", "glue_base_checkpoint_path"])
+def test_variants_make_the_published_updates(name: str, device: str) -> None:
+    published = load(CONFIGS / "glue" / f"{name}.json", "--pretrained-ckpt-path", "/x")
+    variant = load(CONFIGS / "glue" / f"{name}_{device}.json", "--pretrained-ckpt-path", "/x")
+    assert variant.samples_per_update == published.samples_per_update
+    same = ("optimizer_opts", "num_epochs", "max_seq_length", "seed", "bert_config", "bert_model_name", "glue_task")
+    for key in same:
+        assert getattr(variant, key) == getattr(published, key)
+    assert variant.execution.device == device
+    assert len(variant.ipu_config.pipeline_stages) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.benchmark == CLUE])
+def test_every_clue_task_has_a_config_that_says_its_command(name: str) -> None:
+    path = CONFIGS / "clue" / f"{name}.json"
+    config = load(path)
+    assert (config.glue_task, config.bert_model_name) == (name, "bert-base-chinese")
+    assert f"--config configs/clue/{name}.json" in json.loads(path.read_text(encoding="utf-8"))["about"]["command"]
+
+
+BASE = {"bert_model_name": "bert-base-uncased", "num_epochs": 3}
+
+
+@pytest.mark.parametrize("flags", [["--seeds", "1", "2", "3"], ["--seeds", "1,2,3"], ["--seeds", "[1, 2, 3]"]])
+def test_seeds_from_the_command_line(flags: list[str], tmp_path: Path) -> None:
+    assert load(write(tmp_path, {**BASE, "glue_task": "mrpc"}), *flags).seeds == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "message"),
+    [
+        ("squad", {"seeds": [1, 2]}, "seeds .*squad trains with one seed; set seed"),
+        ("classification", {"glue_task": "rte", "seeds": [4, 4]}, "seeds .*4 stands there twice"),
+        ("classification", {"glue_task": "rte", "seeds": [4], "do_training": False}, "nothing to vary"),
+        ("classification", {"glue_task": "rte", "seeds": []}, "seeds .*list of whole numbers"),
+        ("classification", {"glue_task": "rte", "seeds": [-1]}, "seeds"),
+    ],
+)
+def test_broken_seeds(task: str, values: dict, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path, {**BASE, **values})
+    with pytest.raises(UserError, match=message):
+        load_config(task, ["--config", str(path)])
