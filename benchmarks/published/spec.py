@@ -1,0 +1,180 @@
+"""``benchmarks.yml`` in the form that Graphcore published for its examples (examples-utils).
+
+A mapping of names to entries. An entry whose name holds ``options`` only lends its keys to others (YAML's ``<<``).
+
+    cmd           command template; {parameter} is filled in, $VARIABLE expanded, and no shell is involved
+    parameters    [[names], [values], [values] …]: a variant each row; or {name: "a,b", …}: every combination
+    data          name → {regexp, skip, reduction_type}: what to read from the log; mean (default), final, min or value
+    derived       name → {expr}: arithmetic over data and parameters, "{throughput} * 128"
+    output        [[label, name or "{name}"], …]: what to show
+    env, location, description    variables for the process; folder to run in, relative to the file; for people
+    generated, synthetic          no data set is needed; also where the name says gen or synth
+    system        our addition, other runners pass over it: cpu, gpu or ipu, the machine that it is meant for
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from utilities.errors import UserError
+
+REDUCTIONS = ("mean", "final", "min", "value")
+SYSTEMS = ("cpu", "gpu", "ipu")
+UNSUPPORTED = ("notebook", "requirements_file")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a figure is read from the log.
+
+    Attributes:
+        pattern: its first group is the number.
+        skip: values left out of a mean: the lowest, as compilation makes the first ones (the highest of a latency).
+        reduction: one of ``REDUCTIONS``.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+    skip: int = 0
+    reduction: str = "mean"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One entry."""
+
+    name: str
+    command: str
+    folder: Path
+    variants: tuple[dict[str, str], ...] = ({},)
+    metrics: tuple[Metric, ...] = ()
+    derived: dict[str, str] = field(default_factory=dict)
+    output: tuple[tuple[str, str], ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    description: str = ""
+    system: str | None = None
+
+    @property
+    def converges(self) -> bool:
+        """Whether it trains to the end, which takes days, and so runs only when it is asked for."""
+        return "_conv" in self.name
+
+    def variant_name(self, parameters: dict[str, str]) -> str:
+        """``name_a_1_b_2``, parameters in alphabetical order."""
+        return "_".join([self.name, *(f"{key}_{parameters[key]}" for key in sorted(parameters))])
+
+
+def read_spec(path: Path) -> dict[str, Benchmark]:
+    """All benchmarks of a file by name, in its order.
+
+    Raises:
+        UserError: the file cannot be read, or an entry is not of the form.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"--spec: {path} cannot be read ({error.strerror}); name a benchmarks.yml") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}:{place} is not valid YAML; correct it there") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds no benchmarks; write NAME: {{cmd: …}}")
+    return {
+        str(name): _benchmark(path, str(name), entry) for name, entry in content.items() if "options" not in str(name)
+    }
+
+
+def _benchmark(path: Path, name: str, entry: Any) -> Benchmark:
+    where = f"{path}: {name}"
+    if not isinstance(entry, dict):
+        raise UserError(f"{where} is no mapping; write cmd, data and output below it")
+    for key in UNSUPPORTED:
+        if key in entry:
+            raise UserError(f"{where}.{key}: is not supported here; write the command into cmd")
+    command = _kind(entry, "cmd", str, where, required=True)
+    location = _kind(entry, "location", str, where) or ""
+    folder = path.parent / location
+    system = entry.get("system")
+    if system is not None and system not in SYSTEMS:
+        raise UserError(f"{where}.system is {system!r}; write one of {', '.join(SYSTEMS)}")
+    metrics = tuple(_metric(f"{where}.data.{key}", str(key), value) for key, value in _mapping(entry, "data", where))
+    return Benchmark(
+        name=name,
+        command=" ".join(command.split()),
+        folder=folder if folder.is_dir() else path.parent,  # published files name folders of another repository
+        variants=_variants(entry.get("parameters"), where),
+        metrics=metrics,
+        derived={str(key): _expression(f"{where}.derived.{key}", v) for key, v in _mapping(entry, "derived", where)},
+        output=_output(entry.get("output") or [[metric.name, metric.name] for metric in metrics], where),
+        environment={str(key): str(value) for key, value in _mapping(entry, "env", where)},
+        description=" ".join((_kind(entry, "description", str, where) or "").split()),
+        system=system,
+    )
+
+
+def _kind(entry: dict[str, Any], key: str, kind: type, where: str, required: bool = False) -> Any:
+    value = entry.get(key)
+    if value is None and not required:
+        return None
+    if not isinstance(value, kind):
+        raise UserError(f"{where}.{key} is {'missing' if value is None else repr(value)}; write a text")
+    return value
+
+
+def _mapping(entry: dict[str, Any], key: str, where: str) -> list[tuple[Any, Any]]:
+    value = entry.get(key) or {}
+    if not isinstance(value, dict):
+        raise UserError(f"{where}.{key} is {value!r}; write a mapping of names")
+    return list(value.items())
+
+
+def _metric(where: str, name: str, content: Any) -> Metric:
+    regexp = content.get("regexp") if isinstance(content, dict) else None
+    if not isinstance(regexp, str):
+        raise UserError(f"{where}.regexp is missing; write a regular expression whose first group is the number")
+    try:
+        pattern = re.compile(regexp)
+    except re.error as error:
+        raise UserError(f"{where}.regexp: {regexp!r} is no regular expression ({error}); correct it") from error
+    if pattern.groups < 1:
+        raise UserError(f"{where}.regexp: {regexp!r} has no group; put the number in parentheses")
+    skip, reduction = content.get("skip", 0), content.get("reduction_type", "mean")
+    if type(skip) is not int or skip < 0:
+        raise UserError(f"{where}.skip is {skip!r}; write how many values to leave out, 0 or more")
+    if reduction not in REDUCTIONS:
+        raise UserError(f"{where}.reduction_type is {reduction!r}; write one of {', '.join(REDUCTIONS)}")
+    return Metric(name, pattern, skip, reduction)
+
+
+def _expression(where: str, content: Any) -> str:
+    expression = content.get("expr") if isinstance(content, dict) else None
+    if not isinstance(expression, str):
+        raise UserError(f'{where}.expr is missing; write arithmetic such as "{{throughput}} * 128"')
+    return expression
+
+
+def _variants(parameters: Any, where: str) -> tuple[dict[str, str], ...]:
+    if parameters is None:
+        return ({},)
+    if isinstance(parameters, dict):
+        names = [str(name) for name in parameters]
+        choices = [[value.strip() for value in str(values).split(",")] for values in parameters.values()]
+        return tuple(dict(zip(names, combination)) for combination in itertools.product(*choices))
+    if isinstance(parameters, list) and parameters and all(isinstance(row, list) for row in parameters):
+        names, *rows = parameters
+        if all(len(row) == len(names) for row in rows):
+            return tuple(dict(zip(map(str, names), map(str, row))) for row in rows)
+    raise UserError(f'{where}.parameters: write a list [[names], [values], …] or a mapping {{name: "value,value"}}')
+
+
+def _output(pairs: Any, where: str) -> tuple[tuple[str, str], ...]:
+    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise UserError(f"{where}.output: write a list of [label, name]")
+    return tuple((str(label), str(name).strip("{}")) for label, name in pairs)
