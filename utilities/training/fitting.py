@@ -2,60 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import logging
-from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Optional
 
+from data_utils.records.identity import identity_of
+from data_utils.records.packs import sequences_per_pack
 from data_utils.records.pipeline import SampleReader, raise_data_errors, training_dataset
-from execution.interface import Platform, Update
-from keras_extensions.callbacks.checkpoints import Checkpoints
+from execution.interface import Update
+from keras_extensions.callbacks.divergence import DivergenceError, StopOnDivergence
 from keras_extensions.callbacks.executions import PerExecutionMetrics
-from keras_extensions.callbacks.reporting import Listener, Period, Reporting
-from model.architecture import Architecture
-from utilities.checkpoints.state import save_checkpoint
-from utilities.config.figures import training_steps
+from keras_extensions.callbacks.reporting import Listener, Period, Reporting, Rows
+from keras_extensions.callbacks.signals import StopWhenAsked
+from model.losses import SEQUENCES_PER_PACK, TOKENS_PER_PACK
+from utilities.checkpoints.state import TrainingState
+from utilities.config.figures import betas, is_packed, training_steps
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.training.optimizer import make_optimizer
-from utilities.training.run_folder import RunFolder
+from utilities.training.position import Position
+from utilities.training.rewinding import rewind
+from utilities.training.saving import Saver
+from utilities.training.session import Plan, Session, TrainingData
 from utilities.training.task import BuiltModel, Task
 
 logger = logging.getLogger(__name__)
 
-
-class Plan(NamedTuple):
-    """Lengths that the config and the data give."""
-
-    updates: int
-    updates_per_execution: int
-    micro_batches: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Session:
-    """What a run is made of.
-
-    Attributes:
-        listeners: told of everything worth telling.
-        started: ``time.perf_counter()`` when the program started.
-    """
-
-    config: TrainingConfig
-    task: Task
-    architecture: Architecture
-    platform: Platform
-    run: RunFolder
-    listeners: Sequence[Listener]
-    started: float
-
-
-class TrainingData(NamedTuple):
-    """The samples to train on, how many updates they make, and what the report says of them."""
-
-    reader: SampleReader
-    plan: Plan
-    facts: Dict[str, Any]
+PACK_CONTENTS = {"samples": SEQUENCES_PER_PACK, "others": {"tokens": TOKENS_PER_PACK}}
 
 
 def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
@@ -65,7 +38,8 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
         UserError: the data is not what the config says, or less than one update.
     """
     reader = task.open_data()
-    return TrainingData(reader, plan_run(config, reader), task.dataset_facts(reader))
+    plan, facts = plan_run(config, reader), task.dataset_facts(reader)
+    return TrainingData(reader, plan, facts, identity_of(reader))
 
 
 def plan_run(config: TrainingConfig, reader: SampleReader) -> Plan:
@@ -74,17 +48,20 @@ def plan_run(config: TrainingConfig, reader: SampleReader) -> Plan:
     Raises:
         UserError: the data is less than one update.
     """
-    updates = training_steps(config, reader.count)
+    factor = sequences_per_pack(reader) if is_packed(config) else 1
+    updates = training_steps(config, reader.count, factor)
     if not updates:
         raise UserError(
-            f"the data set's {reader.count:,} records are less than one global batch of"
-            f" {config.samples_per_update:,}; lower global_batch.grad_acc_steps_per_replica or raise num_epochs"
+            f"training would be less than one global batch of {config.samples_per_update * factor:,.0f} samples (the"
+            f" data set has {reader.count * factor:,.0f}); lower global_batch.grad_acc_steps_per_replica, or raise"
+            " num_epochs or total_num_train_samples"
         )
     batch = config.global_batch
     return Plan(
         updates=updates,
         updates_per_execution=min(config.global_batches_per_log, updates),
         micro_batches=batch.replicas * batch.grad_acc_steps_per_replica,
+        packing_factor=factor,
     )
 
 
@@ -99,26 +76,38 @@ def update_of(session: Session, plan: Plan) -> Update:
     )
 
 
-def data_of(session: Session, data: TrainingData) -> Any:
-    """The data of the whole run, as ``tf.data``."""
+def data_of(session: Session, data: TrainingData, position: Position) -> Any:
+    """The data from a position to the end of the run, as ``tf.data``."""
     config = session.config
     return training_dataset(
         data.reader,
         micro_batch_size=config.global_batch.micro_batch_size,
         micro_batches_per_update=data.plan.micro_batches,
         seed=config.seed,
-        num_updates=data.plan.updates,
+        num_updates=data.plan.updates - position.step,
+        first_update=position.step,
         shuffle=config.data.shuffle,
         reader_threads=config.data.reader_threads,
         prefetch=config.data.prefetch,
+        skipped=position.skipped,
     )
 
 
 class LastPeriod(Listener):
-    """Remembers the last logging period."""
+    """Remembers the last logging period.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: of training before the first one.
+    """
+
+    def __init__(self, seconds: float) -> None:
         self.last: Optional[Period] = None
+        self._before = seconds
+
+    @property
+    def seconds(self) -> float:
+        """Of training until then."""
+        return self._before if self.last is None else self.last.seconds
 
     def period(self, period: Period) -> None:
         self.last = period
@@ -127,49 +116,69 @@ class LastPeriod(Listener):
 def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Period]:
     """Train with Keras' ``fit``, or only compile where the config asks for no more.
 
+    Training begins at the session's position, and goes back where it diverges and the config says so. When this returns
+    or raises ``Stopped``, the last state is on disk.
+
     Returns:
         The last logging period; None if nothing was trained.
+
+    Raises:
+        Stopped: someone asked for it.
+        UserError: data, disk or divergence ended training.
     """
-    config, plan, platform = session.config, data.plan, session.platform
-    optimizer = make_optimizer(config, plan.updates)
+    config, plan, position = session.config, data.plan, session.position
+    if is_packed(config):
+        logger.info(
+            "%.3f sequences in a pack; betas %.4g and %.4g", plan.packing_factor, *betas(config, plan.packing_factor)
+        )
+    optimizer = make_optimizer(config, plan.updates, plan.packing_factor)
     update = update_of(session, plan)
-    platform.compile(built.model, optimizer, session.task.objective, update, plan.updates_per_execution)
+    session.platform.compile(built.model, optimizer, session.task.objective, update, plan.updates_per_execution)
     if config.compile_only:
-        platform.compile_step(built.model, data_of(session, data).element_spec)
+        session.platform.compile_step(built.model, data_of(session, data, position).element_spec)
         logger.info("compiled; not training, as compile_only asks")
         return None
-    memory = LastPeriod()
-    reporting = Reporting(
-        total_steps=plan.updates,
-        samples_per_step=config.samples_per_update,
-        listeners=[memory, *session.listeners],
-        steps_per_period=plan.updates_per_execution,
-        started=session.started,
-    )
-    callbacks = [PerExecutionMetrics(), reporting, checkpoints_of(session, plan, built, optimizer)]
-    try:
-        with raise_data_errors(data.reader):
-            built.model.fit(data_of(session, data), steps_per_epoch=plan.updates, verbose=0, callbacks=callbacks)
-    finally:
-        reporting.close()
-    assert memory.last is not None, "a plan has at least one update"
+    state = TrainingState(built.blocks, optimizer)
+    memory = LastPeriod(position.seconds)
+    saver = Saver(session, data, state, position, lambda: memory.seconds)
+    with contextlib.closing(saver.writer), session.stop.waiting():
+        if config.on_divergence == "rewind" and position.checkpoint is None:
+            saver.writer.save(position.step)  # there must be something to go back to
+        while saver.position.step < plan.updates:
+            if saver.position.checkpoint is not None:
+                state.restore(saver.position.checkpoint)
+            try:
+                fit_from(session, data, built, saver, memory)
+                break
+            except DivergenceError as error:
+                saver.writer.wait()
+                saver.position = rewind(session, saver, error)
+        saver.writer.wait()
     return memory.last
 
 
-def checkpoints_of(session: Session, plan: Plan, built: BuiltModel, optimizer: Any) -> Checkpoints:
-    """The callback that saves."""
-    config = session.config
-    folder = Path(config.save_ckpt_path) if config.save_ckpt_path else session.run.checkpoints
-    facts = {
-        "task": session.task.name,
-        "architecture": dataclasses.asdict(session.architecture),
-        "seed": config.seed,
-    }
-
-    def save(step: int) -> None:
-        written = save_checkpoint(folder, step, built.blocks, optimizer, facts)
-        logger.info("checkpoint %s", written)
-        for listener in session.listeners:
-            listener.wrote("checkpoint", written)
-
-    return Checkpoints(save, config.ckpt_every_n_steps_per_execution * plan.updates_per_execution)
+def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Saver, memory: LastPeriod) -> None:
+    """Train from the saver's position to the end, to the next divergence, or until someone asks to stop."""
+    config, plan, position = session.config, data.plan, saver.position
+    losses = session.task.objective.losses
+    guard = StopOnDivergence(losses, config.exploding_loss_ratio, session.run.losses(losses))
+    reporting = Reporting(
+        total_steps=plan.updates,
+        samples_per_step=config.samples_per_update * plan.packing_factor,
+        # Last comes the one that may end the run, when the others have written what led to it.
+        listeners=[memory, *session.listeners, guard],
+        steps_per_period=plan.updates_per_execution,
+        first_step=position.step,
+        started=session.started,
+        rows=Rows("packs", config.samples_per_update, **PACK_CONTENTS) if is_packed(config) else None,
+        seconds_before=position.seconds,
+    )
+    callbacks = [
+        PerExecutionMetrics(), reporting, saver.callback(plan.updates_per_execution), StopWhenAsked(session.stop)
+    ]  # fmt: skip
+    updates = plan.updates - position.step
+    try:
+        with raise_data_errors(data.reader):
+            built.model.fit(data_of(session, data, position), steps_per_epoch=updates, verbose=0, callbacks=callbacks)
+    finally:
+        reporting.close()

@@ -6,19 +6,17 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from data_utils.records.features import pretraining_features
-from data_utils.records.generated import GeneratedReader
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
 from execution.interface import Platform
 from model.architecture import PRETRAINING, Architecture
-from model.bert import pretraining_shapes
 from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
-from model.losses import MLM_LOSS, PretrainingObjective
+from model.losses import MLM_LOSS
 from model.unconverted import unconverted_pretraining
 from utilities.config.schema import TrainingConfig
 from utilities.training.building import Converted, build_model
+from utilities.training.rows import rows_of
 from utilities.training.start import Start
 from utilities.training.task import BuiltModel, Fill, Predict
 
@@ -33,16 +31,16 @@ class Pretraining:
         self._config = config
         self._architecture = architecture
         self._vocabulary = architecture.vocab_size
-        self.objective = PretrainingObjective(accuracies=config.show_accuracy)
+        self._rows = rows_of(config)
+        self.objective = self._rows.objective(accuracies=config.show_accuracy)
 
     def open_data(self) -> SampleReader:
         """Records of ``dataset_dir``, or generated ones."""
         config = self._config
-        spec = pretraining_features(config.max_seq_length, config.max_predictions_per_seq, self._vocabulary)
         if config.generated_dataset:
-            return GeneratedReader(spec, config.seed)
+            return self._rows.generated(self._vocabulary, config.seed)
         assert config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
-        return RecordReader(config.dataset_dir, spec, config.data.verify_checksums)
+        return RecordReader(config.dataset_dir, self._rows.spec(self._vocabulary), config.data.verify_checksums)
 
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
         """Hugging Face's BERT, converted unless ``replace_layers`` is false."""
@@ -51,11 +49,11 @@ class Pretraining:
 
         def recipe() -> Converted:
             if config.replace_layers:
-                return convert_pretraining(source, architecture, platform)
-            return unconverted_pretraining(source, platform), None
+                blocks, conversion = convert_pretraining(source, architecture, platform)
+                return self._rows.blocks(blocks), conversion
+            return self._rows.blocks(unconverted_pretraining(source, platform)), None
 
-        shapes = pretraining_shapes(config.max_seq_length, config.max_predictions_per_seq)
-        return build_model(config, source, recipe, shapes, self.outputs, platform, fill)
+        return build_model(config, source, recipe, self._rows.shapes(), self.outputs, platform, fill)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Records, vocabulary, and the entropy of the corpus' word pieces where the manifest tells it."""

@@ -58,6 +58,13 @@ def write(path: Path, payloads: list[bytes], compression: str | None = None) -> 
             writer.write(payload)
 
 
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Records of arrays (N, L), one row each; float lists for floating ones."""
+    columns = {name: values.tolist() for name, values in arrays.items()}  # Python's types tell example() the list
+    count = len(next(iter(columns.values())))
+    write(path, [example({name: rows[row] for name, rows in columns.items()}) for row in range(count)])
+
+
 def write_samples(path: Path, numbers: range) -> None:
     write(path, [example(sample(number)) for number in numbers])
 

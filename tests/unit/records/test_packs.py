@@ -14,7 +14,7 @@ from data_utils.records.features import packed_pretraining_features, pretraining
 from data_utils.records.packs import generated_packs, sequences_per_pack
 from data_utils.records.reader import RecordReader
 from data_utils.records.validation import find_problem
-from tests.unit.records.samples import example, write, write_manifest
+from tests.unit.records.samples import write_arrays, write_manifest
 from utilities.errors import UserError
 
 LENGTH, PREDICTIONS, SEQUENCES, VOCABULARY = 16, 6, 3, 50
@@ -39,10 +39,7 @@ def packs() -> dict[str, np.ndarray]:
 
 
 def write_packs(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
-    rows = [{name: list(values[row]) for name, values in arrays.items()} for row in range(len(arrays["input_ids"]))]
-    for row in rows:  # TensorFlow's writer of the tests tells float lists by Python's type
-        row.update({name: [float(v) for v in values] for name, values in row.items() if "weights" in name})
-    write(folder / "packs.tfrecord", [example(row) for row in rows])
+    write_arrays(folder / "packs.tfrecord", arrays)
     return folder
 
 

@@ -1,0 +1,133 @@
+"""Pre-training on packs through the command line: what it logs, counts and learns."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.packing.merge import pack_arrays, sequence_lengths
+from data_utils.records.features import pretraining_features
+from data_utils.records.reader import RecordReader
+from tests.integration.runs import (
+    PREDICTIONS,
+    SEQUENCE,
+    VOCABULARY,
+    metrics,
+    prepare_dataset,
+    pretrain,
+    write_config,
+    write_text,
+)
+from tests.unit.records.samples import write_arrays
+
+PLACES, ROOM = 3, 13
+PACKED = {"max_sequences_per_pack": PLACES, "max_predictions_per_pack": ROOM}
+LENGTH = 2 * SEQUENCE  # of a pack
+ROWS = 8  # packs in an update: 4 × 2
+UPDATES = 12
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("packed")
+
+
+@pytest.fixture(scope="module")
+def sequences(place) -> Path:
+    return prepare_dataset(place / "sequences", write_text(place / "text.txt"))
+
+
+@pytest.fixture(scope="module")
+def packs(place, sequences) -> Path:
+    """The sequences in packs of twice their length, first come, first packed; without a manifest."""
+    reader = RecordReader(sequences, pretraining_features(SEQUENCE, PREDICTIONS, VOCABULARY))
+    arrays = reader.read(np.arange(reader.count))
+    rows, room = [[]], LENGTH
+    for row, length in enumerate(sequence_lengths(arrays["input_mask"])):
+        if length > room or len(rows[-1]) == PLACES:
+            rows, room = [*rows, []], LENGTH
+        rows[-1].append(row)
+        room -= length
+    packed = pack_arrays(arrays, rows, LENGTH, ROOM, PLACES)
+    folder = place / "packs"
+    folder.mkdir()
+    write_arrays(folder / "packs.tfrecord", packed)
+    return folder
+
+
+def packed_config(path: Path, **changes) -> Path:
+    samples = round(ROWS * UPDATES * 2.6)
+    return write_config(path, packing=PACKED, max_seq_length=LENGTH, total_num_train_samples=samples, **changes)
+
+
+@pytest.fixture(scope="module")
+def run(place, packs) -> Path:
+    config = packed_config(place / "packed.json", global_batch={"micro_batch_size": 4, "grad_acc_steps_per_replica": 2})
+    outcome = pretrain(config, place / "runs", "--dataset-dir", str(packs))
+    assert outcome.status == 0, outcome.errors
+    return place / "runs" / "packed"
+
+
+def test_a_period_tells_packs_sequences_and_tokens(run):
+    for period in metrics(run):
+        held = period["metrics"]
+        assert 1 < held["sequences_per_pack"] <= PLACES
+        assert LENGTH / 2 < held["tokens_per_pack"] <= LENGTH
+        packs = period["packs_per_second"]
+        assert period["throughput"] == pytest.approx(packs * held["sequences_per_pack"], rel=1e-3)
+        assert period["tokens_per_second"] == pytest.approx(packs * held["tokens_per_pack"], rel=1e-3)
+
+
+def test_samples_are_sequences(run):
+    derived = json.loads((run / "resolved_config.json").read_text())["derived"]
+    factor = derived["packing_factor"]
+    assert 1 < factor <= PLACES
+    samples = round(ROWS * UPDATES * 2.6)
+    assert derived["updates"] == samples // (ROWS * factor)
+    assert metrics(run)[-1]["samples"] == round(derived["updates"] * ROWS * factor)
+
+
+def test_the_log_tells_the_packing_factor_and_what_it_makes_of_the_betas(run):
+    log = (run / "train.log").read_text()
+    factor, first, second = map(
+        float, re.search(r"([\d.]+) sequences in a pack; betas ([\d.]+) and ([\d.]+)", log).groups()
+    )
+    assert first == pytest.approx(0.9**factor, rel=1e-3) and second == pytest.approx(0.999**factor, rel=1e-3)
+    for pattern in (r"throughput: *(.*?) samples\/sec", r"mlm_loss: *(\d*\.\d*)", r"nsp_loss: *(\d*\.\d*)"):
+        assert re.search(pattern, log)
+
+
+def test_the_loss_falls(run):
+    losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
+    assert losses[-1] < losses[0]
+
+
+def test_sequences_are_no_packs(place, sequences):
+    outcome = pretrain(packed_config(place / "wrong.json"), place / "runs", "--dataset-dir", str(sequences))
+    assert outcome.status == 2
+    assert "python -m data_utils.packing" in outcome.errors and outcome.errors.count("\n") == 1
+
+
+def test_random_packs_need_no_data(place):
+    config = packed_config(place / "random.json", generated_dataset=True, bert_config=SMALLEST)
+    outcome = pretrain(config, place / "runs", "--total-num-train-samples", str(32 * PLACES))
+    assert outcome.status == 0, outcome.errors
+    last = metrics(place / "runs" / "random")[-1]
+    assert last["metrics"]["sequences_per_pack"] == PLACES
+    assert last["metrics"]["tokens_per_pack"] == LENGTH
+
+
+def test_hugging_face_s_own_layers_train_on_packs(place):
+    config = packed_config(place / "own.json", generated_dataset=True, replace_layers=False, bert_config=SMALLEST)
+    outcome = pretrain(config, place / "runs", "--total-num-train-samples", str(32 * PLACES))
+    assert outcome.status == 0, outcome.errors
+
+
+SMALLEST = {
+    "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32,
+    "vocab_size": VOCABULARY, "max_position_embeddings": 64,
+}  # fmt: skip
