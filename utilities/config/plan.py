@@ -15,13 +15,16 @@ from model.architecture import (
 from utilities.config.fields import leaves, value_at
 from utilities.config.figures import (
     architecture_of,
+    betas,
     blocks_of,
+    is_packed,
     manifest_records,
     masked_positions,
     max_learning_rate,
     number_of_ipus,
     number_of_labels,
     options_come_from_checkpoint,
+    packing_factor,
     training_samples,
     training_steps,
     warmup_steps,
@@ -87,10 +90,10 @@ def _short(blocks: Sequence[str]) -> str:
 
 
 def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
-    batch = config.global_batch
+    batch, row, factor = config.global_batch, "packs" if is_packed(config) else "samples", packing_factor(config)
     yield (
         "global batch",
-        f"{config.samples_per_update:,} samples = {batch.micro_batch_size} micro batch × "
+        f"{config.samples_per_update:,} {row} = {batch.micro_batch_size} micro batch × "
         f"{batch.replicas} replicas"
         f" × {batch.grad_acc_steps_per_replica} accumulation steps",
     )
@@ -98,8 +101,11 @@ def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
     samples, steps = training_samples(config, records), training_steps(config, records)
     yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
     yield "samples to train on", f"{samples:,}" if samples is not None else UNKNOWN
-    if records and samples is not None:
-        yield "epochs", f"{samples / records:,.2f}"
+    if is_packed(config):
+        yield "samples in a pack", f"{factor:.4g} on average" if factor is not None else UNKNOWN
+        yield "betas", _betas(config, factor)
+    if records and samples is not None and factor is not None:
+        yield "epochs", f"{samples / (records * factor):,.2f}"
     yield "steps", f"{steps:,} weight updates" if steps is not None else UNKNOWN
     yield "warm-up steps", f"{warmup_steps(config, steps):,}" if steps is not None else UNKNOWN
     yield "peak learning rate", f"{max_learning_rate(config):g}"
@@ -107,13 +113,19 @@ def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
         tokens = steps * config.samples_per_update * config.max_seq_length
         yield (
             "tokens to train on",
-            f"{tokens:,} at most (sequences of {config.max_seq_length}, padding included)",
+            f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)",
         )
     ipus = number_of_ipus(config)
     yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
     architecture, blocks = architecture_of(config), blocks_of(config, task)
     if architecture is not None and blocks is not None:
         yield from _flops_rows(config, task, architecture, blocks, steps)
+
+
+def _betas(config: TrainingConfig, factor: Optional[float]) -> str:
+    if factor is None and config.packing.adjust_betas:
+        return UNKNOWN
+    return "{:.4g} and {:.4g}".format(*betas(config, factor or 1))
 
 
 def _flops_rows(
@@ -126,8 +138,12 @@ def _flops_rows(
         masked_positions(config, task),
         blocks=blocks,
         num_labels=number_of_labels(config),
+        sequences=config.packing.max_sequences_per_pack or 1,
     )
-    yield "model FLOPs per sample", f"{flops / 1e9:,.4g} GFLOP, forward and backward"
+    yield (
+        f"model FLOPs per {'pack' if is_packed(config) else 'sample'}",
+        f"{flops / 1e9:,.4g} GFLOP, forward and backward",
+    )
     if steps is not None:
         yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
 
