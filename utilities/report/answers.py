@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from utilities.report.html import Markup, card, element, join, page, table
+from utilities.report.html import Markup, card, element, join, page, table, verbatim
 from utilities.report.page import STYLE
 
 ANSWERS_STYLE = Path(__file__).with_name("answers.css")
@@ -140,7 +140,7 @@ def _article(name: str, answered: List[Answered]) -> Markup:
     if marked:
         exact, f1 = _mean(marked, lambda each: each.exact_match), _mean(marked, lambda each: each.f1)
         note += f", exact match {exact:.1f}, F1 {f1:.1f}"
-    summary = element("summary", f"{name.replace('_', ' ')} – ", element("span", note, class_="soft"))
+    summary = element("summary", verbatim(f"{name.replace('_', ' ')} – "), element("span", note, class_="soft"))
     return element("details", summary, *map(_question, answered), class_="article", open="")
 
 
@@ -151,9 +151,9 @@ def _question(each: Answered) -> Markup:
         if each.verdict != RIGHT:
             facts.append(f"expected: {' | '.join(dict.fromkeys(each.expected))}")
     parts = [
-        element("h3", each.question),
+        element("h3", verbatim(each.question)),
         element("p", _excerpt(each)),
-        element("p", "; ".join(facts), class_="soft"),
+        element("p", verbatim("; ".join(facts)), class_="soft"),
     ]
     return element("article", *parts, class_=f"question {each.verdict}")
 
@@ -164,16 +164,17 @@ def _excerpt(each: Answered) -> Markup:
     other = each.expected_at
     if other is not None and each.verdict != RIGHT and (other[0] >= each.answer[1] or other[1] <= each.answer[0]):
         marks = sorted([*marks, (*other, "expected")])
-    parts: List[str] = []
+    parts: List[Markup] = []
     shown = 0  # everything before is shown or left out
     for begin, end, kind in marks:
         before = max(shown, _word_start(each.context, begin - _AROUND))
-        parts += ["… "] * (before > shown) + [each.context[before:begin]]
-        parts.append(element("mark", each.context[begin:end], class_=kind))
+        gap = " … " if before > shown else ""
+        parts.append(verbatim(gap + each.context[before:begin]))
+        parts.append(element("mark", verbatim(each.context[begin:end]), class_=kind))
         following = min((mark[0] for mark in marks if mark[0] >= end), default=len(each.context))
         shown = min(_word_end(each.context, end + _AROUND), following)
-        parts.append(each.context[end:shown])
-    return join([*parts, " …" if shown < len(each.context) else ""])
+        parts.append(verbatim(each.context[end:shown]))
+    return join([*parts, Markup(" …" if shown < len(each.context) else "")])
 
 
 def _word_start(context: str, place: int) -> int:

@@ -19,6 +19,11 @@ class Markup(str):
         return value if isinstance(value, Markup) else cls(html.escape(mask(str(value))))
 
 
+def verbatim(text: str) -> Markup:
+    """Escaped text in which nothing is masked: a data set's own words must stand as they are."""
+    return Markup(html.escape(text))
+
+
 def element(name: str, *children: Any, **attributes: str) -> Markup:
     """An element. Children that are not ``Markup`` are escaped, as attributes are.
 

@@ -14,7 +14,7 @@ from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, read_vocabulary
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = [
     *("the", "a", "an", "of", "in", "on", "near", "and", "was", "who", "what", "when", "where", "built", "river"),
-    *("bridge", "city", "king", "queen", "stone", "old", "new", "great", "mount", "##ain", "##s", "##ed", "19", "##84"),
+    *("bridge", "city", "king", "queen", "stone", "old", "new", "great", "mount", "##ain", "##ed", "19", "##84"),
 ]
 PIECES = [*SPECIAL_TOKENS, *LETTERS, *"0123456789.,!?'-()\"$", *("##" + letter for letter in LETTERS + "0123456789")]
 
@@ -22,7 +22,7 @@ PIECES = [*SPECIAL_TOKENS, *LETTERS, *"0123456789.,!?'-()\"$", *("##" + letter f
 def write_vocabulary(folder: Path) -> Vocabulary:
     """A vocabulary that has every word of lower-case letters, the usual ones as one piece."""
     path = folder / "vocab.txt"
-    path.write_text("".join(f"{piece}\n" for piece in [*PIECES, *WORDS]), encoding="utf-8")
+    path.write_text("".join(f"{piece}\n" for piece in [*dict.fromkeys([*PIECES, *WORDS])]), encoding="utf-8")
     return read_vocabulary(path)
 
 
