@@ -9,12 +9,13 @@ import sys
 import traceback
 from typing import Callable, List, Optional, Sequence
 
-from utilities.config.flags import parse_flags
+from utilities.config.flags import parse_flags, program_of
 from utilities.config.loading import LoadedConfig, resolve
 from utilities.config.plan import print_plan
 from utilities.config.problems import ConfigError
 from utilities.config.schema import TrainingConfig
-from utilities.errors import UserError
+from utilities.errors import Stopped, UserError
+from utilities.resume_command import resume_command
 from utilities.secrets import MaskingFormatter, mask
 
 EXIT_USER_ERROR = 2
@@ -33,7 +34,8 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
         argv: arguments without the program's name; by default those of the process.
 
     Returns:
-        0 for success, 2 where the user has something to mend, 130 after an interruption.
+        0 for success and for a run that stopped because it was asked to, 2 where the user has something to mend, 130
+        after an interruption before there was anything to go on with.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -45,6 +47,9 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
         for message in _messages(error, debug):
             print(f"error: {' '.join(mask(message).split())}", file=sys.stderr)
         return EXIT_USER_ERROR
+    except Stopped as stop:
+        print(f"{stop}; to go on:\n  {mask(resume_command(program_of(task), arguments, stop.run))}")
+        return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -9,3 +9,15 @@ class UserError(ValueError):
     The message is one line: it names the field, file or record at fault and what to do about it.
     Entry points print it as ``error: …`` and exit with status 2, without a traceback.
     """
+
+
+class Stopped(KeyboardInterrupt):
+    """Someone asked a run to stop, and it did: what it had done is saved.
+
+    Attributes:
+        run: the name under which it goes on.
+    """
+
+    def __init__(self, told: str, run: str = "") -> None:
+        super().__init__(told)
+        self.run = run

@@ -28,7 +28,7 @@ class Period:
         total_steps: updates of the whole run.
         updates: updates of this period.
         samples: samples seen so far.
-        seconds: since training began.
+        seconds: of training, with those before a resume.
         throughput: samples per second. The first execution, which compiles, is left out; where the period
             holds nothing else, it is counted and ``compiling`` is true.
         compiling: whether ``throughput`` includes compilation.
@@ -124,6 +124,7 @@ class Reporting(UpdateCounter):
         started: ``time.perf_counter()`` when the program started, for the time to the first step; None: the
             begin of training.
         rows: where rows of the batch are no single samples, what they are.
+        seconds_before: of training before this run, by the run that it resumes.
         clock: seconds that only grow; tests bring their own.
     """
 
@@ -136,6 +137,7 @@ class Reporting(UpdateCounter):
         first_step: int = 0,
         started: Optional[float] = None,
         rows: Optional[Rows] = None,
+        seconds_before: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(first_step)
@@ -145,6 +147,7 @@ class Reporting(UpdateCounter):
         self.steps_per_period = steps_per_period
         self._started = started
         self._rows = rows
+        self._seconds_before = seconds_before
         self._clock = clock
         self._compiled_at: Optional[float] = None  # end of the first execution
         self._compiled_step = first_step
@@ -197,7 +200,7 @@ class Reporting(UpdateCounter):
             total_steps=self.total_steps,
             updates=updates,
             samples=round(self.step * self.samples_per_step),
-            seconds=now - self._begin,
+            seconds=self._seconds_before + now - self._begin,
             throughput=throughput,
             compiling=compiling,
             eta=self._eta(now),

@@ -15,12 +15,9 @@ import threading
 from typing import Any, Dict, Iterator, Optional
 
 from keras_extensions.backend import keras
+from utilities.errors import Stopped
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal came while there was nothing to wait for."""
 
 
 class StopRequest:
@@ -29,7 +26,7 @@ class StopRequest:
     Attributes:
         signal: name of the signal; None: nobody asked.
         patient: whether to go on until someone looks at ``signal``, as during an execution. Where it is false a signal
-            raises :class:`Stopped` in the main thread.
+            raises ``Stopped`` in the main thread.
     """
 
     def __init__(self) -> None:
@@ -42,7 +39,7 @@ class StopRequest:
         self.patient = True
         try:
             if self.signal is not None:
-                raise Stopped(self.signal)
+                raise Stopped(f"stopped by {self.signal}")
             yield
         finally:
             self.patient = False
@@ -50,7 +47,7 @@ class StopRequest:
     def _handle(self, number: int, frame: Any) -> None:
         self.signal = signal.Signals(number).name
         if not self.patient:
-            raise Stopped(self.signal)
+            raise Stopped(f"stopped by {self.signal}")
 
 
 @contextlib.contextmanager

@@ -69,10 +69,16 @@ def name_of(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def step_of(checkpoint: Path) -> int:
+    """The number of updates in a checkpoint's name."""
+    match = _NAME.fullmatch(checkpoint.name)
+    assert match is not None, checkpoint
+    return int(match.group(1))
+
+
 def step_folders(folder: Path) -> List[Path]:
     """The checkpoints of a folder, whole or damaged, by step; the newest comes last."""
-    found = [(_NAME.fullmatch(path.name), path) for path in folder.glob("step-*")] if folder.is_dir() else []
-    return [path for _, path in sorted((int(match.group(1)), path) for match, path in found if match)]
+    return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), key=step_of)
 
 
 @contextlib.contextmanager

@@ -37,6 +37,11 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; {self.prog} --help lists the flags")
 
 
+def program_of(task: str) -> str:
+    """The script of a task."""
+    return _COMMANDS[task][0]
+
+
 def build_parser(task: str) -> argparse.ArgumentParser:
     """The parser of a task's command, with one flag for every field of the schema."""
     program, description = _COMMANDS[task]

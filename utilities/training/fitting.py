@@ -18,7 +18,7 @@ from model.losses import SEQUENCES_PER_PACK, TOKENS_PER_PACK
 from utilities.checkpoints.state import TrainingState
 from utilities.config.figures import betas, is_packed, training_steps
 from utilities.config.schema import TrainingConfig
-from utilities.errors import UserError
+from utilities.errors import Stopped, UserError
 from utilities.training.optimizer import make_optimizer
 from utilities.training.position import Position
 from utilities.training.rewinding import rewind
@@ -154,6 +154,9 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
                 saver.writer.wait()
                 saver.position = rewind(session, saver, error)
         saver.writer.wait()
+    if session.stop.signal is not None:
+        step = saver.position.step if memory.last is None else memory.last.step
+        raise Stopped(f"stopped by {session.stop.signal} at step {step:,} of {plan.updates:,}, which is saved")
     return memory.last
 
 

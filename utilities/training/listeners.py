@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from keras_extensions.callbacks.divergence import StopOnDivergence
 from keras_extensions.callbacks.live_report import LiveReport
 from keras_extensions.callbacks.metrics_file import MetricsFile
 from keras_extensions.callbacks.progress import Progress
@@ -37,10 +36,7 @@ def reference_of(config: TrainingConfig) -> Optional[Band]:
 
 
 def listeners_of(config: TrainingConfig, run: RunFolder, reference: Optional[Band]) -> List[Listener]:
-    """Progress, metrics.jsonl, and what the config asks for: TensorBoard, W&B, the live report, the reference.
-
-    Last comes the one that may end the run, when the others have written what led to it.
-    """
+    """Progress, metrics.jsonl, and what the config asks for: TensorBoard, W&B, the live report, the reference."""
     listeners: List[Listener] = [Progress(), MetricsFile(run.path / "metrics.jsonl")]
     if config.tensorboard:
         listeners.append(TensorBoardScalars(run.path / "tensorboard"))
@@ -53,7 +49,7 @@ def listeners_of(config: TrainingConfig, run: RunFolder, reference: Optional[Ban
         listeners.append(OnTrack(reference, *before))
     if config.report:
         listeners.append(LiveReport(report_command(run.path), ROOT, config.report_every_minutes * 60))
-    return [*listeners, StopOnDivergence()]
+    return listeners
 
 
 def tracked_config(config: TrainingConfig) -> Dict[str, Any]:

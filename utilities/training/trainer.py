@@ -11,15 +11,27 @@ from execution.interface import Platform
 from execution.select import select_platform
 from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
+from keras_extensions.callbacks.signals import stop_on_signals
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.report.page import write_report
 from utilities.training.architecture import resolved_architecture
-from utilities.training.fitting import Session, TrainingData, fit, open_training_data
+from utilities.training.failures import failures_told
+from utilities.training.fitting import fit, open_training_data
+from utilities.training.history import END
 from utilities.training.listeners import listeners_of, reference_of
+from utilities.training.position import Position
 from utilities.training.prediction import predictor
-from utilities.training.run_folder import RunFolder
+from utilities.training.resume import (
+    SavedState,
+    check_same_data,
+    new_run,
+    resumed_architecture,
+    run_to_resume,
+    tell_of_resume,
+)
+from utilities.training.session import Session, TrainingData
 from utilities.training.start import Start, start_of
 from utilities.training.task import BuiltModel, MakeTask
 
@@ -43,23 +55,39 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
         UserError: data, checkpoint or folder is not what the config says.
     """
     config = loaded.config
-    reference = reference_of(config)
-    start = start_of(config)
-    architecture = resolved_architecture(config, start)
-    platform = platform_of(config)
-    task = make_task(config, architecture, start)
-    data = open_training_data(config, task) if config.do_training else None
-    run = RunFolder.create(config.output_dir, config.name)
-    with run_log(run.path / "train.log", config.logging):
-        run.describe(loaded, data.plan._asdict() if data else {}, data.facts if data else {})
-        logger.info("run folder %s; %s", run.path, platform.describe())
-        listeners = listeners_of(config, run, reference)
-        session = Session(config, task, architecture, platform, run, listeners, started)
-        with closing(listeners), reported(session):
-            built = build(session, start)
-            if data is not None:
-                fit_and_tell(session, data, built)
-            return {} if config.compile_only else evaluate(session, built)
+    with contextlib.ExitStack() as held:
+        reference = reference_of(config)
+        resumed = run_to_resume(loaded, held)
+        position = resumed.position if resumed else Position()
+        if position.checkpoint is not None:
+            saved = SavedState(position.checkpoint)
+            start, architecture = saved, resumed_architecture(config, saved)
+        else:
+            start = start_of(config)
+            architecture = resolved_architecture(config, start)
+        platform = platform_of(config)
+        task = make_task(config, architecture, start)
+        data = open_training_data(config, task) if config.do_training else None
+        if data is not None:
+            check_same_data(position, data.identity, config)
+        run = resumed.run if resumed else new_run(loaded, held)
+        stop = held.enter_context(stop_on_signals())
+        held.enter_context(run_log(run.path / "train.log", config.logging))
+        with failures_told(run):
+            if resumed:
+                tell_of_resume(resumed, config)
+            run.describe(loaded, data.plan._asdict() if data else {}, data.facts if data else {})
+            logger.info("run folder %s; %s", run.path, platform.describe())
+            listeners = listeners_of(config, run, reference)
+            session = Session(config, task, architecture, platform, run, position, stop, listeners, started)
+            with closing(listeners), reported(session):
+                built = build(session, start)
+                if data is not None:
+                    fit_and_tell(session, data, built)
+                scores = {} if config.compile_only else evaluate(session, built)
+            if not config.compile_only:
+                run.history.add(END, data.plan.updates if data else position.step)
+            return scores
 
 
 def platform_of(config: TrainingConfig) -> Platform:

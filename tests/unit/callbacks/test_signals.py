@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from keras_extensions.callbacks.signals import Stopped, StopWhenAsked, stop_on_signals
+from keras_extensions.callbacks.signals import StopWhenAsked, stop_on_signals
+from utilities.errors import Stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

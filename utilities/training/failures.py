@@ -1,0 +1,43 @@
+"""What ends a run from outside, in one line: a disk that refuses, and a signal."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Iterator
+
+from keras_extensions.backend import tf
+from utilities.errors import Stopped, UserError
+from utilities.training.history import INTERRUPT
+from utilities.training.run_folder import RunFolder
+
+_DISK = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system")
+
+
+@contextlib.contextmanager
+def failures_told(run: RunFolder) -> Iterator[None]:
+    """Around all that a run does once it has its folder.
+
+    Raises:
+        UserError: a file of the run could not be written or read.
+        Stopped: someone asked for it; with the name under which the run goes on.
+    """
+    try:
+        yield
+    except Stopped as stop:
+        run.history.add(INTERRUPT, run.last_step(), told=str(stop))
+        raise Stopped(str(stop), run.path.name) from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise UserError(f"{error.filename or run.path}: {error.strerror}; {_fix(run)}") from error
+    except tf.errors.OpError as error:
+        reason = next((reason for reason in _DISK if reason in str(error)), None)
+        if reason is None:
+            raise
+        raise UserError(f"{run.path}: {reason}; {_fix(run)}") from error
+
+
+def _fix(run: RunFolder) -> str:
+    return f"mend that and go on from the last checkpoint: --name {run.path.name} --resume"

@@ -1,0 +1,67 @@
+"""What a run is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Dict, NamedTuple, Sequence
+
+from data_utils.records.pipeline import SampleReader
+from execution.interface import Platform
+from keras_extensions.callbacks.reporting import Listener
+from keras_extensions.callbacks.signals import StopRequest
+from model.architecture import Architecture
+from utilities.config.schema import TrainingConfig
+from utilities.training.position import Position
+from utilities.training.run_folder import RunFolder
+from utilities.training.task import Task
+
+
+class Plan(NamedTuple):
+    """Lengths that the config and the data give.
+
+    Attributes:
+        packing_factor: samples in a row of the batch on average; 1 without packing.
+    """
+
+    updates: int
+    updates_per_execution: int
+    micro_batches: int
+    packing_factor: float = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A run.
+
+    Attributes:
+        position: where it begins or goes on.
+        stop: whether someone asked it to stop.
+        listeners: told of everything worth telling.
+        started: ``time.perf_counter()`` when the program started.
+    """
+
+    config: TrainingConfig
+    task: Task
+    architecture: Architecture
+    platform: Platform
+    run: RunFolder
+    position: Position
+    stop: StopRequest
+    listeners: Sequence[Listener]
+    started: float
+
+
+class TrainingData(NamedTuple):
+    """The samples to train on.
+
+    Attributes:
+        reader: the samples.
+        plan: how many updates they make.
+        facts: what the report says of them.
+        identity: a checksum by which a resume knows them again.
+    """
+
+    reader: SampleReader
+    plan: Plan
+    facts: Dict[str, Any]
+    identity: str
