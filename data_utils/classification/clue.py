@@ -95,6 +95,7 @@ def task(name: str, folder: str, fields: Tuple[str, ...], labels: Tuple[Label, .
     """An entry with what the tasks have in common."""
     settings = {
         "texts": plain(*fields),
+        "is_pair": len(fields) == 2,
         "hub": (HUB, name),
         "test": unchanged_test(name),
         **more,
@@ -103,7 +104,6 @@ def task(name: str, folder: str, fields: Tuple[str, ...], labels: Tuple[Label, .
         name=name,
         benchmark=CLUE,
         folders=(name, f"{folder}_public", folder),
-        text_fields=fields,
         metrics=("accuracy",),
         train=Split((SourceFile("train.json"),), "train"),
         validation=(Split((SourceFile("dev.json"),), "validation"),),
@@ -133,7 +133,7 @@ TASKS: Tuple[BenchmarkTask, ...] = (
         undecided=frozenset("-"),
     ),
     task(
-        "wsc", "cluewsc2020", ("text", "target"), (Label("false", "false"), Label("true", "true")),
+        "wsc", "cluewsc2020", ("text",), (Label("false", "false"), Label("true", "true")),
         texts=marked_spans, test=replaced_test("cluewsc"), hub=(HUB, "cluewsc2020"),
     ),
     task(

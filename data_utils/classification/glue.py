@@ -58,7 +58,7 @@ def task(name: str, folder: str, fields: Tuple[str, ...], metrics: Tuple[str, ..
         "test": (Split((SourceFile("test.tsv"),), "test", submission=f"{folder}.tsv"),),
         **more,
     }
-    return BenchmarkTask(name, GLUE, (folder,), plain(*fields), fields, metrics, (HUB, name), **settings)
+    return BenchmarkTask(name, GLUE, (folder,), plain(*fields), len(fields) == 2, metrics, (HUB, name), **settings)
 
 
 PAIR = ("sentence1", "sentence2")

@@ -87,7 +87,7 @@ class BenchmarkTask:
         benchmark: GLUE (tab-separated files) or CLUE (JSON lines).
         folders: names that the benchmark's archives give the task's folder.
         texts: of a row, its one or two texts.
-        text_fields: names of the fields that ``texts`` reads.
+        is_pair: whether a sample has two texts.
         labels: the classes in the order of the model's outputs; empty for a regression.
         label_field, id_field: names of those fields.
         metrics: names from ``metrics.METRICS``, the first being the one that is reported where only one is.
@@ -103,7 +103,7 @@ class BenchmarkTask:
     benchmark: str
     folders: Tuple[str, ...]
     texts: Texts
-    text_fields: Tuple[str, ...]
+    is_pair: bool
     metrics: Tuple[str, ...]
     hub: Tuple[str, str]
     train: Split

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import json
 import logging
 import statistics
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from keras_extensions.backend import keras
+from keras_extensions.callbacks.progress import run_log
 from utilities.config.loading import LoadedConfig
+from utilities.config.schema import TrainingConfig
+from utilities.errors import Stopped, UserError
 from utilities.training.run_folder import RunFolder
 from utilities.training.task import MakeTask
 from utilities.training.trainer import train
@@ -30,40 +34,85 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
     """Train and evaluate once, or once for each of the config's ``seeds``.
 
     With several, the run's folder holds a run folder for each, and ``seeds.json`` and ``seeds.txt`` with all scores,
-    their mean, and their deviation (of a sample: divided by the number of seeds less one).
+    their mean, and their deviation (of a sample: divided by the number of seeds less one). With ``resume``, seeds that
+    have ended are not trained again.
 
     Args:
         loaded, make_task, started: see :func:`utilities.training.trainer.train`.
     """
-    seeds = loaded.config.seeds
-    if seeds is None:
+    config = loaded.config
+    if config.seeds is None:
         train(loaded, make_task, started)
         return
-    folder = RunFolder.create(loaded.config.output_dir, loaded.config.name)
+    folder = folder_of(config)
     scores: Dict[int, Dict[str, float]] = {}
-    for number, seed in enumerate(seeds, start=1):
-        logger.info("seed %d, %d of %d", seed, number, len(seeds))
-        scores[seed] = train(with_seed(loaded, seed, folder.path), make_task, started)
+    for number, seed in enumerate(config.seeds, start=1):
+        one = with_seed(loaded, seed, folder.path)
+        done = scores_of_finished(folder.path / str(one.config.name))
+        how = "" if done is None else ", has ended before"
+        tell(folder, config, [f"seed {seed}, {number} of {len(config.seeds)}{how}"])
+        scores[seed] = train_one(one, make_task, started, folder) if done is None else done
         started = time.perf_counter()
-        keras.backend.clear_session()  # the model of one seed is not to stay in memory beside the next one's
-        gc.collect()
         if any(scores.values()):
             write_summary(folder, scores)
     if any(scores.values()):
-        for line in table(scores):
-            logger.info(line)
-        logger.info("scores of all seeds: %s", folder.path / f"{SUMMARY}.txt")
+        tell(folder, config, [*table(scores), f"scores of all seeds: {folder.path / f'{SUMMARY}.txt'}"])
+
+
+def folder_of(config: TrainingConfig) -> RunFolder:
+    """The folder for the runs of all seeds: a new one, or the one to go on with.
+
+    Raises:
+        UserError: there is none to go on with.
+    """
+    if not config.resume:
+        return RunFolder.create(config.output_dir, str(config.name))
+    path = Path(config.output_dir) / str(config.name)
+    if not path.is_dir():
+        raise UserError(f"resume: there is no run {path}; give the --name of one, or leave out --resume")
+    return RunFolder(path)
 
 
 def with_seed(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
-    """The config of one seed's run, whose folders lie in ``folder``, and its checkpoints in one of the same name."""
+    """The config of one seed's run, whose folder lies in ``folder``, and its checkpoints in one of the same name."""
     config = loaded.config
     name = f"{config.name}-seed-{seed}"
     changes: Dict[str, Any] = {"seed": seed, "seeds": None, "name": name, "output_dir": str(folder)}
+    changes["resume"] = config.resume and (folder / name).is_dir()
     if config.save_ckpt_path is not None:
         changes["save_ckpt_path"] = str(Path(config.save_ckpt_path) / name)
     origins = {**loaded.origins, **dict.fromkeys(changes, "seeds")}
     return dataclasses.replace(loaded, config=config.model_copy(update=changes), origins=origins)
+
+
+def scores_of_finished(run: Path) -> Optional[Dict[str, float]]:
+    """The scores of a seed's run that has ended; None where it has not."""
+    if not run.is_dir() or not RunFolder(run).history.finished:
+        return None
+    path = run / "scores.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def train_one(loaded: LoadedConfig, make_task: MakeTask, started: float, folder: RunFolder) -> Dict[str, float]:
+    """Train and evaluate with one seed.
+
+    Raises:
+        Stopped: someone asked for it; with the name under which all seeds go on.
+    """
+    try:
+        return train(loaded, make_task, started)
+    except Stopped as stop:
+        raise Stopped(str(stop), folder.path.name) from None
+    finally:
+        keras.backend.clear_session()  # the model of one seed is not to stay in memory beside the next one's
+        gc.collect()
+
+
+def tell(folder: RunFolder, config: TrainingConfig, lines: Iterable[str]) -> None:
+    """Log lines as a run does, into a log of all seeds."""
+    with run_log(folder.path / "train.log", config.logging):
+        for line in lines:
+            logger.info(line)
 
 
 def write_summary(folder: RunFolder, scores: Scores) -> None:

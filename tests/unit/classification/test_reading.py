@@ -56,7 +56,7 @@ def test_glue_layouts(name: str, tmp_path: Path) -> None:
         validation = [read(name, split, place) for split in task.validation]
         tests = [read(name, split, place, with_labels=False) for split in task.test]
         assert len(train.texts) == 2 and all(len(one.texts) == 2 for one in [*validation, *tests])
-        assert {len(text) for text in train.texts} == {len(task.text_fields)}
+        assert {len(text) for text in train.texts} == {1 + task.is_pair}
         assert all(one.labels is None for one in tests)
         assert tests[0].ids == [0, 1]
     if task.is_regression:
