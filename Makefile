@@ -9,7 +9,7 @@ BENCHMARK_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark learning-curve clean
+.PHONY: help venv dev demo test lint types benchmark learning-curve squad-features clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -45,6 +45,9 @@ benchmark: $(BENCH)  ## speed and memory beside Hugging Face's (long; wants an i
 
 learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (long)
 	@$(PY) -m benchmarks.learning_curve $(BENCHMARK_ARGS)
+
+squad-features: $(DEV)  ## features of SQuAD beside Hugging Face's (3 minutes)
+	@$(PY) -m benchmarks.squad_features $(BENCHMARK_ARGS)
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay
 	test ! -e $(VENV)/pyvenv.cfg || rm -rf $(VENV)
