@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import numpy as np
 
@@ -42,6 +42,14 @@ class Rule:
     source: Type[keras.layers.Layer]
     build: Callable[[Any], keras.layers.Layer]
     carries: Tuple[Carry, ...] = ()
+
+
+class Route(NamedTuple):
+    """A :class:`Carry` between two layers: the variables it leads from and to (None: the weight is dropped)."""
+
+    carry: Carry
+    sources: List[tf.Variable]
+    target: Optional[tf.Variable]
 
 
 @dataclass
@@ -94,10 +102,8 @@ class Conversion:
         seen, filled = set(), set()
         for source, target, carries in self._replaced:
             kept, dropped = [], []
-            for carry in carries:
-                sources = [operator.attrgetter(path)(source) for path in carry.sources]
+            for carry, sources, variable in routes(source, target, carries):
                 seen.update(id(variable) for variable in sources)
-                variable = None if target is None else find(target, carry.target)
                 (dropped if variable is None else kept).extend(carry.sources)
                 if variable is not None:
                     variable.assign(joined(sources))
@@ -108,6 +114,10 @@ class Conversion:
         forgotten = [variable.name for variable in root.weights if id(variable) not in seen]
         assert not forgotten, f"no rule says where these weights go: {', '.join(forgotten)}"
         self._replaced.clear()  # or the source model would stay in memory as long as the conversion's table
+
+    def routes(self) -> List[Route]:
+        """The ways of all weights; known once the new layers are built and until ``carry_weights``."""
+        return [route for replaced in self._replaced for route in routes(*replaced)]
 
     def _record(self, source: Any, target: Any, kept: Sequence[str], dropped: Sequence[str]) -> None:
         new = Row(type(source).__name__, "-" if target is None else type(target).__name__, 0, list(kept), list(dropped))
@@ -127,6 +137,18 @@ class Conversion:
         ]
         widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
         return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+
+
+def routes(source: keras.layers.Layer, target: Optional[keras.layers.Layer], carries: Iterable[Carry]) -> List[Route]:
+    """The ways of one layer's weights into the layer that takes its place."""
+    return [
+        Route(
+            carry,
+            [operator.attrgetter(path)(source) for path in carry.sources],
+            None if target is None else find(target, carry.target),
+        )
+        for carry in carries
+    ]
 
 
 def find(layer: keras.layers.Layer, path: str) -> Optional[tf.Variable]:

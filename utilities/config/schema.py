@@ -69,6 +69,9 @@ class TrainingConfig(Section):
         description="Checkpoint to start from: a file, a Hugging Face folder, or a folder of "
         "checkpoints, of which the newest is taken. $VAR and ~ are expanded.",
     )
+    allow_missing_weights: bool = Field(
+        False, description="Let encoder weights that the checkpoint lacks start from random numbers; they are listed."
+    )
 
     vocab_file: Optional[PathText] = Field(
         None,

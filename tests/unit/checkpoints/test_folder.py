@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 from pathlib import Path
@@ -15,8 +14,8 @@ from tests.integration.runs import write_config
 from utilities.checkpoints.folder import Checkpoint, damage, find_checkpoint, writing
 from utilities.config.loading import load_config
 from utilities.errors import UserError
+from utilities.pretrained.pretrained import Pretrained
 from utilities.training.architecture import resolved_architecture
-from utilities.training.start import OwnCheckpoint
 
 
 def write(folder: Path, step: int, content: str = "weights") -> Path:
@@ -80,9 +79,9 @@ def test_nothing_there(tmp_path):
         find_checkpoint(tmp_path)
 
 
-def start_of(config_architecture: Architecture, **changes: object) -> OwnCheckpoint:
-    facts = {"architecture": dataclasses.asdict(dataclasses.replace(config_architecture, **changes))}
-    return OwnCheckpoint(Checkpoint(Path("run/step-00000001/weights"), json.loads(json.dumps(facts))))
+def start_of(config_architecture: Architecture, **changes: object) -> Pretrained:
+    trained = dataclasses.asdict(dataclasses.replace(config_architecture, **changes))
+    return Pretrained("run/step-00000001", weights={}, architecture=trained)
 
 
 def test_unset_options_are_what_the_checkpoint_has(tmp_path):

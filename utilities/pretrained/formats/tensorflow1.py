@@ -1,0 +1,29 @@
+"""TensorFlow checkpoints, ``….index`` and ``….data-…``: Google's ``bert_model.ckpt`` and this project's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from keras_extensions.backend import tf
+from utilities.pretrained.weights import Weight, Weights, readable
+
+
+def open_tensorflow(prefix: Path) -> Weights:
+    """The arrays of a TensorFlow checkpoint, by variable name or by path in the graph of objects.
+
+    Args:
+        prefix: path of the checkpoint without ``.index``.
+    """
+    with readable(str(prefix)):
+        reader = tf.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+        types = reader.get_variable_to_dtype_map()
+
+    def weight(name: str) -> Weight:
+        def read() -> Any:
+            return reader.get_tensor(name)
+
+        return Weight(tuple(shapes[name]), read, f"{prefix}: {name}")
+
+    return {name: weight(name) for name in sorted(shapes) if types[name].is_floating}

@@ -1,0 +1,122 @@
+"""What stands beside the weights of other projects: ``config.json``, ``bert_config.json``, tokenizer settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from utilities.errors import UserError
+
+CONFIG, GOOGLE_CONFIG = "config.json", "bert_config.json"
+VOCABULARY, TOKENIZER_CONFIG = "vocab.txt", "tokenizer_config.json"
+
+EXACT_GELU, TANH_GELU = "gelu", "gelu_new"
+_ACTIVATIONS = {
+    "gelu": EXACT_GELU,
+    "gelu_python": EXACT_GELU,
+    "gelu_new": TANH_GELU,
+    "gelu_pytorch_tanh": TANH_GELU,
+    "gelu_fast": TANH_GELU,
+    "gelu_accurate": TANH_GELU,
+}
+_SIZES = (
+    "hidden_size", "vocab_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
+    "max_position_embeddings", "type_vocab_size",
+)  # fmt: skip
+_CONSTANTS = {
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+}
+_COMPLETE = dict.fromkeys(
+    ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
+)
+# A setting that would make another model of it, the one value that BERT has, and what a config means by silence.
+_FIXED = {
+    "model_type": "bert",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "pruned_heads": {},
+}
+
+
+def read_config(folder: Path, key: str) -> Dict[str, Any]:
+    """The model's settings, from Hugging Face's or Google's file.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    path = next((folder / name for name in (CONFIG, GOOGLE_CONFIG) if (folder / name).is_file()), None)
+    if path is None:
+        raise UserError(f"{key}: {folder} has weights but no {CONFIG} ({GOOGLE_CONFIG}); put it there")
+    config = _read_object(path, key)
+    return {**config, "_path": str(path)}
+
+
+def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
+    """Fields of :class:`model.architecture.Architecture` from a model's settings; nothing is left out of such a model.
+
+    Args:
+        config: from :func:`read_config`.
+        key: config key or flag that named the model.
+
+    Raises:
+        UserError: the model is no BERT, or one with parts that this project has not.
+    """
+    path = config["_path"]
+    for name, value in _FIXED.items():
+        if config.get(name, value) != value:
+            raise UserError(
+                f"{key}: {path}: {name} is {config[name]!r}, only {value!r} can be loaded; name a BERT model"
+            )
+    missing = [name for name in _SIZES if type(config.get(name)) is not int]
+    if missing:
+        raise UserError(f"{key}: {path}: {missing[0]} is missing or no whole number; use the file of the weights")
+    activation = config.get("hidden_act", EXACT_GELU)
+    if activation not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise UserError(f"{key}: {path}: hidden_act is {activation!r}, which is none of {known}; name another model")
+    sizes = {name: config[name] for name in _SIZES}
+    constants = {name: float(config.get(name, value)) for name, value in _CONSTANTS.items()}
+    return {**sizes, **constants, "hidden_act": _ACTIVATIONS[activation], **_COMPLETE}
+
+
+def vocabulary_of(folder: Path) -> Optional[Path]:
+    """The ``vocab.txt`` of a folder, if it has one."""
+    path = folder / VOCABULARY
+    return path if path.is_file() else None
+
+
+def pieces_of(vocabulary: Path) -> int:
+    """Number of word pieces in a ``vocab.txt``."""
+    return len(vocabulary.read_bytes().rstrip(b"\r\n").split(b"\n"))
+
+
+def lower_case_of(folder: Path, key: str) -> Optional[bool]:
+    """Whether a model was trained on lower-cased text: its tokenizer's settings, or the name of Google's folder.
+
+    Hugging Face's tokenizer lower-cases unless told otherwise, so settings that say nothing mean that.
+    """
+    path = folder / TOKENIZER_CONFIG
+    if path.is_file():
+        return bool(_read_object(path, key).get("do_lower_case", True))
+    if (folder / GOOGLE_CONFIG).is_file():
+        name = folder.resolve().name.lower()
+        if name.startswith(("uncased", "chinese", "multilingual")):
+            return True
+        if name.startswith(("cased", "multi_cased")):
+            return False
+    return None
+
+
+def _read_object(path: Path, key: str) -> Dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{key}: {path} cannot be read ({error}); get it anew") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{key}: {path} holds no JSON object; get it anew")
+    return content
