@@ -60,6 +60,10 @@ class Platform(abc.ABC):
     def scope(self) -> ContextManager[Any]:
         """Where variables are created and ``fit`` is called (Keras' ``strategy.scope()``)."""
 
+    @abc.abstractmethod
+    def stage(self, number: int) -> ContextManager[Any]:
+        """Where the blocks of a pipeline stage are called for the first time, and so their weights made."""
+
     # Layers
 
     @abc.abstractmethod

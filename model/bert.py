@@ -41,8 +41,12 @@ def assemble(
     """
     with platform.scope():
         inputs = {name: keras.Input(shapes[name], dtype="int32", name=name) for name in block_inputs(blocks)}
-        tensors = run_blocks(blocks, inputs)
-        return platform.model(inputs, {name: tensors[name] for name in outputs}, named_stages(blocks, stages))
+        by_name = {block.name: block for block in blocks}
+        tensors, layout = inputs, named_stages(blocks, stages)
+        for number, names in enumerate(layout):
+            with platform.stage(number):
+                tensors = run_blocks([by_name[name] for name in names], tensors)
+        return platform.model(inputs, {name: tensors[name] for name in outputs}, layout)
 
 
 def named_stages(blocks: Sequence[Block], stages: Sequence[Sequence[str]]) -> List[List[str]]:

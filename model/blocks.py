@@ -22,10 +22,12 @@ class Block(keras.layers.Layer):
     Attributes:
         reads: names of the tensors it takes.
         writes: names of the tensors it makes.
+        constants: those of them that no weight has an influence on, and that so need no gradient.
     """
 
     reads: Tuple[str, ...] = ()
     writes: Tuple[str, ...] = ()
+    constants: Tuple[str, ...] = ()
 
 
 class EmbeddingsBlock(Block):
@@ -33,6 +35,7 @@ class EmbeddingsBlock(Block):
 
     reads = ("input_ids", "input_mask", "segment_ids")
     writes = ("hidden", "attention_bias")
+    constants = ("attention_bias",)
 
     def __init__(self, embeddings: Embeddings, name: str = "emb"):
         super().__init__(name=name)

@@ -18,6 +18,7 @@ from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import pretraining_features
 from data_utils.records.pipeline import training_dataset
 from execution.interface import Platform, Update
+from execution.options import ExecutionOptions
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, Architecture, expected_blocks
@@ -41,7 +42,7 @@ def build_model(architecture: Architecture, platform: Platform) -> keras.Model:
 
 def prepare(job: Job) -> Trainer:
     """See :data:`benchmarks.jobs.Trainer`."""
-    platform = select_platform("software", "cpu", xla=None, threads=None, seed=1984, recompute=False)
+    platform = select_platform(ExecutionOptions(device="cpu", seed=1984))
     model = build_model(job.architecture, platform)
     optimizer = AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
     # Keras shortens an execution where fewer steps are left, but a model compiled for one step has no loop.

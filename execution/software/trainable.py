@@ -5,7 +5,7 @@ A micro batches per update · B micro batch
 
 from __future__ import annotations
 
-from typing import Dict, List, Protocol
+from typing import Dict, List, Protocol, Sequence
 
 from execution.interface import Objective, Tensors
 from keras_extensions.backend import keras, tf
@@ -39,6 +39,16 @@ class RatioMetric(keras.metrics.Metric):
 
 class TrainableModel(keras.Model):
     """Trains on elements of shape (A, B, …); one step of ``fit`` is one weight update."""
+
+    def lay_out(self, stages: Sequence[Sequence[str]], results: Sequence[str]) -> None:
+        """Remember what the model is made of.
+
+        Args:
+            stages: names of the blocks of each pipeline stage.
+            results: names of the tensors that the model gives.
+        """
+        self.stages = tuple(tuple(stage) for stage in stages)
+        self.results = tuple(results)
 
     def prepare(self, objective: Objective, engine: Engine) -> None:
         """Say what to train towards and how; call before ``compile``."""

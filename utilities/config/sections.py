@@ -144,6 +144,11 @@ class Execution(Section):
     xla: Optional[bool] = Field(
         None, description="Compile each micro batch's computation with XLA. Unset: chosen by a measured rule."
     )
+    pipeline_devices: Optional[Count] = Field(
+        None,
+        description="Devices that the pipeline's IPUs are spread over; on a CPU, so many logical ones that share "
+        "its cores. Unset: every GPU, or the CPU as one device, on which stages run in sequence.",
+    )
     precision: Literal["float32"] = Field("float32", description="Number format of weights and computation.")
     threads: Optional[Count] = Field(None, description="CPU threads to compute with. Unset: all cores.")
 

@@ -8,6 +8,7 @@ import logging
 from typing import Dict, Iterator, List, Optional
 
 from execution.interface import Platform
+from execution.options import ExecutionOptions
 from execution.select import select_platform
 from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
@@ -92,14 +93,19 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
 
 def platform_of(config: TrainingConfig) -> Platform:
     """The machine that the config asks for."""
-    execution = config.execution
+    execution, ipu = config.execution, config.ipu_config
     return select_platform(
-        execution.platform,
-        execution.device,
-        execution.xla,
-        execution.threads,
-        seed=config.seed,
-        recompute=config.enable_recomputation,
+        ExecutionOptions(
+            platform=execution.platform,
+            device=execution.device,
+            xla=execution.xla,
+            threads=execution.threads,
+            seed=config.seed,
+            recompute=config.enable_recomputation,
+            device_mapping=tuple(ipu.pipeline_device_mapping or ()),
+            pipeline_devices=execution.pipeline_devices,
+            pipeline_schedule=ipu.pipeline_schedule,
+        )
     )
 
 

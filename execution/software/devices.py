@@ -1,0 +1,63 @@
+"""The devices of this process, and the pipeline stages on them. To be called before TensorFlow computes anything."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence
+
+from keras_extensions.backend import tf
+from utilities.errors import UserError
+
+
+def use_device(device: str) -> None:
+    """Make TensorFlow see the devices that the config names.
+
+    Raises:
+        UserError: there is no GPU.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if device == "gpu" and not gpus:
+        raise UserError("execution.device is gpu, but TensorFlow sees none; install requirements-cuda.txt or use cpu")
+    if device == "cpu" and gpus:
+        tf.config.set_visible_devices([], "GPU")
+    for gpu in gpus if device != "cpu" else []:
+        tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def use_threads(threads: Optional[int], devices: int) -> None:
+    """Limit the threads of an operation; operations on different devices still run side by side."""
+    if threads is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(max(threads, devices))
+
+
+def pipeline_devices(wanted: Optional[int]) -> List[str]:
+    """Names of the devices that pipeline stages are spread over.
+
+    Args:
+        wanted: how many; None: every GPU, or the one CPU. On a CPU more are made as logical devices, which share its
+            cores and memory.
+
+    Raises:
+        UserError: there are fewer GPUs.
+    """
+    gpus = tf.config.get_visible_devices("GPU")
+    if gpus:
+        if wanted is not None and wanted > len(gpus):
+            raise UserError(f"execution.pipeline_devices is {wanted}, but there are {len(gpus)} GPUs; set it to that")
+        return [f"/GPU:{number}" for number in range(wanted or len(gpus))]
+    if wanted is not None and wanted > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        if tf.config.get_logical_device_configuration(cpu) is None:
+            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(wanted)]
+            tf.config.set_logical_device_configuration(cpu, parts)
+    return [f"/CPU:{number}" for number in range(wanted or 1)]
+
+
+def stage_devices(device_mapping: Sequence[int], devices: Sequence[str]) -> List[str]:
+    """The device of each stage: IPU ``k`` is device ``k``, counted round where there are fewer.
+
+    Example:
+        >>> stage_devices([0, 1, 2, 0], ["/GPU:0", "/GPU:1"])
+        ['/GPU:0', '/GPU:1', '/GPU:0', '/GPU:0']
+    """
+    return [devices[ipu % len(devices)] for ipu in device_mapping]

@@ -1,0 +1,1 @@
+"""Pipelined execution: stages on devices of their own, with micro batches flowing through."""

@@ -1,0 +1,14 @@
+"""Several logical devices on the one CPU, for the pipeline's tests; made before TensorFlow computes anything."""
+
+from __future__ import annotations
+
+import contextlib
+
+from keras_extensions.backend import tf
+
+LOGICAL_DEVICES = 4
+
+with contextlib.suppress(RuntimeError):  # too late: the tests that need them skip, and say so
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * LOGICAL_DEVICES
+    )

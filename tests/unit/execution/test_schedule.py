@@ -1,0 +1,97 @@
+"""Pipeline schedules against a simulation that moves micro batches by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from execution.software.pipeline.partition import stage_tensors
+from execution.software.pipeline.schedule import BACKWARD, FORWARD, make_schedule
+from utilities.errors import UserError
+
+SCHEDULES = ("grouped", "interleaved", "sequential")
+
+
+def simulate(schedule, micro_batches):
+    """(kind, stage, micro batch) → (iteration, phase), by the schedule's own numbers."""
+    when = {}
+    for iteration in range(schedule.iterations(micro_batches)):
+        for number, phase in enumerate(schedule.phases):
+            for kind, stage in phase:
+                behind = (schedule.forward if kind == FORWARD else schedule.backward)[stage]
+                if 0 <= iteration - behind < micro_batches:
+                    when[kind, stage, iteration - behind] = (iteration, number)
+    return when
+
+
+@pytest.mark.parametrize("name, stages", itertools.product(SCHEDULES, range(1, 7)))
+def test_every_job_is_done_once_and_after_what_it_needs(name, stages):
+    schedule, micro_batches = make_schedule(name, stages), 9
+    when, last = simulate(schedule, micro_batches), stages - 1
+    jobs = {(FORWARD, s) for s in range(last)} | {(BACKWARD, s) for s in range(stages)}
+    assert when.keys() == {(*job, m) for job in jobs for m in range(micro_batches)}
+    for (kind, stage, micro_batch), time in when.items():
+        if (kind == FORWARD and stage > 0) or (kind == BACKWARD and stage == last and stages > 1):
+            assert when[FORWARD, stage - 1, micro_batch] < time
+        if kind == BACKWARD and stage < last:
+            assert when[BACKWARD, stage + 1, micro_batch] < time
+            assert when[FORWARD, stage, micro_batch] < time
+
+
+@pytest.mark.parametrize("stages", range(2, 7))
+def test_what_runs_at_the_same_time(stages):
+    sequential = make_schedule("sequential", stages)
+    assert all(len(phase) == 1 for phase in sequential.phases)
+    grouped = make_schedule("grouped", stages)
+    assert [{kind for kind, _ in phase} for phase in grouped.phases] == [{FORWARD}, {BACKWARD}]
+    for phase in make_schedule("interleaved", stages).phases:
+        busy = [stage for _, stage in phase]
+        assert len(busy) == len(set(busy)), "a stage does one thing at a time"
+
+
+def on_their_way(schedule, stage, micro_batches=20):
+    """Most micro batches that a stage has worked forward and not yet backward, at any time."""
+    when = simulate(schedule, micro_batches)
+    times = sorted(set(when.values()))
+    forward = [when[FORWARD, stage, m] for m in range(micro_batches)]
+    backward = [when[BACKWARD, stage, m] for m in range(micro_batches)]
+    return max(sum(f <= time for f in forward) - sum(b < time for b in backward) for time in times)
+
+
+@pytest.mark.parametrize("stages", range(2, 7))
+def test_micro_batches_on_their_way(stages):
+    """Narayanan et al. 2019, section 3.2: with one forward one backward, S - s are on their way at stage s."""
+    interleaved, grouped = make_schedule("interleaved", stages), make_schedule("grouped", stages)
+    for stage in range(stages - 1):
+        assert on_their_way(interleaved, stage) == stages - stage
+        assert interleaved.kept(stage) <= stages - stage + 1
+        assert grouped.kept(stage) == on_their_way(grouped, stage) == 2 * (stages - 1 - stage) + 1
+    assert all(make_schedule("sequential", stages).kept(stage) == 1 for stage in range(stages))
+
+
+def test_busy_fraction_of_known_cases():
+    assert make_schedule("sequential", 4).busy_fraction(100) == pytest.approx(1 / 4, rel=0.01)
+    assert make_schedule("grouped", 1).busy_fraction(8) == pytest.approx(1.0)
+    assert make_schedule("interleaved", 2).busy_fraction(10**6, backward_cost=1.0) > 0.6
+
+
+def test_unknown_schedule():
+    with pytest.raises(UserError, match=r"pipeline_schedule.*interleaved"):
+        make_schedule("fast", 2)
+
+
+class Named:
+    def __init__(self, name, reads, writes):
+        self.name, self.reads, self.writes = name, reads, writes
+
+
+def test_tensors_are_handed_on_to_where_they_are_read():
+    a = Named("a", ("ids",), ("hidden", "bias"))
+    b = Named("b", ("hidden", "bias"), ("hidden",))
+    c = Named("c", ("hidden", "positions"), ("masked",))
+    d = Named("d", ("masked", "bias"), ("out",))
+    first, second, third = stage_tensors([[a], [b], [c, d]], ["ids", "positions"], ["out"])
+    assert (first.from_batch, first.received, set(first.sent)) == (("ids",), (), {"hidden", "bias"})
+    assert (second.from_batch, set(second.received), set(second.sent)) == ((), {"hidden", "bias"}, {"hidden", "bias"})
+    assert (third.from_batch, set(third.received), third.sent) == (("positions",), {"hidden", "bias"}, ("out",))
