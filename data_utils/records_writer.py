@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import struct
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
@@ -148,9 +149,14 @@ def frame_records(messages: Iterable[bytes]) -> EncodedFile:
     return EncodedFile(b"".join(parts), index)
 
 
+def temporary_beside(path: Path) -> Path:
+    """A name in the same folder that no other process uses, hidden from patterns such as ``*.tfrecord``."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes a file under a temporary name and renames it, so that nobody ever sees half of it."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = temporary_beside(path)
     with open(temporary, "wb") as stream:
         stream.write(data)
         stream.flush()
@@ -163,21 +169,66 @@ def index_path(record_file: Path) -> Path:
     return record_file.with_suffix(".index")
 
 
-def write_record_file(path: Path, encoded: EncodedFile) -> Dict[str, Any]:
-    """Writes a TFRecord file and its index, each atomically; the record file comes last.
+class RecordFile:
+    """A TFRecord file and its index, written piece by piece; they get their names when they are whole.
 
-    Returns:
-        The file's entry in the manifest: name, records, bytes, sha256.
+    Args:
+        path: of the file.
+
+    Example:
+        >>> with RecordFile(Path("wiki_000.tfrecord")) as file:  # doctest: +SKIP
+        ...     file.add(frame_records(messages))
+        ...     entry = file.finish()
     """
-    lines = "".join(f"{offset} {length}\n" for offset, length in encoded.index)
-    write_atomically(index_path(path), lines.encode())
-    write_atomically(path, encoded.data)
-    return {
-        "name": path.name,
-        "records": len(encoded.index),
-        "bytes": len(encoded.data),
-        "sha256": hashlib.sha256(encoded.data).hexdigest(),
-    }
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records = self.bytes = 0
+        self._digest = hashlib.sha256()
+        self._lines: List[str] = []
+        self._temporary = temporary_beside(path)
+        self._stream = open(self._temporary, "wb")  # noqa: SIM115 (closed by `finish` or `__exit__`)
+
+    def __enter__(self) -> RecordFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._stream.closed:
+            self._stream.close()
+            self._temporary.unlink()
+
+    def add(self, encoded: EncodedFile) -> None:
+        """Appends framed records."""
+        self._stream.write(encoded.data)
+        self._digest.update(encoded.data)
+        self._lines += [f"{self.bytes + offset} {length}\n" for offset, length in encoded.index]
+        self.records += len(encoded.index)
+        self.bytes += len(encoded.data)
+
+    def finish(self) -> Dict[str, Any]:
+        """Gives the files their names, the record file last.
+
+        Returns:
+            The file's entry in the manifest: name, records, bytes, sha256.
+        """
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        write_atomically(index_path(self.path), "".join(self._lines).encode())
+        os.replace(self._temporary, self.path)
+        return {
+            "name": self.path.name,
+            "records": self.records,
+            "bytes": self.bytes,
+            "sha256": self._digest.hexdigest(),
+        }
+
+
+def write_record_file(path: Path, encoded: EncodedFile) -> Dict[str, Any]:
+    """Writes records that are in memory as a TFRecord file with its index; see :class:`RecordFile`."""
+    with RecordFile(path) as file:
+        file.add(encoded)
+        return file.finish()
 
 
 def entropy_nats(counts: Sequence[int]) -> float:

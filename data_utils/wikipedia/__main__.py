@@ -2,74 +2,102 @@
 
 ``python -m data_utils.wikipedia --dump FILE --output FOLDER`` reads a dump (or text, JSON Lines, …), writes
 sentences to ``FOLDER/corpus``, trains a vocabulary unless one is given, and writes records, index files and
-``manifest.json``. For a second data set from the same text, say of longer sequences:
-``--sentences FOLDER/corpus --vocab-file FOLDER/vocab.txt --max-seq-length 384 --max-predictions 56 --output
-OTHER``.
+``manifest.json``. Killed, and run again, it goes on where it stopped. For a second data set from the same text, say of
+longer sequences: ``--sentences FOLDER/corpus --vocab-file FOLDER/vocab.txt --max-seq-length 384 --max-predictions 56
+--output OTHER``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
+from data_utils.parallel import Pool
 from data_utils.tokenizer import VOCABULARY_NAME, read_vocabulary
-from data_utils.wikipedia.command_line import make_parser, run_main
+from data_utils.wikipedia.command_line import make_parser, positive, run_main
 from data_utils.wikipedia.examples import (
     add_example_options,
     describe,
-    prepare_output,
+    look_at_output,
     quiet_tokenizers,
+    recipe_of,
     settings_of,
+    take_up,
     unit_bytes_of,
     write_examples,
 )
 from data_utils.wikipedia.extract import add_extract_options
-from data_utils.wikipedia.instances import check_settings
-from data_utils.wikipedia.sentences import Corpus, add_sentence_options, read_corpus, write_sentences
-from data_utils.wikipedia.sources import source_of
+from data_utils.wikipedia.instances import Settings, check_settings
+from data_utils.wikipedia.ledger import Ledger
+from data_utils.wikipedia.running import on_every_machine, pool_of
+from data_utils.wikipedia.sentences import Corpus, add_sentence_options, read_corpus, text_settings_of, write_sentences
+from data_utils.wikipedia.sources import Source, source_of
 from data_utils.wikipedia.vocabulary import add_vocabulary_options, train_vocabulary
 
 CORPUS_FOLDER = "corpus"
+PACKED_FOLDER = "packed"
 
 
-def _corpus(options: argparse.Namespace) -> Corpus:
-    """The sentences: made from the input, or those that ``--sentences`` names."""
-    if options.sentences:
-        return read_corpus(options.sentences)
-    return write_sentences(
-        source_of(options),
-        options.output / CORPUS_FOLDER,
-        options.workers,
-        options.language,
-        options.min_characters,
-        options.punkt_training_megabytes,
+def _vocabulary_recipe(options: argparse.Namespace) -> dict[str, Any]:
+    if options.vocab_file:
+        return {"sha256": read_vocabulary(options.vocab_file).sha256}
+    return {"pieces": options.vocab_size, "min_frequency": options.min_frequency, "lower_case": not options.cased}
+
+
+def _vocabulary(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Path:
+    """The vocabulary that is given, or one trained on the corpus, once."""
+    if options.vocab_file:
+        return options.vocab_file
+    path = options.output / VOCABULARY_NAME
+    if is_complete:
+        return path
+    ledger = Ledger.begin(options.output, "vocabulary", {**recipe, "sentences": corpus.identity})
+    if ledger.done(0) is None:
+        print("vocabulary: training", file=sys.stderr, flush=True)
+        train_vocabulary(corpus.files, path, options.vocab_size, not options.cased, options.min_frequency)
+        ledger.finish(0, [path.name], {})
+    return path
+
+
+def _prepare(options: argparse.Namespace, settings: Settings, given: Corpus | Source, pool: Pool) -> Path:
+    """The data set's manifest, after all steps that are not done yet."""
+    unit_bytes, vocabulary_recipe = unit_bytes_of(options), _vocabulary_recipe(options)
+    # Before hours of work, not after: all but the corpus, which may have to be made first, is compared.
+    look_at_output(options.output, recipe_of(settings, unit_bytes, vocabulary_recipe), options.overwrite)
+    if isinstance(given, Corpus):
+        corpus = given
+    else:
+        folder, text = options.output / CORPUS_FOLDER, text_settings_of(options)
+        corpus = write_sentences(given, folder, text, pool, options.max_bad_articles, options.overwrite)
+    recipe = recipe_of(settings, unit_bytes, vocabulary_recipe, corpus.identity)
+    is_complete = take_up(options.output, recipe, options.overwrite)
+    vocabulary_file = _vocabulary(options, corpus, vocabulary_recipe, is_complete)
+    return write_examples(
+        corpus, vocabulary_file, options.output, settings, pool, options.overwrite, unit_bytes, vocabulary_recipe
     )
 
 
 def _action(options: argparse.Namespace) -> None:
     quiet_tokenizers()
-    settings, unit_bytes = settings_of(options), unit_bytes_of(options)
-    check_settings(settings)  # before hours of work, not after
-    vocabulary_file = options.vocab_file
-    if vocabulary_file:
-        read_vocabulary(vocabulary_file)
-    prepare_output(options.output, options.overwrite)
-    corpus = _corpus(options)
-    if not vocabulary_file:
-        vocabulary_file = options.output / VOCABULARY_NAME
-        print("vocabulary: training", file=sys.stderr, flush=True)
-        train_vocabulary(corpus.files, vocabulary_file, options.vocab_size, settings.lower_case, options.min_frequency)
-    manifest = write_examples(
-        corpus.files,
-        vocabulary_file,
-        options.output,
-        settings,
-        options.workers,
-        options.overwrite,
-        unit_bytes,
-    )
-    print(describe(manifest, options.output))
+    on_every_machine(options)
+    settings = settings_of(options)
+    check_settings(settings)
+    given = read_corpus(options.sentences) if options.sentences else source_of(options)
+    with pool_of(options, options.output, given.files) as pool:
+        manifest = _prepare(options, settings, given, pool)
+    print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
+    if options.pack:
+        _pack(options.output, options.pack)
+
+
+def _pack(folder: Path, max_sequences_per_pack: int) -> None:
+    """Packs the data set into a folder of its own within it."""
+    from data_utils.packing import pack_dataset  # only where it is asked for: it loads SciPy
+
+    pack_dataset(folder, folder / PACKED_FOLDER, max_sequences_per_pack=max_sequences_per_pack)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,6 +111,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_vocabulary_options(parser)
     add_example_options(parser)
+    parser.add_argument(
+        "--pack",
+        type=positive,
+        metavar="N",
+        help=f"at the end, pack up to N sequences into one, into DIR/{PACKED_FOLDER}",
+    )
     return run_main(parser, _action, arguments)
 
 

@@ -32,7 +32,7 @@ class Progress:
     def __init__(self, total: int | None, label: str, unit: str = "B", stream: TextIO | None = None):
         self.total, self.label, self.unit = total, label, unit
         self.stream = stream or sys.stderr
-        self.done = 0
+        self.done = self.before = 0
         self.note = ""
         self.start = self.last = time.monotonic()
         self.bar = None
@@ -59,15 +59,25 @@ class Progress:
         elif time.monotonic() - self.last >= PLAIN_LINE_SECONDS:
             self._line()
 
+    def skip(self, amount: int) -> None:
+        """Adds to what is done without having been done now: the remaining time is not reckoned from it."""
+        self.done += amount
+        self.before += amount
+        if self.bar is not None:
+            self.bar.initial += amount
+            self.bar.update(amount)
+
     def _line(self, ended: bool = False) -> None:
         self.last = time.monotonic()
         elapsed = self.last - self.start
         text = f"{self.label}: {self._amount(self.done)}"
         if self.total:
             text += f" of {self._amount(self.total)}"
-            if 0 < self.done < self.total and not ended:
-                text += f", {clock(elapsed * (self.total - self.done) / self.done)} left"
+            if self.before < self.done < self.total and not ended:
+                text += f", {clock(elapsed * (self.total - self.done) / (self.done - self.before))} left"
         text += f", {clock(elapsed)} elapsed"
+        if self.before:
+            text += f", {self._amount(self.before)} from before"
         print(f"{text}{', ' + self.note if self.note else ''}", file=self.stream, flush=True)
 
     def _amount(self, value: float) -> str:
@@ -132,4 +142,12 @@ def positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def natural(text: str) -> int:
+    """argparse type: a whole number of at least 0."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
     return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,10 @@ from utilities.errors import UserError
 
 ARTICLE_NAMESPACE = "0"
 READ_BYTES = 1 << 18
+HEAD_BYTES = 4096
 BZ2_MAGIC, GZIP_MAGIC = b"BZh", b"\x1f\x8b"
+
+_ENCODING = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]*encoding=["']([\w-]+)""")
 
 
 class Article(NamedTuple):
@@ -80,7 +84,7 @@ def read_articles(path: str | os.PathLike, on_bytes: Callable[[int], None] | Non
     """
     for element in _elements(Path(path), on_bytes):
         if _name(element) == "page":
-            article = _article(element)
+            article = article_of(element)
             if article is not None:
                 yield article
 
@@ -98,6 +102,16 @@ def read_namespaces(path: str | os.PathLike) -> dict[str, str]:
                     names[entry.get("key", "")] = entry.text.lower()
         break
     return names
+
+
+def can_be_cut(path: Path) -> bool:
+    """Whether parts of the dump can be read alone: UTF-8, plain or bz2. UTF-16 and gzip are read from the begin."""
+    with open(path, "rb") as raw:
+        stream = _decompressed(path, raw, _Counting(raw, None))
+        head = stream.read(HEAD_BYTES)
+    encoding = _ENCODING.match(head)
+    is_utf8 = encoding is None or encoding.group(1).lower() in (b"utf-8", b"us-ascii", b"ascii")
+    return is_utf8 and b"<mediawiki" in head and not isinstance(stream, gzip.GzipFile)
 
 
 def _elements(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[ElementTree.Element]:
@@ -145,7 +159,7 @@ def _name(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def _article(page: ElementTree.Element) -> Article | None:
+def article_of(page: ElementTree.Element) -> Article | None:
     """The page as an article, or None for a redirect, another namespace, or a page without wiki text."""
     title = text = ""
     for part in page:

@@ -1,11 +1,15 @@
-"""Step ``examples``: sentence files to pre-training TFRecords with index and manifest."""
+"""Step ``examples``: sentence files to pre-training TFRecords with index and manifest, in one global random order.
+
+Two passes: ``scatter`` makes the records of each work unit, ``gather`` brings those of all units into their order and
+writes the files. A killed run goes on where it stopped.
+"""
 
 from __future__ import annotations
 
 import argparse
 import functools
+import json
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,83 +17,147 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_utils.records_writer import (
-    MANIFEST_NAME,
-    entropy_nats,
-    index_path,
-    write_manifest,
-    write_record_file,
-)
-from data_utils.tokenizer import VOCABULARY_NAME, read_vocabulary
-from data_utils.wikipedia.command_line import Progress, fraction, make_parser, positive, run_main
-from data_utils.wikipedia.extract import add_workers_option
+from data_utils.parallel import Pool
+from data_utils.records_writer import MANIFEST_NAME, entropy_nats, index_path, write_atomically, write_manifest
+from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
+from data_utils.wikipedia.columns import token_type
+from data_utils.wikipedia.command_line import Progress, fraction, make_parser, natural, positive, run_main
 from data_utils.wikipedia.instances import Settings, UnitCounts, check_settings, make_unit
-from data_utils.wikipedia.parallel import ordered_map
-from data_utils.wikipedia.sentences import read_corpus
+from data_utils.wikipedia.ledger import WORK_FOLDER, Ledger, forget
+from data_utils.wikipedia.recipe import Standing, is_recipe_of, refuse, standing, write_recipe
+from data_utils.wikipedia.running import Done, add_pool_options, on_every_machine, pool_of, run_units
+from data_utils.wikipedia.sentences import Corpus, read_corpus
+from data_utils.wikipedia.set_aside import FILE_NAME as SET_ASIDE_NAME
+from data_utils.wikipedia.shuffle import Layout, gather, plan_layout, read_pieces, write_records, write_spill
 from data_utils.wikipedia.units import Unit, plan_units
 from data_utils.wikipedia.vocabulary import add_case_option
 from utilities.errors import UserError
 
+RECORDS = "*.tfrecord"
+PREFIX = "wiki"
 
-class _Written(NamedTuple):
-    """What remains of a unit once its file is on disk."""
 
-    entry: dict[str, Any]
-    counts: UnitCounts
-    pieces: np.ndarray
+class _Task(NamedTuple):
+    """What a worker must know.
+
+    Attributes:
+        vocabulary_size: pieces.
+        digits: of a file's number.
+    """
+
+    vocabulary_file: str
+    vocabulary_size: int
+    settings: Settings
+    layout: Layout
+    digits: int
+    ledger: Ledger
+
+    def spill(self, unit: int) -> Path:
+        """Where the first pass writes a unit's records."""
+        return self.ledger.files / self.spill_name(unit)
+
+    def spill_name(self, unit: int) -> str:
+        return f"{WORK_FOLDER}/unit_{unit:06d}.spill"
+
+
+class Strip(NamedTuple):
+    """Work of the second pass: a strip of the range of keys, and how many units it is gathered from."""
+
+    number: int
     size: int
+    units: int
 
 
-def _write_unit(folder: Path, prefix: str, vocabulary_file: str, settings: Settings, unit: Unit) -> _Written:
-    result = make_unit(unit, vocabulary_file, settings)
-    path = folder / f"{prefix}_{unit.number:03d}.tfrecord"
-    if result.encoded.index:
-        entry = write_record_file(path, result.encoded)
-    else:
-        entry = {}
-    return _Written(entry, result.counts, result.pieces, unit.size)
+def _scatter(task: _Task, unit: Unit) -> Done:
+    quiet_tokenizers()
+    result = make_unit(unit, task.vocabulary_file, task.settings)
+    write_spill(task.spill(unit.number), result.columns, result.pieces, task.layout)
+    facts = {"records": result.columns.keys.size, **result.counts._asdict()}
+    return Done(unit.number, unit.size, task.ledger.finish(unit.number, [task.spill_name(unit.number)], facts))
 
 
-def prepare_output(folder: Path, overwrite: bool) -> None:
-    """Makes the output folder; a data set in it is refused, or removed where that was asked for.
+def _gather(task: _Task, strip: Strip) -> Done:
+    spills = [task.spill(unit) for unit in range(strip.units)]
+    settings = task.settings
+    entries = []
+    for number, columns in gather(spills, strip.number, task.layout, token_type(task.vocabulary_size)):
+        if columns.keys.size:
+            path = task.ledger.files / f"{PREFIX}_{number:0{task.digits}d}.tfrecord"
+            entries.append(write_records(path, columns, settings.max_seq_length, settings.max_predictions_per_seq))
+    names = [name for entry in entries for name in (entry["name"], index_path(Path(entry["name"])).name)]
+    return Done(strip.number, strip.size, task.ledger.finish(strip.number, names, {"entries": entries}))
+
+
+def recipe_of(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
+    """What a data set is made from and with.
+
+    Args:
+        settings: of the records.
+        unit_bytes: text of a unit, if given.
+        vocabulary: what tells it from others.
+        sentences: identity of the corpus, where known.
+    """
+    recipe = {"records": {**settings._asdict(), "unit_bytes": unit_bytes}, "vocabulary": vocabulary}
+    return recipe if sentences is None else {**recipe, "sentences": sentences}
+
+
+def look_at_output(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> Standing:
+    """How far the folder is with a recipe; what the recipe does not say is not compared.
 
     Raises:
-        UserError: the folder holds records or a manifest, and ``overwrite`` is false.
+        UserError: it holds something else, and ``overwrite`` is false.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--output {folder}: a file, not a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    records = sorted(folder.glob("*.tfrecord"))
-    there = [path for path in (folder / MANIFEST_NAME, *records) if path.exists()]
-    if there and not overwrite:
-        raise UserError(f"--output {folder}: holds a data set already ({there[0].name}); choose another or --overwrite")
-    for path in there:
-        path.unlink()
-    for path in records:
-        index_path(path).unlink(missing_ok=True)
+    found = standing(folder, recipe, MANIFEST_NAME, RECORDS, only=tuple(recipe))
+    if found is Standing.OTHER and not overwrite:
+        raise refuse(folder, recipe, "a data set", only=tuple(recipe))
+    return found
+
+
+def take_up(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> bool:
+    """Makes the folder ready for the recipe: what it holds of another one is removed.
+
+    Returns:
+        Whether all is there already.
+
+    Raises:
+        UserError: it holds something else, and ``overwrite`` is false.
+    """
+    found = look_at_output(folder, recipe, overwrite)
+    if found is Standing.COMPLETE and not overwrite:
+        forget(folder)  # what a run that was killed at the very end left
+        return True
+    if found is not Standing.BEGUN or not is_recipe_of(folder, recipe):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in [folder / MANIFEST_NAME, *folder.glob(RECORDS)]:
+            index_path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+        if not is_recipe_of(folder, recipe):
+            forget(folder)
+        write_recipe(folder, recipe)
+    return False
 
 
 def write_examples(
-    sentence_files: list[Path],
+    corpus: Corpus,
     vocabulary_file: Path,
     output: Path,
     settings: Settings,
-    workers: int = 1,
+    pool: Pool | None = None,
     overwrite: bool = False,
     unit_bytes: int | None = None,
-    prefix: str = "wiki",
-) -> Mapping[str, Any]:
+    vocabulary_recipe: Any = None,
+) -> Path:
     """Makes a data set: TFRecord files, an index beside each, ``vocab.txt``, and last ``manifest.json``.
 
     Args:
-        sentence_files: one sentence a line, blank line between documents.
+        corpus: sentence files.
         vocabulary_file: BERT ``vocab.txt``; copied into the folder.
         output: the folder.
         settings: see ``Settings``.
-        workers: processes; the bytes written do not depend on it.
+        pool: where; the bytes written do not depend on it. None: in this process.
         overwrite: whether a data set in the folder may be replaced.
         unit_bytes: text per file; see ``plan_units``.
-        prefix: of the file names.
+        vocabulary_recipe: what tells the vocabulary from others, where that is not its checksum.
 
     Returns:
         The manifest.
@@ -99,43 +167,80 @@ def write_examples(
     """
     check_settings(settings)
     vocabulary = read_vocabulary(vocabulary_file)
-    units = plan_units(sentence_files, unit_bytes)
-    prepare_output(output, overwrite)
+    recipe = recipe_of(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
+    if take_up(output, recipe, overwrite):
+        print(f"examples: {output} is complete already", file=sys.stderr)
+        return output / MANIFEST_NAME
     local_vocabulary = output / VOCABULARY_NAME
     if not (local_vocabulary.exists() and local_vocabulary.samefile(vocabulary_file)):
-        shutil.copyfile(vocabulary_file, local_vocabulary)
-    function = functools.partial(_write_unit, output, prefix, str(local_vocabulary), settings)
-    entries: list[dict[str, Any]] = []
-    totals = np.zeros(len(UnitCounts._fields), np.int64)
-    pieces = np.zeros(len(vocabulary.pieces), np.int64)
-    records = 0
-    with Progress(sum(unit.size for unit in units), "examples") as progress:
-        for written in ordered_map(function, units, workers):
-            if written.entry:
-                entries.append(written.entry)
-                records += written.entry["records"]
-            totals += written.counts
-            pieces += written.pieces
-            progress.advance(written.size, f"{records:,} records")
-    if not records:
+        write_atomically(local_vocabulary, vocabulary_file.read_bytes())
+    _write(corpus, vocabulary, output, settings, pool or Pool(), unit_bytes, recipe)
+    return output / MANIFEST_NAME
+
+
+def _write(
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    output: Path,
+    settings: Settings,
+    pool: Pool,
+    unit_bytes: int | None,
+    recipe: Mapping[str, Any],
+) -> None:
+    units = plan_units(corpus.files, unit_bytes)
+    text_bytes = sum(unit.size for unit in units)
+    layout = plan_layout(len(units), text_bytes, settings.duplicate_factor)
+    task = _Task(
+        vocabulary_file=str(output / VOCABULARY_NAME),
+        vocabulary_size=len(vocabulary.pieces),
+        settings=settings,
+        layout=layout,
+        digits=max(3, len(str(layout.files - 1))),
+        ledger=Ledger.begin(output, "scatter", recipe, read_back=False),
+    )
+    totals = dict.fromkeys(("records", *UnitCounts._fields), 0)
+
+    def on_unit(_: int, facts: dict[str, Any]) -> str:
+        for name in totals:
+            totals[name] += facts[name]
+        return f"{totals['documents']:,} documents, {totals['records']:,} records"
+
+    with Progress(text_bytes, "examples") as progress:
+        run_units(pool, task.ledger, functools.partial(_scatter, task), units, text_bytes, progress, on_unit)
+    if not totals["records"]:
         raise UserError("the corpus is empty: no sentence, so no records")
-    return write_manifest(
+    entries: dict[str, dict[str, Any]] = {}
+
+    def on_strip(_: int, facts: dict[str, Any]) -> str:
+        entries.update({entry["name"]: entry for entry in facts["entries"]})
+        return f"{len(entries):,} files, {sum(entry['bytes'] for entry in entries.values()) / 1e6:,.1f} MB"
+
+    task = task._replace(ledger=Ledger.begin(output, "gather", recipe, read_back=False))
+    share = -(-totals["records"] // layout.strips)
+    strips = [Strip(number, share, len(units)) for number in range(layout.strips)]
+    size = text_bytes * settings.duplicate_factor
+    with Progress(share * layout.strips, "shuffle", "records") as progress:
+        run_units(pool, task.ledger, functools.partial(_gather, task), strips, size, progress, on_strip)
+    pieces = sum(read_pieces(task.spill(unit.number), layout, task.vocabulary_size) for unit in units)
+    write_manifest(
         output,
-        {**settings._asdict(), "vocab_size": len(vocabulary.pieces)},
-        {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": len(vocabulary.pieces)},
-        entries,
-        {"records": records, **dict(zip(UnitCounts._fields, totals.tolist()))},
+        {**settings._asdict(), "vocab_size": task.vocabulary_size},
+        {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": task.vocabulary_size},
+        [entries[name] for name in sorted(entries)],
+        {**totals, "set_aside": corpus.set_aside},
         entropy_nats(pieces),
     )
+    forget(output)
 
 
 def describe(manifest: Mapping[str, Any], folder: Path) -> str:
     """Two lines for the end of a run."""
     totals = manifest["totals"]
+    bad = f", {totals['set_aside']:,} articles set aside ({SET_ASIDE_NAME})" if totals.get("set_aside") else ""
     return (
         f"{folder}: {totals['records']:,} records in {len(manifest['files']):,} files, from"
         f" {totals['documents']:,} documents, {totals['sentences']:,} sentences, {totals['words']:,} words,"
-        f" {totals['tokens']:,} tokens\n"
+        f" {totals['tokens']:,} tokens{bad}\n"
         f"entropy of the word pieces: {manifest['unigram_entropy_nats']:.3f} nats"
         f" (ln of {manifest['vocabulary']['size']:,} pieces: {np.log(manifest['vocabulary']['size']):.3f})"
     )
@@ -173,8 +278,13 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         help="passes over the corpus, each paired and masked anew (default %(default)s)",
     )  # fmt: skip
     group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
-    group.add_argument("--seed", type=int, default=default.seed, help="of all chance (default %(default)s)")
-    group.add_argument("--unit-megabytes", type=float, metavar="X", help="text per file (default: 4, less if small)")
+    group.add_argument("--seed", type=natural, default=default.seed, help="of all chance (default %(default)s)")
+    group.add_argument(
+        "--unit-megabytes",
+        type=float,
+        metavar="X",
+        help="text that is worked on at once, and goes into a file at most (default: 4, less if small)",
+    )
     group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
 
 
@@ -207,18 +317,18 @@ def quiet_tokenizers() -> None:
 
 
 def _action(options: argparse.Namespace) -> None:
-    quiet_tokenizers()
-    corpus = read_corpus(options.sentences)
-    manifest = write_examples(
-        corpus.files,
-        options.vocab_file,
-        options.output,
-        settings_of(options),
-        options.workers,
-        options.overwrite,
-        unit_bytes_of(options),
-    )
-    print(describe(manifest, options.output))
+    corpus = read_corpus(on_every_machine(options).sentences)
+    with pool_of(options, options.output, corpus.files) as pool:
+        manifest = write_examples(
+            corpus,
+            options.vocab_file,
+            options.output,
+            settings_of(options),
+            pool,
+            options.overwrite,
+            unit_bytes_of(options),
+        )
+    print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -229,7 +339,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the records")
     add_example_options(parser)
     add_case_option(parser)
-    add_workers_option(parser)
+    add_pool_options(parser)
     return run_main(parser, _action, arguments)
 
 

@@ -2,7 +2,7 @@
 
 Each line is ``{"title": …, "text": …}``, paragraphs separated by a newline. The whole command line
 ``python -m data_utils.wikipedia`` does this on the way to sentences and writes no such file; this step is
-for a look at the text, or for other uses of it.
+for a look at the text, or for other uses of it. A killed run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -11,114 +11,133 @@ import argparse
 import functools
 import json
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from data_utils.wikipedia.command_line import Progress, make_parser, positive, run_main
-from data_utils.wikipedia.parallel import available_cores, ordered_map
-from data_utils.wikipedia.sources import Document, Source, add_source_options, source_of
+from data_utils.parallel import Pool
+from data_utils.records_writer import temporary_beside, write_atomically
+from data_utils.wikipedia.command_line import Progress, make_parser, natural, run_main
+from data_utils.wikipedia.ledger import Ledger
+from data_utils.wikipedia.running import Done, add_pool_options, on_every_machine, pool_of, run_units
+from data_utils.wikipedia.set_aside import DEFAULT_LIMIT, SetAside, SetAsides, reason_of
+from data_utils.wikipedia.sources import Loaded, Source, add_source_options, source_of
+from data_utils.wikipedia.units import Unit
 from utilities.errors import UserError
 
-BATCH_BYTES = 1 << 20  # of text given to a worker at a time: large beside the cost of handing it over
 DEFAULT_MIN_CHARACTERS = 100
+COPY_BYTES = 1 << 22
 
 
-class Batch(NamedTuple):
-    """Documents for one worker, and the bytes of input they were read from."""
+class Cleaned(NamedTuple):
+    """A document's prose."""
 
-    documents: list[Document]
-    bytes_read: int
-
-
-def batches(source: Source) -> Iterator[Batch]:
-    """The source's documents in order, about a megabyte at a time; bounds follow from the text alone."""
-    documents: list[Document] = []
-    size = bytes_read = 0
-
-    def on_bytes(amount: int) -> None:
-        nonlocal bytes_read
-        bytes_read += amount
-
-    for document in source.read(on_bytes):
-        documents.append(document)
-        size += len(document.text)
-        if size >= BATCH_BYTES:
-            yield Batch(documents, bytes_read)
-            documents, size, bytes_read = [], 0, 0
-    yield Batch(documents, bytes_read)
+    title: str
+    paragraphs: list[str]
 
 
-def clean_documents(
-    source: Source, documents: Iterable[Document], min_characters: int
-) -> Iterator[tuple[str, list[str]]]:
-    """(title, paragraphs) of the documents whose prose is long enough."""
-    for document in documents:
-        paragraphs = source.paragraphs(document)
+def clean_documents(source: Source, unit: Unit | Loaded, min_characters: int) -> Iterator[Cleaned | SetAside]:
+    """The documents of a unit whose prose is long enough, and what had to be set aside."""
+    for document in source.documents(unit):
+        if isinstance(document, SetAside):
+            yield document
+            continue
+        try:
+            paragraphs = source.paragraphs(document)
+        except Exception as error:  # no article may end the run, whatever is wrong with it
+            yield SetAside(document.title, f"cannot be cleaned: {reason_of(error)}")
+            continue
         if sum(map(len, paragraphs)) >= max(min_characters, 1):
-            yield document.title, paragraphs
+            yield Cleaned(document.title, paragraphs)
 
 
-class _Worker(NamedTuple):
-    """What a worker must know; the reader stays behind, it cannot be sent."""
+class _Task(NamedTuple):
+    """What a worker must know."""
 
     source: Source
     min_characters: int
+    ledger: Ledger
 
 
-def for_workers(source: Source) -> Source:
-    """The source without its reader: what cleaning needs, and can be sent to another process."""
-    return Source(_no_reader, source.total_bytes, source.is_markup, source.hidden_namespaces)
+def part_name(unit: int) -> str:
+    """Of the JSON lines of a unit."""
+    return f"part_{unit:06d}.jsonl"
 
 
-def _no_reader(_: object) -> Iterator[Document]:
-    raise AssertionError("a worker reads no input")
-
-
-def _extract_batch(worker: _Worker, batch: Batch) -> tuple[bytes, int, int]:
-    """JSON lines, documents and words of a batch."""
-    lines, words = [], 0
-    for title, paragraphs in clean_documents(worker.source, batch.documents, worker.min_characters):
-        text = "\n".join(paragraphs)
+def _extract_unit(task: _Task, unit: Unit | Loaded) -> Done:
+    lines, words, bad = [], 0, []
+    for cleaned in clean_documents(task.source, unit, task.min_characters):
+        if isinstance(cleaned, SetAside):
+            bad.append(cleaned)
+            continue
+        text = "\n".join(cleaned.paragraphs)
         words += len(text.split())
-        lines.append(json.dumps({"title": title, "text": text}, ensure_ascii=False) + "\n")
-    return "".join(lines).encode(), len(lines), words
+        lines.append(json.dumps({"title": cleaned.title, "text": text}, ensure_ascii=False) + "\n")
+    write_atomically(task.ledger.files / part_name(unit.number), "".join(lines).encode())
+    facts = {"documents": len(lines), "words": words, "set_aside": bad}
+    return Done(unit.number, unit.size, task.ledger.finish(unit.number, [part_name(unit.number)], facts))
 
 
 def extract(
-    source: Source, output: Path, workers: int = 1, min_characters: int = DEFAULT_MIN_CHARACTERS
-) -> tuple[int, int]:
+    source: Source,
+    output: Path,
+    pool: Pool,
+    min_characters: int = DEFAULT_MIN_CHARACTERS,
+    max_bad_articles: int = DEFAULT_LIMIT,
+) -> dict[str, int]:
     """Writes the clean documents of a source as JSON Lines, atomically.
 
     Returns:
-        Documents and words written.
+        ``documents``, ``words`` and ``set_aside``: how many.
 
     Raises:
-        UserError: the input is broken, or holds no prose.
+        UserError: the input is broken, holds no prose, or more bad articles than allowed.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(output.name + ".tmp")
-    documents = words = 0
-    function = functools.partial(_extract_batch, _Worker(for_workers(source), min_characters))
-    sizes: list[int] = []
+    parts = output.with_name(output.name + ".parts")
+    parts.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger.begin(parts, "extract", {"input": source.identity(), "min_characters": min_characters})
+    totals = {"documents": 0, "words": 0}
+    set_asides = SetAsides(max_bad_articles, output.parent)
+    units: list[int] = []
 
-    def counted() -> Iterator[Batch]:
-        for batch in batches(source):
-            sizes.append(batch.bytes_read)
-            yield batch
+    def on_done(unit: int, facts: dict[str, Any]) -> str:
+        units.append(unit)
+        set_asides.add(unit, facts["set_aside"])
+        for name in totals:
+            totals[name] += facts[name]
+        return f"{totals['documents']:,} articles, {totals['words']:,} words{set_asides.note()}"
 
-    with open(temporary, "wb") as stream, Progress(source.total_bytes, "extract") as progress:
-        for number, (lines, more_documents, more_words) in enumerate(ordered_map(function, counted(), workers)):
-            stream.write(lines)
-            documents += more_documents
-            words += more_words
-            progress.advance(sizes[number], f"{documents:,} articles, {words:,} words")
-    if not documents:
-        temporary.unlink()
-        raise UserError("the input holds no prose: no document is long enough (--min-characters)")
+    function = functools.partial(_extract_unit, _Task(source.for_workers(), min_characters, ledger))
+    with Progress(source.total_bytes, "extract") as progress:
+        run_units(pool, ledger, function, source.units(), source.total_bytes, progress, on_done)
+    set_asides.write()
+    if not totals["documents"]:
+        shutil.rmtree(parts)
+        raise no_prose(set_asides)
+    _join([parts / part_name(unit) for unit in sorted(units)], output)
+    shutil.rmtree(parts)
+    return {**totals, "set_aside": set_asides.count}
+
+
+def no_prose(set_asides: SetAsides) -> UserError:
+    """The error where nothing remains of the input."""
+    text = "the input holds no prose: no document is long enough (see --min-characters)"
+    if set_asides.count:
+        text += f", and {set_asides.count:,} could not be used, the first: {set_asides.first()}"
+    return UserError(text)
+
+
+def _join(parts: list[Path], output: Path) -> None:
+    temporary = temporary_beside(output)
+    with open(temporary, "wb") as stream:
+        for part in parts:
+            with open(part, "rb") as lines:
+                shutil.copyfileobj(lines, stream, COPY_BYTES)
+        stream.flush()
+        os.fsync(stream.fileno())
     os.replace(temporary, output)
-    return documents, words
 
 
 def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
@@ -131,23 +150,23 @@ def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = F
         metavar="N",
         help="shorter documents are left out (default %(default)s)",
     )
-    add_workers_option(parser)
-
-
-def add_workers_option(parser: argparse.ArgumentParser) -> None:
-    """How many processes; never changes the output."""
     parser.add_argument(
-        "--workers",
-        type=positive,
-        default=available_cores(),
+        "--max-bad-articles",
+        type=natural,
+        default=DEFAULT_LIMIT,
         metavar="N",
-        help="processes; the output does not depend on it (default %(default)s)",
+        help="articles that cannot be used are set aside in set_aside.jsonl; more than N end the run"
+        " (default %(default)s)",
     )
+    add_pool_options(parser)
 
 
 def _action(options: argparse.Namespace) -> None:
-    documents, words = extract(source_of(options), options.output, options.workers, options.min_characters)
-    print(f"{options.output}: {documents:,} documents, {words:,} words")
+    source = source_of(on_every_machine(options))
+    with pool_of(options, options.output.parent, source.files) as pool:
+        found = extract(source, options.output, pool, options.min_characters, options.max_bad_articles)
+    bad = f", {found['set_aside']:,} set aside" if found["set_aside"] else ""
+    print(f"{options.output}: {found['documents']:,} documents, {found['words']:,} words{bad}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """Work units to records: settings, tokenizing, pairing and masking, as pure functions.
 
-``make_unit`` takes a work unit and gives bytes: any scheduler may run it, anywhere, in any order.
+``make_unit`` takes a work unit and gives its records: any scheduler may run it, anywhere, in any order.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_utils.records_writer import EncodedFile, encode_examples, frame_records
-from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
+from data_utils.tokenizer import Vocabulary, read_vocabulary
+from data_utils.wikipedia.columns import KEY, Columns, concatenated, to_columns, token_type
 from data_utils.wikipedia.masking import (
     SpecialIds,
     choose_tokens,
@@ -24,19 +24,12 @@ from data_utils.wikipedia.masking import (
     predictions,
 )
 from data_utils.wikipedia.pairs import make_pairs, pair_arrays
+from data_utils.wikipedia.tokens import TokenizedUnit, tokenize_unit
 from data_utils.wikipedia.units import Unit
 from utilities.errors import UserError
 
-FEATURE_ORDER = (
-    "input_ids",
-    "input_mask",
-    "segment_ids",
-    "masked_lm_positions",
-    "masked_lm_ids",
-    "masked_lm_weights",
-    "next_sentence_labels",
-)
-TOKENIZE_AT_ONCE = 4096  # sentences
+LONGEST_SEQUENCE = 1 << 15
+_KEYS = 1  # sets the random numbers of the keys apart from those of the records
 
 
 class Settings(NamedTuple):
@@ -73,33 +66,17 @@ class UnitCounts(NamedTuple):
 
 
 class UnitResult(NamedTuple):
-    """A unit's TFRecord file in memory.
+    """A unit's records.
 
     Attributes:
-        encoded: bytes and index.
+        columns: the records, with their places in the shuffled order.
         counts: of the text.
         pieces: (V,) how often each piece of the vocabulary occurs in the text.
     """
 
-    encoded: EncodedFile
+    columns: Columns
     counts: UnitCounts
     pieces: np.ndarray
-
-
-class TokenizedUnit(NamedTuple):
-    """A unit's text as one token array.
-
-    Attributes:
-        tokens: (T,) int32 ids.
-        sentence_starts: first token of each sentence, and T.
-        document_starts: first sentence of each document, and the number of sentences.
-        words: white-space separated words of the text.
-    """
-
-    tokens: np.ndarray
-    sentence_starts: list[int]
-    document_starts: list[int]
-    words: int
 
 
 @functools.lru_cache(maxsize=2)
@@ -115,6 +92,8 @@ def check_settings(settings: Settings) -> None:
     """
     if settings.max_seq_length < 8:
         raise UserError(f"--max-seq-length {settings.max_seq_length}: too short, at least 8")
+    if settings.max_seq_length > LONGEST_SEQUENCE:
+        raise UserError(f"--max-seq-length {settings.max_seq_length}: too long, at most {LONGEST_SEQUENCE}")
     most = settings.max_seq_length - 3
     if not 1 <= settings.max_predictions_per_seq <= most:
         raise UserError(
@@ -125,31 +104,13 @@ def check_settings(settings: Settings) -> None:
         raise UserError(f"--masked-lm-prob {settings.masked_lm_prob}: must lie between 0 and 1")
 
 
-def tokenize_unit(documents: list[list[str]], vocabulary_file: str, lower_case: bool) -> TokenizedUnit:
-    """Tokenizes documents; sentences without any token, and documents left empty, disappear."""
-    tokenizer = load_tokenizer(vocabulary_file, lower_case)
-    sentences = [sentence for document in documents for sentence in document]
-    ids: list[list[int]] = []
-    for start in range(0, len(sentences), TOKENIZE_AT_ONCE):
-        chunk = sentences[start : start + TOKENIZE_AT_ONCE]
-        ids += [encoding.ids for encoding in tokenizer.encode_batch_fast(chunk, add_special_tokens=False)]
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
-    kept = lengths > 0
-    tokens = np.fromiter((token for sentence in ids for token in sentence), np.int32, int(lengths.sum()))
-    sentence_starts = [0, *np.cumsum(lengths[kept]).tolist()]
-    _, per_document = np.unique(owners[kept], return_counts=True)
-    words = sum(len(sentence.split()) for sentence in sentences)
-    return TokenizedUnit(tokens, sentence_starts, [0, *np.cumsum(per_document).tolist()], words)
-
-
 def make_features(
     text: TokenizedUnit, vocabulary: Vocabulary, settings: Settings, unit_number: int, duplicate: int
 ) -> dict[str, np.ndarray]:
     """One pass over a unit: pairs, masks, and the features of its records, in the order of the text.
 
     Returns:
-        Feature name → (N, S), (N, P) or (N, 1) array; names as in ``FEATURE_ORDER``.
+        Feature name → (N, S), (N, P) or (N, 1) array.
     """
     source = np.random.SeedSequence([settings.seed, unit_number, duplicate])
     rng = np.random.default_rng(source)
@@ -178,19 +139,18 @@ def make_features(
 
 
 def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResult:
-    """A work unit as the bytes of a TFRecord file, its records shuffled.
+    """The records of a work unit, in the order of the text.
 
-    Same unit, vocabulary and settings: same bytes, wherever and whenever it runs.
+    Same unit, vocabulary and settings: same records and keys, wherever and whenever it runs.
     """
     vocabulary = _vocabulary(vocabulary_file)
-    documents = unit.read_documents()
-    text = tokenize_unit(documents, vocabulary_file, settings.lower_case)
-    messages: list[bytes] = []
+    token = token_type(len(vocabulary.pieces))
+    text = tokenize_unit(unit.read_documents(), vocabulary_file, settings.lower_case)
+    passes = []
     for duplicate in range(settings.duplicate_factor):
         features = make_features(text, vocabulary, settings, unit.number, duplicate)
-        messages += encode_examples({name: features[name] for name in FEATURE_ORDER})
-    shuffle = np.random.default_rng([settings.seed, unit.number, settings.duplicate_factor])
-    order = shuffle.permutation(len(messages)).tolist()
+        keys = np.random.default_rng([settings.seed, unit.number, duplicate, _KEYS])
+        passes.append(to_columns(features, keys.integers(2**64, size=len(features["input_ids"]), dtype=KEY), token))
     counts = UnitCounts(len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens))
     pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
-    return UnitResult(frame_records(messages[number] for number in order), counts, pieces)
+    return UnitResult(concatenated(passes), counts, pieces)

@@ -1,7 +1,8 @@
 """Step ``sentences``: any input as plain text, one sentence a line, a blank line after each document.
 
-Writes ``sentences_000.txt``, ``sentences_001.txt``, … of about 256 MB, the Punkt parameters where they were
-trained here, and last ``corpus.json`` with counts: where it is, the folder is complete.
+Each work unit of the input becomes a file, ``sentences_000.txt``, ``sentences_001.txt``, …; besides there are the Punkt
+parameters where they were trained here, ``set_aside.jsonl`` where articles could not be used, and last ``corpus.json``
+with counts: where it is, the folder is complete. A killed run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -12,26 +13,24 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from data_utils.parallel import Pool
 from data_utils.records_writer import write_atomically
 from data_utils.wikipedia.command_line import Progress, make_parser, positive, run_main
-from data_utils.wikipedia.extract import (
-    DEFAULT_MIN_CHARACTERS,
-    Batch,
-    add_extract_options,
-    batches,
-    clean_documents,
-    for_workers,
-)
-from data_utils.wikipedia.parallel import ordered_map
-from data_utils.wikipedia.segmentation import load_splitter, save_parameters, train, trained_model_exists
-from data_utils.wikipedia.sources import Source, source_of
+from data_utils.wikipedia.extract import DEFAULT_MIN_CHARACTERS, add_extract_options, clean_documents, no_prose
+from data_utils.wikipedia.ledger import Ledger, forget
+from data_utils.wikipedia.recipe import Standing, identity_of, is_recipe_of, refuse, standing, write_recipe
+from data_utils.wikipedia.running import Done, on_every_machine, pool_of, run_units
+from data_utils.wikipedia.segmentation import Splitter, load_splitter, save_parameters, train, trained_model_exists
+from data_utils.wikipedia.set_aside import DEFAULT_LIMIT, FILE_NAME, SetAside, SetAsides, reason_of
+from data_utils.wikipedia.sources import Loaded, Source, source_of
+from data_utils.wikipedia.units import Unit
 from utilities.errors import UserError
 
 CORPUS_NAME = "corpus.json"
 PUNKT_NAME = "punkt.json"
-PART_BYTES = 256 << 20
+FILES = "sentences_*.txt"
 DEFAULT_TRAINING_MEGABYTES = 4
 
 
@@ -41,48 +40,85 @@ class Corpus(NamedTuple):
     Attributes:
         files: in order.
         documents, sentences, words: in all files together.
+        set_aside: articles that could not be used.
+        identity: what tells this corpus from others; for the recipe of what is made from it.
     """
 
     files: list[Path]
     documents: int
     sentences: int
     words: int
+    set_aside: int
+    identity: Any
 
 
-class _Piece(NamedTuple):
-    """Sentences of a batch of documents, and counts."""
+class TextSettings(NamedTuple):
+    """How sentences are made from prose.
 
-    text: bytes
-    documents: int
-    sentences: int
-    words: int
+    Attributes:
+        language: of NLTK's trained Punkt model, where that is installed.
+        min_characters: documents with less prose are left out.
+        training_megabytes: how much text Punkt is trained on where no trained model is installed.
+    """
+
+    language: str = "english"
+    min_characters: int = DEFAULT_MIN_CHARACTERS
+    training_megabytes: int = DEFAULT_TRAINING_MEGABYTES
 
 
-def _split_batch(source: Source, model: str, min_characters: int, batch: Batch) -> _Piece:
-    splitter = load_splitter(model)
+class _Task(NamedTuple):
+    """What a worker must know."""
+
+    source: Source
+    model: str
+    min_characters: int
+    ledger: Ledger
+
+
+def _split_unit(task: _Task, unit: Unit | Loaded) -> Done:
+    splitter = load_splitter(task.model)
     lines: list[str] = []
-    documents = 0
-    for _, paragraphs in clean_documents(source, batch.documents, min_characters):
-        sentences = [sentence for paragraph in paragraphs for sentence in splitter.split(paragraph)]
-        if sentences:
+    documents, bad = 0, []
+    for cleaned in clean_documents(task.source, unit, task.min_characters):
+        sentences = cleaned if isinstance(cleaned, SetAside) else _sentences(splitter, *cleaned)
+        if isinstance(sentences, SetAside):
+            bad.append(sentences)
+        elif sentences:
             lines += sentences
             lines.append("")
             documents += 1
     text = "".join(line + "\n" for line in lines)
-    return _Piece(text.encode(), documents, len(lines) - documents, len(text.split()))
+    names = [f"sentences_{unit.number:03d}.txt"] if text else []
+    for name in names:
+        write_atomically(task.ledger.files / name, text.encode())
+    facts = {
+        "files": names,
+        "documents": documents,
+        "sentences": len(lines) - documents,
+        "words": len(text.split()),
+        "set_aside": bad,
+    }
+    return Done(unit.number, unit.size, task.ledger.finish(unit.number, names, facts))
 
 
-def choose_model(source: Source, folder: Path, language: str, training_megabytes: int) -> str:
+def _sentences(splitter: Splitter, title: str, paragraphs: list[str]) -> list[str] | SetAside:
+    try:
+        return [sentence for paragraph in paragraphs for sentence in splitter.split(paragraph)]
+    except Exception as error:  # no article may end the run, whatever is wrong with it
+        return SetAside(title, f"cannot be split into sentences: {reason_of(error)}")
+
+
+def choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
     """The Punkt model to split with: NLTK's trained one if installed, else one trained on the input's head.
 
     Returns:
         What ``load_splitter`` takes.
     """
-    if trained_model_exists(language):
-        return language
+    if trained_model_exists(settings.language):
+        return settings.language
     path = folder / PUNKT_NAME
     if not path.exists():
-        limit = training_megabytes * 10**6
+        limit = settings.training_megabytes * 10**6
         with Progress(limit, "train Punkt") as progress:
             save_parameters(train(_sample(source, limit, progress)), path)
     return str(path)
@@ -91,104 +127,89 @@ def choose_model(source: Source, folder: Path, language: str, training_megabytes
 def _sample(source: Source, limit: int, progress: Progress) -> Iterator[str]:
     """Prose of the first documents, up to ``limit`` characters."""
     taken = 0
-    for _, paragraphs in clean_documents(source, source.read(lambda amount: None), 1):
-        text = "\n".join(paragraphs)[: limit - taken]
-        yield text
-        taken += len(text)
-        progress.advance(len(text))
-        if taken >= limit:
-            return
+    for unit in source.units():
+        for cleaned in clean_documents(source, unit, 1):
+            if isinstance(cleaned, SetAside):
+                continue
+            text = "\n".join(cleaned.paragraphs)[: limit - taken]
+            yield text
+            taken += len(text)
+            progress.advance(len(text))
+            if taken >= limit:
+                return
 
 
 def write_sentences(
     source: Source,
     folder: Path,
-    workers: int = 1,
-    language: str = "english",
-    min_characters: int = DEFAULT_MIN_CHARACTERS,
-    training_megabytes: int = DEFAULT_TRAINING_MEGABYTES,
-    part_bytes: int = PART_BYTES,
+    settings: TextSettings = TextSettings(),  # noqa: B008 (a constant)
+    pool: Pool | None = None,
+    max_bad_articles: int = DEFAULT_LIMIT,
+    overwrite: bool = False,
 ) -> Corpus:
-    """Writes the sentences of a source into a folder.
+    """Writes the sentences of a source into a folder; what is there already of the same source is not done again.
 
     Args:
         source: what to read.
-        folder: made if absent; sentences of an earlier run in it are replaced.
-        workers: processes; the output does not depend on it.
-        language: of NLTK's trained Punkt model, where that is installed.
-        min_characters: documents with less prose are left out.
-        training_megabytes: how much text Punkt is trained on where no trained model is installed.
-        part_bytes: a file is closed after the document that passes this size.
+        folder: made if absent.
+        settings: how.
+        pool: where; the output does not depend on it. None: in this process.
+        max_bad_articles: more that cannot be used end the run.
+        overwrite: whether a corpus of other input or settings in the folder may be replaced.
 
     Raises:
-        UserError: the input is broken, or holds no prose.
+        UserError: the input is broken or holds no prose, or the folder is taken.
     """
+    model = settings.language if trained_model_exists(settings.language) else "trained on the input"
+    recipe = {"input": source.identity(), "text": {**settings._asdict(), "punkt": model}}
+    found = standing(folder, recipe, CORPUS_NAME, FILES)
+    if found is Standing.COMPLETE:
+        print(f"sentences: {folder} is complete already", file=sys.stderr)
+        return read_corpus(folder)
+    if found is Standing.OTHER and not overwrite:
+        raise refuse(folder, recipe, "a corpus")
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in [folder / CORPUS_NAME, folder / PUNKT_NAME, *folder.glob("sentences_*.txt")]:
-        stale.unlink(missing_ok=True)
-    model = choose_model(source, folder, language, training_megabytes)
-    function = functools.partial(_split_batch, for_workers(source), model, min_characters)
-    read: list[int] = []
-
-    def counted() -> Iterator[Batch]:
-        for batch in batches(source):
-            read.append(batch.bytes_read)
-            yield batch
-
-    files: list[Path] = []
-    totals = [0, 0, 0]
-    with Progress(source.total_bytes, "sentences") as progress, _Parts(folder, part_bytes) as parts:
-        for number, piece in enumerate(ordered_map(function, counted(), workers)):
-            parts.write(piece.text)
-            totals = [total + more for total, more in zip(totals, piece[1:])]
-            progress.advance(read[number], f"{totals[0]:,} documents, {totals[2]:,} words")
-        files = parts.finish()
-    if not totals[0]:
-        raise UserError("the input holds no prose: no document is long enough (see --min-characters)")
-    corpus = Corpus(files, *totals)
-    write_atomically(folder / CORPUS_NAME, (json.dumps(_as_json(corpus), indent=2) + "\n").encode())
-    return corpus
+    if not is_recipe_of(folder, recipe):
+        for stale in [folder / CORPUS_NAME, folder / PUNKT_NAME, folder / FILE_NAME, *folder.glob(FILES)]:
+            stale.unlink(missing_ok=True)
+        forget(folder)
+        write_recipe(folder, recipe)
+    return _write(source, folder, settings, pool or Pool(), max_bad_articles, recipe)
 
 
-class _Parts:
-    """Sentence files one after another, each under a temporary name until it is whole."""
+def _write(
+    source: Source,
+    folder: Path,
+    settings: TextSettings,
+    pool: Pool,
+    max_bad_articles: int,
+    recipe: dict[str, Any],
+) -> Corpus:
+    ledger = Ledger.begin(folder, "sentences", recipe)
+    model = choose_model(source, folder, settings)
+    totals = {"documents": 0, "sentences": 0, "words": 0}
+    files: dict[int, list[str]] = {}
+    set_asides = SetAsides(max_bad_articles, folder)
 
-    def __init__(self, folder: Path, part_bytes: int):
-        self.folder, self.part_bytes = folder, part_bytes
-        self.files: list[Path] = []
-        self.stream = None
-        self.size = 0
+    def on_done(unit: int, facts: dict[str, Any]) -> str:
+        files[unit] = facts["files"]
+        set_asides.add(unit, facts["set_aside"])
+        for name in totals:
+            totals[name] += facts[name]
+        return f"{totals['documents']:,} articles, {totals['words']:,} words{set_asides.note()}"
 
-    def __enter__(self) -> _Parts:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.stream is not None:
-            self.stream.close()
-            Path(self.stream.name).unlink()
-
-    def write(self, text: bytes) -> None:
-        if not text:
-            return
-        if self.stream is None:
-            self.files.append(self.folder / f"sentences_{len(self.files):03d}.txt")
-            self.stream = open(f"{self.files[-1]}.tmp", "wb")  # noqa: SIM115 (closed by `finish` or `__exit__`)
-            self.size = 0
-        self.stream.write(text)
-        self.size += len(text)
-        if self.size >= self.part_bytes:
-            self.finish()
-
-    def finish(self) -> list[Path]:
-        if self.stream is not None:
-            self.stream.close()
-            Path(self.stream.name).replace(self.files[-1])
-            self.stream = None
-        return self.files
-
-
-def _as_json(corpus: Corpus) -> dict[str, object]:
-    return {**corpus._asdict(), "files": [path.name for path in corpus.files]}
+    function = functools.partial(_split_unit, _Task(source.for_workers(), model, settings.min_characters, ledger))
+    with Progress(source.total_bytes, "sentences") as progress:
+        run_units(pool, ledger, function, source.units(), source.total_bytes, progress, on_done)
+    set_asides.write()
+    if not totals["documents"]:
+        forget(folder)
+        raise no_prose(set_asides)
+    names = [name for unit in sorted(files) for name in files[unit]]
+    summary = {"files": names, **totals, "set_aside": set_asides.count}
+    write_atomically(folder / CORPUS_NAME, (json.dumps(summary, indent=2) + "\n").encode())
+    forget(folder)
+    return read_corpus(folder)
 
 
 def read_corpus(folder: Path) -> Corpus:
@@ -198,23 +219,23 @@ def read_corpus(folder: Path) -> Corpus:
         UserError: there is nothing in it.
     """
     summary = folder / CORPUS_NAME
+    counts = (0, 0, 0, 0)
     if summary.exists():
         try:
             data = json.loads(summary.read_text(encoding="utf-8"))
-            corpus = Corpus(
-                [folder / name for name in data["files"]], data["documents"], data["sentences"], data["words"]
-            )
+            files = [folder / name for name in data["files"]]
+            counts = (data["documents"], data["sentences"], data["words"], data.get("set_aside", 0))
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{summary}: broken ({error}); run the sentences step again") from error
     elif folder.is_file():
-        corpus = Corpus([folder], 0, 0, 0)
+        files = [folder]
     else:
-        corpus = Corpus(sorted(folder.glob("*.txt")), 0, 0, 0)
-    missing = [path for path in corpus.files if not path.is_file()]
-    if missing or not corpus.files:
+        files = sorted(folder.glob("*.txt"))
+    missing = [path for path in files if not path.is_file()]
+    if missing or not files:
         what = f"{missing[0].name} is missing" if missing else "no .txt files"
         raise UserError(f"--sentences {folder}: {what}; make them with python -m data_utils.wikipedia.sentences")
-    return corpus
+    return Corpus(files, *counts, identity_of(files))
 
 
 def add_sentence_options(parser: argparse.ArgumentParser) -> None:
@@ -233,16 +254,29 @@ def add_sentence_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def text_settings_of(options: argparse.Namespace) -> TextSettings:
+    """The settings that the options describe."""
+    return TextSettings(options.language, options.min_characters, options.punkt_training_megabytes)
+
+
+def describe_corpus(corpus: Corpus, folder: Path) -> str:
+    """A line for the end of a run."""
+    bad = f", {corpus.set_aside:,} articles set aside ({folder / FILE_NAME})" if corpus.set_aside else ""
+    return f"{folder}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, {corpus.words:,} words{bad}"
+
+
 def _action(options: argparse.Namespace) -> None:
-    corpus = write_sentences(
-        source_of(options),
-        options.output,
-        options.workers,
-        options.language,
-        options.min_characters,
-        options.punkt_training_megabytes,
-    )
-    print(f"{options.output}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, {corpus.words:,} words")
+    source = source_of(on_every_machine(options))
+    with pool_of(options, options.output, source.files) as pool:
+        corpus = write_sentences(
+            source,
+            options.output,
+            text_settings_of(options),
+            pool,
+            options.max_bad_articles,
+            options.overwrite,
+        )
+    print(describe_corpus(corpus, options.output))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -251,6 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_extract_options(parser)
     add_sentence_options(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the sentence files")
+    parser.add_argument("--overwrite", action="store_true", help="replace a corpus of other input or settings")
     return run_main(parser, _action, arguments)
 
 

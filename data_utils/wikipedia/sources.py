@@ -1,48 +1,108 @@
-"""Where documents come from: a MediaWiki dump, plain text, JSON Lines, WikiExtractor's folders, WikiText."""
+"""Where documents come from: a MediaWiki dump, plain text, JSON Lines, WikiExtractor's folders, WikiText.
+
+A source gives work units, and the documents of a unit: the first where the run is directed, the second in the workers,
+so that reading and decompressing are spread as well.
+"""
 
 from __future__ import annotations
 
 import argparse
-import html
-import json
-import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from data_utils.wikipedia.dump import read_articles, read_namespaces
+from data_utils.wikipedia.dump import can_be_cut, read_articles, read_namespaces
+from data_utils.wikipedia.formats import (
+    BLANK_LINE,
+    BOUNDARY_OF_WIKIEXTRACTOR,
+    BOUNDARY_OF_WIKITEXT,
+    LINE_END,
+    Document,
+    JsonLines,
+    PlainText,
+    read_wikiextractor,
+    read_wikitext,
+)
 from data_utils.wikipedia.markup import clean_wikitext
+from data_utils.wikipedia.pages import check_end, read_stretch
+from data_utils.wikipedia.recipe import identity_of
+from data_utils.wikipedia.set_aside import SetAside
+from data_utils.wikipedia.units import Cut, CutBehind, Span, Unit, cut_anywhere, cut_nowhere, plan_input_units
 from utilities.errors import UserError
 
-OnBytes = Callable[[int], None]
-_DOC_TITLE = re.compile(r'\btitle="([^"]*)"')
-_WIKITEXT_TITLE = re.compile(r"^\s*= ([^=].*?) =\s*$")
-_WIKITEXT_HEADING = re.compile(r"^\s*=( =)+ .* =( =)+\s*$")
+LARGEST_UNIT = 4 << 20  # bytes on disk: seconds of work, and some ten megabytes of memory
+SMALLEST_UNIT = 1 << 20
+UNITS = 64  # an input that is large enough is cut into so many at least
+
+Found = Iterator["Document | SetAside"]
 
 
-class Document(NamedTuple):
-    """One document: a title (may be empty) and its text, paragraphs on lines of their own."""
+class Loaded(NamedTuple):
+    """A work unit of an input that can only be read from its begin: the documents themselves.
 
-    title: str
-    text: str
+    Attributes:
+        size: bytes of input that were read for it.
+    """
+
+    number: int
+    documents: list[Document]
+    size: int
 
 
 @dataclass(frozen=True)
 class Source:
-    """Documents to be read, once or several times.
+    """Documents to be read, once or several times. Can be sent to workers.
 
     Attributes:
-        read: gives the documents in order; its argument is told the bytes read, for progress.
-        total_bytes: of the files, as they lie on disk.
-        is_markup: whether texts are wiki markup, still to be cleaned (done in the workers: it is the slow
-        part). hidden_namespaces: see ``clean_wikitext``.
+        files: in order.
+        read_span: gives the documents that begin in a part of a file; None where a file cannot be read in parts.
+        cut: where files may be cut.
+        kind: the format and its options, for the recipe.
+        is_markup: whether texts are wiki markup, still to be cleaned.
+        hidden_namespaces: see ``clean_wikitext``.
     """
 
-    read: Callable[[OnBytes], Iterator[Document]]
-    total_bytes: int
+    files: tuple[Path, ...]
+    read_span: Callable[[Span], Found] | None
+    cut: Cut
+    kind: dict[str, Any]
     is_markup: bool = False
     hidden_namespaces: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the files, as they lie on disk."""
+        return sum(path.stat().st_size for path in self.files)
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this input from others; for the recipe."""
+        return {**self.kind, **identity_of(self.files)}
+
+    def for_workers(self) -> Source:
+        """What workers need of it, which is small: no list of files."""
+        return replace(self, files=())
+
+    def units(self) -> Iterator[Unit | Loaded]:
+        """Work units; their bounds follow from the files alone."""
+        unit_bytes = min(LARGEST_UNIT, max(SMALLEST_UNIT, self.total_bytes // UNITS))
+        if self.read_span is None:
+            return _loaded_units(self.files, unit_bytes)
+        return plan_input_units(self.files, unit_bytes, self.cut)
+
+    def documents(self, unit: Unit | Loaded) -> Found:
+        """The documents of a unit, and what cannot be read as one."""
+        if isinstance(unit, Loaded):
+            yield from unit.documents
+            return
+        assert self.read_span is not None, "only such sources give units of spans"
+        for span in unit.spans:
+            yield from self.read_span(span)
+
+    def read(self) -> Found:
+        """All documents in order."""
+        for unit in self.units():
+            yield from self.documents(unit)
 
     def paragraphs(self, document: Document) -> list[str]:
         """The document's prose, one paragraph an entry."""
@@ -51,102 +111,41 @@ class Source:
         return [line for line in map(str.strip, document.text.splitlines()) if line]
 
 
+def _loaded_units(files: Iterable[Path], unit_bytes: int) -> Iterator[Loaded]:
+    number, documents, length, size = 0, [], 0, 0
+
+    def on_bytes(amount: int) -> None:
+        nonlocal size
+        size += amount
+
+    for path in files:
+        for article in read_articles(path, on_bytes):
+            documents.append(Document(article.title, article.wikitext))
+            length += len(article.wikitext)
+            if length >= unit_bytes:
+                yield Loaded(number, documents, size)
+                number, documents, length, size = number + 1, [], 0, 0
+    yield Loaded(number, documents, size)
+
+
+def _read_dump(span: Span) -> Found:
+    for article in read_stretch(*span):
+        yield article if isinstance(article, SetAside) else Document(article.title, article.wikitext)
+
+
 def dump_source(path: Path) -> Source:
     """Articles of a pages-articles dump; missing or foreign files are refused here, before any work."""
     names = read_namespaces(path)
     hidden = frozenset(names[key] for key in ("-2", "6", "14") if key in names)
-
-    def read(on_bytes: OnBytes) -> Iterator[Document]:
-        for article in read_articles(path, on_bytes):
-            yield Document(article.title, article.wikitext)
-
-    return Source(read, path.stat().st_size, is_markup=True, hidden_namespaces=hidden)
-
-
-def _lines(path: Path, on_bytes: OnBytes) -> Iterator[str]:
-    """Lines of a UTF-8 file, without their ends."""
-    with open(path, "rb") as stream:
-        for number, line in enumerate(stream, 1):
-            on_bytes(len(line))
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise UserError(f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file") from error
+    if can_be_cut(path):
+        check_end(path)
+        read_span = _read_dump
+    else:
+        read_span = None
+    return Source((path,), read_span, cut_anywhere, {"kind": "dump"}, True, hidden)
 
 
-def _read_text(path: Path, on_bytes: OnBytes, whole_file: bool, join_lines: bool) -> Iterator[Document]:
-    glue = " " if join_lines else "\n"
-    lines: list[str] = []
-    for line in _lines(path, on_bytes):
-        if line.strip():
-            lines.append(line)
-        elif lines and not whole_file:
-            yield Document("", glue.join(lines))
-            lines = []
-        elif lines and join_lines:
-            lines.append("\n")  # a blank line still ends a paragraph
-    if lines:
-        yield Document(path.name if whole_file else "", glue.join(lines))
-
-
-def _read_json_lines(path: Path, on_bytes: OnBytes, name: str) -> Iterator[Document]:
-    for number, line in enumerate(_lines(path, on_bytes), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from error
-        if not isinstance(record, dict) or not isinstance(record.get(name), str):
-            known = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else "not an object"
-            raise UserError(f"{path}, line {number}: no text in field {name!r} ({known}); see --jsonl-field")
-        yield Document(str(record.get("title", "")), record[name])
-
-
-def _read_wikiextractor(path: Path, on_bytes: OnBytes) -> Iterator[Document]:
-    title, lines, inside, found = "", [], False, False
-    for line in _lines(path, on_bytes):
-        if line.startswith("<doc ") and line.rstrip().endswith(">"):
-            match = _DOC_TITLE.search(line)
-            title, lines, inside, found = html.unescape(match.group(1)) if match else "", [], True, True
-        elif line.startswith("</doc>"):
-            # The first line repeats the title: a heading, not a sentence.
-            body = lines[1:] if lines and lines[0].strip() == title.strip() else lines
-            yield Document(title, html.unescape("\n".join(body)))
-            inside = False
-        elif inside:
-            lines.append(line)
-    if inside or not found:
-        reason = "ends within a document" if inside else "holds no <doc …> line"
-        raise UserError(f"{path}: not WikiExtractor's output: the file {reason}")
-
-
-def _read_wikitext(path: Path, on_bytes: OnBytes) -> Iterator[Document]:
-    """WikiText-2 and WikiText-103: `` = Title = `` begins an article, `` @-@ `` is a hyphen."""
-    title, lines = "", []
-    for line in _lines(path, on_bytes):
-        heading = _WIKITEXT_TITLE.match(line)
-        if heading:
-            if lines:
-                yield Document(title, "\n".join(lines))
-            title, lines = heading.group(1), []
-        elif line.strip() and not _WIKITEXT_HEADING.match(line):
-            lines.append(re.sub(r" @(.)@ ", r"\1", line.strip()))
-    if lines:
-        yield Document(title, "\n".join(lines))
-
-
-def _files_source(paths: Iterable[Path], read_one: Callable[[Path, OnBytes], Iterator[Document]]) -> Source:
-    files = list(paths)
-
-    def read(on_bytes: OnBytes) -> Iterator[Document]:
-        for path in files:
-            yield from read_one(path, on_bytes)
-
-    return Source(read, sum(path.stat().st_size for path in files))
-
-
-def _existing_files(paths: Iterable[Path], option: str, pattern: str = "*") -> list[Path]:
+def _existing_files(paths: Iterable[Path], option: str, pattern: str = "*") -> tuple[Path, ...]:
     """Files as given, folders as the sorted files in them."""
     files: list[Path] = []
     for path in paths:
@@ -159,7 +158,7 @@ def _existing_files(paths: Iterable[Path], option: str, pattern: str = "*") -> l
             files.append(path)
         else:
             raise UserError(f"{option} {path}: no such file or folder")
-    return files
+    return tuple(files)
 
 
 def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
@@ -188,12 +187,16 @@ def source_of(options: argparse.Namespace) -> Source:
     if options.dump:
         return dump_source(options.dump)
     if options.text:
-        whole, join = options.document_per_file, options.join_lines
+        reader = PlainText(options.document_per_file, options.join_lines)
+        cut = cut_nowhere if options.document_per_file else CutBehind(BLANK_LINE)
         files = _existing_files(options.text, "--text", "*.txt")
-        return _files_source(files, lambda path, on_bytes: _read_text(path, on_bytes, whole, join))
+        return Source(files, reader, cut, {"kind": "text", **reader._asdict()})
     if options.jsonl:
+        reader = JsonLines(options.jsonl_field)
         files = _existing_files(options.jsonl, "--jsonl", "*.jsonl")
-        return _files_source(files, lambda path, on_bytes: _read_json_lines(path, on_bytes, options.jsonl_field))
+        return Source(files, reader, CutBehind(LINE_END), {"kind": "jsonl", **reader._asdict()})
     if options.wikiextractor:
-        return _files_source(_existing_files(options.wikiextractor, "--wikiextractor", "wiki_*"), _read_wikiextractor)
-    return _files_source(_existing_files(options.wikitext, "--wikitext"), _read_wikitext)
+        files = _existing_files(options.wikiextractor, "--wikiextractor", "wiki_*")
+        return Source(files, read_wikiextractor, CutBehind(BOUNDARY_OF_WIKIEXTRACTOR), {"kind": "wikiextractor"})
+    files = _existing_files(options.wikitext, "--wikitext")
+    return Source(files, read_wikitext, CutBehind(BOUNDARY_OF_WIKITEXT), {"kind": "wikitext"})

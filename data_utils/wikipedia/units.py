@@ -1,12 +1,16 @@
-"""Work units of sentence files: cut at document ends, of about equal size, the same whatever the workers.
+"""Work units: stretches of files, cut where a document ends, whatever the number of workers.
 
-A unit becomes one TFRecord file, and is all that a worker holds in memory. Each has at least two documents
-where the corpus has, because random segments come from another document of the same unit.
+Two kinds of cutting. Input files are cut for extraction: any cut will do, because the sentences are the same. The
+corpus is cut for records as one long text, however it is split into files, because chance and random segments follow
+from the unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,11 +18,12 @@ DEFAULT_UNIT_MEGABYTES = 4.0
 SMALLEST_UNIT = 128 << 10
 FEWEST_UNITS = 8  # a small corpus is cut finer, so that all cores get work
 SCAN_BYTES = 1 << 16
-SEPARATOR = b"\n\n"
+LONGEST_MARK = 1 << 12  # bytes of a match of a cut's pattern, at most
+DOCUMENT_END = re.compile(rb"\n\r?\n")
 
 
 class Span(NamedTuple):
-    """Bytes ``start`` to ``end`` of a sentence file."""
+    """Bytes ``start`` to ``end`` of a file."""
 
     path: Path
     start: int
@@ -38,11 +43,11 @@ class Unit(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of text."""
+        """Bytes."""
         return sum(span.end - span.start for span in self.spans)
 
     def read_documents(self) -> list[list[str]]:
-        """Documents as lists of sentences."""
+        """Documents of sentence files, as lists of sentences."""
         documents = []
         for span in self.spans:
             with open(span.path, "rb") as stream:
@@ -55,49 +60,105 @@ class Unit(NamedTuple):
         return documents
 
 
+# Where a file may be cut: the first place at or after a position, the file's end if there is none.
+Cut = Callable[[Path, int, int], int]  # (path, position, size of the file)
+
+
+class CutBehind(NamedTuple):
+    """Cuts behind what matches a pattern; a match is at most ``LONGEST_MARK`` bytes long."""
+
+    pattern: re.Pattern[bytes]
+
+    def __call__(self, path: Path, position: int, size: int) -> int:
+        begin = max(0, position - LONGEST_MARK)
+        with open(path, "rb") as stream:
+            stream.seek(begin)
+            window = b""
+            while block := stream.read(SCAN_BYTES):
+                window += block
+                for found in self.pattern.finditer(window):
+                    if begin + found.end() >= position:
+                        return min(begin + found.end(), size)
+                dropped = max(0, len(window) - LONGEST_MARK)
+                begin, window = begin + dropped, window[dropped:]
+        return size
+
+
+def cut_anywhere(path: Path, position: int, size: int) -> int:
+    """For formats whose readers find the first document of a stretch themselves."""
+    return min(position, size)
+
+
+def cut_nowhere(path: Path, position: int, size: int) -> int:
+    """For files that are one document."""
+    return size
+
+
+def plan_input_units(files: Sequence[Path], unit_bytes: int, cut: Cut) -> Iterator[Unit]:
+    """Units of about ``unit_bytes``: large files are cut, small ones put together."""
+    number, spans, filled = 0, [], 0
+    for path in files:
+        size, start = path.stat().st_size, 0
+        while start < size:
+            end = cut(path, start + unit_bytes - filled, size)
+            spans.append(Span(path, start, end))
+            filled += end - start
+            start = end
+            if filled >= unit_bytes:
+                yield Unit(number, tuple(spans))
+                number, spans, filled = number + 1, [], 0
+    if spans:
+        yield Unit(number, tuple(spans))
+
+
 def plan_units(files: Sequence[Path], unit_bytes: int | None = None) -> list[Unit]:
     """Cuts sentence files into units without reading them through.
+
+    The files count as one text: units hold the same documents however these are split into files. Each holds at
+    least two documents where the corpus has, because random segments come from another document of the same unit.
 
     Args:
         files: in order.
         unit_bytes: about so much text in a unit; 4 MB by default, less for a corpus under 32 MB.
     """
-    total = sum(path.stat().st_size for path in files)
+    text = _Text(files)
     if unit_bytes is None:
         largest = int(DEFAULT_UNIT_MEGABYTES * 2**20)
-        unit_bytes = min(largest, max(SMALLEST_UNIT, total // FEWEST_UNITS + 1))
-    groups: list[list[Span]] = []
-    lone = False  # whether the last group holds a single document and waits for company
-    for path in files:
-        with open(path, "rb") as stream:
-            size, start = path.stat().st_size, 0
-            while start < size:
-                first_end = _document_end(stream, start, size)
-                end = _document_end(stream, max(start + unit_bytes - len(SEPARATOR), first_end), size)
-                single = first_end >= end
-                if lone or (single and groups and end == size):
-                    groups[-1].append(Span(path, start, end))
-                    lone = False
-                else:
-                    groups.append([Span(path, start, end)])
-                    lone = single
-                start = end
-    if lone and len(groups) > 1:
-        groups[-2] += groups.pop()
-    return [Unit(number, tuple(spans)) for number, spans in enumerate(groups)]
+        unit_bytes = min(largest, max(SMALLEST_UNIT, text.size // FEWEST_UNITS + 1))
+    cuts = [0]
+    single = False  # whether the last unit is a single document
+    while cuts[-1] < text.size:
+        first = text.document_end(cuts[-1] + 1)
+        cuts.append(text.document_end(max(cuts[-1] + unit_bytes, first + 1)))
+        single = cuts[-1] == first
+    if single and len(cuts) > 2:
+        del cuts[-2]
+    return [Unit(number, text.spans(*bounds)) for number, bounds in enumerate(itertools.pairwise(cuts))]
 
 
-def _document_end(stream, position: int, size: int) -> int:
-    """Behind the first blank line at or after a position, or the end of the file."""
-    stream.seek(position)
-    carried = b""
-    while True:
-        block = stream.read(SCAN_BYTES)
-        if not block:
-            return size
-        found = (carried + block).find(SEPARATOR)
-        if found >= 0:
-            end = position - len(carried) + found + len(SEPARATOR)
-            return min(end, size)
-        position += len(block)
-        carried = block[-1:]
+class _Text:
+    """Sentence files as one text."""
+
+    def __init__(self, files: Sequence[Path]):
+        self.files = [path for path in files if path.stat().st_size]
+        self.begins = [0, *itertools.accumulate(path.stat().st_size for path in self.files)]
+        self.size = self.begins[-1]
+        self.cut = CutBehind(DOCUMENT_END)
+
+    def document_end(self, position: int) -> int:
+        """The first end of a document at or after a position; every file's end is one."""
+        if position >= self.size:
+            return self.size
+        file = bisect.bisect_left(self.begins, position, 1) - 1
+        begin, end = self.begins[file], self.begins[file + 1]
+        return begin + self.cut(self.files[file], position - begin, end - begin)
+
+    def spans(self, start: int, end: int) -> tuple[Span, ...]:
+        """The parts of files between two positions."""
+        file = bisect.bisect_right(self.begins, start) - 1
+        spans = []
+        while file < len(self.files) and self.begins[file] < end:
+            begin, size = self.begins[file], self.begins[file + 1] - self.begins[file]
+            spans.append(Span(self.files[file], max(start - begin, 0), min(end - begin, size)))
+            file += 1
+        return tuple(spans)

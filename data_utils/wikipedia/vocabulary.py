@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
@@ -26,26 +27,32 @@ DEFAULT_SIZE = 30522
 DEFAULT_MIN_FREQUENCY = 2
 DEFAULT_SAMPLE_MEGABYTES = 300
 MIN_ALPHABET = 1000
+STRETCH = 1 << 20  # bytes
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
-    """Lines of the files; of more than ``limit`` bytes, those that begin in evenly chosen megabytes."""
+    """Lines of the files; of more than ``limit`` bytes, evenly chosen megabytes, however these are split into files."""
     sizes = [(path, path.stat().st_size) for path in files]
     total = sum(size for _, size in sizes)
-    stretch = 1 << 20
-    every = max(1, -(-total // max(limit, 1)))  # take one stretch of this many
+    period = STRETCH * max(1, -(-total // max(limit, 1)))  # one stretch of each period is taken
+    begin = 0  # of the file, in the text that all files are together
     for path, size in sizes:
         with open(path, "rb") as stream:
-            for start in range(0, size, stretch * every):
-                if start:
-                    stream.seek(start - 1)
-                    stream.readline()  # the rest of a line that began in the stretch before
-                while stream.tell() < start + stretch:
-                    line = stream.readline()
-                    if not line:
-                        break
-                    if line.strip():
-                        yield line.decode()
+            for stretch in range(begin // period * period, begin + size, period):
+                yield from _lines_between(stream, stretch - begin, stretch + STRETCH - begin)
+        begin += size
+
+
+def _lines_between(stream: BinaryIO, start: int, end: int) -> Iterator[str]:
+    """Lines that begin in [start, end) of a file."""
+    position = max(start - 1, 0)
+    stream.seek(position)
+    if start > 0:
+        position += len(stream.readline())  # the rest of a line begun before
+    while position < end and (line := stream.readline()):
+        position += len(line)
+        if line.strip():
+            yield line.decode()
 
 
 def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[str]:

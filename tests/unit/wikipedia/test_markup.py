@@ -149,7 +149,7 @@ def test_no_debris_in_real_dumps(name: str, words: int) -> None:
     source = dump_source(path)
     found: list[str] = []
     count = 0
-    for document in source.read(lambda amount: None):
+    for document in source.read():
         for paragraph in source.paragraphs(document):
             count += len(paragraph.split())
             found += [paragraph[max(0, hit.start() - 30) : hit.end() + 30] for hit in DEBRIS.finditer(paragraph)]

@@ -1,0 +1,202 @@
+"""Work spread over processes or machines by Dask; in this process where that would not pay.
+
+The functions that are run must be pure or leave the same files whenever they run, because Dask runs a task again when
+its worker dies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from utilities.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+AHEAD = 3  # tasks given out for each thread: one runs, the others wait where they will run
+SMALL_BYTES = 3 << 20  # what one process is done with before a cluster has started
+CONNECT_SECONDS = 20
+MARK = ".seen-"  # names of files by which workers show that they see a folder
+
+
+def available_cores() -> int:
+    """Cores that this process may use (a container's share, not the machine's number)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Pool:
+    """Workers: this process, a Dask cluster on this machine, or one that runs already.
+
+    A cluster is started when it is first needed, and ended with the ``with`` block. What comes out never depends on
+    the number of workers.
+
+    Args:
+        workers: processes on this machine; 1 runs everything here.
+        scheduler: address of a Dask scheduler, such as ``tcp://10.0.0.1:8786``; then its workers do the work.
+        folders: of the output; every worker of that scheduler must see them under the same path.
+        files: of the input; the same.
+
+    Example:
+        >>> with Pool(workers=1) as pool:
+        ...     sorted(pool.map(abs, [-2, 1]))
+        [1, 2]
+    """
+
+    def __init__(
+        self,
+        workers: int = 1,
+        scheduler: str | None = None,
+        folders: Sequence[Path] = (),
+        files: Sequence[Path] = (),
+    ):
+        self._workers, self._scheduler = workers, scheduler
+        self._folders, self._files = list(folders), list(files)
+        self._client: Any = None
+        self._cluster: Any = None
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
+        if client is not None:
+            client.close()
+        if cluster is not None:
+            cluster.close()
+
+    def map(
+        self, function: Callable[[Item], Result], items: Iterable[Item], size: int | None = None
+    ) -> Iterator[Result]:
+        """The function of each item, in whatever order they are done.
+
+        A few items for each worker are under way at a time, so a long input is streamed and not collected.
+
+        Args:
+            function: picklable (a module's function, or ``functools.partial`` of one).
+            items: picklable; taken one by one in this process.
+            size: bytes of all items, where known: little is done here, without a cluster.
+
+        Raises:
+            UserError: one of the function's own, or the cluster was lost.
+        """
+        small = size is not None and size <= SMALL_BYTES
+        if self._scheduler is None and (self._workers <= 1 or small):
+            return map(function, items)
+        return self._on_cluster(function, iter(items))
+
+    def _on_cluster(self, function: Callable[[Item], Result], items: Iterator[Item]) -> Iterator[Result]:
+        first = list(itertools.islice(items, 2))
+        if len(first) < 2 and self._scheduler is None:
+            yield from map(function, first)
+            return
+        from distributed import KilledWorker, as_completed
+        from distributed.client import FutureCancelledError
+        from distributed.comm.core import CommClosedError
+
+        client = self._connected()
+        items = itertools.chain(first, items)
+        window = AHEAD * max(1, sum(client.nthreads().values()))
+        running = as_completed([client.submit(function, item, pure=False) for item in itertools.islice(items, window)])
+        try:
+            for future in running:
+                yield future.result()
+                for item in itertools.islice(items, 1):
+                    running.add(client.submit(function, item, pure=False))
+        except KilledWorker as error:
+            raise UserError(
+                "worker processes ended again and again at the same piece of work (out of memory?); use fewer"
+                " --workers, and run the command again: it goes on where it stopped"
+            ) from error
+        except (FutureCancelledError, CommClosedError, TimeoutError) as error:
+            raise UserError(
+                f"the Dask scheduler was lost ({error}); run the command again, it goes on where it stopped"
+            ) from error
+        finally:
+            running.clear()  # lets go of what has not begun
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            if self._scheduler is None:
+                self._start_local()
+            else:
+                self._connect(self._scheduler)
+        return self._client
+
+    def _start_local(self) -> None:
+        import logging
+
+        from distributed import Client, LocalCluster
+
+        self._cluster = LocalCluster(
+            n_workers=self._workers,
+            threads_per_worker=1,  # the work is Python's: threads would wait for one another
+            processes=True,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )
+        self._client = Client(self._cluster)
+
+    def _connect(self, address: str) -> None:
+        from distributed import Client
+
+        try:
+            self._client = Client(address, timeout=CONNECT_SECONDS)
+            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        except (OSError, ValueError, TimeoutError) as error:
+            reason = "no Dask scheduler answers" if self._client is None else "no worker is connected to it"
+            raise UserError(
+                f"--scheduler {address}: {reason} ({error}); start `dask scheduler` there and `dask worker {address}`"
+                " on each machine, in this project's folder"
+            ) from error
+        self._check_workers(address)
+
+    def _check_workers(self, address: str) -> None:
+        """All machines must run this version and share the folders: found here, not after hours."""
+        marks = [folder / f"{MARK}{uuid.uuid4().hex}" for folder in self._folders]
+        paths = [str(path.absolute()) for path in (*marks, *self._files)]
+        try:
+            for mark in marks:
+                mark.touch()
+            answers = self._client.run(_worker_facts, paths, on_error="return")
+        finally:
+            for mark in marks:
+                mark.unlink(missing_ok=True)
+        for worker, answer in answers.items():
+            if isinstance(answer, Exception):
+                raise UserError(
+                    f"--scheduler {address}: worker {worker} cannot load this project ({answer}); start it in the"
+                    " project's folder, with its environment"
+                )
+            code, unseen = answer
+            if code != code_fingerprint():
+                raise UserError(
+                    f"--scheduler {address}: worker {worker} runs another version of this project; use the same one"
+                )
+            if unseen:
+                missing = Path(unseen[0])
+                missing = missing.parent if missing.name.startswith(MARK) else missing
+                raise UserError(
+                    f"--scheduler {address}: worker {worker} does not see {missing};"
+                    " every machine must reach input and output under the same path"
+                )
+
+
+def _worker_facts(paths: list[str]) -> tuple[str, list[str]]:
+    return code_fingerprint(), [path for path in paths if not os.path.exists(path)]
+
+
+def code_fingerprint() -> str:
+    """Digest of this package's source: machines that differ in it must not work together."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
