@@ -1,6 +1,6 @@
 """Losses and accuracies of the tasks, as sums over real tokens and sequences.
 
-B micro batch · S sequence · P masked positions · V vocabulary · C classes
+B micro batch · S sequence · P masked positions · V vocabulary · C classes · N windows of a pack
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Tuple
 
 from execution.interface import Tensors
 from keras_extensions.backend import tf
+from model.embeddings import MASKED_SCORE
 
 MLM_LOSS, NSP_LOSS = "mlm_loss", "nsp_loss"
 MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"
@@ -91,18 +92,64 @@ class SpanObjective:
         self._terms = (LOSS, START_ACCURACY, END_ACCURACY) if accuracies else (LOSS,)
 
     def counts(self, batch: Tensors) -> Tensors:
-        return dict.fromkeys(self._terms, number_of(batch["start_positions"]))
+        return dict.fromkeys(self._terms, tf.reduce_sum(self.windows(batch)))
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        start, end = batch["start_positions"][:, 0], batch["end_positions"][:, 0]  # (B,)
-        start_scores, end_scores = outputs["start_logits"], outputs["end_logits"]  # (B, S)
-        loss = tf.reduce_sum(cross_entropy(start_scores, start) + cross_entropy(end_scores, end)) / 2
+        real = self.windows(batch)  # (B,)
+        start, end = self.answers(batch)  # (B,)
+        start_scores, end_scores = (self.scores(outputs[name], batch) for name in ("start_logits", "end_logits"))
         sums = {
-            LOSS: loss,
-            START_ACCURACY: tf.reduce_sum(correct(start_scores, start)),
-            END_ACCURACY: tf.reduce_sum(correct(end_scores, end)),
+            LOSS: tf.reduce_sum(real * (cross_entropy(start_scores, start) + cross_entropy(end_scores, end))) / 2,
+            START_ACCURACY: tf.reduce_sum(real * correct(start_scores, start)),
+            END_ACCURACY: tf.reduce_sum(real * correct(end_scores, end)),
         }
         return {name: sums[name] for name in self._terms}
+
+    def windows(self, batch: Tensors) -> tf.Tensor:
+        """1.0 for each window that counts, (B,)."""
+        return tf.ones_like(batch["start_positions"][:, 0], tf.float32)
+
+    def answers(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
+        """First and last token of each window's answer, (B,)."""
+        return batch["start_positions"][:, 0], batch["end_positions"][:, 0]
+
+    def scores(self, logits: tf.Tensor, batch: Tensors) -> tf.Tensor:
+        """Scores of the places of each window, (B, S)."""
+        return logits
+
+
+class PackedSpanObjective(SpanObjective):
+    """The same losses of packs of windows, each softmax over the tokens of one window; and how full the packs are.
+
+    Labels are (B, N), N being the windows of a pack at most. A window alone in its row competes with its padding as
+    well, which here it has not.
+    """
+
+    def counts(self, batch: Tensors) -> Tensors:
+        packs = number_of(batch["start_positions"][:, 0])
+        return {**super().counts(batch), SEQUENCES_PER_PACK: packs, TOKENS_PER_PACK: packs}
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        tokens = tf.cast(tf.greater(batch["input_mask"], 0), tf.float32)
+        return {
+            **super().sums(outputs, batch),
+            SEQUENCES_PER_PACK: tf.reduce_sum(batch["window_weights"]),
+            TOKENS_PER_PACK: tf.reduce_sum(tokens),
+        }
+
+    def windows(self, batch: Tensors) -> tf.Tensor:
+        """1.0 for each place of a pack that has a window, (B, N)."""
+        return batch["window_weights"]
+
+    def answers(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
+        """First and last token of each window's answer, counted in the pack, (B, N)."""
+        return batch["start_positions"], batch["end_positions"]
+
+    def scores(self, logits: tf.Tensor, batch: Tensors) -> tf.Tensor:
+        """Scores (B, N, S) of the pack's places for each of its windows; those of other windows are out of reach."""
+        numbers = tf.range(1, tf.shape(batch["window_weights"])[1] + 1)[None, :, None]
+        other = tf.not_equal(batch["input_mask"][:, None, :], numbers)  # (B, N, S)
+        return tf.cast(logits, tf.float32)[:, None, :] + tf.cast(other, tf.float32) * MASKED_SCORE
 
 
 class ClassificationObjective:

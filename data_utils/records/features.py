@@ -172,6 +172,28 @@ def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) ->
     return _fine_tuning("squad", max_seq_length, vocab_size, answers if labels else ())
 
 
+def packed_squad_features(
+    max_seq_length: int, max_sequences_per_pack: int, vocab_size: int, labels: bool = True
+) -> FeatureSpec:
+    """Packs of windows of SQuAD, each window with its answer.
+
+    Args:
+        max_seq_length: word pieces in a pack, padding included.
+        max_sequences_per_pack: windows in a pack at most.
+        vocab_size, labels: as in :func:`squad_features`.
+    """
+    places, below = max_sequences_per_pack, max_seq_length
+    answers = (
+        Feature("start_positions", places, LABEL, below),
+        Feature("end_positions", places, LABEL, below),
+        Feature("window_weights", places, WEIGHTS),
+    )
+    single = _fine_tuning("squad", max_seq_length, vocab_size, ())
+    tokens = [replace(f, kind=NUMBERS, below=places + 1) if f.kind == MASK else f for f in single.features]
+    tokens.append(Feature("position_ids", max_seq_length, COUNT, below))
+    return replace(single, features=(*tokens, *(answers if labels else ())), packed=True)
+
+
 def classification_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
     """Sentences or pairs of a benchmark task, with their class or, where ``classes`` is 1, their score.
 

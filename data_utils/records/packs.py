@@ -19,8 +19,11 @@ _COUNTED = 4096  # packs read where no manifest tells: the mean is right to abou
 def sequences_per_pack(reader: SampleReader) -> float:
     """The packing factor of a data set: sequences in a pack on average.
 
-    As the manifest says; where there is none, of packs spread evenly over the data set.
+    As the reader itself or the manifest says; where neither does, of packs spread evenly over the data set.
     """
+    samples = getattr(reader, "samples", None)
+    if samples is not None:
+        return samples / reader.count
     manifest = getattr(reader, "manifest", None)
     sequences = manifest.totals.get("sequences") if manifest is not None else None
     if sequences is not None:

@@ -79,6 +79,10 @@ class Windows(NamedTuple):
         """W."""
         return len(self.question)
 
+    def tokens(self) -> np.ndarray:
+        """Tokens of each window, special ones included."""
+        return self.first_column() + self.length + 1
+
     def first_column(self) -> np.ndarray:
         """The place in each window of its part of the context: behind [CLS] question [SEP]."""
         return (np.diff(self.texts.question_starts) + 2)[self.question]

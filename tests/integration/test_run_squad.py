@@ -162,6 +162,7 @@ def test_evaluation_alone_from_the_cache_gives_the_same_whatever_the_batch(
     folder, _ = trained
     name = f"again-{batch}"
     flags = ["--do-training", "false", "--pretrained-ckpt-path", str(folder), "--evaluation-batch-size", batch]
+    flags += ["--vocab-file", "none"]  # it lies beside the weights
     status, errors = run(config, *flags, "--name", name)
     assert status == 0, errors
     again = data / "runs" / name
@@ -169,6 +170,27 @@ def test_evaluation_alone_from_the_cache_gives_the_same_whatever_the_batch(
     for output in ("predictions.json", "scores.json"):
         assert (again / output).read_text(encoding="utf-8") == (folder / output).read_text(encoding="utf-8")
     assert not (again / "checkpoints").exists()
+
+
+PACKED = ["--packing.max-sequences-per-pack", "4"]
+
+
+def test_packed_windows_get_the_same_answers(trained: tuple[Path, str], config: Path, data: Path) -> None:
+    folder, _ = trained
+    flags = ["--do-training", "false", "--pretrained-ckpt-path", str(folder), "--name", "packed-answers"]
+    status, errors = run(config, *flags, *PACKED)
+    assert status == 0, errors
+    again = data / "runs" / "packed-answers" / "predictions.json"
+    assert again.read_text(encoding="utf-8") == (folder / "predictions.json").read_text(encoding="utf-8")
+
+
+def test_training_on_packed_windows_learns_too(config: Path, data: Path) -> None:
+    status, errors = run(config, *PACKED, "--name", "packed", "--global-batch.micro-batch-size", "8")
+    assert status == 0, errors
+    folder = data / "runs" / "packed"
+    assert json.loads((folder / "scores.json").read_text(encoding="utf-8"))["exact_match"] > 80
+    facts = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    assert facts["records"] < facts["windows"] / 1.1  # packs
 
 
 def test_a_malformed_file_is_refused_before_training(config: Path, data: Path, tmp_path: Path) -> None:
@@ -200,10 +222,12 @@ def test_what_does_not_fit_is_one_line(config: Path, flags: list[str], said: str
     assert said in lines[0]
 
 
-def test_generated_data_needs_neither_files_nor_vocabulary(config: Path, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("packing", [[], PACKED], ids=["windows", "packs"])
+def test_generated_data_needs_neither_files_nor_vocabulary(
+    config: Path, data: Path, tmp_path: Path, packing: list[str]
+) -> None:
     flags = ["--generated-dataset", "true", "--dataset-dir", str(tmp_path / "absent"), "--vocab-file", "none"]
-    status, errors = run(
-        config, *flags, "--num-epochs", "none", "--total-num-train-samples", "64", "--name", "generated"
-    )
+    length = ["--num-epochs", "none", "--total-num-train-samples", "128"]
+    status, errors = run(config, *flags, *length, *packing, "--name", "generated")
     assert status == 0, errors
     assert not (data / "runs" / "generated" / "predictions.json").exists()

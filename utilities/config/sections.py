@@ -13,6 +13,7 @@ from utilities.config.types import (
     CountOrZero,
     Devices,
     Fraction,
+    Layers,
     LossScale,
     NoneWord,
     NonNegative,
@@ -36,7 +37,7 @@ class BertConfig(Section):
     hidden_size: Count = Field(768, description="Width of the encoder, a multiple of num_attention_heads.")
     vocab_size: Count = Field(30522, description="Number of word pieces, a multiple of embedding_serialization_factor.")
     num_attention_heads: Count = Field(12, description="Attention heads per encoder layer.")
-    num_hidden_layers: Count = Field(12, description="Number of encoder layers (blocks named hid).")
+    num_hidden_layers: Layers = Field(12, description="Number of encoder layers (blocks named hid).")
     intermediate_size: Count = Field(3072, description="Width of the feed-forward layer.")
     hidden_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of hidden states and embeddings.")
     attention_probs_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of attention weights.")
@@ -186,8 +187,8 @@ class Packing(Section):
 
     max_sequences_per_pack: Optional[Count] = Field(
         None,
-        description="Sequences in a pack at most, as the data set was packed by data_utils.packing. "
-        "Unset: one padded sequence a row.",
+        description="Sequences in a pack at most, as the data set was packed by data_utils.packing; windows of SQuAD "
+        "are packed at the start of the run. Unset: one padded sequence a row.",
     )
     max_predictions_per_pack: Optional[Count] = Field(
         None,

@@ -10,29 +10,26 @@ from typing import Any, Dict, List, Mapping, Optional
 
 import numpy as np
 
-from data_utils.records.features import squad_features
-from data_utils.records.generated import GeneratedReader
 from data_utils.records.pipeline import SampleReader
 from data_utils.records_writer import write_atomically
 from data_utils.squad.answers import Candidate, best_answers
 from data_utils.squad.cache import cached_windows
 from data_utils.squad.examples import SquadSet, check_alignment, place_of_answer
 from data_utils.squad.metric import Marks, score
-from data_utils.squad.reader import WindowReader
 from data_utils.squad.source import TRAIN, VALIDATION, open_squad
 from data_utils.squad.windows import Geometry, Windows
 from data_utils.tokenizer import UNKNOWN
 from execution.interface import Platform
 from model.architecture import SQUAD, Architecture
-from model.bert import token_shapes
 from model.conversion import convert_squad
 from model.huggingface import untrained_squad
-from model.losses import LOSS, SpanObjective
+from model.losses import LOSS
 from model.unconverted import unconverted_squad
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.report.answers import Answered, write_answers
 from utilities.training.building import Converted, build_model, tail_blocks
+from utilities.training.squad_rows import window_rows_of
 from utilities.training.start import Start
 from utilities.training.task import BuiltModel, Fill, Predict
 from utilities.training.vocabulary import Wording, wording_of
@@ -55,7 +52,8 @@ class Squad:
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
         self._config = config
         self._architecture = architecture
-        self.objective = SpanObjective(accuracies=config.show_accuracy)
+        self._rows = window_rows_of(config)
+        self.objective = self._rows.objective(accuracies=config.show_accuracy)
         self._facts: Dict[str, Any] = {}
         self._wording: Optional[Wording] = None
         self._dev: Optional[SquadSet] = None
@@ -73,16 +71,16 @@ class Squad:
         """Windows of the training questions, or generated ones."""
         config = self._config
         if config.generated_dataset:
-            spec = squad_features(config.max_seq_length, self._architecture.vocab_size)
-            reader = GeneratedReader(spec, config.seed)
+            reader = self._rows.generated(self._architecture.vocab_size, config.seed)
             self._facts = {"records": reader.count}
             return reader
         squad = self._read(config.squad.train_file, TRAIN)
         windows = self._windows(squad, labels=True)
         if not windows.count:
             raise UserError(f"{squad.origin}: no question has an answer in its context; name a file to train on")
-        self._facts = self._describe(squad, windows)
-        return self._reader(windows, labels=True)
+        reader = self._rows.training(windows, self._words.vocabulary, self._architecture.vocab_size)
+        self._facts = {"records": reader.count, **self._describe(squad, windows)}
+        return reader
 
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
         """Hugging Face's BERT with a span head, converted unless ``replace_layers`` is false."""
@@ -92,11 +90,11 @@ class Squad:
 
         def recipe() -> Converted:
             if config.replace_layers:
-                return convert_squad(source, architecture, platform, tail)
-            return unconverted_squad(source, platform, tail), None
+                blocks, conversion = convert_squad(source, architecture, platform, tail)
+                return self._rows.blocks(blocks), conversion
+            return self._rows.blocks(unconverted_squad(source, platform, tail)), None
 
-        shapes = token_shapes(config.max_seq_length)
-        return build_model(config, source, recipe, shapes, self.outputs, platform, fill)
+        return build_model(config, source, recipe, self._rows.shapes(), self.outputs, platform, fill)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Questions, windows, and how far the marked answers could be used."""
@@ -108,7 +106,7 @@ class Squad:
             return {}
         squad, config = self._dev, self._config.squad
         windows = self._windows(squad, labels=False)
-        logits = predict(self._reader(windows, labels=False))
+        logits = self._rows.logits(predict, windows, self._words.vocabulary, self._architecture.vocab_size)
         answers = best_answers(
             squad,
             windows,
@@ -143,22 +141,20 @@ class Squad:
             logger.warning("%s: %s", squad.origin, note)
         return squad
 
+    @property
+    def _words(self) -> Wording:
+        assert self._wording is not None, "data that is not generated has a vocabulary"
+        return self._wording
+
     def _windows(self, squad: SquadSet, labels: bool) -> Windows:
         config = self._config
-        assert self._wording is not None, "data that is not generated has a vocabulary"
         folder = Path(config.squad.cache_dir) if config.squad.cache_dir else Path(config.output_dir) / "cache"
         geometry = Geometry(config.max_seq_length, config.squad.max_query_length, config.squad.doc_stride)
-        return cached_windows(folder, squad, *self._wording, geometry, labels)
-
-    def _reader(self, windows: Windows, labels: bool) -> WindowReader:
-        assert self._wording is not None, "data that is not generated has a vocabulary"
-        spec = squad_features(self._config.max_seq_length, self._architecture.vocab_size, labels)
-        return WindowReader(spec, windows, self._wording.vocabulary)
+        return cached_windows(folder, squad, *self._words, geometry, labels)
 
     def _describe(self, squad: SquadSet, windows: Windows) -> Dict[str, Any]:
         """What the report says of the training data."""
-        assert self._wording is not None, "data that is not generated has a vocabulary"
-        vocabulary, lower_case = self._wording
+        vocabulary, lower_case = self._words
         used = len(np.unique(windows.question))
         if used < len(squad.questions):
             logger.warning(
@@ -167,7 +163,7 @@ class Squad:
             )  # fmt: skip
         alignment = check_alignment(squad)
         return {
-            "records": windows.count,
+            "windows": windows.count,
             "source": squad.origin,
             "sha256": squad.sha256,
             "contexts": len(squad.paragraphs),
