@@ -8,7 +8,7 @@ A micro batches per update · B micro batch · S stages
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 from execution.interface import Tensors
 from execution.software.pipeline.partition import stage_tensors
@@ -61,6 +61,7 @@ class PipelineEngine:
         seeds: of dropout.
         run_seed: from which the seed of every micro batch follows.
         xla: compile each stage's functions.
+        make_stage: class of the stages; one that measures, for example.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class PipelineEngine:
         seeds: SeedScope,
         run_seed: int,
         xla: bool,
+        make_stage: Type[Stage] = Stage,
     ):
         self._schedule = schedule
         self._rule = rule
@@ -80,7 +82,7 @@ class PipelineEngine:
         constants = [name for stage in blocks for block in stage for name in block.constants]
         tensors = stage_tensors(blocks, model.input_names, model.results)
         self._stages = [
-            Stage(part, names, constants, device, rule, seeds, xla)
+            make_stage(part, names, constants, device, rule, seeds, xla)
             for part, names, device in zip(blocks, tensors, devices)
         ]
 

@@ -8,6 +8,8 @@ import pytest
 
 from execution.software.pipeline.partition import stage_tensors
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, make_schedule
+from execution.software.pipeline.timeline import idle_fraction, makespan
+from execution.software.pipeline.timeline import simulate as simulate_timeline
 from utilities.errors import UserError
 
 SCHEDULES = ("grouped", "interleaved", "sequential")
@@ -95,3 +97,21 @@ def test_tensors_are_handed_on_to_where_they_are_read():
     assert (first.from_batch, first.received, set(first.sent)) == (("ids",), (), {"hidden", "bias"})
     assert (second.from_batch, set(second.received), set(second.sent)) == ((), {"hidden", "bias"}, {"hidden", "bias"})
     assert (third.from_batch, set(third.received), third.sent) == (("positions",), {"hidden", "bias"}, ("out",))
+
+
+def test_timeline_by_hand():
+    """Two stages, forward 1 and backward 2 each: the second stage works without pause, 3 a micro batch."""
+    durations = {(FORWARD, 0): 1.0, (BACKWARD, 0): 2.0, (BACKWARD, 1): 3.0}
+    sequential = simulate_timeline(make_schedule("sequential", 2), durations, 8, [0, 1])
+    assert makespan(sequential) == 8 * 6
+    for name in ("grouped", "interleaved"):
+        intervals = simulate_timeline(make_schedule(name, 2), durations, 8, [0, 1])
+        assert makespan(intervals) == 1 + 8 * 3 + 2  # fill, the second stage's work, drain
+        assert idle_fraction(intervals, 2) == pytest.approx(1 - 48 / 54)
+
+
+def test_one_device_is_never_idle():
+    durations = {(FORWARD, 0): 1.0, (BACKWARD, 0): 2.0, (BACKWARD, 1): 3.0}
+    intervals = simulate_timeline(make_schedule("grouped", 2), durations, 5, [0, 0])
+    assert makespan(intervals) == 5 * 6
+    assert idle_fraction(intervals, 1) == 0
