@@ -29,7 +29,7 @@ from benchmarks.published.results import (
 from benchmarks.published.spec import SYSTEMS, Benchmark, read_spec
 from utilities.config.problems import nearest
 from utilities.errors import UserError
-from utilities.secrets import mask
+from utilities.secrets import mask, shown_line
 
 ROOT = Path(__file__).resolve().parent.parent
 TAIL_LINES = 5  # of a failed process that are shown
@@ -134,7 +134,7 @@ def run_all(benchmarks: Sequence[Benchmark], machine: dict[str, Any], options: a
                 result = measure(benchmark, parameters, options)
             except UserError as error:
                 failures.append(str(error))
-                print(f"error: {mask(str(error))}", file=sys.stderr)
+                print(f"error: {shown_line(str(error))}", file=sys.stderr)
                 continue
             result["commit"] = machine.get("git_commit")
             for kept in (results, measured):
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         if options.debug:
             raise
-        print(f"error: {mask(str(error))}", file=sys.stderr)
+        print(f"error: {shown_line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

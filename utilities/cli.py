@@ -16,7 +16,7 @@ from utilities.config.problems import ConfigError
 from utilities.config.schema import TrainingConfig
 from utilities.errors import Stopped, UserError
 from utilities.resume_command import resume_command
-from utilities.secrets import MaskingFormatter, mask
+from utilities.secrets import MaskingFormatter, mask, shown_line
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -45,7 +45,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
         if debug:
             print(mask(traceback.format_exc()), end="", file=sys.stderr)
         for message in _messages(error, debug):
-            print(f"error: {' '.join(mask(message).split())}", file=sys.stderr)
+            print(f"error: {shown_line(message)}", file=sys.stderr)
         return EXIT_USER_ERROR
     except Stopped as stop:
         print(f"{stop}; to go on:\n  {mask(resume_command(program_of(task), arguments, stop.run))}")

@@ -100,6 +100,12 @@ def mask_value(value: Any, name: str = "") -> Any:
     return MASK if value and (is_secret_name(name) or _WHOLE.fullmatch(value)) else mask(value)
 
 
+def shown_line(text: str) -> str:
+    """A message as one printable line without secrets, whatever names of keys and files it quotes."""
+    line = " ".join(mask(text).split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+
+
 class MaskingFormatter(logging.Formatter):
     """Formats log records, tracebacks included, without their secrets."""
 

@@ -11,7 +11,7 @@ from utilities.compare.page import write_page
 from utilities.compare.rows import Table, labels_of, read_runs, tables_of
 from utilities.errors import UserError
 from utilities.report.run_folder import RunData
-from utilities.secrets import mask
+from utilities.secrets import mask, shown_line
 
 LONGEST_CELL = 48  # characters
 
@@ -59,7 +59,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except UserError as error:
         if options.debug:
             raise
-        print(f"error: {mask(str(error))}", file=sys.stderr)
+        print(f"error: {shown_line(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of the output, such as head, has gone
         sys.stderr.close()

@@ -43,8 +43,7 @@ def heads_divide_hidden_size(config: TrainingConfig, task: str) -> None:
     sizes = config.bert_config
     if sizes is None or sizes.hidden_size % sizes.num_attention_heads == 0:
         return
-    valid = [n for n in range(1, sizes.hidden_size + 1) if sizes.hidden_size % n == 0]
-    near = min(valid, key=lambda n: abs(n - sizes.num_attention_heads))
+    near = _nearest_divisor(sizes.hidden_size, sizes.num_attention_heads)
     raise FieldError(
         ["bert_config.num_attention_heads", "bert_config.hidden_size"],
         "the heads must divide hidden_size",
@@ -67,7 +66,9 @@ def vocabulary_divides(config: TrainingConfig, task: str) -> None:
 
 
 def _nearest_divisor(number: int, wish: int) -> int:
-    for distance in range(max(number, wish)):
+    """The divisor of ``number`` nearest to ``wish``, or 1 if it is far away."""
+    wish = min(wish, number)
+    for distance in range(min(number, 100_000)):
         for candidate in (wish - distance, wish + distance):
             if 0 < candidate <= number and number % candidate == 0:
                 return candidate

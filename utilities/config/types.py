@@ -47,6 +47,12 @@ Count = Annotated[
     Field(strict=True, ge=1, le=_LIMIT),
     Kind("int", "a whole number, 1 or more"),
 ]
+Layers = Annotated[
+    int,
+    BeforeValidator(_whole),
+    Field(strict=True, ge=1, le=10_000),  # the stages list every layer by name
+    Kind("int", "a whole number from 1 to 10,000"),
+]
 CountOrZero = Annotated[
     int,
     BeforeValidator(_whole),

@@ -10,6 +10,7 @@ from typing import List, Optional
 
 from utilities.errors import UserError
 from utilities.report.page import write_report
+from utilities.secrets import shown_line
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -33,7 +34,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except (UserError, OSError) as error:
         if options.debug:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown_line(str(error))}", file=sys.stderr)
         return 2
     return 0
 

@@ -1,0 +1,364 @@
+"""Mutated configs and flags. A config that passes must mean what its JSON says, and keep the rules of the table."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import math
+import os
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
+from utilities.cli import main
+from utilities.config.fields import Leaf, leaves, sections
+from utilities.config.loading import LoadedConfig
+from utilities.config.sources import read_config
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TASK_OF_FOLDER = {"pretraining": "pretraining", "demo": "pretraining", "squad": "squad", "glue": "classification"}
+
+HUGE = 10**30
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2, 3, 7, 128, 384, 512, 2**31, 2**63 - 1, 2**63, HUGE, -HUGE,
+    0.0, 0.5, 1.0, -0.5, 1.5, 1e-9, 1e9, 1e308, 4096.0, 1e400, -1e400, float("nan"),
+    "", " ", "none", "None", "null", "true", "1", "0.1", "1e-4", "hid", "emb", "LAMB", "AdamW", "mrpc", "cpu", "gpu",
+    "$HOME/x", "${}", "$NOT_SET_ANYWHERE/x", "~/x", "~nobody_at_all/x", "a\0b", "a\nb", "a/b", "..", ".", "x" * 300,
+    "\ud800", "é\u202e", "<script>", "%s%n{0}", "hf_" + "a" * 34,
+    [], [[]], [None], [1, 2], ["a"], [0.2, 0.2], ["emb", "hid"], [["emb"], ["hid", "hid"]], [[["emb"]]], [True], [-1],
+    {}, {"a": 1}, {"name": "LAMB"}, {"a": {"b": {"c": {}}}},
+)  # fmt: skip
+WEIGHTS = {
+    "good": 20, "near": 4, "set": 6, "delete": 2, "rename": 1, "move": 1, "twice": 1, "insert": 1, "cut": 1, "flip": 1,
+    "flag": 3, "extends": 1, "wrap": 1,
+}  # fmt: skip
+TEXTS = (
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    '"',
+    "'",
+    "//",
+    "#",
+    "\\",
+    "\0",
+    "\ufeff",
+    "NaN",
+    "-",
+    "1e999",
+    "\n",
+    "null",
+    "e",
+)
+
+Mutation = tuple[Any, ...]
+
+
+class Configs:
+    """Configs of this project with a few changes to keys, values, text and flags."""
+
+    name = "configs"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bases = dict(base_configs())
+
+    def draw(self, chance: random.Random) -> list[Mutation]:
+        base = chance.choice(sorted(self._bases))
+        count = 1 + min(int(chance.expovariate(1.2)), 6)
+        return [("base", base), *(self._mutation(chance, self._bases[base][1]) for _ in range(count))]
+
+    def _mutation(self, chance: random.Random, values: dict[str, Any]) -> Mutation:
+        path = chance.choice(paths_of(values) + [tuple(name.split(".")) for name in leaves()])
+        kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        if kind == "set":
+            return (kind, path, chance.choice(VALUES))
+        if kind == "good":
+            leaf = chance.choice(list(leaves().values()))
+            return ("set", leaf.path, good_value(leaf, chance))
+        if kind == "near":
+            return (kind, path, chance.choice(["+1", "-1", "*2", "/2", "neg", "text", "list", "drop", "again"]))
+        if kind == "rename":
+            return (kind, path, chance.choice(["case", "dash", "short", "swap", "long"]), chance.randrange(100))
+        if kind == "move":
+            return (kind, path, chance.choice([*sections(), "optimizer_opts.learning_rate"]))
+        if kind == "insert":
+            return (kind, chance.random(), chance.choice(TEXTS))
+        if kind in ("cut", "flip", "twice"):
+            return (kind, chance.random(), chance.randrange(256))
+        if kind == "flag":
+            return (kind, chance.choice(flag_words()), chance.choice([None, *map(word, VALUES)]))
+        if kind == "extends":
+            return (kind, chance.choice(["base.json", "fuzzed.json", "nowhere.json", [], ["base.json"] * 2, 1, {}, ""]))
+        return (kind, path)
+
+    def attempt(self, mutations: Sequence[Mutation]) -> str:
+        base = next((m[1] for m in mutations if m[0] == "base"), min(self._bases))
+        task, values = self._bases[base]
+        values = copy.deepcopy(values)
+        for mutation in mutations:
+            change_values(values, mutation)
+        text = json.dumps(values)
+        for mutation in mutations:
+            text = change_text(text, mutation)
+        path = self._folder / "fuzzed.json"
+        path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        (self._folder / "base.json").write_text('{"seed": 7, "about": "base"}')
+        flags = [part for m in mutations if m[0] == "flag" for part in (m[1:] if m[2] is not None else m[1:2])]
+        with mock.patch.dict(os.environ, DATASETS_DIR=str(self._folder)):
+            return judge(task, path, text, flags)
+
+
+def judge(task: str, path: Path, text: str, flags: list[str]) -> str:
+    """Loads a config as the command does, with its plan; checks what came out."""
+    caught: list[LoadedConfig] = []
+    arguments = ["--config", str(path), *flags]
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        planned = main(task, caught.append, [*arguments, "--plan"])
+        if any(flag in ("--help", "--schema", "--plan") for flag in flags):
+            return ACCEPTED
+        status = main(task, caught.append, arguments)
+    told = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
+    if status != planned:
+        raise WrongError(f"--plan ends with {planned}, the run with {status}")
+    if status == 2:
+        if len(told) != 2 or told[0] != told[1] or caught:
+            raise WrongError(f"not one line: {errors.getvalue()!r}")
+        check_line(told[0], lambda line: names_something(line, path, flags))
+        return REFUSED
+    if status != 0 or told or len(caught) != 1:
+        raise WrongError(f"status {status}: {errors.getvalue()!r}")
+    check_meaning(caught[0], json.loads(text), flags)
+    check_rules(caught[0])
+    check_plan(caught[0], out.getvalue())
+    return ACCEPTED
+
+
+def names_something(line: str, path: Path, flags: list[str]) -> bool:
+    return any(name in line for name in (path.name, *leaves(), *sections(), "--", *flags) if name)
+
+
+def check_meaning(loaded: LoadedConfig, tree: dict[str, Any], flags: list[str]) -> None:
+    """Each value of the file stands in the config as it was written, unless a flag or a rule said otherwise."""
+    given = set(flags) | {flag.split("=")[0] for flag in flags}
+    for name, value in leaves_of(tree):
+        if name in ("about", "extends") or name.startswith("about."):
+            continue
+        leaf = leaves().get(name)
+        if leaf is None:
+            raise WrongError(f"{name} is no key, and was accepted")
+        if leaf.flag in given or loaded.origins[name] == "derived":
+            continue
+        found: Any = loaded.config
+        for key in leaf.path:
+            found = getattr(found, key)
+        if not same(found, value, leaf.kind.name):
+            raise WrongError(f"{name}: the file says {value!r}, the config {found!r}")
+
+
+def same(found: Any, written: Any, kind: str) -> bool:
+    if kind == "path" and isinstance(written, str):
+        return found == os.path.expanduser(os.path.expandvars(written)) or found == written
+    if written == "none" and found is None:
+        return True
+    if kind == "stages" and isinstance(written, list):
+        return found == [stage.split() if isinstance(stage, str) else stage for stage in written]
+    if isinstance(found, bool) or isinstance(written, bool):
+        return found is written
+    if isinstance(found, (int, float)):
+        if not isinstance(written, (int, float)) or not math.isfinite(found):
+            return False
+        return found == written or (isinstance(found, float) and found == float(written))
+    return type(found) is type(written) and found == written
+
+
+def check_rules(loaded: LoadedConfig) -> None:
+    """What existing users' documentation says of the keys, written down once more."""
+    config, task = loaded.config, loaded.task
+    batch, ipu, bert = config.global_batch, config.ipu_config, config.bert_config
+    rules: dict[str, bool] = {
+        "whole numbers above 0": all(
+            type(n) is int and 0 < n < 2**63
+            for n in (batch.micro_batch_size, batch.replicas, batch.grad_acc_steps_per_replica, config.max_seq_length)
+        ),
+        "a seed of TensorFlow's": 0 <= config.seed < 2**32,
+        "sharding or off-chip": not (ipu.replicated_tensor_sharding and config.optimizer_state_offchip),
+        "QKV bias needs the split": config.use_qkv_split is True or not config.use_qkv_bias,
+        "warm-up is a fraction": 0 <= config.optimizer_opts.learning_rate.warmup_frac <= 1,
+        "a learning rate above 0": 0 < config.optimizer_opts.learning_rate.max_learning_rate < math.inf,
+        "an update at least": config.total_num_train_samples is None
+        or config.total_num_train_samples >= config.samples_per_update,
+        "a name for a folder": bool(config.name) and "/" not in config.name and config.name not in (".", ".."),
+    }
+    if bert is not None:
+        rules["heads divide the width"] = bert.hidden_size % bert.num_attention_heads == 0
+        rules["slices divide the vocabulary"] = bert.vocab_size % config.embedding_serialization_factor == 0
+        rules["a position for each token"] = config.max_seq_length <= bert.max_position_embeddings
+        blocks = [block for stage in ipu.pipeline_stages or [] for block in stage]
+        rules["all layers in the stages"] = blocks.count("hid") == bert.num_hidden_layers
+    if task == "pretraining":
+        rules["no more predictions than tokens"] = config.max_predictions_per_seq <= config.max_seq_length
+        rules["data, or none wanted"] = config.dataset_dir is not None or config.generated_dataset
+    if ipu.pipeline_stages is not None:
+        rules["an IPU for each stage"] = len(ipu.pipeline_device_mapping or []) == len(ipu.pipeline_stages)
+        shares = ipu.matmul_available_memory_proportion_per_pipeline_stage
+        rules["a share for each IPU"] = shares is None or len(shares) == max(ipu.pipeline_device_mapping or [0]) + 1
+    broken = [rule for rule, kept in rules.items() if not kept]
+    if broken:
+        raise WrongError(f"accepted against the rule: {', '.join(broken)}")
+
+
+def check_plan(loaded: LoadedConfig, plan: str) -> None:
+    """The plan's steps are samples / (micro batch × replicas × accumulation), rounded down."""
+    samples, batch = loaded.config.total_num_train_samples, loaded.config.global_batch
+    if samples is None or loaded.config.packing.max_sequences_per_pack is not None:  # a pack holds several samples
+        return
+    steps = samples // (batch.micro_batch_size * batch.replicas * batch.grad_acc_steps_per_replica)
+    found = re.search(r"steps +([\d,]+) weight updates", plan)
+    if found is None or int(found.group(1).replace(",", "")) != steps:
+        raise WrongError(f"the plan does not say {steps} steps: {found and found.group(0)}")
+
+
+def base_configs() -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
+    """Every config of the project as one object, what it extends merged in; name → task and values."""
+    for folder, task in TASK_OF_FOLDER.items():
+        for path in sorted((ROOT / "configs" / folder).glob("*.json")):
+            values = read_config(path)[0].values
+            values.setdefault("dataset_dir", "data")
+            yield str(path.relative_to(ROOT)), (task, values)
+
+
+def paths_of(values: dict[str, Any]) -> list[tuple[str, ...]]:
+    return [tuple(name.split(".")) for name, _ in leaves_of(values)]
+
+
+def leaves_of(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from leaves_of(value, f"{prefix}{key}.")
+        elif not (isinstance(value, dict) and prefix + key in sections()):
+            yield prefix + key, value
+
+
+def good_value(leaf: Leaf, chance: random.Random) -> Any:
+    """A value that the key may have, if the other keys allow it."""
+    if leaf.optional and chance.random() < 0.15:
+        return None
+    if leaf.choices:
+        return chance.choice(leaf.choices)
+    if leaf.kind.name == "int":
+        return chance.choice([1, 2, 4, 12, 64, 128, 384, 768, 1000, 30400, 5.0, 1e6])
+    if leaf.kind.name == "float":
+        return chance.choice([0.0, 0.1, 0.25, 0.999, 1, 1e-6, 128.0])
+    simple = {"bool": [True, False], "str": ["a name", "été"], "path": ["runs", "$HOME", "~", "a/../b"]}
+    lists = {
+        "list[str]": [["a", "b"]],
+        "list[int]": [[0], [0, 1, 2, 3, 0]],
+        "list[float]": [[0.2], [0.2, 0.3, 1.0, 0.4]],
+    }
+    return chance.choice({**simple, **lists}.get(leaf.kind.name, [None]))
+
+
+def change_values(values: dict[str, Any], mutation: Mutation) -> None:
+    """Mutations of the object."""
+    kind = mutation[0]
+    if kind == "extends":
+        values["extends"] = mutation[1]
+    if kind not in ("set", "delete", "near", "rename", "move", "wrap"):
+        return
+    *outer, key = mutation[1]
+    section: Any = values
+    for name in outer:
+        section = section.setdefault(name, {}) if isinstance(section, dict) else None
+    if not isinstance(section, dict):
+        return
+    if kind == "set":
+        section[key] = mutation[2]
+    elif key in section:
+        change_key(values, section, key, mutation)
+
+
+def change_key(values: dict[str, Any], section: dict[str, Any], key: str, mutation: Mutation) -> None:
+    value = section[key]
+    if mutation[0] == "delete":
+        del section[key]
+    elif mutation[0] == "wrap":
+        section[key] = {key: value}
+    elif mutation[0] == "rename":
+        section[renamed(key, mutation[2], mutation[3])] = section.pop(key)
+    elif mutation[0] == "move":
+        target: Any = values
+        for name in filter(None, mutation[2].split(".")):
+            target = target.setdefault(name, {}) if isinstance(target, dict) else None
+        if isinstance(target, dict):
+            target[key] = section.pop(key)
+    else:
+        section[key] = near(value, mutation[2])
+
+
+def near(value: Any, how: str) -> Any:
+    """Something like a value."""
+    if how == "text":
+        return word(value)
+    if how == "list":
+        return [value]
+    if isinstance(value, list):
+        return value[:-1] if how in ("drop", "-1", "/2") else value + value[-1:]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    changes: dict[str, Callable[[Any], Any]] = {
+        "+1": lambda n: n + 1, "-1": lambda n: n - 1, "*2": lambda n: n * 2, "/2": lambda n: n / 2, "neg": lambda n: -n,
+    }  # fmt: skip
+    return changes[how](value) if how in changes else value
+
+
+def renamed(key: str, how: str, number: int) -> str:
+    place = number % len(key)
+    if how == "case":
+        return key.upper()
+    if how == "dash":
+        return key.replace("_", "-")
+    if how == "short":
+        return key[:place] + key[place + 1 :]
+    if how == "swap":
+        return key[:place] + key[place : place + 2][::-1] + key[place + 2 :]
+    return key + key[place]
+
+
+def change_text(text: str, mutation: Mutation) -> str:
+    """Mutations of the file's text."""
+    kind = mutation[0]
+    if kind not in ("insert", "cut", "flip", "twice"):
+        return text
+    place = int(mutation[1] * len(text))
+    if kind == "insert":
+        return text[:place] + mutation[2] + text[place:]
+    if kind == "cut":
+        return text[:place]
+    if kind == "flip":
+        return text[:place] + chr(mutation[2]) + text[place + 1 :]
+    pairs = list(re.finditer(r'"\w+": (?:[\d.e-]+|true|false|"[^"]*")', text))
+    if not pairs:
+        return text
+    pair = pairs[mutation[2] % len(pairs)]
+    return f"{text[: pair.end()]}, {pair.group(0)}{text[pair.end() :]}"
+
+
+def flag_words() -> list[str]:
+    flags = [leaf.flag for leaf in leaves().values()]
+    return [*flags, *flags, "--config", "--help", "--schema", "--debugg", "--seeds", "-x", "seed=1", "--seed=3", "--"]
+
+
+def word(value: Any) -> str:
+    """A value as a flag's text."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,136 @@
+"""Cases from a seed, each tried within a time limit; what fails is made smaller and printed, to be repeated."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+SECONDS = 20.0  # for one case; what takes longer hangs
+
+ACCEPTED, REFUSED = "accepted", "refused"
+
+
+class Hanging(BaseException):
+    """A case took too long. No Exception, so that nothing under test can catch it."""
+
+
+class WrongError(AssertionError):
+    """Something was accepted that should not have been, taken for something else, or refused without a clear line."""
+
+
+class Suite(Protocol):
+    """Mutations of one kind of file."""
+
+    name: str
+
+    def draw(self, chance: random.Random) -> Sequence[Any]:
+        """A case: mutations, in order. Any part of them is a case as well."""
+
+    def attempt(self, mutations: Sequence[Any]) -> str:
+        """Applies mutations to something good and uses it.
+
+        Returns:
+            ``accepted`` or ``refused``.
+
+        Raises:
+            WrongError: neither as it should be.
+        """
+
+
+@dataclass
+class Report:
+    """What came of a number of cases."""
+
+    suite: str
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        total = sum(self.outcomes.values()) + len(self.failures)
+        counts = f"{self.outcomes[ACCEPTED]} accepted, {self.outcomes[REFUSED]} refused, {len(self.failures)} failures"
+        return "\n".join([f"{self.suite}: {total} cases, {counts}", *self.failures])
+
+
+def run_suite(suite: Suite, cases: int, seed: int, most_failures: int = 10) -> Report:
+    """Tries cases ``seed/0``, ``seed/1`` …; stops where so many have failed that more would tell nothing."""
+    report = Report(suite.name)
+    for number in range(cases):
+        mutations = list(suite.draw(random.Random(f"{suite.name}/{seed}/{number}")))
+        outcome = outcome_of(suite, mutations)
+        if outcome in (ACCEPTED, REFUSED):
+            report.outcomes[outcome] += 1
+            continue
+        small = shrunk(suite, mutations)
+        report.failures.append(describe(suite, seed, number, small))
+        if len(report.failures) >= most_failures:
+            break
+    return report
+
+
+def outcome_of(suite: Suite, mutations: Sequence[Any]) -> str:
+    """``accepted``, ``refused``, or what went wrong."""
+    try:
+        with limited(SECONDS):
+            return suite.attempt(mutations)
+    except Hanging:
+        return f"hangs: more than {SECONDS:.0f} s"
+    except WrongError as error:
+        return f"wrong: {error}"
+    except BaseException as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__} in {where.filename}:{where.lineno}: {error}"
+
+
+def shrunk(suite: Suite, mutations: Sequence[Any]) -> list[Any]:
+    """Mutations without those that the failure does not need."""
+    kept = list(mutations)
+    place = 0
+    while place < len(kept):
+        fewer = kept[:place] + kept[place + 1 :]
+        if outcome_of(suite, fewer) in (ACCEPTED, REFUSED):
+            place += 1
+        else:
+            kept = fewer
+    return kept
+
+
+def describe(suite: Suite, seed: int, number: int, mutations: Sequence[Any]) -> str:
+    """The failure with all that is needed to repeat it."""
+    lines = [f"  {suite.name} case {number} of seed {seed}: {outcome_of(suite, mutations)[:600]}"]
+    return "\n".join([*lines, *(f"    {mutation!r}"[:600] for mutation in mutations)])
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises ``Hanging`` in a block that takes longer."""
+
+    def raise_hanging(number: int, frame: Any) -> None:
+        raise Hanging
+
+    before = signal.signal(signal.SIGALRM, raise_hanging)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check_line(message: str, names: Callable[[str], bool]) -> None:
+    """What every refusal must be: one printable line of bearable length that names what to change.
+
+    Raises:
+        WrongError: it is not.
+    """
+    if len(message.splitlines()) != 1 or not message.isprintable():
+        raise WrongError(f"the message is not one printable line: {message!r}")
+    if len(message) > 1000:
+        raise WrongError(f"the message has {len(message)} characters: {message[:200]!r}…")
+    if not names(message):
+        raise WrongError(f"the message names no field, file or record: {message!r}")
