@@ -18,7 +18,7 @@ from tests.equivalence.bert_pairs import Pair, source_with_random_weights
 
 Arrays = Dict[str, np.ndarray]
 
-LENGTH, MASKED, SEQUENCES = 48, 10, 4  # of a pack
+LENGTH, MASKED, SEQUENCES = 48, 16, 4  # of a pack
 INPUTS = (
     *("input_ids", "input_mask", "segment_ids", "position_ids"),
     *("masked_lm_positions", "next_sentence_positions"),

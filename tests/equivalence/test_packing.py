@@ -8,10 +8,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from execution.interface import Update
+from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.losses import PackedPretrainingObjective, PretrainingObjective
-from tests.equivalence.bert_pairs import architecture, source_outputs
-from tests.equivalence.packs import in_packs, of_sequence, packed_model, run, sequences
+from optimization.adamw import AdamW
+from tests.equivalence.bert_pairs import architecture, converted, source_outputs
+from tests.equivalence.packs import (
+    LENGTH,
+    SEQUENCES,
+    in_packs,
+    of_sequence,
+    packed_model,
+    run,
+    sequences,
+)
 from tests.equivalence.test_conversion import by_value, loss_of
 
 LENGTHS = (5, 23, 20, 48, 11, 7, 9, 21, 30, 6)
@@ -160,3 +171,49 @@ def test_counts_of_unpacked_batches_are_as_before(data):
     counts = PretrainingObjective().counts({name: tf.constant(values) for name, values in data.items()})
     assert float(counts["nsp_loss"]) == len(LENGTHS)
     assert float(counts["mlm_loss"]) == data["masked_lm_weights"].sum()
+
+
+def curves_of(model, on, objective, update, elements):
+    """Losses of every update."""
+    on.compile(model, AdamW(5e-3, weight_decay_rate=0.01), objective, update, updates_per_execution=1)
+    shaped = {name: np.stack([element[name] for element in elements]) for name in elements[0]}
+    data = tf.data.Dataset.from_tensor_slices(shaped)
+    history = model.fit(data.repeat(), epochs=len(elements), steps_per_epoch=1, verbose=0).history
+    return {name: history[name] for name in objective.losses}
+
+
+def test_training_on_packs_is_training_on_their_sequences(a, data):
+    """The same sequences in every update, split into micro batches of packs or in one padded batch: the same losses."""
+    updates = [sequences(a, np.roll(LENGTHS, step), seed=step) for step in range(8)]
+    on = SoftwarePlatform(seed=1, xla=False, recompute=False)
+    padded = converted(a, LENGTH, updates[0]["masked_lm_ids"].shape[1]).model
+    one_batch = [{name: values[None] for name, values in update.items()} for update in updates]
+    alone = curves_of(padded, on, PretrainingObjective(), Update(1), one_batch)
+
+    packs = [in_packs(update, first_fit(update)) for update in updates]
+    rows = max(len(pack["input_ids"]) for pack in packs) + 1 & ~1
+    micro_batches = [{name: in_two(values, rows) for name, values in pack.items()} for pack in packs]
+    together = packed_model(a).model
+    packed_curves = curves_of(together, on, PackedPretrainingObjective(), Update(2), micro_batches)
+    for name, losses in alone.items():
+        np.testing.assert_allclose(packed_curves[name], losses, rtol=2e-4, err_msg=name)
+    assert alone["mlm_loss"][-1] != pytest.approx(alone["mlm_loss"][0], rel=1e-2)  # weights moved
+
+
+def first_fit(update):
+    """Packs in the order of the sequences."""
+    packs, room = [[]], LENGTH
+    for row, length in enumerate(update["input_mask"].sum(1)):
+        if length > room or len(packs[-1]) == SEQUENCES:
+            packs.append([])
+            room = LENGTH
+        packs[-1].append(row)
+        room -= length
+    return packs
+
+
+def in_two(values, rows):
+    """Two micro batches of rows; the last are empty packs where there are fewer."""
+    filled = np.zeros((rows, *values.shape[1:]), values.dtype)
+    filled[: len(values)] = values
+    return filled.reshape(2, -1, *values.shape[1:])
