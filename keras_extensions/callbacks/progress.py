@@ -128,7 +128,7 @@ def run_log(
     """
     stream = stream or sys.stderr
     terminal = is_terminal(stream) if terminal is None else terminal
-    file_handler = logging.FileHandler(log_file, encoding="utf-8")
+    file_handler = _LogFile(log_file, encoding="utf-8")
     file_handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(message)s"))
     console: logging.Handler = _AboveTheBar(stream) if terminal else logging.StreamHandler(stream)
     console.setFormatter(MaskingFormatter())
@@ -152,6 +152,21 @@ def run_log(
             handler.close()
         for handler in replaced:
             root.addHandler(handler)
+
+
+class _LogFile(logging.FileHandler):
+    """A file whose disk may fill up: the first line that it refuses ends the run, in place of a traceback for each."""
+
+    failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        if not self.failed:
+            self.failed = True
+            raise  # called where an exception is being handled
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # lines that the disk refused before
+            super().close()
 
 
 class _AboveTheBar(logging.StreamHandler):

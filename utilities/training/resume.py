@@ -24,7 +24,7 @@ from utilities.checkpoints.state import load_weights
 from utilities.config.loading import COMMAND_LINE, LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
-from utilities.training.history import RESUME
+from utilities.training.history import HISTORY_NAME, RESUME
 from utilities.training.position import Position
 from utilities.training.run_folder import RunFolder
 from utilities.training.run_lock import locked
@@ -222,5 +222,6 @@ def tell_of_resume(resumed: Resumed, config: TrainingConfig) -> None:
 
 
 def _others(folder: Path) -> str:
-    names = sorted(path.name for path in folder.parent.glob("*") if (path / "history.jsonl").is_file())
-    return f"runs in {folder.parent}: {', '.join(names[:8])}" if names else f"{folder.parent} has no runs"
+    begun = sorted(folder.parent.glob(f"*/{HISTORY_NAME}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    names = ", ".join(path.parent.name for path in begun[:8])
+    return f"the last runs in {folder.parent}: {names}" if names else f"{folder.parent} has no runs"

@@ -1,0 +1,235 @@
+"""What goes wrong during a run is one clear line, and nothing is damaged by it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.integration.small_runs import (
+    assert_same_run,
+    at_step,
+    checkpoints,
+    killed_at,
+    logged,
+    state,
+    terminate,
+    train,
+    write_config,
+    write_dataset,
+)
+from tests.unit.records.samples import write_samples
+from utilities.checkpoints.folder import damage
+from utilities.training.run_lock import locked
+
+IN_ORDER = {"data": {"shuffle": False}, "global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 2}
+BAD_RECORD, BAD_BATCH = 70, 4  # of 16 records each
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def dataset(place) -> Path:
+    return write_dataset(place / "data")
+
+
+@pytest.fixture(scope="module")
+def poisoned(place) -> Path:
+    """A data set whose global batch 4 has a loss that is no number."""
+    return write_dataset(place / "poisoned", records=160, poisoned=BAD_RECORD)
+
+
+@pytest.fixture(scope="module")
+def without(place, poisoned) -> Path:
+    """A run of 7 updates on the same data without the batches 3 and 4."""
+    folder = place / "clean"
+    folder.mkdir()
+    write_samples(folder / "a.tfrecord", range(3 * 16))
+    write_samples(folder / "b.tfrecord", range(5 * 16, 160))
+    assert train(write_config(place / "clean.json", folder, updates=7, **IN_ORDER), place / "runs").status == 0
+    return place / "runs" / "clean"
+
+
+def same_but_for_names(run: Path, other: Path) -> None:
+    assert_same_run(run, other)
+    assert [period["step"] for period in logged(run)] == list(range(1, 8))
+
+
+def test_back_to_the_last_checkpoint_and_past_the_batches_at_fault(place, poisoned, without):
+    """Step 5 shows it; its batch and the one before are left out. The checkpoint of step 4 is not trusted."""
+    config = write_config(place / "rewind.json", poisoned, updates=7, on_divergence="rewind", **IN_ORDER)
+    outcome = train(config, place / "runs")
+    assert outcome.status == 0, outcome.errors
+    assert "at step 5: back to step 2, leaving out the global batches 3, 4 (rewind 1 of at most 3)" in outcome.errors
+    run = place / "runs" / "rewind"
+    same_but_for_names(run, without)
+    assert "diverged-step-00000004" in checkpoints(run)
+    told = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in told] == ["begin", "rewind", "end"]
+    assert (told[1]["step"], told[1]["to"], told[1]["skipped"]) == (5, 2, [3, 4])
+
+
+def test_what_was_left_out_stays_left_out_after_a_kill(place, poisoned, without, monkeypatch):
+    """Killed twice: right after going back, before any new checkpoint, and later."""
+    config = write_config(place / "again.json", poisoned, updates=7, on_divergence="rewind", **IN_ORDER)
+    seen = []
+
+    def kill_the_second_time() -> None:
+        seen.append(None)
+        if len(seen) == 2:
+            raise SystemExit
+
+    with at_step(monkeypatch, 3, kill_the_second_time), contextlib.suppress(SystemExit):
+        train(config, place / "runs", "--name", "again")
+    killed_at(monkeypatch, 6, config, place / "runs", "--name", "again")
+    outcome = train(config, place / "runs", "--name", "again")
+    assert outcome.status == 0 and "back to step" not in outcome.errors
+    same_but_for_names(place / "runs" / "again", without)
+
+
+def test_stop_is_the_default_and_rewinds_are_bounded(place, poisoned):
+    config = write_config(place / "bounded.json", poisoned, updates=7, **IN_ORDER)
+    outcome = train(config, place / "runs")
+    assert outcome.status == 2
+    assert "at step 5" in outcome.error and "on_divergence" in outcome.error
+    assert checkpoints(place / "runs" / "bounded") == ["step-00000002", "step-00000004"]
+    outcome = train(config, place / "runs", "--resume", "--on-divergence", "rewind", "--max-rewinds", "0")
+    assert outcome.status == 2
+    assert "max_rewinds" in outcome.error
+
+
+def test_weights_that_diverge_for_good_end_the_run(place, dataset):
+    rate = {"optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 1e30}}}
+    config = write_config(place / "hopeless.json", dataset, on_divergence="rewind", max_rewinds=2, **rate)
+    outcome = train(config, place / "runs")
+    assert outcome.status == 2
+    assert "after 2 rewinds" in outcome.error and "max_learning_rate" in outcome.error
+
+
+@pytest.fixture(scope="module")
+def stopped(place, dataset) -> Path:
+    """A run that was stopped at step 10 of 26."""
+    config = write_config(place / "stopped.json", dataset)
+    with pytest.MonkeyPatch.context() as patch, at_step(patch, 10, terminate):
+        assert train(config, place / "runs").status == 0
+    return place / "runs" / "stopped"
+
+
+def resume(place: Path, stopped: Path, name: str):
+    """Resumes a copy of the stopped run, after something was done to it."""
+    return train(place / "stopped.json", place / "runs", "--name", name, "--resume")
+
+
+def copy_of(run: Path, name: str) -> Path:
+    copy = run.with_name(name)
+    shutil.copytree(run, copy)
+    return copy
+
+
+def all_whole(run: Path) -> bool:
+    return all(damage(run / "checkpoints" / name) is None for name in checkpoints(run))
+
+
+@contextlib.contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file can grow beyond so many bytes: writing fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_too_full_for_a_checkpoint(place, stopped):
+    run = copy_of(stopped, "full")
+    with files_up_to(20_000):
+        outcome = resume(place, stopped, "full")
+    assert outcome.status == 2
+    assert "save_ckpt_path: cannot write" in outcome.error and "free space" in outcome.error
+    assert checkpoints(run) == checkpoints(stopped) and all_whole(run)
+    assert not list((run / "checkpoints").glob(".writing-*"))
+    assert resume(place, stopped, "full").status == 0  # once there is space
+
+
+def test_a_disk_that_fills_up_during_the_run(place, stopped, monkeypatch):
+    run = copy_of(stopped, "filling")
+    with contextlib.ExitStack() as limits, at_step(monkeypatch, 14, lambda: limits.enter_context(files_up_to(1))):
+        outcome = resume(place, stopped, "filling")
+    assert outcome.status == 2
+    assert "File too large" in outcome.error and "--name filling --resume" in outcome.error
+    assert all_whole(run)
+
+
+def test_a_disk_too_full_for_the_log(place, stopped):
+    run = copy_of(stopped, "full-log")
+    (run / "train.log").unlink()
+    (run / "train.log").symlink_to("/dev/full")
+    outcome = resume(place, stopped, "full-log")
+    assert outcome.status == 2
+    assert "No space left on device" in outcome.error and "--resume" in outcome.error
+    assert all_whole(run)
+
+
+def test_a_folder_that_cannot_be_written_to(place, dataset):
+    (place / "file").write_text("in the way")
+    config = write_config(place / "nowhere.json", dataset)
+    assert "output_dir" in train(config, place / "file").error
+    outcome = train(config, place / "runs", "--save-ckpt-path", str(place / "file"))
+    assert outcome.status == 2 and "save_ckpt_path" in outcome.error
+    assert not (place / "runs" / "nowhere").exists()
+
+
+def test_a_data_file_that_shrinks_during_the_run(place, monkeypatch):
+    data = write_dataset(place / "shrinking", records=2000)
+    config = write_config(place / "shrinks.json", data, updates=100, **IN_ORDER)
+    with at_step(monkeypatch, 10, lambda: os.truncate(data / "part-0.tfrecord", 50_000)):
+        outcome = train(config, place / "runs")
+    assert outcome.status == 2
+    assert "part-0.tfrecord: record" in outcome.error and "cut off" in outcome.error
+    assert all_whole(place / "runs" / "shrinks")
+
+
+def test_a_data_file_that_is_gone_at_the_resume(place, dataset, stopped):
+    moved = place / "less"
+    shutil.copytree(dataset, moved)
+    (moved / "part-1.tfrecord").unlink()
+    copy_of(stopped, "less")
+    arguments = ("--name", "less", "--resume", "--dataset-dir", str(moved))
+    outcome = train(place / "stopped.json", place / "runs", *arguments)
+    assert outcome.status == 2 and "dataset_dir" in outcome.error
+
+
+def test_two_runs_in_one_folder(place, stopped, dataset):
+    run = copy_of(stopped, "locked")
+    before = state(run)
+    with locked(run):
+        outcome = resume(place, stopped, "locked")
+        assert outcome.status == 2 and "another run is writing to it" in outcome.error
+        assert f"process {os.getpid()}" in outcome.error
+        # The same command again, which would go on with it, is refused alike.
+        assert "another run" in train(place / "stopped.json", place / "runs", "--name", "locked").error
+    assert all(np.array_equal(before[name], value) for name, value in state(run).items())
+
+    shared = place / "shared"
+    shared.mkdir()
+    config = write_config(place / "sharing.json", dataset, save_ckpt_path=str(shared))
+    with locked(shared):
+        assert "another run is writing to it" in train(config, place / "runs").error
+
+
+def test_checkpoints_of_another_run_are_not_written_over(place, stopped, dataset):
+    config = write_config(place / "over.json", dataset)
+    outcome = train(config, place / "runs", "--save-ckpt-path", str(stopped / "checkpoints"))
+    assert outcome.status == 2 and "save_ckpt_path" in outcome.error
+    assert all_whole(stopped)

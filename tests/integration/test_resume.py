@@ -1,0 +1,210 @@
+"""Interrupted and resumed is uninterrupted, to the bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.integration.small_runs import (
+    assert_same_run,
+    at_step,
+    checkpoints,
+    killed_at,
+    logged,
+    state,
+    terminate,
+    train,
+    write_config,
+    write_dataset,
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("resume")
+
+
+@pytest.fixture(scope="module")
+def dataset(place) -> Path:
+    return write_dataset(place / "data")
+
+
+@pytest.fixture(scope="module")
+def config(place, dataset) -> Path:
+    return write_config(place / "whole.json", dataset)
+
+
+@pytest.fixture(scope="module")
+def whole(place, config) -> Path:
+    """The run that nobody interrupts: 26 updates over 4.6 epochs."""
+    outcome = train(config, place / "runs")
+    assert outcome.status == 0, outcome.errors
+    return place / "runs" / "whole"
+
+
+@pytest.fixture(scope="module")
+def stopped(place, config) -> tuple[Path, str]:
+    """A run that SIGTERM stopped at step 10, and what it printed."""
+    with pytest.MonkeyPatch.context() as patch, at_step(patch, 10, terminate):
+        outcome = train(config, place / "runs", "--name", "stopped")
+    assert outcome.status == 0, outcome.errors
+    return place / "runs" / "stopped", outcome.output
+
+
+def copy_of(run: Path, name: str) -> Path:
+    copy = run.with_name(name)
+    shutil.copytree(run, copy)
+    return copy
+
+
+def test_a_signal_saves_and_says_how_to_go_on(stopped, config, place):
+    run, printed = stopped
+    assert checkpoints(run) == ["step-00000004", "step-00000008", "step-00000010"]
+    assert "stopped by SIGTERM at step 10 of 26" in printed
+    script = "python run_pretraining.py"
+    assert f"{script} --config {config} --output-dir {place / 'runs'} --name stopped --resume" in printed
+
+
+def test_stopped_and_resumed(stopped, whole, config, place):
+    run = copy_of(stopped[0], "resumed")
+    outcome = train(config, place / "runs", "--name", "resumed", "--resume")
+    assert outcome.status == 0, outcome.errors
+    assert "going on from step 10" in outcome.errors
+    assert_same_run(run, whole)
+    events = [json.loads(line)["event"] for line in (run / "history.jsonl").read_text().splitlines()]
+    assert events == ["begin", "interrupt", "resume", "end"]
+
+
+def test_killed_and_the_same_command_again(whole, config, place, monkeypatch):
+    """Two kills: the steps since the last checkpoint are trained and logged again, a torn line is gone."""
+    run = place / "runs" / "killed"
+    for step in (6, 14):
+        killed_at(monkeypatch, step, config, place / "runs", "--name", "killed")
+        assert [period["step"] for period in logged(run)] == list(range(2, step + 1, 2))
+        with open(run / "metrics.jsonl", "a") as file:
+            file.write('{"step": 16, "met')
+    assert train(config, place / "runs", "--name", "killed").status == 0
+    assert_same_run(run, whole)
+    # Ended runs are not taken up again, nor those that another config would change.
+    tail = ("--total-num-train-samples", "32")
+    assert train(config, place / "runs", "--name", "killed", *tail).status == 0
+    assert (place / "runs" / "killed-2").is_dir()
+    assert_same_run(run, whole)
+
+
+def test_killed_before_the_first_checkpoint(whole, config, place, monkeypatch):
+    killed_at(monkeypatch, 2, config, place / "runs", "--name", "early")
+    outcome = train(config, place / "runs", "--name", "early", "--resume")
+    assert outcome.status == 0 and "it begins again" in outcome.errors
+    assert_same_run(place / "runs" / "early", whole)
+
+
+def test_a_damaged_checkpoint_is_named_and_kept_and_the_one_before_it_taken(stopped, whole, config, place):
+    run = copy_of(stopped[0], "damaged")
+    data = next((run / "checkpoints" / "step-00000010").glob("optimizer.data*"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    outcome = train(config, place / "runs", "--name", "damaged", "--resume")
+    assert outcome.status == 0
+    assert "going on from step 8" in outcome.errors
+    assert "step-00000010 is damaged" in outcome.errors and "optimizer.data" in outcome.errors
+    kept = run / "checkpoints" / "damaged-step-00000010"
+    assert (kept / data.name).read_bytes() == content
+    assert_same_run(run, whole)
+
+
+def test_never_a_silent_restart_where_all_are_damaged(stopped, config, place):
+    run = copy_of(stopped[0], "all-damaged")
+    for folder in (run / "checkpoints").iterdir():
+        (folder / "checkpoint.json").write_text("{")
+    for _ in range(2):
+        outcome = train(config, place / "runs", "--name", "all-damaged", "--resume")
+        assert outcome.status == 2
+        assert "no checkpoint of" in outcome.error and "damaged-step-00000010" in outcome.error
+
+
+def test_other_numbers_of_replicas_at_the_same_global_batch(stopped, whole, config, place):
+    run = copy_of(stopped[0], "replicas")
+    split = ("--global-batch.replicas", "2", "--global-batch.grad-acc-steps-per-replica", "2")
+    outcome = train(config, place / "runs", "--name", "replicas", "--resume", *split)
+    assert outcome.status == 0, outcome.errors
+    one, other = state(run), state(whole)
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+CHANGES = {
+    "seed": ("--seed", "7"),
+    "optimizer_opts.learning_rate.max_learning_rate": ("--optimizer-opts.learning-rate.max-learning-rate", "0.02"),
+    "total_num_train_samples": ("--total-num-train-samples", "1600"),
+    "data.shuffle": ("--data.shuffle", "false"),
+    "bert_config.hidden_size": ("--bert-config.hidden-size", "32"),
+    "global_batch": ("--global-batch.grad-acc-steps-per-replica", "8"),
+    # Dropout's masks belong to micro batches.
+    "global_batch.micro_batch_size": (
+        "--global-batch.micro-batch-size", "8", "--global-batch.grad-acc-steps-per-replica", "2"
+    ),
+    "dataset_dir": ("--dataset-dir", "{other}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_what_would_change_the_outcome_is_refused(field, stopped, config, place):
+    other = place / "other"
+    if not other.exists():
+        write_dataset(other, records=91)
+    before = state(stopped[0])
+    arguments = [argument.format(other=other) for argument in CHANGES[field]]
+    outcome = train(config, place / "runs", "--name", "stopped", "--resume", *arguments)
+    assert outcome.status == 2
+    assert field in outcome.error
+    if field != "dataset_dir":
+        assert "was" in outcome.error  # both values
+    after = state(stopped[0])
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_what_does_not_change_it_may_change(stopped, whole, config, place, dataset):
+    run = copy_of(stopped[0], "moved")
+    shutil.copytree(dataset, place / "moved data", dirs_exist_ok=True)
+    changes = (
+        "--dataset-dir", str(place / "moved data"), "--data.reader-threads", "1", "--keep-last", "2",
+        "--ckpt-every-n-steps-per-execution", "3", "--save-ckpt-path", str(place / "elsewhere"),
+    )  # fmt: skip
+    outcome = train(config, place / "runs", "--name", "moved", "--resume", *changes)
+    assert outcome.status == 0, outcome.errors
+    assert "keep_last is 2 now and was 5" in outcome.errors
+    assert checkpoints(run)[-1] == "step-00000010"
+    shutil.copytree(place / "elsewhere", run / "checkpoints", dirs_exist_ok=True)
+    assert checkpoints(run)[-2:] == ["step-00000024", "step-00000026"]
+    assert_same_run(run, whole)
+
+
+def test_phase_2_resumes_without_the_run_it_started_from(whole, place, dataset, monkeypatch):
+    start = copy_of(whole, "phase1")
+    config = write_config(place / "phase2.json", dataset, updates=10, seed=5, pretrained_ckpt_path=str(start))
+    assert train(config, place / "runs", "--name", "phase2-whole").status == 0
+    killed_at(monkeypatch, 6, config, place / "runs", "--name", "phase2")
+    shutil.rmtree(start)
+    outcome = train(config, place / "runs", "--name", "phase2", "--resume")
+    assert outcome.status == 0, outcome.errors
+    assert_same_run(place / "runs" / "phase2", place / "runs" / "phase2-whole")
+
+
+def test_a_complete_run_has_nothing_left_to_train(whole, config, place):
+    run = copy_of(whole, "complete")
+    before = checkpoints(run)
+    assert train(config, place / "runs", "--name", "complete", "--resume").status == 0
+    assert checkpoints(run) == before
+    assert_same_run(run, whole)
+
+
+def test_nothing_to_resume(config, place, whole):
+    outcome = train(config, place / "runs", "--name", "nowhere", "--resume")
+    assert outcome.status == 2
+    assert "no run" in outcome.error and "complete" in outcome.error
