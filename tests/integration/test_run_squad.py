@@ -61,14 +61,14 @@ def config(data: Path) -> Path:
     values = {
         "bert_config": {
             "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 64,
-            "vocab_size": 200, "max_position_embeddings": 48, "hidden_dropout_prob": 0.0,
+            "vocab_size": 200, "max_position_embeddings": 80, "hidden_dropout_prob": 0.0,
             "attention_probs_dropout_prob": 0.0, "initializer_range": 0.1,
         },
         "vocab_file": str(data / "vocab.txt"),
         "dataset_dir": str(data),
         "output_dir": str(data / "runs"),
-        "max_seq_length": 48,
-        "squad": {"doc_stride": 16, "max_query_length": 12, "n_best_size": 5, "max_answer_length": 4},
+        "max_seq_length": 80,
+        "squad": {"doc_stride": 24, "max_query_length": 12, "n_best_size": 5, "max_answer_length": 4},
         "global_batch": {"micro_batch_size": 16, "grad_acc_steps_per_replica": 1},
         "num_epochs": 8,
         "optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.005, "warmup_frac": 0.1}},
@@ -151,7 +151,7 @@ def test_the_report_knows_the_data(trained: tuple[Path, str], data: Path) -> Non
     assert facts["questions_left_out"] == 0
     assert facts["records"] > 240  # long contexts have several windows
     assert facts["lower_case"] is True
-    assert "knowing nothing, ln(48 places)" in output
+    assert "knowing nothing, ln(80 places)" in output
     assert len(list((data / "runs" / "cache").iterdir())) >= 2
 
 
@@ -210,7 +210,7 @@ def test_a_malformed_file_is_refused_before_training(config: Path, data: Path, t
     [
         (["--vocab-file", "none"], "vocab_file is not set"),
         (["--bert-config.vocab-size", "90"], "set vocab_file to the vocabulary that the model was trained with"),
-        (["--squad.max-query-length", "45"], "squad.max_query_length = 45"),
+        (["--squad.max-query-length", "77"], "squad.max_query_length = 77"),
         (["--squad.train-file", "absent.json"], "absent.json: cannot be read"),
     ],
 )
