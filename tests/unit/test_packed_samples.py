@@ -1,0 +1,45 @@
+"""Samples of the packing benchmark: Wikipedia's lengths, sound records, and packs as full as the plan says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.packed_samples import histogram, make_samples, spread
+from data_utils.records.packs import sequences_per_pack
+from data_utils.records.validation import find_problem
+
+ROWS = 400
+
+
+def test_the_histogram_is_the_published_one() -> None:
+    counts = histogram(512)
+    assert len(counts) == 512
+    assert counts.sum() / 1e6 == pytest.approx(16.28, abs=0.005)  # million sequences, arXiv 2107.02027
+    real = (counts * np.arange(1, 513)).sum() / counts.sum() / 512
+    assert 100 * real == pytest.approx(49.97, abs=0.005)  # % real tokens without packing
+
+
+def test_longer_sequences_are_cut() -> None:
+    whole, cut = histogram(512), histogram(128)
+    assert len(cut) == 128 and cut.sum() == whole.sum()
+    assert (cut[:-1] == whole[:127]).all()
+
+
+def test_spread_keeps_the_proportions() -> None:
+    chosen = spread(np.array([10, 0, 30, 60]), 200, np.random.default_rng(0))
+    assert np.bincount(chosen).tolist() == [20, 0, 60, 120]
+
+
+@pytest.mark.parametrize("length", [128, 512])
+def test_both_kinds_of_rows_are_sound_and_hold_what_the_plan_says(length: int) -> None:
+    samples = make_samples(length, 3, "spfhp", ROWS, vocab_size=1000)
+    padded, packed = (reader.read(np.arange(ROWS)) for reader in (samples.padded, samples.packed))
+    assert find_problem(samples.padded.spec, padded) is None
+    assert find_problem(samples.packed.spec, packed) is None
+    assert sequences_per_pack(samples.packed) == pytest.approx(samples.packing_factor, rel=0.01)
+    share = (packed["input_mask"] > 0).mean()
+    assert share == pytest.approx(samples.efficiency, rel=0.01)
+    assert share / padded["input_mask"].mean() == pytest.approx(samples.packing_factor, rel=0.02)
+    per_token = [rows["masked_lm_weights"].sum() / (rows["input_mask"] > 0).sum() for rows in (padded, packed)]
+    assert per_token == [pytest.approx(0.15, abs=0.01)] * 2
