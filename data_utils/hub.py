@@ -25,7 +25,7 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
     except ImportError as error:
         raise UserError(
             f"dataset_dir is not set, and the datasets library, which could fetch {path}, is not installed;"
-            f" set dataset_dir to {instead}, or: pip install datasets"
+            f" set dataset_dir to {instead}, or: pip install -r requirements-datasets.txt"
         ) from error
     try:
         return load_dataset(path, configuration, split=split)
