@@ -88,6 +88,7 @@ def logits_of(checkpoint: str, task_name: str, length: int, vocab_file: Optional
         "glue_task": task_name,
         "max_seq_length": length,
         "vocab_file": vocab_file,
+        "do_training": False,
         "do_validation": False,
         "execution": {"platform": "software", "xla": False},
     }

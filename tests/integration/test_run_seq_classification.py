@@ -202,13 +202,29 @@ def test_a_sentence_from_the_command_line(root: Path, printed: str, capsys: pyte
     assert "sst2 takes 1 text, not 2" in capsys.readouterr().err
 
 
-def test_both_validation_sets_of_mnli(root: Path) -> None:
+def test_seeds_go_on_where_some_are_missing(root: Path, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = root / "runs" / "sst2"
+    before = {seed: (folder / f"sst2-seed-{seed}" / "history.jsonl").read_bytes() for seed in (3, 7)}
+    assert run_here(root / "sst2.json", "--resume", "--seeds", "3", "7", "8", "--do-test", "yes") == 0
+    assert {seed: (folder / f"sst2-seed-{seed}" / "history.jsonl").read_bytes() for seed in (3, 7)} == before
+    summary = json.loads((folder / "seeds.json").read_text(encoding="utf-8"))
+    assert list(summary["seeds"]) == ["3", "7", "8"]
+    assert "seed 7, 2 of 3, has ended before" in capsys.readouterr().err
+    assert run_here(root / "sst2.json", "--resume", "--seeds", "3", "--num-epochs", "6") == 2
+    assert "cannot go on with another config: num_epochs" in capsys.readouterr().err
+    assert run_here(root / "sst2.json", "--name", "nobody", "--resume", "--seeds", "1", "2") == 2
+    assert "there is no run" in capsys.readouterr().err
+
+
+def test_both_validation_sets_of_mnli(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_mnli(root)
     assert run_here(write_config(root, "mnli")) == 0
     found = scores(root / "runs" / "mnli")
     assert list(found) == ["accuracy_matched", "accuracy_mismatched"]
     assert found["accuracy_matched"] > 0.9
     assert found["accuracy_mismatched"] < 0.1  # its words tell another label than in training
+    assert classify(["--checkpoint", str(root / "runs" / "mnli"), "the film is a story", "bad story"]) == 0
+    assert capsys.readouterr().out.startswith("contradiction")
 
 
 def test_regression(root: Path) -> None:

@@ -29,6 +29,7 @@ from model.losses import LOSS, ClassificationObjective, RegressionObjective
 from model.unconverted import unconverted_classification
 from utilities.config.schema import TrainingConfig
 from utilities.training.building import Converted, build_model, tail_blocks
+from utilities.training.class_order import class_order
 from utilities.training.start import Start
 from utilities.training.task import BuiltModel, Fill, Predict
 from utilities.training.vocabulary import Wording, wording_of
@@ -50,7 +51,8 @@ class Classification:
     """The task of ``run_seq_classification.py``; see :class:`utilities.training.task.Task`.
 
     Raises:
-        UserError: no vocabulary, or data to evaluate on cannot be read: said before training begins.
+        UserError: no vocabulary, data to evaluate on that cannot be read, or nothing to evaluate: said before training
+            begins.
     """
 
     name = CLASSIFICATION
@@ -63,6 +65,7 @@ class Classification:
         self.benchmark: BenchmarkTask = TASKS[config.glue_task]
         regression = self.benchmark.is_regression
         self.objective = RegressionObjective() if regression else ClassificationObjective(config.show_accuracy)
+        self._order = None if config.do_training else class_order(start, self.benchmark)
         self._facts: Dict[str, Any] = {}
         self._wording: Optional[Wording] = None
         self._validation: List[Held] = []
@@ -145,8 +148,9 @@ class Classification:
         return text_features(tokenizer, texts, self._config.max_seq_length)
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
-        """The model's outputs for texts, ``(N, classes)``."""
-        return np.asarray(predict(self._reader(self.features(texts), None))["logits"])
+        """The model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
+        logits = np.asarray(predict(self._reader(self.features(texts), None))["logits"])
+        return logits if self._order is None else logits[:, self._order]
 
     def _predictions(self, predict: Predict, examples: Examples) -> np.ndarray:
         return predicted(self.benchmark, self.logits(predict, examples.texts))

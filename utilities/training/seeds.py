@@ -23,6 +23,7 @@ from utilities.errors import Stopped, UserError
 from utilities.training.run_folder import RunFolder
 from utilities.training.task import MakeTask
 from utilities.training.trainer import train
+from utilities.training.unchanged import refuse_differences
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
     scores: Dict[int, Dict[str, float]] = {}
     for number, seed in enumerate(config.seeds, start=1):
         one = with_seed(loaded, seed, folder.path)
-        done = scores_of_finished(folder.path / str(one.config.name))
+        done = scores_of_finished(one.config)
         how = "" if done is None else ", has ended before"
         tell(folder, config, [f"seed {seed}, {number} of {len(config.seeds)}{how}"])
         scores[seed] = train_one(one, make_task, started, folder) if done is None else done
@@ -85,11 +86,17 @@ def with_seed(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
     return dataclasses.replace(loaded, config=config.model_copy(update=changes), origins=origins)
 
 
-def scores_of_finished(run: Path) -> Optional[Dict[str, float]]:
-    """The scores of a seed's run that has ended; None where it has not."""
-    if not run.is_dir() or not RunFolder(run).history.finished:
+def scores_of_finished(config: TrainingConfig) -> Optional[Dict[str, float]]:
+    """The scores of a seed's run that has ended; None where it has not.
+
+    Raises:
+        UserError: it was another config's.
+    """
+    run = RunFolder(Path(config.output_dir) / str(config.name))
+    if not run.path.is_dir() or not run.history.finished:
         return None
-    path = run / "scores.json"
+    refuse_differences(config, run.recorded_config() or {}, str(run.path))
+    path = run.path / "scores.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 

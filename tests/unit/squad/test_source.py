@@ -81,7 +81,7 @@ def test_what_the_library_cannot_get_is_one_line(monkeypatch: pytest.MonkeyPatch
 
 def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"not installed.*dataset_dir.*dev-v1\.1\.json.*pip install -r requirements-datasets"):
+    with pytest.raises(UserError, match=r"not installed.*dataset_dir.*dev-v1\.1\.json.*pip install -r requirements"):
         open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
 
 

@@ -1,0 +1,53 @@
+"""Classifiers of other origins: what their outputs mean, and when there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_utils.classification.benchmarks import TASKS
+from utilities.errors import UserError
+from utilities.pretrained.pretrained import Pretrained
+from utilities.pretrained.weights import Weight
+from utilities.training.class_order import class_order
+
+HEAD = {"classifier.weight": Weight((3, 8), lambda: np.zeros((3, 8), np.float32), "here")}
+
+
+def start(settings: dict[str, Any], own: bool = False, weights: dict[str, Weight] = HEAD) -> Pretrained:
+    return Pretrained("somewhere", weights, {}, settings=settings, own=own)
+
+
+def test_outputs_in_another_order_are_sorted() -> None:
+    # As facebook/bart-large-mnli and many models of MNLI have them.
+    names = {"0": "CONTRADICTION", "1": "NEUTRAL", "2": "ENTAILMENT"}
+    order = class_order(start({"id2label": names}), TASKS["mnli"])
+    logits = np.array([[0.1, 0.2, 0.7]])  # says entailment
+    assert TASKS["mnli"].labels[int(np.argmax(logits[:, order]))].value == "entailment"
+    assert class_order(start({"id2label": {"0": "unacceptable", "1": "acceptable"}}), TASKS["cola"]) is None
+    assert class_order(start({"id2label": {"1": "0", "0": "1"}}), TASKS["cola"]).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("settings", [{}, {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}])
+def test_unnamed_outputs_stand_in_the_tasks_order(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    assert class_order(start(settings), TASKS["mnli"]) is None
+    assert not caplog.records
+
+
+def test_strange_names_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert class_order(start({"id2label": {"0": "joy", "1": "anger"}}), TASKS["sst2"]) is None
+    assert "somewhere calls its classes joy, anger; they are taken in the order of sst2" in caplog.text
+
+
+def test_another_task_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert class_order(start({"config": {"glue_task": "rte"}}, own=True), TASKS["rte"]) is None
+    assert not caplog.records
+    class_order(start({"config": {"glue_task": "rte"}}, own=True), TASKS["sst2"])
+    assert "somewhere was trained for rte, not for sst2" in caplog.text
+
+
+def test_without_a_classifier_there_is_nothing_to_evaluate() -> None:
+    with pytest.raises(UserError, match=r"somewhere has no classifier.*train first"):
+        class_order(start({}, weights={}), TASKS["sst2"])
