@@ -57,27 +57,39 @@ class PretrainingObjective:
         return labels, tf.ones_like(labels, tf.float32)
 
 
-class PackedPretrainingObjective(PretrainingObjective):
-    """The same losses of packs, averaged over real tokens and sequences; and how full the packs are.
+class OfPacks:
+    """Joined with an objective: how full the packs are, told beside its losses.
 
-    In packs, labels are (B, N) and next-sentence scores (B, N, 2), N being the sequences of a pack at most.
+    Attributes:
+        weights: the feature (B, N) that is 1.0 for each sequence of a pack, N being the sequences of a pack at most.
     """
 
+    weights = "sequence_weights"
+
     def counts(self, batch: Tensors) -> Tensors:
-        packs = number_of(batch["next_sentence_labels"][..., 0])
+        packs = number_of(batch["input_mask"][..., 0])
         return {**super().counts(batch), SEQUENCES_PER_PACK: packs, TOKENS_PER_PACK: packs}
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         tokens = tf.cast(tf.greater(batch["input_mask"], 0), tf.float32)
         return {
             **super().sums(outputs, batch),
-            SEQUENCES_PER_PACK: tf.reduce_sum(batch["next_sentence_weights"]),
+            SEQUENCES_PER_PACK: tf.reduce_sum(batch[self.weights]),
             TOKENS_PER_PACK: tf.reduce_sum(tokens),
         }
 
+
+class PackedPretrainingObjective(OfPacks, PretrainingObjective):
+    """The same losses of packs, averaged over real tokens and sequences.
+
+    In packs, labels are (B, N) and next-sentence scores (B, N, 2).
+    """
+
+    weights = "next_sentence_weights"
+
     def sequences(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
         """Next-sentence labels and weights (B, N)."""
-        return batch["next_sentence_labels"], batch["next_sentence_weights"]
+        return batch["next_sentence_labels"], batch[self.weights]
 
 
 class SpanObjective:
@@ -107,7 +119,7 @@ class SpanObjective:
 
     def windows(self, batch: Tensors) -> tf.Tensor:
         """1.0 for each window that counts, (B,)."""
-        return tf.ones_like(batch["start_positions"][:, 0], tf.float32)
+        return tf.ones_like(batch["start_positions"][..., 0], tf.float32)
 
     def answers(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
         """First and last token of each window's answer, (B,)."""
@@ -118,28 +130,15 @@ class SpanObjective:
         return logits
 
 
-class PackedSpanObjective(SpanObjective):
-    """The same losses of packs of windows, each softmax over the tokens of one window; and how full the packs are.
+class PackedSpanObjective(OfPacks, SpanObjective):
+    """The same losses of packs of windows, each softmax over the tokens of one window.
 
-    Labels are (B, N), N being the windows of a pack at most. A window alone in its row competes with its padding as
-    well, which here it has not.
+    Labels are (B, N). A window alone in its row competes with its padding as well, which here it has not.
     """
-
-    def counts(self, batch: Tensors) -> Tensors:
-        packs = number_of(batch["start_positions"][:, 0])
-        return {**super().counts(batch), SEQUENCES_PER_PACK: packs, TOKENS_PER_PACK: packs}
-
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        tokens = tf.cast(tf.greater(batch["input_mask"], 0), tf.float32)
-        return {
-            **super().sums(outputs, batch),
-            SEQUENCES_PER_PACK: tf.reduce_sum(batch["window_weights"]),
-            TOKENS_PER_PACK: tf.reduce_sum(tokens),
-        }
 
     def windows(self, batch: Tensors) -> tf.Tensor:
         """1.0 for each place of a pack that has a window, (B, N)."""
-        return batch["window_weights"]
+        return batch[self.weights]
 
     def answers(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
         """First and last token of each window's answer, counted in the pack, (B, N)."""
@@ -147,7 +146,7 @@ class PackedSpanObjective(SpanObjective):
 
     def scores(self, logits: tf.Tensor, batch: Tensors) -> tf.Tensor:
         """Scores (B, N, S) of the pack's places for each of its windows; those of other windows are out of reach."""
-        numbers = tf.range(1, tf.shape(batch["window_weights"])[1] + 1)[None, :, None]
+        numbers = tf.range(1, tf.shape(batch[self.weights])[1] + 1)[None, :, None]
         other = tf.not_equal(batch["input_mask"][:, None, :], numbers)  # (B, N, S)
         return tf.cast(logits, tf.float32)[:, None, :] + tf.cast(other, tf.float32) * MASKED_SCORE
 
@@ -161,12 +160,28 @@ class ClassificationObjective:
         self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
 
     def counts(self, batch: Tensors) -> Tensors:
-        return dict.fromkeys(self._terms, number_of(batch["labels"]))
+        return dict.fromkeys(self._terms, tf.reduce_sum(self.samples(batch)[1]))
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        labels, scores = batch["labels"][:, 0], outputs["logits"]  # (B,), (B, C)
-        sums = {LOSS: tf.reduce_sum(cross_entropy(scores, labels)), ACCURACY: tf.reduce_sum(correct(scores, labels))}
+        (labels, real), scores = self.samples(batch), outputs["logits"]  # (B,), (B, C)
+        sums = {
+            LOSS: tf.reduce_sum(real * cross_entropy(scores, labels)),
+            ACCURACY: tf.reduce_sum(real * correct(scores, labels)),
+        }
         return {name: sums[name] for name in self._terms}
+
+    def samples(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
+        """Labels (B,), and 1.0 for each that counts."""
+        labels = batch["labels"][..., 0]
+        return labels, tf.ones_like(labels, tf.float32)
+
+
+class PackedClassificationObjective(OfPacks, ClassificationObjective):
+    """The same of packs: labels (B, N), scores (B, N, C)."""
+
+    def samples(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
+        """Labels and weights (B, N)."""
+        return batch["labels"], batch[self.weights]
 
 
 class RegressionObjective:
@@ -175,11 +190,25 @@ class RegressionObjective:
     losses = (LOSS,)
 
     def counts(self, batch: Tensors) -> Tensors:
-        return {LOSS: number_of(batch["labels"])}
+        return {LOSS: tf.reduce_sum(self.samples(batch)[1])}
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        difference = tf.cast(outputs["logits"], tf.float32) - batch["labels"]  # (B, 1)
-        return {LOSS: tf.reduce_sum(tf.square(difference))}
+        scores, real = self.samples(batch)  # (B,)
+        difference = tf.cast(outputs["logits"][..., 0], tf.float32) - scores
+        return {LOSS: tf.reduce_sum(real * tf.square(difference))}
+
+    def samples(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
+        """Scores to be predicted (B,), and 1.0 for each that counts."""
+        scores = batch["labels"][..., 0]
+        return scores, tf.ones_like(scores)
+
+
+class PackedRegressionObjective(OfPacks, RegressionObjective):
+    """The same of packs: labels (B, N), scores (B, N, 1)."""
+
+    def samples(self, batch: Tensors) -> Tuple[tf.Tensor, tf.Tensor]:
+        """Scores to be predicted and weights (B, N)."""
+        return batch["labels"], batch[self.weights]
 
 
 def number_of(values: tf.Tensor) -> tf.Tensor:

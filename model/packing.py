@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Tuple
 
 from execution.interface import Tensors
-from keras_extensions.backend import tf
+from keras_extensions.backend import keras, tf
+from model.bert import token_shapes
 from model.blocks import Block, EmbeddingsBlock, PoolerBlock
 from model.embeddings import MASKED_SCORE
 from model.heads import gather_positions
 
-CLS_POSITIONS = "next_sentence_positions"
+NEXT_SENTENCE_POSITIONS = "next_sentence_positions"
 
 
 class PackedEmbeddingsBlock(EmbeddingsBlock):
@@ -31,27 +32,39 @@ class PackedEmbeddingsBlock(EmbeddingsBlock):
 
 
 class PackedPoolerBlock(PoolerBlock):
-    """``pool`` of packs: the pooled [CLS] of every sequence."""
+    """``pool`` of packs: the pooled [CLS] of every sequence.
 
-    reads = ("hidden", CLS_POSITIONS)
+    Args:
+        cls_positions: the input (B, N) that tells where each [CLS] is.
+    """
+
+    def __init__(self, pooler: keras.layers.Layer, cls_positions: str, name: str = "pool"):
+        super().__init__(pooler, name=name)
+        self._cls_positions = cls_positions
+        self.reads = ("hidden", cls_positions)
 
     def call(self, inputs: Tensors) -> Tensors:
-        first = gather_positions(inputs["hidden"], inputs[CLS_POSITIONS])  # (B, N, H)
+        first = gather_positions(inputs["hidden"], inputs[self._cls_positions])  # (B, N, H)
         width = first.shape[-1]
         pooled = self.pooler(tf.reshape(first, (-1, 1, width)))  # (B·N, H): each [CLS] a sequence of one token
         return {"pooled": tf.reshape(pooled, (-1, first.shape[1], width))}  # (B, N, H)
 
 
-def packed(blocks: List[Block]) -> List[Block]:
-    """The same blocks, with the same layers and weights, for packs."""
-    return [_packed(block) for block in blocks]
+def packed(blocks: List[Block], cls_positions: str = NEXT_SENTENCE_POSITIONS) -> List[Block]:
+    """The same blocks, with the same layers and weights, for packs.
+
+    Args:
+        blocks: of a task's model.
+        cls_positions: name of the input that tells where each sequence's [CLS] is, for tasks that pool it.
+    """
+    return [_packed(block, cls_positions) for block in blocks]
 
 
-def _packed(block: Block) -> Block:
+def _packed(block: Block, cls_positions: str) -> Block:
     if isinstance(block, EmbeddingsBlock):
         return PackedEmbeddingsBlock(block.embeddings, name=block.name)
     if isinstance(block, PoolerBlock):
-        return PackedPoolerBlock(block.pooler, name=block.name)
+        return PackedPoolerBlock(block.pooler, cls_positions, name=block.name)
     return block
 
 
@@ -70,6 +83,11 @@ def block_diagonal_bias(input_mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(apart, dtype) * MASKED_SCORE
 
 
+def packed_token_shapes(sequence_length: int) -> Dict[str, Tuple[int, ...]]:
+    """Shapes of what every model of packs reads, for one pack; all are int32."""
+    return {**token_shapes(sequence_length), "position_ids": (sequence_length,)}
+
+
 def packed_pretraining_shapes(
     sequence_length: int, masked_positions: int, sequences: int
 ) -> Dict[str, Tuple[int, ...]]:
@@ -80,6 +98,5 @@ def packed_pretraining_shapes(
         masked_positions: masked positions in a pack at most.
         sequences: N.
     """
-    tokens = ("input_ids", "input_mask", "segment_ids", "position_ids")
-    shapes: Dict[str, Tuple[int, ...]] = dict.fromkeys(tokens, (sequence_length,))
-    return {**shapes, "masked_lm_positions": (masked_positions,), CLS_POSITIONS: (sequences,)}
+    masked = {"masked_lm_positions": (masked_positions,)}
+    return {**packed_token_shapes(sequence_length), **masked, NEXT_SENTENCE_POSITIONS: (sequences,)}

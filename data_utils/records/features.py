@@ -183,15 +183,9 @@ def packed_squad_features(
         vocab_size, labels: as in :func:`squad_features`.
     """
     places, below = max_sequences_per_pack, max_seq_length
-    answers = (
-        Feature("start_positions", places, LABEL, below),
-        Feature("end_positions", places, LABEL, below),
-        Feature("window_weights", places, WEIGHTS),
-    )
-    single = _fine_tuning("squad", max_seq_length, vocab_size, ())
-    tokens = [replace(f, kind=NUMBERS, below=places + 1) if f.kind == MASK else f for f in single.features]
-    tokens.append(Feature("position_ids", max_seq_length, COUNT, below))
-    return replace(single, features=(*tokens, *(answers if labels else ())), packed=True)
+    names = ("start_positions", "end_positions")
+    answers = (*(Feature(name, places, POSITIONS, below) for name in names), _sequence_weights(places))
+    return _packed(squad_features(max_seq_length, vocab_size, labels=False), places, answers if labels else ())
 
 
 def classification_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
@@ -203,6 +197,35 @@ def classification_features(max_seq_length: int, vocab_size: int, classes: int, 
     """
     label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
     return _fine_tuning("classification", max_seq_length, vocab_size, (label,) if labels else ())
+
+
+def packed_classification_features(
+    max_seq_length: int, max_sequences_per_pack: int, vocab_size: int, classes: int, labels: bool = True
+) -> FeatureSpec:
+    """Packs of the samples of a benchmark task, each with its [CLS] and its class or score.
+
+    Args:
+        max_seq_length: word pieces in a pack, padding included.
+        max_sequences_per_pack: samples in a pack at most.
+        vocab_size, classes, labels: as in :func:`classification_features`.
+    """
+    places = max_sequences_per_pack
+    first = Feature("cls_positions", places, POSITIONS, max_seq_length)
+    single = classification_features(max_seq_length, vocab_size, classes)
+    targets = (*(replace(f, length=places) for f in single.features if f.name == "labels"), _sequence_weights(places))
+    single = classification_features(max_seq_length, vocab_size, classes, labels=False)
+    return _packed(single, places, (first, *(targets if labels else ())))
+
+
+def _sequence_weights(places: int) -> Feature:
+    return Feature("sequence_weights", places, WEIGHTS)
+
+
+def _packed(single: FeatureSpec, places: int, others: Tuple[Feature, ...]) -> FeatureSpec:
+    """The tokens of ``single`` as a pack has them, and other features."""
+    tokens = [replace(f, kind=NUMBERS, below=places + 1) if f.kind == MASK else f for f in single.features]
+    length = tokens[0].length
+    return replace(single, features=(*tokens, Feature("position_ids", length, COUNT, length), *others), packed=True)
 
 
 def _fine_tuning(name: str, max_seq_length: int, vocab_size: int, labels: Tuple[Feature, ...]) -> FeatureSpec:

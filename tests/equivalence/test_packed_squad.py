@@ -7,7 +7,7 @@ import pytest
 
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import packed_squad_features, squad_features
-from data_utils.squad.packs import PackedWindowReader
+from data_utils.records.packed_reader import PackedReader
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.architecture import QA_HEAD
@@ -42,7 +42,7 @@ def windows():
 @pytest.fixture(scope="module")
 def reader(windows):
     single = ArrayReader(squad_features(S, 120), windows)
-    return PackedWindowReader(packed_squad_features(S, N, 120), single, LENGTHS, PACKS)
+    return PackedReader(packed_squad_features(S, N, 120), single, LENGTHS, PACKS)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_pack_holds_its_windows_one_behind_the_other(windows, reader):
             begin += length
         for name in ("input_ids", "input_mask", "segment_ids", "position_ids"):
             assert not batch[name][row, begin:].any()
-        np.testing.assert_array_equal(batch["window_weights"][row], np.arange(N) < len(pack))
+        np.testing.assert_array_equal(batch["sequence_weights"][row], np.arange(N) < len(pack))
     for feature in reader.spec.features:
         assert batch[feature.name].shape == (2, feature.length)
         assert batch[feature.name].dtype == feature.dtype
@@ -87,7 +87,7 @@ def test_a_pack_holds_its_windows_one_behind_the_other(windows, reader):
 
 def test_scores_go_back_to_their_windows(windows, reader):
     whole = reader.read(np.arange(reader.count))
-    np.testing.assert_array_equal(reader.unpacked(whole["input_ids"]), windows["input_ids"])
+    np.testing.assert_array_equal(reader.of_tokens(whole["input_ids"]), windows["input_ids"])
 
 
 def test_logits_of_a_window_are_those_of_the_window_alone(windows, reader, models):
@@ -95,7 +95,7 @@ def test_logits_of_a_window_are_those_of_the_window_alone(windows, reader, model
     whole = reader.read(np.arange(reader.count))
     names = ("input_ids", "input_mask", "segment_ids", "position_ids")
     ours = model({name: whole[name] for name in names})
-    ours = {name: reader.unpacked(ours[name].numpy()) for name in OUTPUTS}
+    ours = {name: reader.of_tokens(ours[name].numpy()) for name in OUTPUTS}
     for window, length in enumerate(LENGTHS):
         tokens = {name: windows[name][window : window + 1, :length].astype("int32") for name in windows}
         theirs = source(
@@ -117,7 +117,7 @@ def test_losses_are_those_of_the_windows_alone(windows, reader):
     counts = objective.counts(tensors(whole))
     loss, right = 0.0, dict.fromkeys(OUTPUTS, 0)
     for name, label in zip(OUTPUTS, ("start_positions", "end_positions")):
-        for window, scores in enumerate(reader.unpacked(logits[name])):
+        for window, scores in enumerate(reader.of_tokens(logits[name])):
             scores, place = scores[: LENGTHS[window]].astype("float64"), windows[label][window, 0]
             loss -= (scores[place] - np.log(np.exp(scores).sum())) / 2
             right[name] += int(scores.argmax() == place)

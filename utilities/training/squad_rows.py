@@ -8,15 +8,15 @@ import numpy as np
 
 from data_utils.records.features import packed_squad_features, squad_features
 from data_utils.records.generated import POOL_SAMPLES, GeneratedReader
+from data_utils.records.packed_reader import PackedReader, pack_samples
 from data_utils.records.pipeline import SampleReader
-from data_utils.squad.packs import PackedWindowReader, pack_windows
 from data_utils.squad.reader import WindowReader
 from data_utils.squad.windows import Windows
 from data_utils.tokenizer import Vocabulary
 from model.bert import token_shapes
 from model.blocks import Block
 from model.losses import PackedSpanObjective, SpanObjective
-from model.packing import packed
+from model.packing import packed, packed_token_shapes
 from utilities.config.figures import is_packed
 from utilities.config.schema import TrainingConfig
 from utilities.training.task import Predict
@@ -81,34 +81,34 @@ class PackedWindows:
         self._length, self._places = config.max_seq_length, config.packing.max_sequences_per_pack
         self._seed = config.seed
 
-    def training(self, windows: Windows, vocabulary: Vocabulary, vocab_size: int) -> PackedWindowReader:
+    def training(self, windows: Windows, vocabulary: Vocabulary, vocab_size: int) -> PackedReader:
         single = squad_features(self._length, vocab_size)
         return self._packs(WindowReader(single, windows, vocabulary), windows, vocab_size, labels=True)
 
-    def generated(self, vocab_size: int, seed: int) -> PackedWindowReader:
+    def generated(self, vocab_size: int, seed: int) -> PackedReader:
         places = max(1, min(self._places, self._length // SPECIAL_TOKENS))
         length = self._length // places
         packs = np.arange(POOL_SAMPLES // places * places).reshape(-1, places).tolist()
         windows = GeneratedReader(squad_features(length, vocab_size), seed, len(packs) * places)
         spec = packed_squad_features(self._length, self._places, vocab_size)
-        return PackedWindowReader(spec, windows, np.full(windows.count, length), packs)
+        return PackedReader(spec, windows, np.full(windows.count, length), packs)
 
     def logits(self, predict: Predict, windows: Windows, vocabulary: Vocabulary, vocab_size: int) -> Logits:
         single = squad_features(self._length, vocab_size, labels=False)
         reader = self._packs(WindowReader(single, windows, vocabulary), windows, vocab_size, labels=False)
-        return {name: reader.unpacked(np.asarray(values)) for name, values in predict(reader).items()}
+        return {name: reader.of_tokens(np.asarray(values)) for name, values in predict(reader).items()}
 
     def shapes(self) -> Dict[str, Tuple[int, ...]]:
-        return {**token_shapes(self._length), "position_ids": (self._length,)}
+        return packed_token_shapes(self._length)
 
     def blocks(self, blocks: List[Block]) -> List[Block]:
         return packed(blocks)
 
-    def _packs(self, reader: WindowReader, windows: Windows, vocab_size: int, labels: bool) -> PackedWindowReader:
+    def _packs(self, reader: WindowReader, windows: Windows, vocab_size: int, labels: bool) -> PackedReader:
         lengths = windows.tokens()
-        packs = pack_windows(lengths, self._length, self._places, self._seed)
+        packs = pack_samples(lengths, self._length, self._places, self._seed)
         spec = packed_squad_features(self._length, self._places, vocab_size, labels)
-        return PackedWindowReader(spec, reader, lengths, packs)
+        return PackedReader(spec, reader, lengths, packs)
 
 
 def window_rows_of(config: TrainingConfig) -> WindowRows:
