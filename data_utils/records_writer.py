@@ -14,11 +14,11 @@ import os
 import socket
 import struct
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from data_utils.records.framing import masked_crc32c
+from data_utils.records.framing import FRAMING_BYTES, masked_crc32c
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = "bert-pretraining"
@@ -99,10 +99,24 @@ def _entry_header(name: str, list_tag: bytes, size: int) -> bytes:
     return _FEATURES_ENTRY + varint(len(body) + size) + body
 
 
-def _entries(name: str, list_tag: bytes, rows: List[bytes]) -> List[bytes]:
-    """Each row of packed values as an entry of Features.feature; headers depend on the row's size only."""
-    headers = {size: _entry_header(name, list_tag, size) for size in {len(row) for row in rows}}
-    return [headers[len(row)] + row for row in rows]
+def _fixed_rows(values: np.ndarray) -> Optional[np.ndarray]:
+    """(N, bytes) packed values where all rows take equally many bytes, else None."""
+    if np.issubdtype(values.dtype, np.floating):
+        return np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(len(values), -1)
+    if values.size == 0 or int(values.max()) < 128:  # masks, segments, labels: one byte a number
+        return values.astype(np.uint8)
+    return None
+
+
+def _with_header(name: str, list_tag: bytes, rows: np.ndarray) -> np.ndarray:
+    """Rows of equal size as entries of Features.feature, (N, bytes)."""
+    header = np.frombuffer(_entry_header(name, list_tag, rows.shape[1]), np.uint8)
+    return np.concatenate([np.broadcast_to(header, (len(rows), header.size)), rows], axis=1)
+
+
+def _split_rows(rows: np.ndarray) -> List[bytes]:
+    data, size = rows.tobytes(), rows.shape[1]
+    return [data[start : start + size] for start in range(0, len(data), size)]
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
@@ -117,36 +131,45 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
     Source: tensorflow/core/example/example.proto and the protobuf wire format.
     """
     columns: List[List[bytes]] = []
+    fixed: List[np.ndarray] = []  # features that stand side by side, joined by numpy rather than row by row
     for name, values in features.items():
-        if np.issubdtype(values.dtype, np.floating):
-            rows = [row.tobytes() for row in np.ascontiguousarray(values, "<f4")]
-            columns.append(_entries(name, _FEATURE_FLOATS, rows))
-        else:
-            columns.append(_entries(name, _FEATURE_INTEGERS, varint_rows(values)))
-    messages = []
-    for entries in zip(*columns):
-        body = b"".join(entries)
-        messages.append(_EXAMPLE_FEATURES + varint(len(body)) + body)
-    return messages
+        list_tag = _FEATURE_FLOATS if np.issubdtype(values.dtype, np.floating) else _FEATURE_INTEGERS
+        rows = _fixed_rows(values)
+        if rows is not None:
+            fixed.append(_with_header(name, list_tag, rows))
+            continue
+        if fixed:
+            columns.append(_split_rows(np.concatenate(fixed, axis=1)))
+            fixed = []
+        packed = varint_rows(values)
+        headers = {size: _entry_header(name, list_tag, size) for size in set(map(len, packed))}
+        columns += [[headers[len(row)] for row in packed], packed]
+    if fixed:
+        columns.append(_split_rows(np.concatenate(fixed, axis=1)))
+    bodies = [b"".join(entries) for entries in zip(*columns)]
+    headers = {size: _EXAMPLE_FEATURES + varint(size) for size in set(map(len, bodies))}
+    return [headers[len(body)] + body for body in bodies]
 
 
 def frame_records(messages: Iterable[bytes]) -> EncodedFile:
     """Messages as the bytes of a TFRecord file, and its index."""
     parts: List[bytes] = []
     index: List[Tuple[int, int]] = []
+    headers: Dict[int, bytes] = {}
     offset = 0
     for message in messages:
-        length = struct.pack("<Q", len(message))
-        parts += (
-            length,
-            struct.pack("<I", masked_crc32c(length)),
-            message,
-            struct.pack("<I", masked_crc32c(message)),
-        )
-        size = 8 + 4 + len(message) + 4
-        index.append((offset, size))
-        offset += size
+        size = len(message)
+        header = headers.get(size)
+        if header is None:
+            length = struct.pack("<Q", size)
+            header = headers[size] = length + struct.pack("<I", masked_crc32c(length))
+        parts += (header, message, struct.pack("<I", masked_crc32c(message)))
+        index.append((offset, size + FRAMING_BYTES))
+        offset += size + FRAMING_BYTES
     return EncodedFile(b"".join(parts), index)
+
+
+TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``temporary_beside`` gives
 
 
 def temporary_beside(path: Path) -> Path:

@@ -23,7 +23,7 @@ from data_utils.wikipedia.masking import (
     prediction_counts,
     predictions,
 )
-from data_utils.wikipedia.pairs import make_pairs, pair_arrays
+from data_utils.wikipedia.pairs import SPECIAL_IN_PAIR, cut_pairs, make_pairs, pair_arrays
 from data_utils.wikipedia.tokens import TokenizedUnit, tokenize_unit
 from data_utils.wikipedia.units import Unit
 from utilities.errors import UserError
@@ -118,7 +118,7 @@ def make_features(
     pairs = make_pairs(
         text.sentence_starts, text.document_starts, settings.max_seq_length, settings.short_seq_prob, chance
     )
-    arrays = pair_arrays(pairs)
+    arrays = cut_pairs(pair_arrays(pairs, text.sentence_starts), settings.max_seq_length - SPECIAL_IN_PAIR, rng)
     special_ids = vocabulary.special_ids()
     special = SpecialIds(*special_ids.tolist())
     sequences = lay_out(text.tokens, arrays, settings.max_seq_length, special)
@@ -145,7 +145,7 @@ def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResul
     """
     vocabulary = _vocabulary(vocabulary_file)
     token = token_type(len(vocabulary.pieces))
-    text = tokenize_unit(unit.read_documents(), vocabulary_file, settings.lower_case)
+    text = tokenize_unit(unit.read(), vocabulary_file, settings.lower_case)
     passes = []
     for duplicate in range(settings.duplicate_factor):
         features = make_features(text, vocabulary, settings, unit.number, duplicate)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from data_utils.records_writer import write_atomically
+from data_utils.records_writer import TEMPORARY_FILES, write_atomically
 
 WORK_FOLDER = ".work"  # in the output folder, while it is not complete
 READ_BYTES = 1 << 22
@@ -90,6 +90,8 @@ class Ledger(NamedTuple):
 def forget(folder: Path) -> None:
     """Removes the done-records and intermediate files of a folder that is complete, or to be made anew."""
     shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
+    for unfinished in folder.glob(TEMPORARY_FILES):  # of a run that was killed
+        unfinished.unlink(missing_ok=True)
 
 
 def digest_of(value: Any) -> str:

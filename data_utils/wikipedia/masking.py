@@ -50,18 +50,22 @@ def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special:
         max_seq_length: S; every pair fits.
         special: ids of the special tokens.
     """
-    place = np.arange(max_seq_length)[None, :]  # (1, S)
-    a_length, b_length = pairs.a_length[:, None], pairs.b_length[:, None]  # (N, 1)
+    place = np.arange(max_seq_length, dtype=np.int32)[None, :]  # (1, S)
+    a_start, a_length, b_start, b_length = (values.astype(np.int32)[:, None] for values in pairs[:4])  # (N, 1)
     first_sep = a_length + 1
     last_sep = first_sep + b_length + 1
-    in_a = (place >= 1) & (place < first_sep)
-    in_b = (place > first_sep) & (place < last_sep)
-    source = np.where(in_a, pairs.a_start[:, None] + place - 1, pairs.b_start[:, None] + place - first_sep - 1)
-    maskable = in_a | in_b
-    ids = np.where(maskable, tokens[np.where(maskable, source, 0)], special.pad).astype(np.int32)
-    ids[:, 0] = special.cls
-    ids[(place == first_sep) | (place == last_sep)] = special.sep
+    source = place + np.where(place < first_sep, a_start - 1, b_start - first_sep - 1)
+    ids = tokens.take(source, mode="clip").astype(np.int32, copy=False)
     inside = place <= last_sep
+    ids[~inside] = special.pad
+    ids[:, 0] = special.cls
+    rows = np.arange(len(ids))
+    ids[rows, first_sep[:, 0]] = special.sep
+    ids[rows, last_sep[:, 0]] = special.sep
+    maskable = inside.copy()
+    maskable[:, 0] = False
+    maskable[rows, first_sep[:, 0]] = False
+    maskable[rows, last_sep[:, 0]] = False
     return Sequences(ids, inside.astype(np.int8), (inside & (place > first_sep)).astype(np.int8), maskable)
 
 
@@ -75,13 +79,19 @@ def choose_tokens(maskable: np.ndarray, counts: np.ndarray, rng: np.random.Gener
     Returns:
         (N, S) bool.
     """
-    keys = rng.random(maskable.shape, np.float32)
-    keys[~maskable] = 2.0
-    order = np.argsort(keys, axis=1, kind="stable")
+    # Random bits above, the position below: sorting brings positions into random order, and no two keys are equal, so
+    # that every machine sorts alike.
+    length = maskable.shape[1]
+    position_bits = (length - 1).bit_length()
+    keys = rng.integers(1 << 31, size=maskable.shape, dtype=np.uint32) >> np.uint32(position_bits)
+    keys = keys << np.uint32(position_bits) | np.arange(length, dtype=np.uint32)
+    keys[~maskable] |= np.uint32(1 << 31)  # behind all others
+    most = int(counts.max(initial=0))
+    keys.sort(axis=1)
+    places = keys[:, :most] & np.uint32((1 << position_bits) - 1)
     chosen = np.zeros(maskable.shape, bool)
-    wanted = np.arange(maskable.shape[1])[None, :] < counts[:, None]
-    np.put_along_axis(chosen, order, wanted, axis=1)
-    return chosen & maskable
+    np.put_along_axis(chosen, places.astype(np.int64), np.arange(most) < counts[:, None], axis=1)
+    return chosen
 
 
 def choose_words(

@@ -22,15 +22,12 @@ class Pair(NamedTuple):
     """A pair of segments.
 
     Attributes:
-        a, b: first and one-past-last token of each, in the unit's token array.
-        a_sentences, b_sentences: the same in sentences, before the pair was cut to its length.
+        a, b: first and one-past-last sentence of each, in the unit.
         is_random: B comes from another document (label 1), not from behind A (label 0).
     """
 
     a: tuple[int, int]
     b: tuple[int, int]
-    a_sentences: tuple[int, int]
-    b_sentences: tuple[int, int]
     is_random: bool
 
 
@@ -41,7 +38,7 @@ def make_pairs(
     short_seq_prob: float,
     rng: random.Random,
 ) -> list[Pair]:
-    """Packs the sentences of a unit's documents into pairs of at most ``max_seq_length - 3`` tokens.
+    """Packs the sentences of a unit's documents into pairs of about ``max_seq_length - 3`` tokens.
 
     Half of the pairs are random. A stretch of a single sentence has nothing that could follow it and must be
     random; as many later pairs are made true ones in return, so that half stays half.
@@ -86,15 +83,19 @@ class _Packer:
             if self._choose_random(last - first):
                 wanted = target - (self.starts[a_end] - self.starts[first])
                 b_first, b_last = self._elsewhere(document, first, wanted)
-                self._add((first, a_end), (b_first, b_last), True)
+                self.pairs.append(Pair((first, a_end), (b_first, b_last), True))
                 first = a_end  # the rest of the stretch was not used: it comes again
             else:
-                self._add((first, a_end), (a_end, last), False)
+                self.pairs.append(Pair((first, a_end), (a_end, last), False))
                 first = last
+
+    def _below(self, count: int) -> int:
+        """A whole number from 0 to ``count - 1``; several times as fast as ``randrange``."""
+        return int(self.rng.random() * count)
 
     def _target(self) -> int:
         if self.rng.random() < self.short_seq_prob:
-            return self.rng.randint(2, self.capacity)
+            return 2 + self._below(self.capacity - 1)
         return self.capacity
 
     def _reach(self, first: int, end: int, target: int) -> int:
@@ -107,7 +108,7 @@ class _Packer:
 
     def _split(self, first: int, last: int) -> int:
         """Where A ends: after one sentence, or anywhere that leaves one for B."""
-        return self.rng.randint(first + 1, last - 1) if last - first >= 2 else last
+        return first + 1 + self._below(last - first - 1) if last - first >= 2 else last
 
     def _choose_random(self, sentences: int) -> bool:
         if sentences == 1:
@@ -122,38 +123,16 @@ class _Packer:
         """Sentences from another document, from a random place on, until ``wanted`` tokens or its end."""
         count = len(self.documents) - 1
         if count > 1:
-            other = self.rng.randrange(count - 1)
+            other = self._below(count - 1)
             other += other >= document
             begin, end = self.documents[other], self.documents[other + 1]
-            start = self.rng.randrange(begin, end)
+            start = begin + self._below(end - begin)
         else:
             begin, end = self.documents[0], self.documents[1]
-            start = self.rng.randrange(begin, end)
+            start = begin + self._below(end - begin)
             if start in (first, first + 1) and end - begin > 3:  # neither A itself nor what follows it
-                start = begin + (first - begin + 2 + self.rng.randrange(end - begin - 2)) % (end - begin)
+                start = begin + (first - begin + 2 + self._below(end - begin - 2)) % (end - begin)
         return start, self._reach(start, end, max(wanted, 1))
-
-    def _add(self, a_sentences: tuple[int, int], b_sentences: tuple[int, int], is_random: bool) -> None:
-        a = [self.starts[a_sentences[0]], self.starts[a_sentences[1]]]
-        b = [self.starts[b_sentences[0]], self.starts[b_sentences[1]]]
-        self._cut(a, b)
-        self.pairs.append(Pair((a[0], a[1]), (b[0], b[1]), a_sentences, b_sentences, is_random))
-
-    def _cut(self, a: list[int], b: list[int]) -> None:
-        """Cuts tokens off the longer segment, in front or behind by chance, until the pair fits."""
-        rng_random = self.rng.random
-        a_length, b_length = a[1] - a[0], b[1] - b[0]
-        while a_length + b_length > self.capacity:
-            if a_length > b_length:
-                a_length -= 1
-                side = a
-            else:
-                b_length -= 1
-                side = b
-            if rng_random() < 0.5:
-                side[0] += 1
-            else:
-                side[1] -= 1
 
 
 class PairArrays(NamedTuple):
@@ -166,8 +145,34 @@ class PairArrays(NamedTuple):
     is_random: np.ndarray
 
 
-def pair_arrays(pairs: Sequence[Pair]) -> PairArrays:
-    """The pairs of ``make_pairs`` for whole-batch work."""
-    bounds = np.array([(*pair.a, *pair.b) for pair in pairs], np.int64).reshape(-1, 4)
+def pair_arrays(pairs: Sequence[Pair], sentence_starts: Sequence[int]) -> PairArrays:
+    """The pairs of ``make_pairs`` in tokens, for whole-batch work."""
+    sentences = np.array([(*pair.a, *pair.b) for pair in pairs], np.int64).reshape(-1, 4)
+    bounds = np.asarray(sentence_starts, np.int64)[sentences]
     labels = np.array([pair.is_random for pair in pairs], np.int64)
     return PairArrays(bounds[:, 0], bounds[:, 1] - bounds[:, 0], bounds[:, 2], bounds[:, 3] - bounds[:, 2], labels)
+
+
+def cut_pairs(pairs: PairArrays, capacity: int, rng: np.random.Generator) -> PairArrays:
+    """Cuts tokens off the longer segment of each pair, in front or behind by chance, until it fits.
+
+    Taking one token at a time off the longer segment (B where they are equal) evens the segments out; each token comes
+    from the front with probability ½, so what is cut in front is binomial.
+
+    Args:
+        pairs: of any length.
+        capacity: tokens of A and B together, at most.
+        rng: the source of chance.
+    """
+    a, b = pairs.a_length, pairs.b_length
+    excess = np.maximum(a + b - capacity, 0)
+    evened = np.minimum(np.abs(a - b), excess)  # taken off the longer one, until both are equal
+    rest = excess - evened  # taken off in turn, from B first
+    a_cut = np.where(a > b, evened, 0) + rest // 2
+    b_cut = np.where(a > b, 0, evened) + rest - rest // 2
+    return pairs._replace(
+        a_start=pairs.a_start + rng.binomial(a_cut, 0.5),
+        a_length=a - a_cut,
+        b_start=pairs.b_start + rng.binomial(b_cut, 0.5),
+        b_length=b - b_cut,
+    )

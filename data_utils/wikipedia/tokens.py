@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 from data_utils.tokenizer import load_tokenizer
 from data_utils.wikipedia.ragged import starts_of, take_rows
 
-SET_APART = ',.()":;'  # frequent behind or before a word: without them there are fewer different words
+# Frequent behind or before a word: without them there are fewer different words.
+SET_APART = (b",", b".", b"(", b")", b'"', b":", b";")
 SEPARATORS = "|~^`"  # one of them stands between words that are tokenised together
 WORDS_AT_ONCE = 500
 
@@ -36,43 +37,55 @@ class TokenizedUnit(NamedTuple):
     words: int
 
 
-def tokenize_unit(documents: list[list[str]], vocabulary_file: str, lower_case: bool) -> TokenizedUnit:
-    """Tokenizes documents; sentences without any token, and documents left empty, disappear."""
-    sentences = [sentence for document in documents for sentence in document]
-    tokens, lengths = tokenize_sentences(sentences, load_tokenizer(vocabulary_file, lower_case))
-    owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> TokenizedUnit:
+    """Tokenizes sentence lines; sentences without any token, and documents left empty, disappear.
+
+    Args:
+        text: UTF-8, one sentence a line, an empty line between documents.
+        vocabulary_file: BERT ``vocab.txt``.
+        lower_case: whether it is an uncased one.
+    """
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n")
+    characters = np.frombuffer(text, np.uint8)
+    is_blank = characters <= ord(" ")
+    words = int(np.count_nonzero(~is_blank[1:] & is_blank[:-1])) + bool(text and not is_blank[0])
+    line_ends = np.flatnonzero(characters == ord("\n"))
+    is_empty = np.diff(line_ends, prepend=-1) == 1
+    tokens, lengths = tokenize_lines(text, load_tokenizer(vocabulary_file, lower_case))
+    document = np.append(np.cumsum(is_empty), is_empty.sum())  # of each line; the last one has no end
     kept = lengths > 0
     sentence_starts = [0, *np.cumsum(lengths[kept]).tolist()]
-    _, per_document = np.unique(owners[kept], return_counts=True)
-    words = sum(len(sentence.split()) for sentence in sentences)
+    _, per_document = np.unique(document[kept], return_counts=True)
     return TokenizedUnit(tokens, sentence_starts, [0, *np.cumsum(per_document).tolist()], words)
 
 
-def tokenize_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of sentences, without [CLS] and [SEP].
+def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of lines, without [CLS] and [SEP].
 
     Args:
-        sentences: without line ends.
+        text: UTF-8.
         tokenizer: of ``data_utils.tokenizer``.
 
     Returns:
-        (T,) int32 ids of all sentences, and (N,) how many each has.
+        (T,) int32 ids of all lines, and (N,) how many each has.
     """
-    text = "\n".join(sentences)
     for mark in SET_APART:
-        text = text.replace(mark, f" {mark} ")
-    lines = text.split("\n")
-    words = text.replace("\n", " ").split(" ")
+        text = text.replace(mark, b" " + mark + b" ")
+    characters = np.frombuffer(text, np.uint8)
+    line_ends = np.flatnonzero(characters == ord("\n"))
+    word_ends = np.flatnonzero((characters == ord("\n")) | (characters == ord(" ")))
+    words = text.replace(b"\n", b" ").split(b" ")
+    words_before_end = np.searchsorted(word_ends, line_ends) + 1
     numbers_of = dict.fromkeys(words)  # different words in the order of their first place
     different = list(numbers_of)
     numbers_of = dict(zip(different, range(len(different))))
     numbers = np.fromiter(map(numbers_of.__getitem__, words), np.int64, len(words))
-    ids, lengths = tokenize_words(different, tokenizer)
+    ids, lengths = tokenize_words([word.decode("utf-8") for word in different], tokenizer)
     per_word = lengths[numbers]
     tokens = take_rows(ids, starts_of(lengths)[numbers], per_word)
-    words_of_line = np.fromiter((line.count(" ") + 1 for line in lines), np.int64, len(lines))
-    bounds = np.concatenate([[0], np.cumsum(per_word)])[np.concatenate([[0], np.cumsum(words_of_line)])]
-    return tokens, np.diff(bounds) if sentences else np.empty(0, np.int64)
+    bounds = np.concatenate([[0], np.cumsum(per_word)])[[0, *words_before_end.tolist(), len(words)]]
+    return tokens, np.diff(bounds)
 
 
 def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:

@@ -46,18 +46,14 @@ class Unit(NamedTuple):
         """Bytes."""
         return sum(span.end - span.start for span in self.spans)
 
-    def read_documents(self) -> list[list[str]]:
-        """Documents of sentence files, as lists of sentences."""
-        documents = []
+    def read(self) -> bytes:
+        """The text; an empty line stands between spans, too."""
+        parts = []
         for span in self.spans:
             with open(span.path, "rb") as stream:
                 stream.seek(span.start)
-                text = stream.read(span.end - span.start).decode("utf-8")
-            for block in text.replace("\r\n", "\n").split("\n\n"):
-                sentences = [line for line in block.split("\n") if line.strip()]
-                if sentences:
-                    documents.append(sentences)
-        return documents
+                parts.append(stream.read(span.end - span.start))
+        return b"\n\n".join(parts)
 
 
 # Where a file may be cut: the first place at or after a position, the file's end if there is none.

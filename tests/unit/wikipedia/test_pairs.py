@@ -16,7 +16,7 @@ from data_utils.wikipedia.masking import (
     prediction_counts,
     predictions,
 )
-from data_utils.wikipedia.pairs import make_pairs, pair_arrays
+from data_utils.wikipedia.pairs import Pair, PairArrays, cut_pairs, make_pairs, pair_arrays
 
 SPECIAL = SpecialIds(0, 1, 2, 3, 4)
 
@@ -46,19 +46,15 @@ def test_pairs(length: int) -> None:
         (a, a_end), (b, b_end) = pair.a, pair.b
         assert a < a_end
         assert b < b_end
-        assert a_end - a + b_end - b <= length - 3
-        # what was cut off was cut off within the sentences taken
-        assert starts[pair.a_sentences[0]] <= a <= a_end <= starts[pair.a_sentences[1]]
-        assert starts[pair.b_sentences[0]] <= b <= b_end <= starts[pair.b_sentences[1]]
-        in_document = document_of(documents, pair.a_sentences[0])
-        assert document_of(documents, pair.a_sentences[1] - 1) == in_document
+        in_document = document_of(documents, a)
+        assert document_of(documents, a_end - 1) == in_document
+        covered.update(range(a, a_end))
         if pair.is_random:
-            assert document_of(documents, pair.b_sentences[0]) != in_document
-            covered.update(range(*pair.a_sentences))
+            assert document_of(documents, b) != in_document
         else:
-            assert pair.b_sentences[0] == pair.a_sentences[1]  # B is what follows A
-            assert document_of(documents, pair.b_sentences[1] - 1) == in_document
-            covered.update(range(pair.a_sentences[0], pair.b_sentences[1]))
+            assert b == a_end  # B is what follows A
+            assert document_of(documents, b_end - 1) == in_document
+            covered.update(range(b, b_end))
     assert covered == set(range(documents[-1]))  # every sentence is used
 
 
@@ -78,14 +74,49 @@ def test_one_document_only() -> None:
     assert any(pair.is_random for pair in pairs)
     for pair in pairs:
         if pair.is_random:
-            assert pair.b_sentences[0] not in (pair.a_sentences[0], pair.a_sentences[0] + 1)
+            assert pair.b[0] not in (pair.a[0], pair.a[0] + 1)
     assert make_pairs([0, 5], [0, 1], 64, 0.0, random.Random(0))[0].is_random  # a single sentence: no choice
 
 
+def shortened(a: int, b: int, room: int) -> tuple[int, int]:
+    """Lengths after one token at a time was taken off the longer segment, as published."""
+    while a + b > room:
+        if a > b:
+            a -= 1
+        else:
+            b -= 1
+    return a, b
+
+
+def test_pairs_are_cut_to_the_published_lengths() -> None:
+    lengths = [(a, b) for a in range(1, 30) for b in range(1, 30)]
+    a, b = np.array(lengths).T
+    pairs = PairArrays(np.full(len(a), 100), a, np.full(len(a), 500), b, np.zeros(len(a), int))
+    for room in (5, 16, 29, 60):
+        cut = cut_pairs(pairs, room, np.random.default_rng(room))
+        assert list(zip(cut.a_length.tolist(), cut.b_length.tolist())) == [shortened(*pair, room) for pair in lengths]
+        for start, length, old_start, old_length in (
+            (cut.a_start, cut.a_length, 100, a),
+            (cut.b_start, cut.b_length, 500, b),
+        ):
+            assert (start >= old_start).all()
+            assert (start + length <= old_start + old_length).all()
+
+
+def test_as_much_is_cut_in_front_as_behind() -> None:
+    many = 20_000
+    pairs = PairArrays(
+        np.zeros(many, int), np.full(many, 40), np.zeros(many, int), np.full(many, 10), np.zeros(many, int)
+    )
+    cut = cut_pairs(pairs, 30, np.random.default_rng(0))
+    assert (cut.a_length == 20).all()
+    # each of 20 tokens with probability 1/2: mean 10, variance 5
+    assert cut.a_start.mean() == pytest.approx(10, abs=0.1)
+    assert cut.a_start.var() == pytest.approx(5, rel=0.05)
+
+
 def test_layout_by_hand() -> None:
-    pairs = make_pairs([0, 2, 4, 5], [0, 3], 12, 0.0, random.Random(0))
-    first = pairs[0]._replace(a=(0, 2), b=(2, 5), is_random=False)
-    arrays = pair_arrays([first])
+    arrays = pair_arrays([Pair(a=(0, 1), b=(1, 3), is_random=False)], [0, 2, 4, 5])
     sequences = lay_out(np.arange(10, 15), arrays, 10, SPECIAL)
     assert sequences.input_ids.tolist() == [[2, 10, 11, 3, 12, 13, 14, 3, 0, 0]]
     assert sequences.input_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 1, 0, 0]]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer, read_vocabulary
-from data_utils.wikipedia.units import plan_units
+from data_utils.wikipedia.tokens import tokenize_lines, tokenize_unit
+from data_utils.wikipedia.units import Unit, plan_units
 from data_utils.wikipedia.vocabulary import train_vocabulary
 from tests.real_data import real_data
 from utilities.errors import UserError
@@ -16,6 +18,11 @@ from utilities.errors import UserError
 def write(path: Path, documents: list[list[str]]) -> Path:
     path.write_text("".join("".join(line + "\n" for line in lines) + "\n" for lines in documents), encoding="utf-8")
     return path
+
+
+def documents_of(unit: Unit) -> list[list[str]]:
+    blocks = unit.read().decode().split("\n\n")
+    return [block.strip("\n").split("\n") for block in blocks if block.strip("\n")]
 
 
 @pytest.mark.parametrize("unit_bytes", [1, 100, 1000, 10**6, None])
@@ -28,16 +35,25 @@ def test_units_hold_every_document_once_and_never_one_alone(tmp_path: Path, unit
         write(tmp_path / "c.txt", small[:1]),
     ]
     units = plan_units(files, unit_bytes)
-    read = [unit.read_documents() for unit in units]
+    read = [documents_of(unit) for unit in units]
     assert [document for unit in read for document in unit] == small + huge + huge + small[:1]
     assert all(len(unit) >= 2 for unit in read)
     assert [unit.number for unit in units] == list(range(len(units)))
     assert sum(unit.size for unit in units) == sum(path.stat().st_size for path in files)
 
 
+@pytest.mark.parametrize("unit_bytes", [1, 100, 1000, 10**6, None])
+def test_units_do_not_depend_on_how_the_corpus_is_split_into_files(tmp_path: Path, unit_bytes: int | None) -> None:
+    documents = [[f"Sentence {a} of {b}, é." for a in range(1 + b % 7)] for b in range(301)]
+    whole = [documents_of(unit) for unit in plan_units([write(tmp_path / "whole.txt", documents)], unit_bytes)]
+    for bounds in ([0, 1, 2, 300, 301], [0, 50, 51, 150, 301], range(302)):
+        files = [write(tmp_path / f"{first}.txt", documents[first:last]) for first, last in itertools.pairwise(bounds)]
+        assert [documents_of(unit) for unit in plan_units(files, unit_bytes)] == whole
+
+
 def test_a_corpus_of_one_document_is_one_unit(tmp_path: Path) -> None:
     units = plan_units([write(tmp_path / "a.txt", [["Only.", "This."]])], 1)
-    assert [unit.read_documents() for unit in units] == [[["Only.", "This."]]]
+    assert [documents_of(unit) for unit in units] == [[["Only.", "This."]]]
 
 
 TEXT = [
@@ -115,3 +131,45 @@ def test_a_corpus_of_several_megabytes_counts_each_line_once(tmp_path: Path) -> 
     one = train_vocabulary([whole], tmp_path / "one.txt", 300)
     several = train_vocabulary(parts, tmp_path / "several.txt", 300)
     assert one.pieces == several.pieces
+
+
+@pytest.mark.parametrize("name", ["vocab-bert-base-uncased.txt", "vocab-bert-base-chinese.txt"])
+def test_words_tokenised_once_give_the_ids_of_whole_sentences(name: str) -> None:
+    tokenizer = load_tokenizer(str(real_data("vocab", name)), True)
+    lines = [*SAMPLES, "a | b ~ | x", "|||", "\u2028 a\u0301 . e\u0301,x \u0301", "\tq\x00\x01w ,", "(", ".,;:", " "]
+    for folder in ("wikipedia_en", "wikipedia_zh"):
+        lines += real_data(folder, "AA", "wiki_00").read_text(encoding="utf-8").split("\n")[:800]
+    tokens, lengths = tokenize_lines("\n".join(lines).encode(), tokenizer)
+    expected = [encoding.ids for encoding in tokenizer.encode_batch(lines, add_special_tokens=False)]
+    assert lengths.tolist() == [len(ids) for ids in expected]
+    assert tokens.tolist() == [token for ids in expected for token in ids]
+
+
+@pytest.mark.parametrize("marks", ["|", "~^", ""])
+def test_any_vocabulary_separates_words(tmp_path: Path, marks: str) -> None:
+    pieces = [*SPECIAL_TOKENS, *marks, *"abcdefghijklmnopqrstuvwxyz", *(f"##{letter}" for letter in "abcdef")]
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
+    lines = ["A bad cab |", "", "| ^ ~ a|b", "zz a"]
+    tokens, lengths = tokenize_lines("\n".join(lines).encode(), tokenizer)
+    expected = [tokenizer.encode(line, add_special_tokens=False).ids for line in lines]
+    assert lengths.tolist() == [len(ids) for ids in expected]
+    assert tokens.tolist() == [token for ids in expected for token in ids]
+
+
+def test_a_unit_as_tokens(tmp_path: Path) -> None:
+    pieces = [*SPECIAL_TOKENS, "a", "b", "c"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    text = b"a b\n\n\n\xe2\x80\x8b\nc c c\na\n\n\xe2\x80\x8b\n\nb\n"
+    found = tokenize_unit(text, str(tmp_path / "vocab.txt"), True)
+    assert found.tokens.tolist() == [5, 6, 7, 7, 7, 5, 6]
+    assert found.sentence_starts == [0, 2, 5, 6, 7]
+    assert found.document_starts == [0, 1, 3, 4]
+    assert tokenize_unit(text.replace(b"\n", b"\r\n"), str(tmp_path / "vocab.txt"), True).sentence_starts == [
+        0,
+        2,
+        5,
+        6,
+        7,
+    ]
+    assert tokenize_unit(b"", str(tmp_path / "vocab.txt"), True).document_starts == [0]
