@@ -6,10 +6,11 @@ CUDA ?=
 WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCHMARK_ARGS ?=
+FUZZ_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark learning-curve squad-features clean
+.PHONY: help venv dev demo test lint types benchmark learning-curve squad-features benchmarks fuzz-test clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -48,6 +49,12 @@ learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorc
 
 squad-features: $(DEV)  ## features of SQuAD beside Hugging Face's (3 minutes)
 	@$(PY) -m benchmarks.squad_features $(BENCHMARK_ARGS)
+
+benchmarks: $(RUNTIME)  ## throughput of this project's configs on this machine, as benchmarks.yml says, to compare systems
+	@$(PY) -m benchmarks.run $(BENCHMARK_ARGS)
+
+fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (some minutes); FUZZ_ARGS="--seed 7"
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.fuzz $(FUZZ_ARGS)
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay
 	test ! -e $(VENV)/pyvenv.cfg || rm -rf $(VENV)

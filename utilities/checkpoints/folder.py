@@ -215,8 +215,9 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
         return newest(path, key)
     prefix = path.with_suffix("") if path.suffix == ".index" else path
     if Path(f"{prefix}.index").is_file():
-        facts = read_facts(prefix.parent) if (prefix.parent / DESCRIPTION).is_file() else None
-        return Checkpoint(prefix, facts)
+        if prefix.name == WEIGHTS and (prefix.parent / DESCRIPTION).is_file():
+            return find_checkpoint(prefix.parent, key)
+        return Checkpoint(prefix, None)
     raise UserError(f"{key}: there is no checkpoint at {path}; give a folder or a file that exists")
 
 

@@ -102,8 +102,9 @@ def named(blocks: Sequence[keras.layers.Layer]) -> Dict[str, keras.layers.Layer]
 
 def _read(reader: tf.train.Checkpoint, checkpoint: Checkpoint, prefix: Path) -> None:
     try:
-        reader.read(str(prefix)).assert_existing_objects_matched().expect_partial()
-    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        # What is not asked for stays unread, and TensorFlow need not say so, also where reading fails.
+        reader.read(str(prefix)).expect_partial().assert_existing_objects_matched()
+    except (AssertionError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(
             f"pretrained_ckpt_path: {checkpoint.weights} does not fit the model of this config ({reason}); use the"

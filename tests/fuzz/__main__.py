@@ -1,0 +1,53 @@
+"""``python -m tests.fuzz``: many mutated files, each accepted correctly or refused with one clear line."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.fuzz.harness import Suite, run_suite
+
+CASES = {"configs": 2000, "records": 500, "checkpoints": 200}
+
+
+def suite_of(name: str) -> Callable[[Path], Suite]:
+    """Imported one by one: configs need no TensorFlow."""
+    if name == "configs":
+        from tests.fuzz.configs import Configs
+
+        return Configs
+    if name == "records":
+        from tests.fuzz.records import Records
+
+        return Records
+    from tests.fuzz.checkpoints import Checkpoints
+
+    return Checkpoints
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns 1 where a case failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1984, help="of all cases (default: %(default)s)")
+    for name, count in CASES.items():
+        parser.add_argument(f"--{name}", type=int, default=count, metavar="N", help=f"cases (default: {count})")
+    options = parser.parse_args(arguments)
+    logging.disable(logging.WARNING)  # which damaged files rightly call forth
+    failed = False
+    for name in CASES:
+        cases = getattr(options, name)
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            report = run_suite(suite_of(name)(Path(folder)), cases, options.seed)
+        print(f"{report}\n  {time.monotonic() - started:.0f} s", flush=True)
+        failed = failed or bool(report.failures)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Mutated checkpoints. What is loaded must be, to the bit, what was saved at the step that the checkpoint names."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_extensions.backend import keras, tf
+from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
+from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
+from utilities.checkpoints.folder import Checkpoint, find_checkpoint
+from utilities.checkpoints.state import TrainingState, load_weights
+from utilities.errors import UserError
+from utilities.training.position import Position
+from utilities.training.resume import position_of
+from utilities.training.run_folder import RunFolder
+
+STEPS = (10, 20)
+
+
+class Checkpoints:
+    """A run with two checkpoints of a small model with its optimizer."""
+
+    name = "checkpoints"
+
+    def __init__(self, folder: Path) -> None:
+        self._good = RunFolder.create(str(folder), "good").path
+        self._folder = folder / "run"
+        self._blocks = [keras.layers.Dense(3, name="emb"), keras.layers.Dense(2, name="heads")]
+        for block, width in zip(self._blocks, (4, 3)):
+            block.build((None, width))
+        self._optimizer = keras.optimizers.Adam(0.1)
+        self._variables = [variable for block in self._blocks for variable in block.trainable_variables]
+        self._state = TrainingState(self._blocks, self._optimizer)
+        run = RunFolder(self._good)
+        self._saved: dict[int, list[np.ndarray]] = {}
+        for step in STEPS:
+            self._optimizer.apply_gradients([(tf.ones_like(v) * step, v) for v in self._variables])
+            facts = {**Position().facts(step, 1.0, 8, "data"), "task": "pretraining", "run": run.identity, "seed": 1}
+            path = self._state.copy().write(run.checkpoints, step, {**facts, "architecture": {"hidden_size": 3}})
+            self._saved[step] = self._values()
+        self._files = sorted(file.name for file in path.iterdir())
+        self._others = {
+            f"{step}/{name}": (run.checkpoints / f"step-{step:08d}" / name).read_bytes()
+            for step in STEPS
+            for name in self._files
+        }
+        self._others["a zip archive"] = b"PK\x03\x04" + bytes(60)
+        self._keys = keys_of(json.loads(self._others["20/checkpoint.json"]))
+
+    def _values(self) -> list[np.ndarray]:
+        return [variable.numpy() for variable in [*self._variables, *self._optimizer.variables]]
+
+    def draw(self, chance: random.Random) -> list[Damage]:
+        drawn = [("ask", chance.choice(["run", "folder", "step", "prefix", "resume", "resume"]))]
+        return drawn + [self._one(chance) for _ in range(chance.choice([1, 1, 1, 2, 3]))]
+
+    def _one(self, chance: random.Random) -> Damage:
+        place = f"checkpoints/step-{chance.choice([10, 20, 20, 20]):08d}"
+        name = f"{place}/{chance.choice([*self._files, 'checkpoint.json'])}"
+        kind = chance.choices(["bytes", "json", "path", "rename", "history"], [6, 4, 3, 1, 1])[0]
+        if kind == "bytes":
+            return draw_bytes(chance, name)
+        if kind == "json":
+            return draw_json(chance, f"{place}/checkpoint.json", self._keys)
+        if kind == "path":
+            return (chance.choice(PATH_DAMAGE), name, chance.choice(sorted(self._others)))
+        if kind == "history":
+            return draw_bytes(chance, "history.jsonl")
+        names = ["step-00000030", "step-30", "step-x", ".writing-step-00000020", ".replaced-step-00000020", "other"]
+        return ("rename", place, chance.choice(names))
+
+    def attempt(self, mutations: Sequence[Damage]) -> str:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.copytree(self._good, self._folder)
+        ask = next((mutation[1] for mutation in mutations if mutation[0] == "ask"), "run")
+        for mutation in mutations:
+            self._apply(mutation)
+        for variable in self._variables:
+            variable.assign(tf.zeros_like(variable))
+        try:
+            found = self._resumed() if ask == "resume" else find_checkpoint(self._asked(ask))
+            if found is None:
+                return REFUSED  # no checkpoint is taken: the run begins again, and says so
+            if found.facts is None:
+                load_weights(found, self._blocks)
+            else:
+                self._state.restore(found)
+        except UserError as error:
+            check_line(str(error), lambda line: str(self._folder) in line and ("; " in line or "(" in line))
+            return REFUSED
+        self._check(found)
+        return ACCEPTED
+
+    def _asked(self, ask: str) -> Path:
+        last = self._folder / "checkpoints" / "step-00000020"
+        return {"run": self._folder, "folder": last.parent, "step": last, "prefix": last / "weights"}[ask]
+
+    def _resumed(self) -> Checkpoint | None:
+        run = RunFolder(self._folder)
+        if run.identity is None:
+            return None
+        position, notes = position_of([run.checkpoints], run)
+        for note in notes:
+            check_line(note, lambda line: str(self._folder) in line or "checkpoint" in line)
+        return position.checkpoint
+
+    def _apply(self, mutation: Damage) -> None:
+        if mutation[0] == "rename":
+            source = self._folder / mutation[1]
+            target = source.with_name(mutation[2])
+            if source.is_dir() and not target.exists():
+                source.rename(target)
+        elif mutation[0] != "ask":
+            apply(self._folder, mutation, self._others)
+
+    def _check(self, found: Checkpoint) -> None:
+        values = self._values()[: len(self._variables)] if found.facts is None else self._values()
+        steps = STEPS if found.facts is None else (found.facts["step"],)
+        for step in steps:
+            saved: list[Any] = self._saved.get(step, [])
+            if saved and all(np.array_equal(a, b) for a, b in zip(values, saved)):
+                return
+        raise WrongError(f"{found.weights} of step {steps} holds other values than were saved")
