@@ -48,6 +48,9 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
             print(f"error: {shown_line(message)}", file=sys.stderr)
         return EXIT_USER_ERROR
     except Stopped as stop:
+        if not stop.run:
+            print(f"{stop} before there was anything to go on with", file=sys.stderr)
+            return EXIT_INTERRUPTED
         print(f"{stop}; to go on:\n  {mask(resume_command(program_of(task), arguments, stop.run))}")
         return 0
     except KeyboardInterrupt:

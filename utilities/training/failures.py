@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator
+from typing import Iterator, Optional
 
 from keras_extensions.backend import tf
 from utilities.errors import Stopped, UserError
@@ -13,30 +13,45 @@ from utilities.training.run_folder import RunFolder
 _DISK = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system")
 
 
+class Failures:
+    """Of which run to tell.
+
+    Attributes:
+        run: its folder; None until it has one.
+    """
+
+    run: Optional[RunFolder] = None
+
+
 @contextlib.contextmanager
-def failures_told(run: RunFolder) -> Iterator[None]:
-    """Around all that a run does once it has its folder.
+def failures_told() -> Iterator[Failures]:
+    """Around all that a run does.
 
     Raises:
         UserError: a file of the run could not be written or read.
-        Stopped: someone asked for it; with the name under which the run goes on.
+        Stopped: someone asked for it; with the name under which the run goes on, if there is something to go on with.
     """
+    failures = Failures()
     try:
-        yield
+        yield failures
     except Stopped as stop:
+        run = failures.run
+        if run is None:
+            raise
         run.history.add(INTERRUPT, run.last_step(), told=str(stop))
         raise Stopped(str(stop), run.path.name) from None
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.errno is None:
+        if error.errno is None or failures.run is None:
             raise
-        raise UserError(f"{error.filename or run.path}: {error.strerror}; {_fix(run)}") from error
+        place = error.filename or failures.run.path
+        raise UserError(f"{place}: {error.strerror}; {_fix(failures.run)}") from error
     except tf.errors.OpError as error:
         reason = next((reason for reason in _DISK if reason in str(error)), None)
-        if reason is None:
+        if reason is None or failures.run is None:
             raise
-        raise UserError(f"{run.path}: {reason}; {_fix(run)}") from error
+        raise UserError(f"{failures.run.path}: {reason}; {_fix(failures.run)}") from error
 
 
 def _fix(run: RunFolder) -> str:

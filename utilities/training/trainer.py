@@ -57,8 +57,11 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
     """
     config = loaded.config
     with contextlib.ExitStack() as held:
+        stop = held.enter_context(stop_on_signals())
+        failures = held.enter_context(failures_told())
         reference = reference_of(config)
         resumed = run_to_resume(loaded, held)
+        failures.run = resumed.run if resumed else None
         position = resumed.position if resumed else Position()
         if position.checkpoint is not None:
             saved = SavedState(position.checkpoint)
@@ -71,24 +74,22 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
         data = open_training_data(config, task) if config.do_training else None
         if data is not None:
             check_same_data(position, data.identity, config)
-        run = resumed.run if resumed else new_run(loaded, held)
-        stop = held.enter_context(stop_on_signals())
+        run = failures.run = resumed.run if resumed else new_run(loaded, held)
         held.enter_context(run_log(run.path / "train.log", config.logging))
-        with failures_told(run):
-            if resumed:
-                tell_of_resume(resumed, config)
-            run.describe(loaded, data.plan._asdict() if data else {}, data.facts if data else {})
-            logger.info("run folder %s; %s", run.path, platform.describe())
-            listeners = listeners_of(config, run, reference)
-            session = Session(config, task, architecture, platform, run, position, stop, listeners, started)
-            with closing(listeners), reported(session):
-                built = build(session, start)
-                if data is not None:
-                    fit_and_tell(session, data, built)
-                scores = {} if config.compile_only else evaluate(session, built)
-            if not config.compile_only:
-                run.history.add(END, data.plan.updates if data else position.step)
-            return scores
+        if resumed:
+            tell_of_resume(resumed, config)
+        run.describe(loaded, data.plan._asdict() if data else {}, data.facts if data else {})
+        logger.info("run folder %s; %s", run.path, platform.describe())
+        listeners = listeners_of(config, run, reference)
+        session = Session(config, task, architecture, platform, run, position, stop, listeners, started)
+        with closing(listeners), reported(session):
+            built = build(session, start)
+            if data is not None:
+                fit_and_tell(session, data, built)
+            scores = {} if config.compile_only else evaluate(session, built)
+        if not config.compile_only:
+            run.history.add(END, data.plan.updates if data else position.step)
+        return scores
 
 
 def platform_of(config: TrainingConfig) -> Platform:

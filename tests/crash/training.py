@@ -1,0 +1,188 @@
+"""Real training processes, killed with SIGKILL at random moments and resumed by the same command.
+
+What must hold after every kill: each checkpoint that is there is whole, and at most the steps since the last one are
+lost. And at the end: weights, optimizer and logged losses are those of the run that nobody killed, to the bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.integration.small_runs import assert_same_run, logged, write_config, write_dataset
+from utilities.checkpoints.folder import UNFINISHED, damage, step_folders, step_of
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 180  # seconds for anything to happen
+
+# A checkpoint after every step, and one step an execution: most of the time one is being written.
+EVERY_STEP = {"global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 1}
+
+# Moments, taken in turn.
+STARTING, STEPPING, WRITING = "while starting", "between steps", "while a checkpoint is written"
+MOMENTS = (WRITING, STEPPING, STARTING, WRITING, STEPPING)
+
+
+class Place(NamedTuple):
+    """What the runs share.
+
+    Attributes:
+        config: of all runs.
+        whole: the run that nobody kills.
+        seconds_to_first_step: that it took to its first step.
+    """
+
+    folder: Path
+    config: Path
+    whole: Path
+    seconds_to_first_step: float
+
+
+def prepare(folder: Path, updates: int) -> Place:
+    """Write data and config, and train without a disturbance."""
+    config = write_config(folder / "crash.json", write_dataset(folder / "data"), updates, **EVERY_STEP)
+    whole = folder / "runs" / "whole"
+    started = time.monotonic()
+    process = start(config, whole)
+    wait_for(lambda: steps_logged(whole) > 0, process)
+    seconds = time.monotonic() - started
+    assert process.wait(PATIENCE) == 0, (folder / "whole.out").read_text()
+    assert logged(whole)[-1]["step"] == updates
+    return Place(folder, config, whole, seconds)
+
+
+def start(config: Path, run: Path, command: str | None = None) -> subprocess.Popen:
+    """The training process of a run; the same command begins it and goes on with it."""
+    arguments = ["--config", str(config), "--output-dir", str(run.parent), "--name", run.name]
+    with open(run.parent.parent / f"{run.name}.out", "a") as output:
+        return subprocess.Popen(
+            command or [sys.executable, "run_pretraining.py", *arguments],
+            shell=command is not None,
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        )
+
+
+def wait_for(event: Callable[[], bool], process: subprocess.Popen) -> bool:
+    """Wait until something has happened; False if the process ended before."""
+    end = time.monotonic() + PATIENCE
+    while not event():
+        if process.poll() is not None:
+            return False
+        assert time.monotonic() < end, "nothing happens"
+        time.sleep(0.0005)
+    return True
+
+
+def steps_logged(run: Path) -> int:
+    """Lines of metrics.jsonl."""
+    try:
+        return (run / "metrics.jsonl").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def is_writing(run: Path, since: float) -> bool:
+    """Whether a process that began at ``since`` has a checkpoint half written; a killed one leaves its own behind."""
+    for path in (run / "checkpoints").glob(f"{UNFINISHED}step-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime > since:
+                return True
+    return False
+
+
+def kill_once(place: Place, run: Path, moment: str, chance: random.Random) -> bool:
+    """Begin or resume a run and kill it; False if it was faster and ended."""
+    since = time.time()
+    process = start(place.config, run)
+    try:
+        if moment == STARTING:
+            ended = not sleeps(process, chance.uniform(0, place.seconds_to_first_step))
+        elif moment == STEPPING:
+            stepping = wait_for(lambda: is_writing(run, since), process)
+            ended = not (stepping and sleeps(process, chance.uniform(0, 0.5)))
+        else:
+            writing = wait_for(lambda: is_writing(run, since), process)
+            ended = not (writing and sleeps(process, chance.uniform(0, 0.02)))
+    finally:
+        process.send_signal(signal.SIGKILL)
+        status = process.wait(PATIENCE)
+    assert status == (0 if ended else -signal.SIGKILL), (place.folder / f"{run.name}.out").read_text()[-2000:]
+    check_what_is_left(run)
+    return not ended
+
+
+def sleeps(process: subprocess.Popen, seconds: float) -> bool:
+    """Let a process run for so long; False if it ended before."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def check_what_is_left(run: Path) -> None:
+    """Whole checkpoints only, and no more lost than the steps since the last of them.
+
+    While the checkpoint of step s is being written, step s + 1 is trained; its save waits for the one before.
+    """
+    folders = step_folders(run / "checkpoints")
+    assert [damage(folder) for folder in folders] == [None] * len(folders)
+    newest = step_of(folders[-1]) if folders else 0
+    steps = [int(line.split(b",")[0].split(b":")[1]) for line in metrics_lines(run)]
+    assert newest >= max(steps, default=0) - 2, (newest, steps[-1])
+
+
+def metrics_lines(run: Path) -> list[bytes]:
+    """Whole lines of metrics.jsonl."""
+    path = run / "metrics.jsonl"
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+def finish(place: Place, run: Path) -> None:
+    """Let a run end, and compare it with the one that nobody killed."""
+    assert start(place.config, run).wait(PATIENCE) == 0, (place.folder / f"{run.name}.out").read_text()[-2000:]
+    assert_same_run(run, place.whole)
+
+
+def stop(place: Place, run: Path, number: signal.Signals) -> str:
+    """Ask a run to stop once it is under way; returns the command that it prints to go on with."""
+    since = time.time()
+    process = start(place.config, run)
+    assert wait_for(lambda: is_writing(run, since), process)
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == 0
+    printed = (place.folder / f"{run.name}.out").read_text()
+    assert f"stopped by {number.name} at step" in printed
+    commands = re.findall(r"to go on:\n  (python .*)", printed)
+    assert commands, printed[-2000:]
+    return commands[-1]
+
+
+def crash(place: Place, kills: int, seed: int, tell: Callable[[str], None] = print) -> None:
+    """Kill runs so many times; each that ends in between is compared, and the next one begun."""
+    chance = random.Random(seed)
+    number = done = 0
+    while done < kills:
+        number += 1
+        run = place.folder / "runs" / f"crash-{number}"
+        while done < kills:
+            moment = MOMENTS[done % len(MOMENTS)]
+            if not kill_once(place, run, moment, chance):
+                break
+            done += 1
+            folders = step_folders(run / "checkpoints")
+            tell(f"kill {done:2d} {moment}; the newest checkpoint is {folders[-1].name if folders else 'none'}")
+        finish(place, run)
+        tell(f"{run.name} is the run that nobody killed, to the bit")
