@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from utilities.errors import UserError
+
+if TYPE_CHECKING:  # with TensorFlow, which --help and errors of the command line can do without
+    from utilities.pretrained.pretrained import Pretrained
 
 CHECKPOINT = "--checkpoint"
 BAR_WIDTH = 30
@@ -41,65 +43,63 @@ def classify(options: argparse.Namespace) -> List[str]:
         UserError: there is no such checkpoint, it is no classifier, or the task takes another number of texts.
     """
     from data_utils.classification.benchmarks import TASKS
+    from utilities.pretrained.opening import open_pretrained
 
-    trained = training_config_of(Path(options.checkpoint))
+    start = open_pretrained(options.checkpoint, CHECKPOINT)
+    trained = training_config_of(start)
     name = options.glue_task or trained.get("glue_task")
     if name is None:
-        raise UserError(f"{CHECKPOINT}: {options.checkpoint} does not say what it classifies; add --glue-task NAME")
+        raise UserError(f"{CHECKPOINT}: {start.origin} does not say what it classifies; add --glue-task NAME")
     if name not in TASKS:
         raise UserError(f"--glue-task: there is no task {name}; there are {', '.join(TASKS)}")
     wanted = 1 + TASKS[name].is_pair
     if len(options.texts) != wanted:
         raise UserError(f"{name} takes {wanted} text{'s' * (wanted > 1)}, not {len(options.texts)}; quote each of them")
     length = options.max_seq_length or trained.get("max_seq_length") or 128
-    logits = logits_of(options.checkpoint, name, length, options.vocab_file, tuple(options.texts))
-    return shown(name, logits)
+    settings = {"glue_task": name, "max_seq_length": length, "vocab_file": options.vocab_file}
+    return shown(name, logits_of(start, settings, tuple(options.texts)))
 
 
-def training_config_of(path: Path) -> Dict[str, Any]:
+def training_config_of(start: Pretrained) -> Dict[str, Any]:
     """The config that a checkpoint of this project was trained with; empty for one of another origin.
 
     Raises:
         UserError: it was trained for something else.
     """
-    from utilities.checkpoints.folder import find_checkpoint
-
-    if not path.exists() or (path / "config.json").is_file():
+    if not start.own:
         return {}
-    facts = find_checkpoint(path, CHECKPOINT).facts or {}
-    trained_for = facts.get("task", "classification")
+    trained_for = start.settings.get("task", "classification")
     if trained_for != "classification":
-        what = f"{path} was trained for {trained_for}"
+        what = f"{start.origin} was trained for {trained_for}"
         raise UserError(f"{CHECKPOINT}: {what}; fine-tune it with run_seq_classification.py first")
-    return facts.get("config") or {}
+    return start.settings.get("config") or {}
 
 
-def logits_of(checkpoint: str, task_name: str, length: int, vocab_file: Optional[str], texts: Sequence[str]) -> Any:
-    """The model's outputs for one sample, ``(classes,)``."""
+def logits_of(start: Pretrained, settings: Dict[str, Any], texts: Tuple[str, ...]) -> Any:
+    """The model's outputs for one sample, ``(classes,)``.
+
+    Args:
+        settings: task, length and vocabulary, as a config has them.
+    """
     from utilities.config.schema import TrainingConfig
     from utilities.training.architecture import resolved_architecture
     from utilities.training.classification import Classification
     from utilities.training.prediction import predictor
-    from utilities.training.start import start_of
     from utilities.training.trainer import platform_of
 
     values = {
-        "pretrained_ckpt_path": checkpoint,
-        "glue_task": task_name,
-        "max_seq_length": length,
-        "vocab_file": vocab_file,
+        **settings,
         "do_training": False,
         "do_validation": False,
+        "embedding_serialization_factor": 1,
         "execution": {"platform": "software", "xla": False},
     }
     config = TrainingConfig.model_validate(values)
-    start = start_of(config)
-    assert start is not None, "the config names a checkpoint"
     architecture = resolved_architecture(config, start)
     task = Classification(config, architecture, start)
     built = task.build(platform_of(config), start.fill_source)
     start.load_blocks(built.blocks)
-    return task.logits(predictor(built.model, batch_size=1), [tuple(texts)])[0]
+    return task.logits(predictor(built.model, batch_size=1), [texts])[0]
 
 
 def shown(task_name: str, logits: Any) -> List[str]:

@@ -190,6 +190,36 @@ def test_evaluation_alone_gives_the_same_score(root: Path, printed: str) -> None
     assert not (run / "checkpoints").exists() and not (run / "submission").exists()
 
 
+PACKED = ["--packing.max-sequences-per-pack", "3"]
+
+
+def test_packed_samples_get_the_same_predictions(root: Path, printed: str) -> None:
+    trained = root / "runs" / "sst2" / "sst2-seed-3"
+    flags = ["--do-training", "false", "--do-test", "yes", "--pretrained-ckpt-path", str(trained)]
+    assert run_here(root / "sst2.json", *flags, *PACKED, "--name", "packed-predictions") == 0
+    run = root / "runs" / "packed-predictions"
+    assert scores(run) == scores(trained)
+    submissions = [(folder / "submission" / "SST-2.tsv").read_bytes() for folder in (run, trained)]
+    assert submissions[0] == submissions[1]
+
+
+def test_training_on_packed_samples_learns_too(root: Path, printed: str) -> None:
+    flags = [
+        "--name",
+        "packed",
+        "--global-batch.micro-batch-size",
+        "4",
+        "--global-batch.grad-acc-steps-per-replica",
+        "2",
+    ]
+    assert run_here(root / "sst2.json", *PACKED, *flags) == 0
+    run = root / "runs" / "packed"
+    assert scores(run)["accuracy"] > 0.9
+    last = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert 1.2 < last["metrics"]["sequences_per_pack"] <= 3
+    assert last["samples"] == pytest.approx(5 * 240, rel=0.05)  # samples, not packs
+
+
 def test_a_sentence_from_the_command_line(root: Path, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = ["--checkpoint", str(root / "runs" / "sst2" / "sst2-seed-3")]
     for text, label in (("the film was lovely", "positive"), ("it is a dull story", "negative")):
@@ -227,6 +257,33 @@ def test_both_validation_sets_of_mnli(root: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("contradiction")
 
 
+def test_a_task_of_clue(root: Path) -> None:
+    """Chinese text, 15 classes and submissions for both test sets of TNEWS."""
+    words = {"103": "球", "104": "股", "110": "军"}
+    (root / "zh.txt").write_text("".join(p + "\n" for p in [*SPECIAL_TOKENS, *words.values(), "新", "闻"]), "utf-8")
+    folder = root / "clue" / "tnews_public"
+    folder.mkdir(parents=True)
+
+    def write(name: str, count: int, labelled: bool) -> list[str]:
+        labels = [list(words)[number % 3] for number in range(count)]
+        rows = [{"id": n, "sentence": f"新闻{words[label]}", "label": label} for n, label in enumerate(labels)]
+        bare = [{key: value for key, value in row.items() if labelled or key != "label"} for row in rows]
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in bare]
+        (folder / name).write_text("".join(lines), encoding="utf-8")
+        return labels
+
+    write("train.json", 120, True)
+    write("dev.json", 12, True)
+    secret = {"tnews11": write("test.json", 7, False), "tnews10": write("test1.0.json", 5, False)}
+    changes = {"dataset_dir": str(root / "clue"), "vocab_file": str(root / "zh.txt"), "num_epochs": 20}
+    assert run_here(write_config(root, "tnews", **changes), "--do-test") == 0
+    run = root / "runs" / "tnews"
+    assert scores(run) == {"accuracy": 1.0}
+    for name, labels in secret.items():
+        lines = (run / "submission" / f"{name}_predict.json").read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line) for line in lines] == [{"id": n, "label": label} for n, label in enumerate(labels)]
+
+
 def test_regression(root: Path) -> None:
     write_stsb(root)
     assert run_here(write_config(root, "stsb", num_epochs=8)) == 0
@@ -234,6 +291,12 @@ def test_regression(root: Path) -> None:
     assert set(found) == {"pearson", "spearman"} and min(found.values()) > 0.8
     facts = json.loads((root / "runs" / "stsb" / "dataset.json").read_text(encoding="utf-8"))
     assert facts["label_variance"] > 1
+
+
+def test_regression_in_packs(root: Path) -> None:
+    config = write_config(root, "stsb", num_epochs=10, max_seq_length=32, global_batch={"micro_batch_size": 4})
+    assert run_here(config, *PACKED, "--name", "packed-stsb") == 0
+    assert min(scores(root / "runs" / "packed-stsb").values()) > 0.8
 
 
 def test_broken_data_is_told_before_training(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,7 +312,8 @@ def test_broken_data_is_told_before_training(root: Path, capsys: pytest.CaptureF
     assert not (root / "runs" / "rte").exists()
 
 
-def test_generated_data_for_throughput(root: Path) -> None:
+@pytest.mark.parametrize("packing", [[], PACKED], ids=["samples", "packs"])
+def test_generated_data_for_throughput(root: Path, packing: list[str]) -> None:
     changes = {"generated_dataset": True, "num_epochs": None, "total_num_train_samples": 80, "dataset_dir": None}
-    assert run_here(write_config(root, "iflytek", **changes, vocab_file=None)) == 0
-    assert not (root / "runs" / "iflytek" / "scores.json").exists()
+    assert run_here(write_config(root, "iflytek", **changes, vocab_file=None), *packing, "--name", "generated") == 0
+    assert not (root / "runs" / "generated" / "scores.json").exists()
