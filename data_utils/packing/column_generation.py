@@ -33,6 +33,7 @@ _DRAWN = 0.3  # weight of the best known duals
 _GAP = 1e-5  # relative to the bound: a solution so near to it is good enough
 _GAIN = 1e-9  # worth above 1 that counts
 _MAX_ROUNDS = 60
+_UNIT = 2.0**40  # of duals in the knapsack: their sums are whole numbers below 2**53, exact in floating point
 _SCALE = 1000.0  # sequences that the program sees, whatever there are: its tolerances are absolute
 
 
@@ -42,12 +43,12 @@ class Solution(NamedTuple):
     Attributes:
         packs: lengths, longest first.
         times: how often each; positive, and seldom whole.
-        bound: no packing, fractions or not, has fewer packs than this.
+        bound: every packing has so many packs; proven in whole numbers.
     """
 
     packs: List[Pack]
     times: List[float]
-    bound: float
+    bound: int
 
 
 class ColumnGeneration:
@@ -77,24 +78,25 @@ class ColumnGeneration:
         wanted /= scale
         self._add(known)
         self._add_starts(present)
-        best_duals, bound = present / self._size, 0.0
+        best_duals, bound = present / self._size, 0
         for _ in range(_MAX_ROUNDS):
             packs, times, duals = self._restricted(present, wanted)
             new: List[Pack] = []
             for weight in (_DRAWN, 0.0):  # the duals themselves, where drawn ones find nothing
-                tried = weight * best_duals + (1 - weight) * duals
+                tried = np.floor((weight * best_duals + (1 - weight) * duals) * _UNIT)
                 found = self._knapsack(present, tried)
-                most = float(found.values.max())  # the duals over this are feasible: they prove a bound
-                if tried @ wanted / most > bound:
-                    bound, best_duals = float(tried @ wanted / most), tried / most
+                most = int(found.values.max())  # the duals over this are feasible: they prove a bound
+                proven = -(-sum(int(dual) * counts[length - 1] for dual, length in zip(tried, present)) // most)
+                if proven > bound:
+                    bound, best_duals = proven, tried / most
                 new = self._missing(found, present, duals)
                 if new:
                     break
-            if not new or times.sum() <= bound * (1 + _GAP):
+            if not new or times.sum() * scale <= bound * (1 + _GAP):
                 break
             self._add(new)
         order = [place for place in np.argsort(-times, kind="stable").tolist() if times[place] > 0]
-        return Solution([packs[place] for place in order], (times[order] * scale).tolist(), bound * scale)
+        return Solution([packs[place] for place in order], (times[order] * scale).tolist(), bound)
 
     def _add(self, packs: Iterable[Pack]) -> None:
         self._packs.update(dict.fromkeys(packs))

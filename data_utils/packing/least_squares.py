@@ -1,9 +1,9 @@
 """Non-negative least squares over columns that nobody lists: the active-set method of Lawson and Hanson.
 
-Columns are packs: entry i of a pack's column is the number of its sequences of length i + 1, times a weight of the length.
-Wanted are the packs, and how often each, whose weighted sum comes nearest to a target. The method repeats: ask for
-packs along which the residual falls (here the knapsack answers); take them in; solve for those in use; and where one
-would be used less than never, walk there only until the first is used exactly never, and drop it.
+Columns are packs: entry i of a pack's column is the number of its sequences of length i + 1, times that length's own
+weight. Wanted are the packs, and how often each, whose weighted sum comes nearest to a target. The method repeats: ask
+for packs along which the residual falls (here the knapsack answers); take them in; solve for those in use; and where
+one would be used less than never, walk there only until the first is used exactly never, and drop it.
 
 Shapes: S lengths, and as many places for columns in use, which are linearly independent.
 
@@ -24,6 +24,7 @@ _SMALLEST_GRADIENT = 1e-9  # relative to the target's greatest entry, which is s
 _DEPENDENT = 1e-8  # squared distance from the span of those in use, relative to a column's own square
 _EXACT = 1e-13
 _INEXACT = 1e-11
+_TINY = 1e-300
 _ROUNDS_PER_LENGTH = 20  # a limit that is never reached; about one round in three lengths is needed
 
 
@@ -84,7 +85,8 @@ class ColumnsInUse:
             if not negative.any():
                 self.times = wanted
                 return
-            step = np.where(negative, self.times / np.where(negative, self.times - wanted, 1.0), np.inf)
+            step = np.full(wanted.size, np.inf)
+            step[negative] = self.times[negative] / np.maximum(self.times - wanted, _TINY)[negative]
             first = step.min()
             self.times += first * (wanted - self.times)
             for place in np.flatnonzero(step <= first).tolist():

@@ -10,7 +10,6 @@ one-dimensional cutting stock problem", 1996.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
@@ -26,7 +25,6 @@ _WHOLE = 1e-6  # so little below a whole number is the whole number
 _NEARLY = 0.5
 _HARDLY = 0.02  # a round that packs a smaller share of the sequences takes some packs by force
 _FORCED = 0.1  # of the packs
-_ROUNDING = 1e-9  # of the bound, relative
 
 
 class Optimum(NamedTuple):
@@ -67,7 +65,7 @@ def _rounded(counts: Sequence[int], max_sequences: int, simple: Dict[Pack, int])
     for number in range(_ROUNDS):
         solution = program.solve(left, rest)
         if number == 0:
-            bound = math.ceil(solution.bound - max(_WHOLE, _ROUNDING * solution.bound))
+            bound = solution.bound
         if not _take_whole_parts(solution.packs, solution.times, left, uses):
             break
         rest = _best_heuristic(left, max_sequences)
