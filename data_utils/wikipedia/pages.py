@@ -5,6 +5,7 @@ In a dump, ``<page>`` and ``</page>`` stand nowhere but around pages, because te
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,4 +120,4 @@ def _article(page: bytes) -> Article | SetAside | None:
     except ElementTree.ParseError as error:
         title = _TITLE.search(head)
         name = title.group(1).decode("utf-8", "replace") if title else ""
-        return SetAside(name, f"not well-formed XML ({error})")
+        return SetAside(html.unescape(name), f"not well-formed XML ({error})")
