@@ -15,21 +15,18 @@ from data_utils.classification.metrics import METRICS
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.submission import predicted, write_submission
 from data_utils.classification.tasks import BenchmarkTask, Split
-from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import classification_features
-from data_utils.records.generated import GeneratedReader
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import load_tokenizer
 from execution.interface import Platform
 from model.architecture import CLASSIFICATION, Architecture
-from model.bert import token_shapes
 from model.conversion import convert_classification
 from model.huggingface import untrained_classifier
-from model.losses import LOSS, ClassificationObjective, RegressionObjective
+from model.losses import LOSS
 from model.unconverted import unconverted_classification
 from utilities.config.schema import TrainingConfig
 from utilities.training.building import Converted, build_model, tail_blocks
 from utilities.training.class_order import class_order
+from utilities.training.classification_rows import sample_rows_of
 from utilities.training.start import Start
 from utilities.training.task import BuiltModel, Fill, Predict
 from utilities.training.vocabulary import Wording, wording_of
@@ -63,8 +60,8 @@ class Classification:
         self._config = config
         self._architecture = architecture
         self.benchmark: BenchmarkTask = TASKS[config.glue_task]
-        regression = self.benchmark.is_regression
-        self.objective = RegressionObjective() if regression else ClassificationObjective(config.show_accuracy)
+        self._rows = sample_rows_of(config, architecture.vocab_size, self.benchmark.classes)
+        self.objective = self._rows.objective
         self._order = None if config.do_training else class_order(start, self.benchmark)
         self._facts: Dict[str, Any] = {}
         self._wording: Optional[Wording] = None
@@ -86,8 +83,7 @@ class Classification:
         """The training samples, or generated ones."""
         config, benchmark = self._config, self.benchmark
         if config.generated_dataset:
-            spec = classification_features(config.max_seq_length, self._architecture.vocab_size, benchmark.classes)
-            reader = GeneratedReader(spec, config.seed)
+            reader = self._rows.generated(config.seed)
             self._facts = {"records": reader.count}
             return reader
         examples = self._read(benchmark.train, with_labels=True)
@@ -95,7 +91,7 @@ class Classification:
         features = self.features(examples.texts)
         tell_losses(examples.origin, len(examples.texts), features, config.max_seq_length)
         self._facts = self._describe(examples, features)
-        return self._reader(features, examples.labels)
+        return self._rows.reader(features.arrays, examples.labels)
 
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
         """Hugging Face's BERT with a classifier, converted unless ``replace_layers`` is false."""
@@ -105,11 +101,11 @@ class Classification:
 
         def recipe() -> Converted:
             if config.replace_layers:
-                return convert_classification(source, architecture, platform, tail)
-            return unconverted_classification(source, platform, tail), None
+                blocks, conversion = convert_classification(source, architecture, platform, tail)
+                return self._rows.blocks(blocks), conversion
+            return self._rows.blocks(unconverted_classification(source, platform, tail)), None
 
-        shapes = token_shapes(config.max_seq_length)
-        return build_model(config, source, recipe, shapes, self.outputs, platform, fill)
+        return build_model(config, source, recipe, self._rows.shapes(), self.outputs, platform, fill)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Samples, how often each class occurs, and what tokenising lost."""
@@ -149,17 +145,11 @@ class Classification:
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
         """The model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
-        logits = np.asarray(predict(self._reader(self.features(texts), None))["logits"])
+        logits = self._rows.logits(predict, self.features(texts).arrays)
         return logits if self._order is None else logits[:, self._order]
 
     def _predictions(self, predict: Predict, examples: Examples) -> np.ndarray:
         return predicted(self.benchmark, self.logits(predict, examples.texts))
-
-    def _reader(self, features: Features, labels: Optional[np.ndarray]) -> ArrayReader:
-        config, vocab_size = self._config, self._architecture.vocab_size
-        with_labels = labels is not None
-        spec = classification_features(config.max_seq_length, vocab_size, self.benchmark.classes, with_labels)
-        return ArrayReader(spec, {**features.arrays, "labels": labels} if with_labels else features.arrays)
 
     def _read(self, split: Split, with_labels: bool) -> Optional[Examples]:
         folder = self._config.dataset_dir
