@@ -110,6 +110,7 @@ class WandbRun(Listener):
             settings = wandb.Settings(
                 silent=True,
                 console="off",
+                host="-",
                 disable_git=True,  # the commit is in the config; an address may hold a password
                 save_code=False,
                 x_disable_meta=True,  # command line, user and host: reports are made to be passed on

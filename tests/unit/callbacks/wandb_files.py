@@ -30,6 +30,8 @@ class OfflineRun(NamedTuple):
     artifacts: dict[str, tuple[str, tuple[str, ...]]]
     system_metrics: int
     exit_code: int | None
+    resumes: bool
+    host: str
 
 
 def offline_runs(folder: Path) -> list[OfflineRun]:
@@ -78,7 +80,18 @@ def read(path: Path) -> OfflineRun:
         elif kind == "artifact":
             keep_artifact(artifacts, record.artifact)
     return OfflineRun(
-        run.run_id, run.project, run.display_name, tuple(run.tags), config, history, summary, artifacts, system, code
+        run.run_id,
+        run.project,
+        run.display_name,
+        tuple(run.tags),
+        config,
+        history,
+        summary,
+        artifacts,
+        system,
+        code,
+        run.resume,
+        run.host,
     )
 
 
