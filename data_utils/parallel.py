@@ -139,7 +139,7 @@ class Pool:
             n_workers=self._workers,
             threads_per_worker=1,  # the work is Python's: threads would wait for one another
             processes=True,
-            dashboard_address=None,
+            dashboard_address=":0",  # any free port: several preparations may run side by side
             silence_logs=logging.CRITICAL,
         )
         self._client = Client(self._cluster)
