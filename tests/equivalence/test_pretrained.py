@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from model.architecture import PRETRAINING
+from model.architecture import PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch
 from tests.unit.pretrained.models import (
     TASKS,
     assert_close,
-    built,
     hugging_face,
     loaded,
     outputs_of,
     source_outputs,
     untrained,
 )
+from tests.unit.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.pretrained.saved import OPTIONS, save
 from tests.unit.pretrained.writers import FORMATS
-from utilities.checkpoints.state import save_checkpoint
 from utilities.pretrained.opening import open_pretrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
@@ -41,82 +41,77 @@ def test_logits_equal_hugging_face(form, task, sources, tmp_path):
     assert report.loaded == len(sources[task].weights)
 
 
-OPTIONS = {
-    "everything": {},
-    "as published": {
-        "use_qkv_bias": False,
-        "use_qkv_split": False,
-        "use_projection_bias": False,
-        "use_cls_layer": False,
-    },
-    "split, no prediction bias": {"use_qkv_bias": False, "use_prediction_bias": False},
-    "tanh GeLU": {"hidden_act": "gelu_new", "use_cls_layer": False},
-}
+@pytest.mark.parametrize("options", OPTIONS)
+def test_own_checkpoints_hold_every_bit_of_the_model(options, tmp_path):
+    saved = save(PRETRAINING, OPTIONS[options], tmp_path)
+    expected = pytorch_arrays(saved.source)
+    start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
+    for name, weight in start.weights.items():
+        np.testing.assert_array_equal(weight.value(), expected[name], err_msg=name)
+    lacking = {name for name in expected if name not in start.weights}
+    assert lacking == set(start.stand_ins)
+    assert {name.split(".")[-1] for name in lacking if "transform" not in name} <= {"bias"}
 
 
-def saved(task, options, folder, replace=True, seed=5):
-    """A checkpoint as training writes it, and the outputs of the model that was saved."""
-    a = architecture(**options)
-    source = hugging_face(task, seed=seed, **options)
-    model, blocks = built(task, source, a, replace)
-    facts = {"task": task, "architecture": {**vars(a)}, "lower_case": True}
-    save_checkpoint(folder, 3, blocks, no_optimizer(), facts)
-    return model
-
-
-def no_optimizer():
-    from keras_extensions.backend import keras
-
-    return keras.optimizers.SGD(0.1)
+def test_own_checkpoints_by_run_by_folder_and_by_file(tmp_path):
+    save(SQUAD, {}, tmp_path / "run" / "checkpoints")
+    step = tmp_path / "run" / "checkpoints" / "step-00000003"
+    files = [step / "weights.index", step / "weights", step / "weights.data-00000-of-00001"]
+    for path in (tmp_path / "run", tmp_path / "run" / "checkpoints", step, *files):
+        start = open_pretrained(str(path), "pretrained_ckpt_path")
+        assert start.settings["step"] == 3 and len(start.weights) == 39
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("options", OPTIONS)
-def test_own_checkpoints_give_what_the_saved_model_gives(options, task, tmp_path):
-    model = saved(task, OPTIONS[options], tmp_path)
-    data = batch(architecture())
-    expected = outputs_of(model, data)
-    for path in (tmp_path, tmp_path / "step-00000003", tmp_path / "step-00000003" / "weights.index"):
-        again = loaded(task, open_pretrained(str(path), "pretrained_ckpt_path"))
-        for name, values in outputs_of(again, data).items():
-            np.testing.assert_array_equal(values, expected[name])
+def test_own_checkpoints_give_what_the_saved_model_gives(task, tmp_path):
+    saved, data = save(task, OPTIONS["as published"], tmp_path), batch(architecture())
+    model = loaded(task, open_pretrained(str(tmp_path), "pretrained_ckpt_path"))
+    for name, values in outputs_of(saved.model, data).items():
+        np.testing.assert_array_equal(outputs_of(model, data)[name], values)
+
+
+def test_a_bare_tensorflow_checkpoint_tells_its_architecture_but_for_the_heads(tmp_path):
+    save(PRETRAINING, OPTIONS["split, no prediction bias"], tmp_path)
+    (tmp_path / "step-00000003" / "checkpoint.json").unlink()
+    start = open_pretrained(str(tmp_path / "step-00000003" / "weights.index"), "pretrained_ckpt_path")
+    a = vars(architecture(**OPTIONS["split, no prediction bias"]))
+    assert start.architecture == {name: a[name] for name in start.architecture}
+    unknown = {"num_attention_heads", "hidden_act", "layer_norm_eps", "initializer_range"}
+    assert unknown <= a.keys() - start.architecture.keys()
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_own_checkpoints_of_layers_that_were_not_replaced(task, tmp_path):
-    model = saved(task, {}, tmp_path, replace=False)
-    data = batch(architecture())
-    assert_close(outputs_of(loaded(task, open_pretrained(str(tmp_path), "k")), data), outputs_of(model, data))
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_model_trained_without_some_parts_runs_in_layers_that_have_them_all(task, tmp_path):
-    options = OPTIONS["as published"]
-    model = saved(task, options, tmp_path)
+    saved, data = save(task, {}, tmp_path, replace=False), batch(architecture())
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
-    complete = dict.fromkeys(options, True)
-    data = batch(architecture())
-    for replace in (True, False):
-        assert_close(outputs_of(loaded(task, start, replace, **complete), data), outputs_of(model, data))
+    assert_close(outputs_of(loaded(task, start), data), outputs_of(saved.model, data))
+    assert start.unknown == []
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_model_trained_without_some_parts_runs_in_layers_that_have_them_all(replace, tmp_path):
+    options = OPTIONS["as published"]
+    saved, data = save(PRETRAINING, options, tmp_path), batch(architecture())
+    start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
+    model = loaded(PRETRAINING, start, replace, **dict.fromkeys(options, True))
+    assert_close(outputs_of(model, data), outputs_of(saved.model, data))
     assert "bert.encoder.layer.1.attention.self.key.bias" in start.report().supplied
 
 
 @pytest.mark.parametrize("task", TASKS[1:])
 def test_fine_tuning_starts_from_pretraining(task, tmp_path):
     """The encoder is the checkpoint's; the head stays as it was drawn."""
-    saved(PRETRAINING, OPTIONS["as published"], tmp_path)
+    saved = save(PRETRAINING, OPTIONS["as published"], tmp_path)
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
     fresh = untrained(task, architecture(), seed=99)
-    head = [variable for variable in fresh.weights if not variable.name.startswith("bert/")]
-    before = [variable.numpy() for variable in head]
+    before = pytorch_arrays(fresh)
     start.fill_source(fresh)
-    for variable, value in zip(head, before):
-        np.testing.assert_array_equal(variable.numpy(), value)
-    pretrained = hugging_face(PRETRAINING, **OPTIONS["as published"])
-    table = fresh.bert.embeddings.weight.numpy()
-    np.testing.assert_array_equal(table, pretrained.bert.embeddings.weight.numpy())
-    kernel = fresh.bert.encoder.layer[1].attention.self_attention.key.kernel.numpy()
-    np.testing.assert_array_equal(kernel, pretrained.bert.encoder.layer[1].attention.self_attention.key.kernel.numpy())
-    assert len(start.report().missing) == len(head)
-    assert all(name.startswith(("qa_outputs", "classifier")) for name in start.report().missing)
+    after, pretrained = pytorch_arrays(fresh), pytorch_arrays(saved.source)
+    missing = set(start.report().missing)
+    assert missing == {name for name in after if name.startswith(("qa_outputs.", "classifier."))}
+    for name in after:
+        if name.endswith(".bias") and "attention" in name and "LayerNorm" not in name:
+            assert not after[name].any()  # trained without
+        else:
+            np.testing.assert_array_equal(after[name], before[name] if name in missing else pretrained[name])
     assert "cls.seq_relationship.weight" in start.report().extra

@@ -2,8 +2,10 @@
 
 Biases that were left out are zeros. The masked-LM head's transform, norm(gelu(dense(x))), cannot be left out there, but
 can be made to change nothing: its input x is the output of the last LayerNorm, x = γ·z + β, with z of mean 0 and
-variance 1 in each token. The dense layer recovers z and adds a constant c, large enough that gelu(z + c) = z + c; the
-norm takes c away again as the mean, and applies γ and β.
+variance 1 in each token. The dense layer gives s·(z + c) with c ≥ √H, which no entry of z can outweigh, and s so large
+that gelu changes nothing there. The norm takes c away again as the mean, s as the deviation, and applies γ and β. What
+is left of c is its rounding in float32: of 15 million logits of up to 5, the worst is off by 3e-6 at H = 128, 1e-5 at
+768 and 2e-5 at 1024, where float32 rounds the product itself to 2e-6 and 5e-6.
 
 H hidden
 """
@@ -21,6 +23,7 @@ from utilities.pretrained.weights import Weight, Weights
 TRANSFORM = "cls.predictions.transform"
 NEXT_SENTENCE = "cls.seq_relationship.weight"
 _GELU_IS_IDENTITY = 6.0  # from here on gelu(x) = x in float32, exact and tanh
+_STRETCH = 64.0  # s; a power of two, so that it rounds nothing
 _SMALLEST_SCALE = 1e-6  # of γ, below which z cannot be recovered
 
 
@@ -66,11 +69,11 @@ def _pass_through(weights: Weights, epsilon: float) -> Weights:
     if np.abs(scale).min() < _SMALLEST_SCALE:
         return {}
     hidden = len(scale)
-    lift = math.ceil(math.sqrt(hidden)) + _GELU_IS_IDENTITY  # no entry of z is below -√H
+    lift = math.ceil(math.sqrt(hidden) + _GELU_IS_IDENTITY / _STRETCH)  # a mean that float32 holds exactly
     parts: Dict[str, Tuple[Tuple[int, ...], Callable[[], np.ndarray]]] = {
-        "dense.weight": ((hidden, hidden), lambda: np.diag(1.0 / scale)),
-        "dense.bias": ((hidden,), lambda: lift - shift / scale),
-        "LayerNorm.weight": ((hidden,), lambda: scale * math.sqrt(1.0 + epsilon)),
+        "dense.weight": ((hidden, hidden), lambda: np.diag(_STRETCH / scale)),
+        "dense.bias": ((hidden,), lambda: _STRETCH * (lift - shift / scale)),
+        "LayerNorm.weight": ((hidden,), lambda: scale * math.sqrt(1.0 + epsilon / _STRETCH**2)),
         "LayerNorm.bias": ((hidden,), lambda: shift),
     }
     return {

@@ -107,6 +107,7 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str, allow_missing: bool) -> P
         unknown=own.unknown,
         settings=facts,
         own=True,
+        folder=checkpoint.folder,
         key=key,
         allow_missing=allow_missing,
     )
@@ -125,6 +126,7 @@ def _of_others(weights: Weights, folder: Path, origin: str, key: str, allow_miss
         vocabulary=vocabulary_of(folder),
         lower_case=lower_case_of(folder, key),
         settings=config,
+        folder=folder,
         key=key,
         allow_missing=allow_missing,
     )

@@ -65,6 +65,7 @@ class Pretrained:
         unknown: further names in the file.
         settings: Hugging Face's or Google's config, or the facts of a checkpoint of this project.
         own: whether this project wrote it.
+        folder: where its files lie.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Pretrained:
         unknown: Sequence[str] = (),
         settings: Optional[Dict[str, Any]] = None,
         own: bool = False,
+        folder: Optional[Path] = None,
         key: str = "pretrained_ckpt_path",
         allow_missing: bool = False,
     ):
@@ -90,6 +92,7 @@ class Pretrained:
         self.unknown = list(unknown)
         self.settings = settings or {}
         self.own = own
+        self.folder = folder
         self._key = key
         self._allow_missing = allow_missing
         self._report = LoadReport()

@@ -99,7 +99,7 @@ def google(model: Any, folder: Path, arrays: Arrays | None = None) -> Path:
 
 
 def google_name(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
-    """Names and layouts as in google-research/bert: modeling.py, run_pretraining.py, run_squad.py, run_classifier.py."""
+    """Names and layouts of google-research/bert: modeling.py, run_pretraining.py, run_squad.py, run_classifier.py."""
     heads = {
         "cls.predictions.bias": "cls/predictions/output_bias",
         "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",

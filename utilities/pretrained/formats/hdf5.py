@@ -1,7 +1,7 @@
 """HDF5, ``tf_model.h5``.
 
-A whole model is saved by Keras, one group a layer and in it the weights by the names of their variables; a model in parts
-by Transformers, by the names of the variables alone.
+A whole model is saved by Keras, one group a layer and in it the weights by the names of their variables; a model in
+parts by Transformers, by the names of the variables alone.
 """
 
 from __future__ import annotations

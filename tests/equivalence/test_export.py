@@ -1,0 +1,188 @@
+"""What is exported is what was trained, number by number; PyTorch's side is in test_export_pytorch.py."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+from transformers import AutoTokenizer, BertConfig
+
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
+from tests.equivalence.bert_pairs import architecture, batch
+from tests.unit.pretrained.models import (
+    TASKS,
+    assert_close,
+    hugging_face,
+    loaded,
+    outputs_of,
+    write_vocabulary,
+)
+from tests.unit.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.pretrained.saved import OPTIONS, save
+from tests.unit.pretrained.writers import google, hdf5, safetensors
+from utilities.errors import UserError
+from utilities.export.__main__ import main
+from utilities.export.folder import export
+from utilities.pretrained.opening import open_pretrained
+
+PIECES = 118  # in vocab.txt; the tables have 120 rows
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("exported")
+
+
+@pytest.fixture(scope="module")
+def published(place):
+    """Of each task a model trained without biases, and its export."""
+    found = {}
+    for task in TASKS:
+        (place / task / "checkpoints").mkdir(parents=True)
+        saved = save(task, OPTIONS["as published"], place / task / "checkpoints", pieces=PIECES)
+        export(str(place / task), place / f"{task}-exported")
+        found[task] = saved, place / f"{task}-exported"
+    return found
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_number_is_the_trained_one(task, published):
+    saved, folder = published[task]
+    exported, trained = load_file(folder / "model.safetensors"), pytorch_arrays(saved.source)
+    assert exported.keys() == trained.keys()
+    for name, value in exported.items():
+        assert value.dtype == np.float32
+        if name.endswith((".query.bias", ".key.bias", ".value.bias", "attention.output.dense.bias")):
+            assert value.shape == trained[name].shape and not value.any()
+        elif not name.startswith("cls.predictions.transform."):
+            rows = PIECES if name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias") else None
+            np.testing.assert_array_equal(value, trained[name][:rows], err_msg=name)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_loaded_again_it_gives_the_logits_that_were_saved(task, published):
+    saved, folder = published[task]
+    data = {**batch(architecture())}
+    data["input_ids"] %= PIECES
+    found = outputs_of(loaded(task, open_pretrained(str(folder), "bert_model_name")), data)
+    expected = outputs_of(saved.model, data)
+    if task == PRETRAINING:
+        expected["masked_lm"] = expected["masked_lm"][..., :PIECES]
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize("width", [64, 768])
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
+def test_the_layer_that_changes_nothing_does_so_at_width(width, hidden_act, tmp_path):
+    options = {**OPTIONS["as published"], "hidden_act": hidden_act, "hidden_size": width, "num_hidden_layers": 1}
+    saved = save(PRETRAINING, options, tmp_path / "checkpoints")
+    export(str(tmp_path), tmp_path / "out")
+    found = outputs_of(loaded(PRETRAINING, open_pretrained(str(tmp_path / "out"), "k")), batch(architecture()))
+    assert_close(found, outputs_of(saved.model, batch(architecture())))
+
+
+def test_config_and_files(published):
+    _, folder = published[PRETRAINING]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining"]
+    assert config["hidden_act"] == "gelu" and config["dtype"] == "float32" and config["vocab_size"] == PIECES
+    with safe_open(folder / "model.safetensors", framework="numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "model.safetensors", "README.md", "vocab.txt", "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json",
+    }  # fmt: skip
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.convert_ids_to_tokens(tokenizer("W1 w2")["input_ids"]) == ["[CLS]", "w1", "w2", "[SEP]"]
+    assert tokenizer.model_max_length == 48
+
+
+def test_tanh_gelu_is_not_called_gelu(tmp_path):
+    save(SQUAD, {"hidden_act": "gelu_new"}, tmp_path / "checkpoints")
+    export(str(tmp_path), tmp_path / "out")
+    assert BertConfig.from_pretrained(tmp_path / "out").hidden_act == "gelu_new"
+
+
+def test_classes_are_named_as_the_task_names_them(published):
+    _, folder = published[CLASSIFICATION]
+    config = BertConfig.from_pretrained(folder)
+    assert config.architectures == ["BertForSequenceClassification"] and config.num_labels == 3
+    assert set(config.label2id) == {"entailment", "neutral", "contradiction"}
+    assert config.problem_type == "single_label_classification"
+
+
+def test_the_card_tells_how_it_was_trained_and_what_was_written(place, published):
+    _, folder = published[PRETRAINING]
+    run = place / PRETRAINING
+    config = {"dataset_dir": "/home/someone/data/wiki", "max_seq_length": 128, "optimizer_opts": {"name": "LAMB"}}
+    (run / "resolved_config.json").write_text(json.dumps({"config": config, "origins": {}, "derived": {}}))
+    periods = [{"step": step, "metrics": {"mlm_loss": 9.0 - step}} for step in (1, 2, 3)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(period) + "\n" for period in periods))
+    (run / "scores.json").write_text(json.dumps({"accuracy": 0.8125}))
+    export(str(run), place / "with-card")
+    card = (place / "with-card" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
+    for told in ("AutoModelForPreTraining", "| optimizer | LAMB |", "| dataset_dir | wiki |", "6.0000", "0.8125"):
+        assert told in card
+    assert "/home/someone" not in card
+    assert "8 of BERT's biases" in card and "118 stand for word pieces" in card
+    assert "gives back what comes out of the last LayerNorm" in card
+    del folder
+
+
+def test_from_hugging_face_and_back_every_bit_is_the_same(tmp_path):
+    source = hugging_face(PRETRAINING)
+    folder = safetensors(source, tmp_path / "in")
+    write_vocabulary(folder, PIECES)
+    export(str(folder), tmp_path / "out")
+    before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    assert before.keys() == after.keys()
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+@pytest.mark.parametrize("write", [google, hdf5])
+def test_other_formats_become_safetensors_with_pytorchs_names(write, tmp_path):
+    source = hugging_face(PRETRAINING)
+    export(str(write(source, tmp_path / "in")), tmp_path / "out")
+    after = load_file(tmp_path / "out" / "model.safetensors")
+    expected = pytorch_arrays(source)
+    assert after.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(after[name], expected[name])
+    assert BertConfig.from_pretrained(tmp_path / "out").architectures == ["BertForPreTraining"]
+
+
+def test_the_encoder_alone(published, place):
+    saved, _ = published[PRETRAINING]
+    export(str(place / PRETRAINING), place / "encoder", encoder_only=True)
+    after = load_file(place / "encoder" / "model.safetensors")
+    assert {f"bert.{name}" for name in after} == {n for n in pytorch_arrays(saved.source) if n.startswith("bert.")}
+    assert BertConfig.from_pretrained(place / "encoder").architectures == ["BertModel"]
+
+
+def test_errors_are_one_line_and_leave_nothing_behind(published, place, tmp_path, capsys):
+    _, folder = published[PRETRAINING]
+    vocabulary = write_vocabulary(tmp_path, 121)
+    cases = {
+        ("--checkpoint", str(tmp_path / "nowhere")): "nowhere",
+        ("--checkpoint", str(place)): "holds no weights",
+        ("--vocab-file", str(vocabulary)): "121",
+        ("--vocab-file", str(tmp_path / "no.txt")): "no.txt",
+        ("--output", str(folder)): "not empty",
+    }
+    for (flag, value), told in cases.items():
+        arguments = {"--checkpoint": str(place / PRETRAINING), "--output": str(tmp_path / "out"), flag: value}
+        assert main([part for pair in arguments.items() for part in pair]) == 2
+        errors = capsys.readouterr().err.splitlines()
+        assert len(errors) == 1 and errors[0].startswith("error: ") and told in errors[0]
+        assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="does not tell its num_attention_heads"):
+        weights = place / PRETRAINING / "checkpoints" / "step-00000003"
+        (tmp_path / "bare").mkdir()
+        for path in weights.glob("weights.*"):
+            (tmp_path / "bare" / path.name).write_bytes(path.read_bytes())
+        export(str(tmp_path / "bare"), tmp_path / "out")

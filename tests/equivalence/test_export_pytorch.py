@@ -1,0 +1,186 @@
+"""Beside PyTorch: what is exported it loads without a word and with equal logits; what it saves loads here.
+
+PyTorch runs in a process of its own, as it does for those who take the exported folders.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from keras_extensions.backend import keras
+from model.architecture import CLASSIFICATION, PRETRAINING, Architecture
+from tests.equivalence.bert_pairs import architecture, batch
+from tests.unit.pretrained.models import (
+    TASKS,
+    assert_close,
+    built,
+    hugging_face,
+    loaded,
+    outputs_of,
+    source_outputs,
+    untrained,
+    write_vocabulary,
+)
+from tests.unit.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.pretrained.saved import OPTIONS, save
+from tests.unit.pretrained.writers import google
+from utilities.checkpoints.state import save_checkpoint
+from utilities.errors import UserError
+from utilities.export.folder import export
+from utilities.pretrained.opening import open_pretrained
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
+)
+
+ROOT = Path(__file__).parents[2]
+READABLE = (
+    "safetensors", "safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel",
+)  # fmt: skip
+FINE_TUNED = ("everything", "as published")  # what follows concerns the masked-LM head
+CASES = [(task, options) for task in TASKS for options in (OPTIONS if task == PRETRAINING else FINE_TUNED)]
+
+
+PIECES = 118  # in vocab.txt; the tables have two rows more
+
+
+def samples() -> dict[str, np.ndarray]:
+    data = batch(architecture())
+    return {**data, "input_ids": data["input_ids"] % PIECES}
+
+
+def pytorch(*arguments: object) -> None:
+    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "tests.unit.pretrained.pytorch_side", *map(str, arguments)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("pytorch")
+    np.savez(folder / "data.npz", **samples())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def theirs(place) -> Path:
+    """Models of PyTorch in every format."""
+    (place / "theirs").mkdir()
+    pytorch("write", place / "theirs", place / "data.npz")
+    return place / "theirs"
+
+
+@pytest.fixture(scope="module")
+def exported(place) -> dict:
+    """Outputs of saved models by task and options; their exports were read by PyTorch."""
+    outputs, folders = {}, []
+    for number, (task, options) in enumerate(CASES):
+        checkpoints = place / f"run-{number}" / "checkpoints"
+        checkpoints.mkdir(parents=True)
+        saved = save(task, OPTIONS[options], checkpoints, pieces=PIECES)
+        folder = place / f"{task}.{number}"
+        export(str(place / f"run-{number}"), folder)
+        folders.append(folder)
+        outputs[task, options] = (folder, outputs_of(saved.model, samples()))
+    folders.append(google(hugging_face(PRETRAINING), place / f"{PRETRAINING}.google"))
+    pytorch("read", place / "data.npz", *folders)
+    return outputs
+
+
+@pytest.mark.parametrize("task, options", CASES)
+def test_pytorch_loads_what_is_exported_without_a_word(task, options, exported):
+    folder, _ = exported[task, options]
+    told = json.loads(folder.with_name(f"{folder.name}.json").read_text())
+    assert told["log"] == "" and told["warnings"] == []
+    assert not any(told["loading"].values()), told["loading"]
+    assert told["tokens"] == [2, 10, 11, 3, 12, 3]  # [CLS] w5 w6 [SEP] w7 [SEP]
+    if task == CLASSIFICATION:
+        assert sorted(told["labels"].values()) == ["contradiction", "entailment", "neutral"]
+
+
+@pytest.mark.parametrize("task, options", CASES)
+def test_pytorch_gives_equal_logits(task, options, exported):
+    folder, outputs = exported[task, options]
+    found = dict(np.load(folder.with_name(f"{folder.name}.npz")))
+    if task == PRETRAINING:
+        outputs = {**outputs, "masked_lm": outputs["masked_lm"][..., :PIECES]}
+    assert_close(found, outputs)
+
+
+@pytest.mark.parametrize("task, options", CASES)
+def test_pytorch_saves_the_same_names_and_numbers_again(task, options, exported):
+    folder, _ = exported[task, options]
+    ours = load_file(folder / "model.safetensors")
+    again = load_file(folder.with_name(f"{folder.name}.again") / "model.safetensors")
+    assert ours.keys() == again.keys()
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], again[name], err_msg=name)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("form", READABLE)
+def test_logits_of_what_pytorch_saved(form, task, theirs, place):
+    start = open_pretrained(str(theirs / task / form), "bert_model_name")
+    model = loaded(task, start)
+    expected = dict(np.load(theirs / f"{task}.npz"))
+    assert_close(outputs_of(model, samples()), expected)
+    assert (start.report().missing, start.report().extra) == ([], [])
+
+
+def test_half_precision_is_read_as_it_is(theirs):
+    start = open_pretrained(str(theirs / PRETRAINING / "bfloat16"), "bert_model_name")
+    whole = np.load(theirs / f"{PRETRAINING}.weights.npz")
+    name = "bert.encoder.layer.1.output.dense.weight"
+    np.testing.assert_allclose(start.weights[name].value(), whole[name], rtol=2**-8)
+
+
+def test_a_file_of_before_pytorch_1_6_is_refused_with_a_command_that_converts_it(theirs, tmp_path):
+    folder = theirs / PRETRAINING / "before 1.6"
+    with pytest.raises(UserError, match="no zip file") as refused:
+        open_pretrained(str(folder), "bert_model_name")
+    command = str(refused.value).split("installed: ")[1]
+    subprocess.run(command.replace("python ", f"{sys.executable} ", 1), shell=True, check=True)
+    start = open_pretrained(str(folder), "bert_model_name")
+    whole = np.load(theirs / f"{PRETRAINING}.weights.npz")
+    np.testing.assert_array_equal(start.weights["cls.predictions.bias"].value(), whole["cls.predictions.bias"])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_from_pytorch_through_a_checkpoint_of_ours_and_back_every_bit_is_the_same(task, theirs, tmp_path):
+    folder = theirs / task / "safetensors"
+    start = open_pretrained(str(folder), "bert_model_name")
+    a = Architecture(**{**start.architecture, "vocab_size": 128})  # padded on the way
+    source = untrained(task, a, seed=1)
+    start.fill_source(source)
+    _, blocks = built(task, source, a)
+    facts = {"task": task, "architecture": dataclasses.asdict(a)}
+    save_checkpoint(tmp_path / "ours", 1, blocks, keras.optimizers.SGD(0.1), facts)
+    export(str(tmp_path / "ours"), tmp_path / "back", write_vocabulary(tmp_path, 120))
+    before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "back" / "model.safetensors")
+    assert before.keys() == after.keys()
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name], err_msg=name)
+
+
+def test_the_table_of_names_that_other_tests_rely_on_is_pytorchs(theirs):
+    for task in TASKS:
+        whole = np.load(theirs / f"{task}.weights.npz")
+        tied = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "bert.embeddings.position_ids"}
+        ours = pytorch_arrays(hugging_face(task))
+        assert {name: whole[name].shape for name in whole if name not in tied} == {n: a.shape for n, a in ours.items()}
+
+
+def test_googles_names_that_other_tests_rely_on_are_those_that_transformers_reads(place, exported):
+    found = dict(np.load(place / f"{PRETRAINING}.google.npz"))
+    assert_close(found, source_outputs(PRETRAINING, hugging_face(PRETRAINING), samples()))

@@ -1,0 +1,48 @@
+"""Checkpoints of this project as training writes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from keras_extensions.backend import keras
+from model.architecture import CLASSIFICATION
+from tests.equivalence.bert_pairs import architecture
+from tests.unit.pretrained.models import built, hugging_face, write_vocabulary
+from utilities.checkpoints.state import save_checkpoint
+
+OPTIONS = {
+    "everything": {},
+    "as published": {
+        "use_qkv_bias": False, "use_qkv_split": False, "use_projection_bias": False, "use_cls_layer": False,
+    },
+    "split, no prediction bias": {"use_qkv_bias": False, "use_prediction_bias": False},
+    "tanh GeLU, no transform": {"hidden_act": "gelu_new", "use_cls_layer": False},
+}  # fmt: skip
+STEP = 3
+
+
+class Saved(NamedTuple):
+    """A Hugging Face model, and this project's of it that was saved."""
+
+    source: Any
+    model: keras.Model
+
+
+def save(task: str, options: dict, folder: Path, replace: bool = True, pieces: int | None = None) -> Saved:
+    """Write a checkpoint to ``folder``.
+
+    Args:
+        options: what is changed in the architecture.
+        pieces: size of the ``vocab.txt`` that is saved with it; None: none is.
+    """
+    a = architecture(**options)
+    source = hugging_face(task, **options)
+    model, blocks = built(task, source, a, replace)
+    facts = {"task": task, "architecture": dataclasses.asdict(a), "lower_case": True}
+    if task == CLASSIFICATION:
+        facts["config"] = {"glue_task": "mnli"}
+    vocabulary = None if pieces is None else write_vocabulary(folder, pieces)
+    save_checkpoint(folder, STEP, blocks, keras.optimizers.SGD(0.1), facts, vocabulary)
+    return Saved(source, model)

@@ -1,0 +1,1 @@
+"""Checkpoints out: as a Hugging Face folder that PyTorch's Transformers loads."""
