@@ -187,8 +187,8 @@ class Packing(Section):
 
     max_sequences_per_pack: Optional[Count] = Field(
         None,
-        description="Sequences in a pack at most, as the data set was packed by data_utils.packing; windows of SQuAD "
-        "are packed at the start of the run. Unset: one padded sequence a row.",
+        description="Sequences in a pack at most, as the data set was packed by data_utils.packing; in fine-tuning, "
+        "samples are packed at the start of the run. Unset: one padded sequence a row.",
     )
     max_predictions_per_pack: Optional[Count] = Field(
         None,
