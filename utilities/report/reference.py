@@ -10,8 +10,9 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import json
+from collections import deque
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 
 from utilities.errors import UserError
 from utilities.report.run_folder import RunData, is_number, read_run_folder
@@ -21,6 +22,7 @@ AXES = ("samples", "steps")
 METRICS = ("mlm_loss", "loss")  # the first that a run has
 SMOOTHED_SHARE = 0.1
 FEWEST_POINTS = 5  # of a run, before it is judged or can be a reference
+PATIENCE = 3  # points in a row of one verdict before it is believed
 
 ON_TRACK, ABOVE, BELOW = "on track", "above", "below"
 
@@ -96,6 +98,45 @@ class TrailingMean:
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+class Judge:
+    """Whether a run is on track, point by point.
+
+    A verdict is that of the smoothed loss, ``PATIENCE`` times in a row, and of most of these points themselves: one
+    outlier stays in the mean for a while.
+
+    Args:
+        band: where the loss should lie.
+
+    Attributes:
+        state: the verdict; None before there is one, and outside the reference.
+        since: position at which it was reached.
+        mean: the smoothed loss at the last point.
+    """
+
+    def __init__(self, band: Band) -> None:
+        self._band = band
+        self._smoothing = TrailingMean()
+        self._means: Deque[Optional[str]] = deque(maxlen=PATIENCE)
+        self._points: Deque[Optional[str]] = deque(maxlen=PATIENCE)
+        self.state: Optional[str] = None
+        self.since = 0.0
+        self.mean = 0.0
+
+    def add(self, position: float, value: float) -> Optional[str]:
+        """The verdict after a new point."""
+        self.mean = self._smoothing.add(position, value)
+        if len(self._smoothing) < FEWEST_POINTS:
+            return self.state
+        state = self._band.judge(position, self.mean)
+        self._means.append(state)
+        self._points.append(self._band.judge(position, value))
+        agreed = self._means.count(state) == PATIENCE and self._points.count(state) > PATIENCE // 2
+        if state is None or state == self.state or agreed or (self.state is None and state == ON_TRACK):
+            self.since = self.since if state == self.state else position
+            self.state = state
+        return self.state
 
 
 def smoothed(positions: Sequence[float], values: Sequence[float]) -> List[float]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Optional
 
 from utilities.report.charts import Area
-from utilities.report.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, curve, kept_band, smoothed
+from utilities.report.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, Judge, curve, kept_band
 from utilities.report.run_folder import RunData, is_number
 
 
@@ -15,23 +16,22 @@ def track_sentence(run: RunData) -> Optional[str]:
     if band is None:
         return None
     positions, values = curve(run, band.metric, band.axis)
-    if len(values) < FEWEST_POINTS:
-        return f"Held to {band.source}; too young to be judged."
-    judged = [(place, mean, band.judge(place, mean)) for place, mean in zip(positions, smoothed(positions, values))]
-    known = [entry for entry in judged if entry[2] is not None]
-    if not known:
-        return f"Held to {band.source}, which has no loss at these {band.axis}."
-    place, mean, state = known[-1]
-    low, high = band.at(place) or (mean, mean)
-    where = f"{band.metric.replace('_', ' ')} {mean:.3f} at {place:,.0f} {band.axis}"
-    edges = f"the reference's {low:.3f} to {high:.3f} ({band.source})"
-    if state == ON_TRACK:
-        return f"On track: {where}, within {edges}."
-    others = [index for index, entry in enumerate(known) if entry[2] != state]
-    since = known[others[-1] + 1 if others else 0][0]
-    if state == ABOVE:
-        return f"Not on track since {since:,.0f} {band.axis}: {where}, above {edges}."
-    return f"Unlike its reference since {since:,.0f} {band.axis}: {where}, below {edges}."
+    judge = Judge(band)
+    for point in zip(positions, values):
+        judge.add(*point)
+    if judge.state is None:
+        beyond = positions and len(values) >= FEWEST_POINTS and band.at(positions[-1]) is None
+        reason = f"which has no loss at {positions[-1]:,.0f} {band.axis}" if beyond else "but too young to be judged"
+        return f"Held to {band.source}, {reason}."
+    edges = band.at(positions[-1]) or (math.nan, math.nan)
+    where = f"{band.metric.replace('_', ' ')} {judge.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
+    reference = f"the reference's {edges[0]:.3f} to {edges[1]:.3f} ({band.source})"
+    if judge.state == ON_TRACK:
+        return f"On track: {where}, beside {reference}."
+    since = f"since {judge.since:,.0f} {band.axis}"
+    if judge.state == ABOVE:
+        return f"Not on track {since}: {where}, above {reference}."
+    return f"Unlike its reference {since}: {where}, below {reference}."
 
 
 def band_area(run: RunData, metric: str) -> Optional[Area]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Sequence
 
 from keras_extensions.callbacks.reporting import Listener, Period
-from utilities.report.reference import ABOVE, BELOW, FEWEST_POINTS, ON_TRACK, Band, TrailingMean
+from utilities.report.reference import ABOVE, BELOW, ON_TRACK, Band, Judge
 
 logger = logging.getLogger(__name__)
-
-PATIENCE = 3  # periods in a row: one may be chance
 
 
 class OnTrack(Listener):
@@ -23,40 +22,31 @@ class OnTrack(Listener):
 
     def __init__(self, band: Band, positions: Sequence[float] = (), values: Sequence[float] = ()) -> None:
         self._band = band
-        self._mean = TrailingMean()
+        self._judge = Judge(band)
         for point in zip(positions, values):
-            self._mean.add(*point)
-        self._state = ON_TRACK  # as last told
-        self._streak = 0
+            self._judge.add(*point)
+        self._told = self._judge.state or ON_TRACK
 
     def begin(self, first_step: int, total_steps: int) -> None:
         """Says what the run is held to."""
         band = self._band
-        last = f"{band.positions[-1]:,.0f} {band.axis}"
-        logger.info("%s is held to %s, up to %s", band.metric, band.source, last)
+        logger.info("%s is held to %s, up to %s %s", band.metric, band.source, f"{band.positions[-1]:,.0f}", band.axis)
 
     def period(self, period: Period) -> None:
         """Judges the period."""
         value = period.metrics.get(self._band.metric)
+        if value is None or not math.isfinite(value):  # other listeners have a word on NaN
+            return
         position = float(period.samples if self._band.axis == "samples" else period.step)
-        if value is None or not abs(value) < float("inf"):  # other listeners have a word on NaN
-            return
-        mean = self._mean.add(position, value)
-        if len(self._mean) < FEWEST_POINTS:
-            return
-        state = self._band.judge(position, mean)
-        if state is None or state == self._state:
-            self._streak = 0
-            return
-        self._streak += 1
-        if self._streak >= PATIENCE:
-            self._state, self._streak = state, 0
-            self._tell(state, period, mean)
+        state = self._judge.add(position, value)
+        if state is not None and state != self._told:
+            self._told = state
+            self._tell(state, position, period)
 
-    def _tell(self, state: str, period: Period, mean: float) -> None:
+    def _tell(self, state: str, position: float, period: Period) -> None:
         band = self._band
-        low, high = band.at(period.samples if band.axis == "samples" else period.step) or (0.0, 0.0)
-        where = f"{band.metric} is {mean:.4f} at step {period.step} ({period.samples:,} samples)"
+        low, high = band.at(position) or (math.nan, math.nan)
+        where = f"{band.metric} is {self._judge.mean:.4f} at step {period.step} ({period.samples:,} samples)"
         edges = f"{low:.4f} to {high:.4f} of {band.source}"
         if state == ABOVE:
             logger.warning("not on track: %s, above %s", where, edges)
