@@ -22,7 +22,7 @@ LABEL = "label"  # a class
 SCORE = "score"  # a real number to be predicted
 
 # Formats of manifests.
-SEQUENCES_FORMAT, PACKS_FORMAT = "bert-pretraining", "bert-pretraining-packed"
+SEQUENCES_FORMAT, PACKS_FORMAT = "bert-pretraining", "packed-pretraining"
 PACKING_COMMAND = "python -m data_utils.packing"
 
 

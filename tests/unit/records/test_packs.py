@@ -50,7 +50,7 @@ def describe(folder: Path, **changes: Any) -> None:
         "max_sequences_per_pack": SEQUENCES,
         "vocab_size": VOCABULARY,
     }
-    content = {"format": "bert-pretraining-packed", "settings": settings, "totals": {"records": 3, "sequences": 6}}
+    content = {"format": "packed-pretraining", "settings": settings, "totals": {"records": 3, "sequences": 6}}
     write_manifest(folder, {"packs.tfrecord": 3}, **{**content, **changes})
 
 
