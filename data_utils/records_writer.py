@@ -270,7 +270,8 @@ def write_manifest(
     vocabulary: Mapping[str, Any],
     files: Sequence[Mapping[str, Any]],
     totals: Mapping[str, int],
-    unigram_entropy_nats: float,
+    unigram_entropy_nats: Optional[float],
+    manifest_format: str = MANIFEST_FORMAT,
 ) -> Dict[str, Any]:
     """Writes ``manifest.json``, the last file of a data set: where it is, the set is complete.
 
@@ -281,10 +282,11 @@ def write_manifest(
         files: what ``write_record_file`` returned, in order.
         totals: records, documents, sentences, words, tokens.
         unigram_entropy_nats: entropy of the corpus' word pieces: the masked-LM loss of a model that knows
-            only how frequent each piece is.
+            only how frequent each piece is; None where that is not known.
+        manifest_format: the kind of records.
     """
     manifest = {
-        "format": MANIFEST_FORMAT,
+        "format": manifest_format,
         "version": MANIFEST_VERSION,
         "settings": dict(settings),
         "vocabulary": dict(vocabulary),

@@ -21,17 +21,16 @@ from data_utils.wikipedia.command_line import make_parser, positive, run_main
 from data_utils.wikipedia.examples import (
     add_example_options,
     describe,
-    look_at_output,
     quiet_tokenizers,
     recipe_of,
     settings_of,
-    take_up,
     unit_bytes_of,
     write_examples,
 )
 from data_utils.wikipedia.extract import add_extract_options
 from data_utils.wikipedia.instances import Settings, check_settings
 from data_utils.wikipedia.ledger import Ledger
+from data_utils.wikipedia.output_folder import look_at_output, take_up
 from data_utils.wikipedia.running import on_every_machine, pool_of
 from data_utils.wikipedia.sentences import Corpus, add_sentence_options, read_corpus, text_settings_of, write_sentences
 from data_utils.wikipedia.sources import Source, source_of

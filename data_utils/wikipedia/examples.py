@@ -24,7 +24,7 @@ from data_utils.wikipedia.columns import token_type
 from data_utils.wikipedia.command_line import Progress, fraction, make_parser, natural, positive, run_main
 from data_utils.wikipedia.instances import Settings, UnitCounts, check_settings, make_unit
 from data_utils.wikipedia.ledger import WORK_FOLDER, Ledger, forget
-from data_utils.wikipedia.recipe import Standing, is_recipe_of, refuse, standing, write_recipe
+from data_utils.wikipedia.output_folder import take_up
 from data_utils.wikipedia.running import Done, add_pool_options, on_every_machine, pool_of, run_units
 from data_utils.wikipedia.sentences import Corpus, read_corpus
 from data_utils.wikipedia.set_aside import FILE_NAME as SET_ASIDE_NAME
@@ -33,7 +33,6 @@ from data_utils.wikipedia.units import Unit, plan_units
 from data_utils.wikipedia.vocabulary import add_case_option
 from utilities.errors import UserError
 
-RECORDS = "*.tfrecord"
 PREFIX = "wiki"
 
 
@@ -99,42 +98,6 @@ def recipe_of(settings: Settings, unit_bytes: int | None, vocabulary: Any, sente
     """
     recipe = {"records": {**settings._asdict(), "unit_bytes": unit_bytes}, "vocabulary": vocabulary}
     return recipe if sentences is None else {**recipe, "sentences": sentences}
-
-
-def look_at_output(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> Standing:
-    """How far the folder is with a recipe; what the recipe does not say is not compared.
-
-    Raises:
-        UserError: it holds something else, and ``overwrite`` is false.
-    """
-    found = standing(folder, recipe, MANIFEST_NAME, RECORDS, only=tuple(recipe))
-    if found is Standing.OTHER and not overwrite:
-        raise refuse(folder, recipe, "a data set", only=tuple(recipe))
-    return found
-
-
-def take_up(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> bool:
-    """Makes the folder ready for the recipe: what it holds of another one is removed.
-
-    Returns:
-        Whether all is there already.
-
-    Raises:
-        UserError: it holds something else, and ``overwrite`` is false.
-    """
-    found = look_at_output(folder, recipe, overwrite)
-    if found is Standing.COMPLETE and not overwrite:
-        forget(folder)  # what a run that was killed at the very end left
-        return True
-    if found is not Standing.BEGUN or not is_recipe_of(folder, recipe):
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in [folder / MANIFEST_NAME, *folder.glob(RECORDS)]:
-            index_path(path).unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
-        if not is_recipe_of(folder, recipe):
-            forget(folder)
-        write_recipe(folder, recipe)
-    return False
 
 
 def write_examples(
