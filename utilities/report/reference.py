@@ -22,6 +22,7 @@ AXES = ("samples", "steps")
 METRICS = ("mlm_loss", "loss")  # the first that a run has
 SMOOTHED_SHARE = 0.1
 FEWEST_POINTS = 5  # of a run, before it is judged or can be a reference
+MOST_POINTS = 2000  # of a band that is taken from a run
 PATIENCE = 3  # points in a row of one verdict before it is believed
 
 ON_TRACK, ABOVE, BELOW = "on track", "above", "below"
@@ -186,7 +187,10 @@ def band_of_run(folder: Path, tolerance: float) -> Band:
     for metric in METRICS:
         positions, values = curve(run, metric, "samples")
         if len(values) >= FEWEST_POINTS and _ascending(positions):
-            return _around(metric, "samples", positions, smoothed(positions, values), tolerance, str(folder))
+            means = smoothed(positions, values)
+            kept = range(len(means) - 1, -1, -(1 + len(means) // MOST_POINTS))[::-1]
+            points = [positions[place] for place in kept], [means[place] for place in kept]
+            return _around(metric, "samples", *points, tolerance, str(folder))
     raise UserError(
         f"reference_curve: {folder} has no metrics.jsonl with {FEWEST_POINTS} or more losses; name a run that has"
     )
