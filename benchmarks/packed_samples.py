@@ -64,7 +64,8 @@ def make_samples(
     places = np.cumsum([0, *map(len, chosen)])
     in_packs = random_sequences(np.concatenate(chosen), max_seq_length, vocab_size, random)
     of_packs = [range(begin, end) for begin, end in pairwise(places)]
-    room = max(int(masked_tokens(np.array(pack), max_seq_length).sum()) for pack in plan.packs)
+    needed = max(int(masked_tokens(np.array(pack), max_seq_length).sum()) for pack in plan.packs)
+    room = max(needed, PREDICTIONS[max_seq_length] + max_sequences_per_pack)  # as data_utils.packing makes it
     packed = pack_arrays(in_packs, of_packs, max_seq_length, room, max_sequences_per_pack)
     alone = random_sequences(1 + spread(counts, rows, random), max_seq_length, vocab_size, random)
     predictions = PREDICTIONS[max_seq_length]
