@@ -11,7 +11,7 @@ import os
 import struct
 from array import array
 from pathlib import Path
-from typing import Union
+from typing import Any, Tuple, Union
 
 import numpy as np
 from crc32c import crc32c
@@ -33,12 +33,19 @@ class RecordError(UserError):
     Attributes:
         path: the file that holds it.
         record: its number in that file, counted from 0.
+        reason: what is wrong with it, a clause that follows "record … ".
+        fix: what to do.
     """
 
     def __init__(self, path: Union[str, Path], record: int, reason: str, fix: str) -> None:
         super().__init__(f"{path}: record {record} (counted from 0) {reason}; {fix}")
         self.path = Path(path)
         self.record = record
+        self.reason = reason
+        self.fix = fix
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return RecordError, (self.path, self.record, self.reason, self.fix)  # so that it can come from a worker
 
 
 def masked_crc32c(data: Union[bytes, memoryview]) -> int:
