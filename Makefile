@@ -7,10 +7,11 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCHMARK_ARGS ?=
 FUZZ_ARGS ?=
+CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark learning-curve squad-features benchmarks fuzz-test clean
+.PHONY: help venv dev demo test lint types benchmark learning-curve squad-features benchmarks crash-test checkpoint-cost fuzz-test clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -52,6 +53,12 @@ squad-features: $(DEV)  ## features of SQuAD beside Hugging Face's (3 minutes)
 
 benchmarks: $(RUNTIME)  ## throughput of this project's configs on this machine, as benchmarks.yml says, to compare systems
 	@$(PY) -m benchmarks.run $(BENCHMARK_ARGS)
+
+crash-test: $(DEV)  ## training and data preparation killed at 25 random moments and resumed (10 minutes on 2 cores); CRASH_ARGS="--seed 7"
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.crash $(CRASH_ARGS)
+
+checkpoint-cost: $(DEV)  ## what a checkpoint every ten steps costs BERT-mini; wants an idle machine
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpointing $(BENCHMARK_ARGS)
 
 fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (some minutes); FUZZ_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.fuzz $(FUZZ_ARGS)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tests.integration.small_runs import assert_same_run, logged, write_config, write_dataset
 from utilities.checkpoints.folder import UNFINISHED, damage, step_folders, step_of
+from utilities.training.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 180  # seconds for anything to happen
@@ -29,6 +30,7 @@ EVERY_STEP = {"global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 1
 
 # Moments, taken in turn.
 STARTING, STEPPING, WRITING = "while starting", "between steps", "while a checkpoint is written"
+LONGEST = 20  # steps that a process may do
 MOMENTS = (WRITING, STEPPING, STARTING, WRITING, STEPPING)
 
 
@@ -93,6 +95,11 @@ def steps_logged(run: Path) -> int:
         return 0
 
 
+def newest_step(run: Path) -> int:
+    """Updates done at the last checkpoint; 0 without one."""
+    return max(map(step_of, step_folders(run / "checkpoints")), default=0)
+
+
 def is_writing(run: Path, since: float) -> bool:
     """Whether a process that began at ``since`` has a checkpoint half written; a killed one leaves its own behind."""
     for path in (run / "checkpoints").glob(f"{UNFINISHED}step-*"):
@@ -104,17 +111,17 @@ def is_writing(run: Path, since: float) -> bool:
 
 def kill_once(place: Place, run: Path, moment: str, chance: random.Random) -> bool:
     """Begin or resume a run and kill it; False if it was faster and ended."""
+    goal = newest_step(run) + chance.randrange(1, LONGEST)
     since = time.time()
     process = start(place.config, run)
     try:
         if moment == STARTING:
             ended = not sleeps(process, chance.uniform(0, place.seconds_to_first_step))
-        elif moment == STEPPING:
-            stepping = wait_for(lambda: is_writing(run, since), process)
-            ended = not (stepping and sleeps(process, chance.uniform(0, 0.5)))
         else:
-            writing = wait_for(lambda: is_writing(run, since), process)
-            ended = not (writing and sleeps(process, chance.uniform(0, 0.02)))
+            ended = not wait_for(lambda: newest_step(run) >= goal, process)
+            if moment == WRITING:
+                ended = ended or not wait_for(lambda: is_writing(run, since), process)
+            ended = ended or not sleeps(process, chance.uniform(0, 0.02))
     finally:
         process.send_signal(signal.SIGKILL)
         status = process.wait(PATIENCE)
@@ -137,17 +144,8 @@ def check_what_is_left(run: Path) -> None:
 
     While the checkpoint of step s is being written, step s + 1 is trained; its save waits for the one before.
     """
-    folders = step_folders(run / "checkpoints")
-    assert [damage(folder) for folder in folders] == [None] * len(folders)
-    newest = step_of(folders[-1]) if folders else 0
-    steps = [int(line.split(b",")[0].split(b":")[1]) for line in metrics_lines(run)]
-    assert newest >= max(steps, default=0) - 2, (newest, steps[-1])
-
-
-def metrics_lines(run: Path) -> list[bytes]:
-    """Whole lines of metrics.jsonl."""
-    path = run / "metrics.jsonl"
-    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    assert all(damage(folder) is None for folder in step_folders(run / "checkpoints"))
+    assert newest_step(run) >= RunFolder(run).last_step() - 2
 
 
 def finish(place: Place, run: Path) -> None:
@@ -182,7 +180,6 @@ def crash(place: Place, kills: int, seed: int, tell: Callable[[str], None] = pri
             if not kill_once(place, run, moment, chance):
                 break
             done += 1
-            folders = step_folders(run / "checkpoints")
-            tell(f"kill {done:2d} {moment}; the newest checkpoint is {folders[-1].name if folders else 'none'}")
+            tell(f"kill {done:2d} {moment}; the newest checkpoint is that of step {newest_step(run)}")
         finish(place, run)
         tell(f"{run.name} is the run that nobody killed, to the bit")
