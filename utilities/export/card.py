@@ -96,10 +96,8 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     config = run.config if run else {}
     rows: Dict[str, Any] = {"task": _TASKS.get(facts.get("task", ""), "unknown")}
     for key in ("dataset_dir", "bert_model_name", "pretrained_ckpt_path"):
-        if config.get(key):  # paths of the machine that it was trained on are nobody's business
-            rows[key] = (
-                config[key] if key == "bert_model_name" and "/" not in config[key][:1] else Path(config[key]).name
-            )
+        if config.get(key):  # where it lay on the machine of the training is nobody's business
+            rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
     rows["updates"] = facts.get("step")
     samples = (facts.get("data") or {}).get("samples_per_update")
     rows["samples per update"] = samples

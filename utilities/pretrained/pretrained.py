@@ -118,10 +118,10 @@ class Pretrained:
             if weight is None:
                 continue
             shape = tuple(variable.shape)
-            value = self._fitted(name, weight.transposed() if transposed else weight, shape, report)
+            value = self._fitted(name, weight, shape[::-1] if transposed else shape, report)
             if value is None:
                 continue
-            variable.assign(value)
+            variable.assign(value.T if transposed else value)
             if name in self.weights:
                 report.loaded += 1
             else:
@@ -158,7 +158,7 @@ class Pretrained:
                 f"{self._key}: {weight.place} has the shape {list(weight.shape)}, the model's is {list(shape)}; use the"
                 " bert_config of the weights"
             )
-        report.missing.append(name)
+        report.missing = sorted([*report.missing, name])
         report.extra.append(f"{name} of shape {list(weight.shape)}, not {list(shape)}")
         return None
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import collections
 import io
+import json
 import pickle
+import shlex
 import sys
 import zipfile
 from pathlib import Path
@@ -126,9 +128,10 @@ def _weight(path: Path, folder: str, order: str, name: str, tensor: Tensor) -> W
 
 def conversion(path: Path) -> str:
     """The command that makes a safetensors file of a ``.bin``."""
-    target = path.with_name("model.safetensors")
-    return (
-        'python -c "import torch; from safetensors.torch import save_file; '
-        f"w = torch.load('{path}', map_location='cpu', weights_only=True); "
-        f"save_file({{k: v.clone().contiguous() for k, v in w.items()}}, '{target}', {{'format': 'pt'}})\""
+    source, target = json.dumps(str(path)), json.dumps(str(path.with_name("model.safetensors")))
+    code = (
+        "import torch; from safetensors.torch import save_file; "
+        f'w = torch.load({source}, map_location="cpu", weights_only=True); '
+        f'save_file({{k: v.clone().contiguous() for k, v in w.items()}}, {target}, {{"format": "pt"}})'
     )
+    return f"python -c {shlex.quote(code)}"

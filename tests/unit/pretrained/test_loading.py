@@ -1,0 +1,212 @@
+"""What is missing, extra, padded or broken in a checkpoint is said, or refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from keras_extensions.backend import tf
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
+from tests.equivalence.bert_pairs import architecture
+from tests.unit.pretrained.models import hugging_face, untrained, write_vocabulary
+from tests.unit.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.pretrained.writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors, write_config
+from utilities.errors import UserError
+from utilities.pretrained.opening import open_pretrained
+from utilities.pretrained.pretrained import Pretrained
+
+TABLE, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+DENSE = "bert.encoder.layer.1.output.dense.weight"
+
+
+@pytest.fixture(scope="module")
+def source():
+    return hugging_face(PRETRAINING)
+
+
+def filled(folder, task=PRETRAINING, allow=False, classes=3, **changes) -> tuple[dict[str, np.ndarray], Pretrained]:
+    """A model's weights after loading."""
+    start = open_pretrained(str(folder), "bert_model_name", allow)
+    model = untrained(task, architecture(**changes), seed=99, classes=classes)
+    start.fill_source(model)
+    return pytorch_arrays(model), start
+
+
+def without(source, *names):
+    return {name: array for name, array in pytorch_arrays(source).items() if not name.startswith(names)}
+
+
+def test_heads_that_are_missing_start_anew_and_are_listed(source, tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        _, start = filled(safetensors(source, tmp_path / "m"), CLASSIFICATION)
+    assert start.report().missing == ["classifier.bias", "classifier.weight"]
+    assert start.report().extra == sorted(name for name in pytorch_arrays(source) if name.startswith("cls."))
+    assert "classifier.weight: not in the checkpoint" in caplog.text
+    assert "cls.seq_relationship.bias: in the checkpoint, but the model has no place for it" in caplog.text
+
+
+def test_a_missing_pooler_starts_anew(source, tmp_path):
+    folder = safetensors(source, tmp_path / "m", without(source, "bert.pooler", "cls.seq_relationship"))
+    _, start = filled(folder, CLASSIFICATION)
+    assert {"bert.pooler.dense.bias", "bert.pooler.dense.weight"} < set(start.report().missing)
+
+
+def test_a_missing_encoder_weight_is_an_error_unless_allowed(source, tmp_path):
+    folder = safetensors(source, tmp_path / "m", without(source, "bert.encoder.layer.1.output"))
+    with pytest.raises(
+        UserError, match=r"lacks bert\.encoder\.layer\.1\.output\.LayerNorm\.bias and 3 more .*allow_missing"
+    ):
+        filled(folder)
+    arrays, start = filled(folder, allow=True)
+    assert DENSE in start.report().missing
+    assert arrays[DENSE].std() > 0
+
+
+def test_a_checkpoint_of_something_else_is_refused_with_what_it_has(source, tmp_path):
+    folder = safetensors(source, tmp_path / "m", {"transformer.h.0.attn.weight": np.zeros((2, 2), np.float32)})
+    with pytest.raises(UserError, match=r"lacks .* and 36 more .* it has transformer\.h\.0\.attn\.weight"):
+        filled(folder)
+
+
+def test_a_head_of_another_size_starts_anew(tmp_path):
+    folder = safetensors(hugging_face(CLASSIFICATION), tmp_path / "m")
+    _, start = filled(folder, CLASSIFICATION, classes=2)
+    assert start.report().missing == ["classifier.bias", "classifier.weight"]
+    assert "classifier.weight of shape [3, 32], not [2, 32]" in start.report().extra
+
+
+def test_an_encoder_of_another_size_is_refused(source, tmp_path):
+    folder = safetensors(source, tmp_path / "m")
+    with pytest.raises(UserError, match=r"model\.safetensors: bert\..* has the shape \[.*\], the model's is \["):
+        filled(folder, intermediate_size=64)
+
+
+class TestVocabulary:
+    """The table has 120 rows."""
+
+    def test_rows_are_added_as_zeros(self, source, tmp_path):
+        arrays, start = filled(safetensors(source, tmp_path / "m"), vocab_size=128)
+        expected = pytorch_arrays(source)
+        for name in (TABLE, BIAS):
+            np.testing.assert_array_equal(arrays[name][:120], expected[name])
+            assert arrays[name].shape[0] == 128 and not arrays[name][120:].any()
+        assert sorted(start.report().padded) == [f"{n}: 120 → 128 word pieces, zeros added" for n in (TABLE, BIAS)]
+
+    def test_rows_of_no_piece_are_cut(self, source, tmp_path):
+        folder = safetensors(source, tmp_path / "m")
+        write_vocabulary(folder, 112)
+        arrays, start = filled(folder, vocab_size=112)
+        np.testing.assert_array_equal(arrays[TABLE], pytorch_arrays(source)[TABLE][:112])
+        assert len(start.report().padded) == 2 and "120 → 112" in start.report().padded[0]
+
+    def test_rows_of_pieces_are_not(self, source, tmp_path):
+        folder = safetensors(source, tmp_path / "m")
+        with pytest.raises(UserError, match=r"knows 120 word pieces, more than the model's 112; .*vocab_size to 120"):
+            filled(folder, vocab_size=112)
+        write_vocabulary(folder, 113)
+        with pytest.raises(UserError, match="knows 113 word pieces"):
+            filled(folder, vocab_size=112)
+
+    def test_without_a_vocabulary_zeros_are_no_pieces(self, source, tmp_path):
+        arrays = pytorch_arrays(source)
+        arrays[TABLE][112:], arrays[BIAS][112:] = 0, 0
+        loaded, _ = filled(safetensors(source, tmp_path / "m", arrays), vocab_size=112)
+        assert loaded[TABLE].shape == (112, 32)
+
+
+def test_numbers_that_are_not_finite_are_refused(source, tmp_path):
+    arrays = pytorch_arrays(source)
+    arrays[DENSE] = np.full_like(arrays[DENSE], np.nan)
+    with pytest.raises(UserError, match=rf"model\.safetensors: {DENSE}: holds numbers that are not finite"):
+        filled(safetensors(source, tmp_path / "m", arrays))
+
+
+def cut(path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 2 // 3])
+
+
+@pytest.mark.parametrize(
+    "write, name",
+    [
+        (safetensors, "model.safetensors"),
+        (pytorch_bin, "pytorch_model.bin"),
+        (hdf5, "tf_model.h5"),
+        (google, "bert_model.ckpt.data-00000-of-00001"),
+        (google, "bert_model.ckpt.index"),
+    ],
+)
+def test_a_damaged_file_is_one_line_that_names_it(write, name, source, tmp_path):
+    folder = write(source, tmp_path / "m")
+    cut(folder / name)
+    with pytest.raises(UserError, match=name.split(".data")[0].split(".index")[0]) as error:
+        filled(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_part_that_is_missing_is_named(source, tmp_path):
+    folder = sharded_safetensors(source, tmp_path / "m")
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model-00002-of-00003\.safetensors is missing"):
+        filled(folder)
+
+
+CONFIGS = {
+    "another model": ({"model_type": "roberta"}, "model_type"),
+    "relative positions": ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+    "another activation": ({"hidden_act": "relu"}, "hidden_act"),
+    "decoder": ({"is_decoder": True}, "is_decoder"),
+    "no size": ({"hidden_size": None}, "hidden_size"),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_config_of_something_else_is_refused(case, source, tmp_path):
+    changes, told = CONFIGS[case]
+    folder = safetensors(source, tmp_path / "m")
+    write_config(source, folder, **changes)
+    with pytest.raises(UserError, match=rf"bert_model_name: .*config\.json: {told}"):
+        open_pretrained(str(folder), "bert_model_name")
+
+
+def test_a_folder_without_a_config_or_without_weights(source, tmp_path):
+    folder = safetensors(source, tmp_path / "m")
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match=r"no config\.json \(bert_config\.json\)"):
+        open_pretrained(str(folder), "bert_model_name")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"holds no weights \(looked for .*pytorch_model\.bin.*tf_model\.h5"):
+        open_pretrained(str(folder), "bert_model_name")
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(UserError, match="no weights file by its name"):
+        open_pretrained(str(tmp_path / "notes.txt"), "pretrained_ckpt_path")
+
+
+def test_a_tensorflow_checkpoint_of_something_else(tmp_path):
+    tf.train.Checkpoint(layer=tf.Variable([1.0])).write(str(tmp_path / "model"))
+    with pytest.raises(UserError, match="of no model of this project"):
+        open_pretrained(str(tmp_path), "pretrained_ckpt_path")
+
+
+def test_what_is_known_of_the_tokenizer(source, tmp_path):
+    folder = google(source, tmp_path / "uncased_L-2_H-32_A-4")
+    vocabulary = write_vocabulary(folder, 120)
+    start = open_pretrained(str(folder), "bert_model_name")
+    assert (start.vocabulary, start.lower_case) == (vocabulary, True)
+    folder = safetensors(hugging_face(SQUAD), tmp_path / "hf")
+    assert (open_pretrained(str(folder), "k").vocabulary, open_pretrained(str(folder), "k").lower_case) == (None, None)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    assert open_pretrained(str(folder), "k").lower_case is False
+
+
+def test_what_the_config_says_of_the_architecture(source, tmp_path):
+    folder = google(source, tmp_path / "m")
+    expected = {**vars(architecture())}
+    del expected["embedding_serialization_factor"]
+    assert open_pretrained(str(folder), "bert_model_name").architecture == expected
+    folder = safetensors(source, tmp_path / "tanh")
+    write_config(source, folder, hidden_act="gelu_pytorch_tanh")
+    assert open_pretrained(str(folder), "bert_model_name").architecture["hidden_act"] == "gelu_new"

@@ -1,0 +1,91 @@
+"""Other projects' names of weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.equivalence.bert_pairs import architecture
+from tests.unit.pretrained.models import TASKS, hugging_face
+from tests.unit.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.pretrained.writers import google_name
+from utilities.pretrained.names import (
+    from_google,
+    from_pytorch,
+    from_tensorflow,
+    is_encoder_weight,
+    renamed,
+    without_slots,
+)
+from utilities.pretrained.sketch import encoder_names
+from utilities.pretrained.weights import Weight
+
+QUERY = "bert.encoder.layer.11.attention.self.query"
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+NORM = "bert.encoder.layer.0.output.LayerNorm"
+
+
+@pytest.mark.parametrize(
+    "rule, name, expected, transposed",
+    [
+        (from_pytorch, f"{QUERY}.weight", f"{QUERY}.weight", False),
+        (from_pytorch, "encoder.layer.0.output.LayerNorm.gamma", f"{NORM}.weight", False),
+        (from_pytorch, "module.bert.encoder.layer.0.output.LayerNorm.beta", f"{NORM}.bias", False),
+        (from_pytorch, "pooler.dense.bias", "bert.pooler.dense.bias", False),
+        (from_tensorflow, "bert/encoder/layer_._11/attention/self/query/kernel:0", f"{QUERY}.weight", True),
+        (from_tensorflow, "tf_bert_model_3/bert/encoder/layer_._0/output/LayerNorm/gamma:0", f"{NORM}.weight", False),
+        (from_tensorflow, "tf_bert_model/nsp___cls/seq_relationship/kernel:0", "cls.seq_relationship.weight", True),
+        (from_tensorflow, "mlm___cls/predictions/bias:0", "cls.predictions.bias", False),
+        (from_tensorflow, "bert/embeddings/position_embeddings/embeddings:0", POSITIONS, False),
+        (from_tensorflow, "classifier/kernel:0", "classifier.weight", True),
+        (from_google, "bert/encoder/layer_11/attention/self/query/kernel", f"{QUERY}.weight", True),
+        (from_google, "bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight", False),
+        (from_google, "cls/predictions/output_bias", "cls.predictions.bias", False),
+        (from_google, "cls/seq_relationship/output_weights", "cls.seq_relationship.weight", False),
+        (from_google, "cls/squad/output_bias", "qa_outputs.bias", False),
+        (from_google, "output_weights", "classifier.weight", False),
+    ],
+)  # fmt: skip
+def test_names(rule, name, expected, transposed):
+    assert rule(name) == (expected, transposed)
+
+
+@pytest.mark.parametrize("rule, name", [(from_pytorch, "bert.embeddings.position_ids"), (from_google, "global_step")])
+def test_what_is_no_weight(rule, name):
+    assert rule(name) is None
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_variable_of_a_model_has_the_name_and_layout_of_pytorch(task):
+    source = hugging_face(task)
+    expected = pytorch_arrays(source)
+    found = {from_tensorflow(v.name).name: v.numpy().T if from_tensorflow(v.name).transposed else v.numpy()
+             for v in source.weights}  # fmt: skip
+    assert found.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
+        assert from_pytorch(name) == (name, False)
+        assert from_google(google_name(name, expected[name])[0]).name == name
+
+
+def test_what_the_encoder_cannot_do_without():
+    names = {name for name in pytorch_arrays(hugging_face("pretraining")) if is_encoder_weight(name)}
+    assert encoder_names(architecture().num_hidden_layers) == names
+    assert not any(name.startswith(("cls.", "bert.pooler.")) for name in names)
+
+
+def weight(value: float) -> Weight:
+    return Weight((1,), lambda: np.array([value], np.float32), "place")
+
+
+def test_what_is_tied_is_taken_once():
+    weights = {"cls.predictions.decoder.weight": weight(1), "cls.predictions.decoder.bias": weight(2)}
+    assert renamed(weights, from_pytorch)["cls.predictions.bias"].value() == 2
+    weights["cls.predictions.bias"] = weight(3)
+    found = renamed(weights, from_pytorch)
+    assert list(found) == ["cls.predictions.bias"] and found["cls.predictions.bias"].value() == 3
+
+
+def test_optimizer_slots_are_left_out():
+    names = ("bert/pooler/dense/bias", "bert/pooler/dense/bias/adam_m", "bert/pooler/dense/bias/lamb_v", "global_step")
+    assert list(without_slots(dict.fromkeys(names, weight(0)))) == ["bert/pooler/dense/bias", "global_step"]
