@@ -101,6 +101,11 @@ def test_the_log_tells_the_packing_factor_and_what_it_makes_of_the_betas(run):
         assert re.search(pattern, log)
 
 
+def test_the_report_tells_them_too(run):
+    page = (run / "report.html").read_text()
+    assert "packs per second" in page and "tokens per second" in page
+
+
 def test_the_loss_falls(run):
     losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
     assert losses[-1] < losses[0]

@@ -113,9 +113,9 @@ def final_value(run: RunData, metric: str) -> Optional[float]:
     return statistics.fmean(values[-max(1, len(values) // 20) :]) if values else None
 
 
-def steady_throughput(run: RunData) -> Tuple[List[int], List[float]]:
-    """Steps and samples per second without the periods that only compiled."""
-    steps, values = run.series("throughput")
+def steady_throughput(run: RunData, name: str = "throughput") -> Tuple[List[int], List[float]]:
+    """Steps and samples per second, or another rate, without the periods that only compiled."""
+    steps, values = run.series(name)
     compiling = {period["step"] for period in run.periods if period.get("compiling")}
     kept = [(step, value) for step, value in zip(steps, values) if step not in compiling]
     return [step for step, _ in kept], [value for _, value in kept]
@@ -133,6 +133,10 @@ def _cards(run: RunData) -> Markup:
     if throughput:
         median = f"{statistics.median(throughput):,.1f}"
         cards.append(card("throughput", median, "samples/s, median, without compilation"))
+    for unit in ("packs", "tokens"):
+        rates = steady_throughput(run, f"{unit}_per_second")[1]
+        if rates:
+            cards.append(card(f"{unit} per second", f"{statistics.median(rates):,.1f}", "median, without compilation"))
     if run.periods and is_number(run.periods[-1].get("samples")):
         cards.append(card("samples seen", f"{run.periods[-1]['samples']:,}", ""))
     return element("section", *cards, class_="cards") if cards else Markup("")
