@@ -1,16 +1,13 @@
 """PyTorch's ``pytorch_model.bin``, without PyTorch and without running what is pickled in it.
 
 The file is a zip of a pickle, which says how to put tensors together, and of the numbers, one entry a storage. The
-pickle is loaded with the few names that tensors need, each given a stand-in here that only notes its arguments; any
-other name is refused. See "Restricting Globals" in Python's documentation of pickle.
+pickle's instructions are read one by one; the few names that tensors need are given stand-ins here that only note their
+arguments, and any other name or instruction is refused.
 """
 
 from __future__ import annotations
 
-import collections
-import io
 import json
-import pickle
 import shlex
 import sys
 import zipfile
@@ -21,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from utilities.errors import UserError
+from utilities.pretrained.formats.notes import Name, NotesError, read_notes
 from utilities.pretrained.weights import Weight, Weights, readable
 
 _STORAGES: Dict[str, np.dtype] = {
@@ -61,27 +59,19 @@ def _parameter(tensor: Tensor, *_: Any) -> Tensor:
     return tensor
 
 
-_GLOBALS: Dict[Tuple[str, str], Any] = {
-    ("collections", "OrderedDict"): collections.OrderedDict,
-    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    ("torch._utils", "_rebuild_parameter"): _parameter,
-    **{("torch", name): name for name in _STORAGES},
+_NAMES: Dict[Tuple[str, str], Name] = {
+    ("collections", "OrderedDict"): Name(dict),
+    ("torch._utils", "_rebuild_tensor_v2"): Name(_tensor),
+    ("torch._utils", "_rebuild_parameter"): Name(_parameter),
+    **{("torch", name): Name(name, callable=False) for name in _STORAGES},
 }
 
 
-class _NoteReader(pickle.Unpickler):
-    """Loads a pickle that names nothing but tensors."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _GLOBALS:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no part of a tensor")
-        return _GLOBALS[module, name]
-
-    def persistent_load(self, pid: Any) -> Storage:
-        kind, storage, key = pid[:3]
-        if kind != "storage" or storage not in _STORAGES or not isinstance(key, str):
-            raise pickle.UnpicklingError("it refers to something else than numbers")
-        return Storage(_STORAGES[storage], key)
+def _storage(persistent_id: Any) -> Storage:
+    kind, storage, key = persistent_id[:3]
+    if kind != "storage" or storage not in _STORAGES or not isinstance(key, str):
+        raise NotesError("it refers to something else than numbers")
+    return Storage(_STORAGES[storage], key)
 
 
 def open_pytorch(path: Path) -> Weights:
@@ -100,8 +90,8 @@ def open_pytorch(path: Path) -> Weights:
         folder = notes[: -len("data.pkl")]
         order = file.read(f"{folder}byteorder").decode() if f"{folder}byteorder" in file.namelist() else "little"
         try:
-            content = _NoteReader(io.BytesIO(file.read(notes))).load()
-        except pickle.UnpicklingError as error:
+            content = read_notes(file.read(notes), _NAMES, _storage)
+        except NotesError as error:
             raise UserError(
                 f"{path}: not read, because {error}; if you trust the file, convert it where PyTorch is installed:"
                 f" {conversion(path)}"
