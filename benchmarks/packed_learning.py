@@ -28,6 +28,7 @@ REAL_FILES = 8
 SEQUENCES_PER_UPDATE, MICRO_BATCHES = 64, 2
 PLACES = 3  # sequences in a pack at most
 LIMIT = 0.01
+VOCABULARY = 8192
 WINDOWS = 10  # of the sequences seen, in which losses are compared
 LOSSES = ("mlm_loss", "nsp_loss")
 
@@ -110,9 +111,11 @@ def prepare(text: Path, folder: Path) -> float:
     """
     command(
         *("-m", "data_utils.wikipedia", "--wikiextractor", text, "--output", folder),
-        *("--vocab-size", 8192, "--short-seq-prob", 1.0, "--duplicate-factor", 1, "--pack", PLACES),
+        *("--vocab-size", VOCABULARY, "--short-seq-prob", 1.0, "--duplicate-factor", 1),
     )
-    totals = json.loads((folder / "packed" / "manifest.json").read_text(encoding="utf-8"))["totals"]
+    packs = folder / "packed"
+    command("-m", "data_utils.packing", "--input", folder, "--output", packs, "--max-sequences-per-pack", PLACES)
+    totals = json.loads((packs / "manifest.json").read_text(encoding="utf-8"))["totals"]
     return totals["sequences"] / totals["records"]
 
 
@@ -120,7 +123,7 @@ def train(options: argparse.Namespace, data: Path, rows: int, runs: Path, name: 
     """One run; ``rows`` in a weight update."""
     command(
         *("run_pretraining.py", "--config", CONFIG, "--dataset-dir", data, "--output-dir", runs, "--name", name),
-        *("--total-num-train-samples", options.sequences, "--bert-config.vocab-size", 8192),
+        *("--total-num-train-samples", options.sequences, "--bert-config.vocab-size", VOCABULARY),
         *("--global-batch.micro-batch-size", rows // MICRO_BATCHES),
         *("--global-batch.grad-acc-steps-per-replica", MICRO_BATCHES, "--global-batches-per-log", 5),
         *("--optimizer-opts.learning-rate.max-learning-rate", options.learning_rate),

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_utils.packing.__main__ import main as pack
 from data_utils.packing.merge import pack_arrays, sequence_lengths
 from data_utils.records.features import pretraining_features
 from data_utils.records.reader import RecordReader
@@ -61,7 +62,8 @@ def packs(place, sequences) -> Path:
 
 def packed_config(path: Path, **changes) -> Path:
     samples = round(ROWS * UPDATES * 2.6)
-    return write_config(path, packing=PACKED, max_seq_length=LENGTH, total_num_train_samples=samples, **changes)
+    sizes = {"packing": PACKED, "max_seq_length": LENGTH, "total_num_train_samples": samples}
+    return write_config(path, **{**sizes, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +101,23 @@ def test_the_log_tells_the_packing_factor_and_what_it_makes_of_the_betas(run):
     assert first == pytest.approx(0.9**factor, rel=1e-3) and second == pytest.approx(0.999**factor, rel=1e-3)
     for pattern in (r"throughput: *(.*?) samples\/sec", r"mlm_loss: *(\d*\.\d*)", r"nsp_loss: *(\d*\.\d*)"):
         assert re.search(pattern, log)
+
+
+def test_a_data_set_of_the_packing_command_needs_no_more_than_its_sequences(place, sequences):
+    """Its manifest tells the rest: room for masked tokens, sequences in a pack."""
+    folder = place / "packed-by-command"
+    command = ["--input", str(sequences), "--output", str(folder), "--max-seq-length", str(LENGTH), "--workers", "1"]
+    assert pack([*command, "--max-sequences-per-pack", str(PLACES), "--no-picture"]) in (0, None)
+    config = packed_config(place / "command.json", packing={"max_sequences_per_pack": PLACES})
+    outcome = pretrain(config, place / "runs", "--dataset-dir", str(folder), "--total-num-train-samples", "1000")
+    assert outcome.status == 0, outcome.errors
+    manifest = json.loads((folder / "manifest.json").read_text())
+    resolved = json.loads((place / "runs" / "command" / "resolved_config.json").read_text())
+    room = manifest["settings"]["max_predictions_per_pack"]
+    assert resolved["config"]["packing"]["max_predictions_per_pack"] == room
+    factor = manifest["totals"]["sequences"] / manifest["totals"]["records"]
+    assert resolved["derived"]["packing_factor"] == factor
+    assert resolved["derived"]["updates"] == int(1000 // (16 * factor))
 
 
 def test_the_report_tells_them_too(run):
