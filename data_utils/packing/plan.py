@@ -95,14 +95,8 @@ def plan_packing(
         >>> dict(zip(plan.packs, plan.repeats)), plan.efficiency
         ({(3, 2): 2, (2, 2): 1}, 0.9333333333333333)
     """
-    size = _whole("max_sequence_length", max_sequence_length, 1)
+    size, limit = checked_choices(max_sequence_length, max_sequences_per_pack, algorithm)
     numbers = _checked_counts(counts, size)
-    if algorithm not in ALGORITHMS:
-        raise UserError(f"algorithm {algorithm!r}: not known; use one of {', '.join(ALGORITHMS)}")
-    if max_sequences_per_pack == UNLIMITED:
-        limit = size
-    else:
-        limit = min(size, _whole("max_sequences_per_pack", max_sequences_per_pack, 1, f", or {UNLIMITED}"))
     if not any(numbers):
         return PackingPlan((), (), size, 0)
     # The file of an algorithm has its name; imported when used, for some need SciPy.
@@ -111,6 +105,22 @@ def plan_packing(
     _verify(uses, numbers, limit)
     order = sorted(uses, key=lambda pack: (-uses[pack], pack))
     return PackingPlan(tuple(order), tuple(uses[pack] for pack in order), size, bound)
+
+
+def checked_choices(
+    max_sequence_length: int, max_sequences_per_pack: Union[int, str], algorithm: str
+) -> Tuple[int, int]:
+    """Tokens and sequences of a pack at most.
+
+    Raises:
+        UserError: as :func:`plan_packing`.
+    """
+    size = _whole("max_sequence_length", max_sequence_length, 1)
+    if algorithm not in ALGORITHMS:
+        raise UserError(f"algorithm {algorithm!r}: not known; use one of {', '.join(ALGORITHMS)}")
+    if isinstance(max_sequences_per_pack, str) and max_sequences_per_pack == UNLIMITED:
+        return size, size
+    return size, min(size, _whole("max_sequences_per_pack", max_sequences_per_pack, 1, f", or {UNLIMITED}"))
 
 
 def _checked_counts(counts: Sequence[int], size: int) -> List[int]:

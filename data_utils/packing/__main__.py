@@ -1,0 +1,99 @@
+"""Packs a data set: ``python -m data_utils.packing --input data/512 --output data/512-packed``.
+
+Pre-training TFRecords in; packed TFRecords, index files, manifest, plan, a table and a picture out. Killed, and run
+again, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import List, Optional, Union
+
+from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset
+from data_utils.packing.picture import PICTURE_NAME, draw_packing
+from data_utils.packing.plan import ALGORITHMS, UNLIMITED
+from data_utils.packing.plan_file import read_plan
+from data_utils.packing.table import before_and_after
+from data_utils.wikipedia.command_line import make_parser, natural, positive, run_main
+from data_utils.wikipedia.running import add_pool_options, on_every_machine, pool_of
+
+
+def _limit(text: str) -> Union[int, str]:
+    return text if text == UNLIMITED else positive(text)
+
+
+def _action(options: argparse.Namespace) -> None:
+    on_every_machine(options)
+    with pool_of(options, options.output, sorted(options.input.glob("*.tfrecord"))) as pool:
+        manifest = pack_dataset(
+            options.input,
+            options.output,
+            options.max_sequences_per_pack,
+            options.algorithm,
+            options.max_seq_length,
+            options.max_predictions_per_pack,
+            options.seed,
+            pool,
+            options.overwrite,
+        )
+    plan = read_plan(options.output)
+    content = json.loads(manifest.read_text(encoding="utf-8"))
+    unpacked = content["settings"]["packing"]["unpacked_max_seq_length"]
+    print(before_and_after(plan, unpacked))
+    if not options.no_picture:
+        picture = options.picture or options.output / PICTURE_NAME
+        draw_packing(plan, unpacked, picture)
+        print(f"picture: {picture}")
+    settings = content["settings"]
+    print(
+        f"{options.output}: {len(content['files']):,} files of packs of {settings['max_seq_length']} tokens,"
+        f" up to {settings['max_sequences_per_pack']} sequences and"
+        f" {settings['max_predictions_per_pack']} masked positions"
+    )
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Command line."""
+    parser = make_parser("data_utils.packing", "Several short sequences in one: pre-training TFRecords, packed.")
+    parser.add_argument("--input", type=Path, required=True, metavar="DIR", help="folder of pre-training TFRecords")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the packs")
+    parser.add_argument(
+        "--max-sequences-per-pack",
+        type=_limit,
+        default=DEFAULT_SEQUENCES,
+        metavar="N",
+        help=f"sequences in a pack at most, or {UNLIMITED} for as many as fit (default %(default)s)",
+    )
+    parser.add_argument(
+        "--algorithm",
+        choices=ALGORITHMS,
+        default=DEFAULT_ALGORITHM,
+        help="spfhp, lpfhp and nnlshp are those of arXiv 2107.02027 (default %(default)s, which packs tightest)",
+    )
+    parser.add_argument(
+        "--max-seq-length", type=positive, metavar="S", help="tokens of a pack (default: those of the input's records)"
+    )
+    parser.add_argument(
+        "--max-predictions-per-pack",
+        type=positive,
+        metavar="P",
+        help="masked positions of a pack (default: the input's of a sequence, and N; more where a pack needs them)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=natural,
+        default=DEFAULT_SEED,
+        help="of which sequences go together, and of the order of the packs (default %(default)s)",
+    )
+    parser.add_argument("--picture", type=Path, metavar="FILE", help=f"png, svg or pdf (default: DIR/{PICTURE_NAME})")
+    parser.add_argument("--no-picture", action="store_true", help="draw none")
+    parser.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
+    add_pool_options(parser)
+    return run_main(parser, _action, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
