@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark learning-curve squad-features benchmarks crash-test checkpoint-cost fuzz-test clean
+.PHONY: help venv dev demo test lint types benchmark learning-curve squad-features benchmarks crash-test checkpoint-cost fuzz-test squad-training clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -62,6 +62,9 @@ checkpoint-cost: $(DEV)  ## what a checkpoint every ten steps costs BERT-mini; w
 
 fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (some minutes); FUZZ_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+squad-training: $(BENCH)  ## fine-tuning speed on SQuAD beside Hugging Face's (long; wants an idle machine)
+	@$(PY) -m benchmarks.squad_training $(BENCHMARK_ARGS)
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay
 	test ! -e $(VENV)/pyvenv.cfg || rm -rf $(VENV)
