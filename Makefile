@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark learning-curve squad-features benchmarks crash-test checkpoint-cost fuzz-test squad-training clean
+.PHONY: help venv dev demo test lint types benchmark packed-training packed-learning learning-curve squad-features benchmarks crash-test checkpoint-cost fuzz-test squad-training clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -44,6 +44,12 @@ types: $(DEV)  ## types of the seam between BERT and the machine
 
 benchmark: $(BENCH)  ## speed and memory beside Hugging Face's (long; wants an idle machine)
 	@$(PY) -m benchmarks.pretraining $(BENCHMARK_ARGS)
+
+packed-training: $(DEV)  ## real tokens per second on packs beside padded sequences (wants an idle machine)
+	@$(PY) -m benchmarks.packed_training $(BENCHMARK_ARGS)
+
+packed-learning: $(DEV)  ## loss of BERT-tiny on packs beside padded sequences (long)
+	@$(PY) -m benchmarks.packed_learning $(BENCHMARK_ARGS)
 
 learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (long)
 	@$(PY) -m benchmarks.learning_curve $(BENCHMARK_ARGS)
