@@ -9,26 +9,36 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.crash import preparation
 from tests.crash.training import crash, prepare
 
 UPDATES = 400
+DOCUMENTS = 4000
 
 
 def main() -> int:
     """Runs the long crash suite; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--kills", type=int, default=25, help="of training")
+    parser.add_argument("--kills", type=int, default=25, help="of training (default %(default)s)")
+    parser.add_argument("--preparation-kills", type=int, default=8, help="of data preparation (default %(default)s)")
     parser.add_argument("--seed", type=int, help="of the moments; None: another one each time")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    print(f"seed {seed}: to see the same moments again, --seed {seed}", flush=True)
+    tell(f"seed {seed}: to see the same moments again, --seed {seed}")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="crash-") as folder:
+        preparation.crash(Path(folder) / "text", options.preparation_kills, DOCUMENTS, seed, tell)
         place = prepare(Path(folder), UPDATES)
-        print(f"the run that nobody kills: {UPDATES} steps, the first after {place.seconds_to_first_step:.1f} s")
-        crash(place, options.kills, seed, tell=lambda line: print(line, flush=True))
-    print(f"{options.kills} kills of training in {time.monotonic() - started:.0f} s; nothing was lost")
+        tell(f"the run that nobody kills: {UPDATES} steps, the first after {place.seconds_to_first_step:.1f} s")
+        crash(place, options.kills, seed, tell)
+    kills = f"{options.preparation_kills} kills of data preparation and {options.kills} of training"
+    tell(f"{kills} in {time.monotonic() - started:.0f} s; nothing was lost")
     return 0
+
+
+def tell(line: str) -> None:
+    """Print at once."""
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

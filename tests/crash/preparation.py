@@ -1,0 +1,79 @@
+"""Data preparation, killed with SIGKILL at random moments and begun again by the same command.
+
+The data set at the end is, byte for byte, that of the command that nobody killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.crash.training import PATIENCE, ROOT, sleeps
+from tests.integration.runs import write_text
+
+DUMPED_BYTES = 2000
+
+
+def crash(folder: Path, kills: int, documents: int, seed: int, tell: Callable[[str], None] = print) -> None:
+    """Kill preparations so many times; each that ends in between is compared, and the next one begun."""
+    chance = random.Random(seed)
+    folder.mkdir(exist_ok=True)
+    text = write_text(folder / "text.txt", documents)
+    began = time.monotonic()
+    finish(text, folder / "whole")
+    seconds = time.monotonic() - began
+    whole = contents(folder / "whole")
+    number = done = 0
+    while done < kills:
+        number += 1
+        killed = folder / f"killed-{number}"
+        # From time to time only the main process dies, and leaves its workers behind.
+        while done < kills and kill_once(text, killed, chance.uniform(0, seconds * 0.7), chance.random() < 0.7):
+            done += 1
+            tell(f"kill {done:2d} of preparation; {len(contents(killed))} files are there")
+        finish(text, killed)
+        resumed = contents(killed)
+        assert resumed.keys() == whole.keys(), resumed.keys() ^ whole.keys()
+        assert [name for name in whole if resumed[name] != whole[name]] == []
+        tell(f"{killed.name} is the data set that nobody killed, byte for byte")
+
+
+def start(text: Path, output: Path) -> subprocess.Popen:
+    """The whole preparation, its workers in a process group of their own."""
+    command = [
+        sys.executable, "-m", "data_utils.wikipedia", "--text", str(text), "--output", str(output), "--workers", "2",
+        "--vocab-size", "200", "--max-seq-length", "32", "--max-predictions", "5", "--duplicate-factor", "4",
+    ]  # fmt: skip
+    with open(f"{output}.out", "ab") as printed:
+        return subprocess.Popen(command, cwd=ROOT, stdout=printed, stderr=printed, start_new_session=True)
+
+
+def kill_once(text: Path, output: Path, seconds: float, all_processes: bool) -> bool:
+    """Begin or go on, and kill; False if it ended before."""
+    process = start(text, output)
+    running = sleeps(process, seconds)
+    if running:
+        (os.killpg if all_processes else os.kill)(process.pid, signal.SIGKILL)
+    assert process.wait(PATIENCE) == (-signal.SIGKILL if running else 0), printed(output)
+    return running
+
+
+def finish(text: Path, output: Path) -> None:
+    """Let the preparation end."""
+    assert start(text, output).wait(PATIENCE) == 0, printed(output)
+
+
+def printed(output: Path) -> str:
+    """The last that the command said."""
+    return Path(f"{output}.out").read_text(errors="replace")[-DUMPED_BYTES:]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file by its place in the folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
