@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark packed-training packed-learning learning-curve squad-features benchmarks crash-test checkpoint-cost fuzz-test squad-training clean
+.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features benchmarks crash-test checkpoint-cost fuzz-test squad-training clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -44,6 +44,9 @@ types: $(DEV)  ## types of the seam between BERT and the machine
 
 benchmark: $(BENCH)  ## speed and memory beside Hugging Face's (long; wants an idle machine)
 	@$(PY) -m benchmarks.pretraining $(BENCHMARK_ARGS)
+
+packing-plans: $(RUNTIME)  ## plans of packing beside the published ones, efficiency and run time (a minute)
+	@$(PY) -m benchmarks.packing_plans $(BENCHMARK_ARGS)
 
 packed-training: $(DEV)  ## real tokens per second on packs beside padded sequences (wants an idle machine)
 	@$(PY) -m benchmarks.packed_training $(BENCHMARK_ARGS)

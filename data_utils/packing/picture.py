@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Tuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,17 +11,21 @@ from data_utils.packing.plan import PackingPlan
 from data_utils.records_writer import temporary_beside
 from utilities.errors import UserError
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 PICTURE_NAME = "packing.png"
 
 _SEQUENCES, _PADDED, _PACKED = "#4c72b0", "#bbbbbb", "#dd8452"
 _BARS = 64
+_SIZES_NAMED = 16  # so many numbers fit under the chart
 
 
 def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) -> None:
-    """Draws two charts into a file.
+    """Draws three charts into a file.
 
-    Left, how many sequences there are of each length, and how many packs of one, two, … sequences are made of them;
-    right, which share of the rows is filled to what degree, before and after.
+    How many sequences there are of each length; how many sequences packs have; and which share of the rows is filled
+    to what degree, before and after.
 
     Args:
         plan: of the packs, not empty.
@@ -34,37 +38,58 @@ def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) ->
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4), layout="constrained")
+    figure = Figure(figsize=(13, 4), layout="constrained")
     canvas = FigureCanvasAgg(figure)
     kind = path.suffix[1:].lower()
     if kind not in canvas.get_supported_filetypes():
         raise UserError(f"{path}: {path.suffix or 'no suffix'} is no kind of picture; use .png, .svg or .pdf")
-    left, right = figure.subplots(1, 2)
-    lengths, fills = _lengths(plan), _fills(plan)
-
-    left.bar(np.arange(1, lengths.size + 1), lengths, width=1.0, color=_SEQUENCES)
-    left.set_xlabel("tokens of a sequence")
-    left.set_ylabel("sequences")
-    left.set_title(f"{plan.number_of_sequences:,} sequences")
-
-    bins = np.linspace(0, 100, _BARS + 1)
-    before = 100 * np.arange(1, lengths.size + 1) / unpacked_max_seq_length
-    for share, weights, label, colour in (
-        (before, lengths, f"before: {plan.number_of_sequences:,} rows", _PADDED),
-        (100 * fills[0], fills[1], f"after: {plan.number_of_packs:,} packs", _PACKED),
-    ):
-        right.hist(share, bins, weights=100 * weights / weights.sum(), label=label, color=colour, alpha=0.8)
-    right.set_xlabel("share of a row that is real tokens, %")
-    right.set_ylabel("share of the rows, %")
-    right.set_yscale("symlog", linthresh=1.0)
-    right.set_title(
-        f"efficiency {100 * plan.number_of_tokens / (plan.number_of_sequences * unpacked_max_seq_length):.2f} % →"
-        f" {100 * plan.efficiency:.2f} %, packing factor {plan.packing_factor:.3f}"
-    )
-    right.legend(loc="upper left")
+    left, middle, right = figure.subplots(1, 3, width_ratios=(4, 2, 4))
+    _draw_lengths(left, plan)
+    _draw_sizes(middle, plan)
+    _draw_fills(right, plan, unpacked_max_seq_length)
     temporary = temporary_beside(path)
     figure.savefig(temporary, format=kind, dpi=120)
     temporary.replace(path)
+
+
+def _draw_lengths(axes: Axes, plan: PackingPlan) -> None:
+    counts = _lengths(plan)
+    axes.bar(np.arange(1, counts.size + 1), counts, width=1.0, color=_SEQUENCES)
+    axes.set_yscale("log")
+    axes.set_xlabel("tokens of a sequence")
+    axes.set_title(f"{plan.number_of_sequences:,} sequences")
+
+
+def _draw_sizes(axes: Axes, plan: PackingPlan) -> None:
+    packs = np.zeros(plan.max_sequences_in_a_pack + 1, np.int64)
+    for pack, times in zip(plan.packs, plan.repeats):
+        packs[len(pack)] += times
+    sizes = np.arange(1, packs.size)
+    axes.bar(sizes, 100 * packs[1:] / packs.sum(), color=_PACKED)
+    if sizes.size <= _SIZES_NAMED:
+        axes.set_xticks(sizes)
+    axes.set_xlabel("sequences in a pack")
+    axes.set_ylabel("% of packs")
+    axes.set_title(f"{plan.number_of_packs:,} packs")
+
+
+def _draw_fills(axes: Axes, plan: PackingPlan, unpacked_max_seq_length: int) -> None:
+    lengths = _lengths(plan)
+    before = np.arange(1, lengths.size + 1) / unpacked_max_seq_length
+    after = np.array([sum(pack) for pack in plan.packs]) / plan.max_sequence_length
+    for filled, rows, label, colour in (
+        (before, lengths, "before", _PADDED),
+        (after, np.array(plan.repeats), "after", _PACKED),
+    ):
+        shares = 100 * rows / rows.sum()
+        axes.hist(100 * filled, np.linspace(0, 100, _BARS + 1), weights=shares, label=label, color=colour, alpha=0.8)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("real tokens, % of a row")
+    axes.set_ylabel("% of rows")
+    room = plan.number_of_sequences * unpacked_max_seq_length
+    axes.set_title(f"efficiency {100 * plan.number_of_tokens / room:.2f} % → {100 * plan.efficiency:.2f} %")
+    axes.legend(loc="upper left")
 
 
 def _lengths(plan: PackingPlan) -> np.ndarray:
@@ -74,9 +99,3 @@ def _lengths(plan: PackingPlan) -> np.ndarray:
         for length in pack:
             counts[length - 1] += times
     return counts
-
-
-def _fills(plan: PackingPlan) -> Tuple[np.ndarray, np.ndarray]:
-    """For each kind of pack the share of real tokens, and how many packs there are."""
-    filled = np.array([sum(pack) for pack in plan.packs]) / plan.max_sequence_length
-    return filled, np.array(plan.repeats)
