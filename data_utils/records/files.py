@@ -52,7 +52,7 @@ class RecordFiles:
         self.manifest: Optional[Manifest] = None
         if isinstance(source, (str, Path)):
             folder = Path(source)
-            self.paths = _files_of_folder(folder)
+            self.paths = files_of_folder(folder)
             self.manifest = load_manifest(folder)
             if self.manifest is not None:
                 check_files(self.manifest, folder)
@@ -181,7 +181,12 @@ class RecordFiles:
         check_checksums(self.manifest, folder)
 
 
-def _files_of_folder(folder: Path) -> List[Path]:
+def files_of_folder(folder: Path) -> List[Path]:
+    """The record files of a data set folder, in the order of their names.
+
+    Raises:
+        UserError: there are none; says what there is instead.
+    """
     if not folder.exists():
         raise UserError(f"{folder}: no such folder; set dataset_dir to the folder with the *.tfrecord files")
     if not folder.is_dir():

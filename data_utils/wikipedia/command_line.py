@@ -105,17 +105,22 @@ def make_parser(step: str, description: str) -> argparse.ArgumentParser:
 
 def run_main(
     parser: argparse.ArgumentParser,
-    action: Callable[[argparse.Namespace], None],
+    action: Callable[[argparse.Namespace], int | None],
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Parses and runs; an error that the user can mend becomes one line and exit status 2.
 
+    Args:
+        parser: of the command.
+        action: what it does; what it returns is the exit status, None meaning 0.
+        arguments: by default those of the process.
+
     Returns:
-        The exit status: 0, 2 for such an error, 130 after Ctrl-C.
+        The exit status; 2 for such an error, 130 after Ctrl-C.
     """
     options = parser.parse_args(arguments)
     try:
-        action(options)
+        return action(options) or 0
     except (UserError, OSError) as error:
         if options.debug:
             raise
@@ -126,7 +131,6 @@ def run_main(
             raise
         print("interrupted", file=sys.stderr)
         return 130
-    return 0
 
 
 def fraction(text: str) -> float:
