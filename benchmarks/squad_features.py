@@ -192,8 +192,6 @@ def report(material: Material, measured: dict[str, tuple[int, list[float]]], fac
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and print a table on standard output."""
     options = parse(arguments)
-    # Only tokenizers are used; these would be loaded beside them.
-    os.environ.update(USE_TF="0", USE_TORCH="0", TOKENIZERS_PARALLELISM="true")
     try:
         squad = first_questions(read_squad(options.data), options.questions)
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -215,4 +213,6 @@ def first_questions(squad: SquadSet, count: int | None) -> SquadSet:
 
 
 if __name__ == "__main__":
+    # Read by transformers when it is imported: only tokenizers are used, frameworks would be loaded beside them.
+    os.environ.update(USE_TF="0", USE_TORCH="0", TOKENIZERS_PARALLELISM="true")
     sys.exit(main())
