@@ -8,15 +8,22 @@ names as the real ones, so ``tf.train.Checkpoint.read`` finds everything by its 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from keras_extensions.backend import tf
 
 
+class Tracked(NamedTuple):
+    """An object that TensorFlow tracks, and the numbers of its children by name."""
+
+    thing: Any
+    children: Dict[str, int]
+
+
 class Node(NamedTuple):
-    """One object: the numbers of its children by name, and its value if it is a variable."""
+    """The copy of one object: the numbers of its children by name, and its value if it is a variable."""
 
     children: Dict[str, int]
     value: Any
@@ -30,7 +37,10 @@ class HostCopy:
     """
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
-        self._nodes = _copy(tf.train.Checkpoint(**objects))
+        self._nodes = [
+            Node(children, np.asarray(thing.numpy()) if isinstance(thing, tf.Variable) else None)
+            for thing, children in tracked(objects)
+        ]
 
     @property
     def nbytes(self) -> int:
@@ -50,20 +60,31 @@ class HostCopy:
             raise OSError(" ".join(error.message.split())[:200]) from error
 
 
-def _copy(root: Any) -> List[Node]:
-    """Every object below ``root`` once, breadth first, ``root`` being number 0."""
+def tracked(objects: Mapping[str, Any]) -> List[Tracked]:
+    """Every object below some others once, breadth first; number 0 stands for all of them."""
+    root = tf.train.Checkpoint(**objects)
     numbers = {id(root): 0}
-    objects, nodes = [root], []
-    for thing in objects:  # grows while it is walked
-        is_variable = isinstance(thing, tf.Variable)
+    things, found = [root], []
+    for thing in things:  # grows while it is walked
         children: Dict[str, int] = {}
-        for name, child in {} if is_variable else tf.train.TrackableView.children(thing).items():
+        for name, child in {} if isinstance(thing, tf.Variable) else tf.train.TrackableView.children(thing).items():
             if id(child) not in numbers:
-                numbers[id(child)] = len(objects)
-                objects.append(child)
+                numbers[id(child)] = len(things)
+                things.append(child)
             children[name] = numbers[id(child)]
-        nodes.append(Node(children, np.asarray(thing.numpy()) if is_variable else None))
-    return nodes
+        found.append(Tracked(thing, children))
+    return found
+
+
+def names_of(variables: Sequence[tf.Variable], objects: Mapping[str, Any]) -> List[str]:
+    """By which name each variable is found below some objects, such as ``hid_0/layer/attention/qkv/kernel``."""
+    found = tracked(objects)
+    names = {0: ""}
+    for number, (_, children) in enumerate(found):
+        for name, child in children.items():
+            names.setdefault(child, f"{names[number]}/{name}".lstrip("/"))
+    by_identity = {id(node.thing): names[number] for number, node in enumerate(found)}
+    return [by_identity[id(variable)] for variable in variables]
 
 
 def _rebuilt(nodes: List[Node]) -> tf.train.Checkpoint:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from keras_extensions.backend import keras, tf
 from utilities.checkpoints.folder import OPTIMIZER, VOCABULARY, WEIGHTS, Checkpoint, name_of, writing
-from utilities.checkpoints.host_copy import HostCopy
+from utilities.checkpoints.host_copy import HostCopy, names_of
 from utilities.errors import UserError
+
+ORDER = "optimizer_order"  # the fact by which moments belong to weights
 
 
 class TrainingState:
@@ -18,6 +21,7 @@ class TrainingState:
     Args:
         blocks: the model's blocks, whose names become names in the checkpoint.
         optimizer: its moments and counter are saved beside the weights.
+        variables: those that the optimizer was built with, in its order, by which its moments are saved.
         others: name → anything else that TensorFlow tracks and that training changes, such as a loss scale that adapts.
     """
 
@@ -25,21 +29,30 @@ class TrainingState:
         self,
         blocks: Sequence[keras.layers.Layer],
         optimizer: keras.optimizers.Optimizer,
+        variables: Sequence[tf.Variable] = (),
         others: Optional[Mapping[str, Any]] = None,
     ) -> None:
         self._weights = named(blocks)
+        self._order = names_of(variables, self._weights)
         self._optimizer = {**(others or {}), "optimizer": optimizer}
 
     def copy(self) -> StateCopy:
         """The present values, in the host's memory."""
-        return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer))
+        return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer), self._order)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Set everything to the values of a checkpoint; variables must have been created before.
 
         Raises:
-            UserError: the checkpoint lacks a value, or has one of another shape.
+            UserError: the checkpoint lacks a value, has one of another shape, or has moments in another order.
         """
+        saved = (checkpoint.facts or {}).get(ORDER, self._order)
+        if saved != self._order:
+            first = next(pair for pair in zip_longest(saved, self._order) if pair[0] != pair[1])
+            raise UserError(
+                f"{checkpoint.folder}: its optimizer's moments are those of a model that is built in another way"
+                f" ({first[0]} where {first[1]} is expected); train on from its weights with pretrained_ckpt_path"
+            )
         _read(tf.train.Checkpoint(**self._weights), checkpoint, checkpoint.weights)
         _read(tf.train.Checkpoint(**self._optimizer), checkpoint, checkpoint.folder / OPTIMIZER)
 
@@ -47,9 +60,10 @@ class TrainingState:
 class StateCopy:
     """A copy of the state, written from any thread."""
 
-    def __init__(self, weights: HostCopy, optimizer: HostCopy) -> None:
+    def __init__(self, weights: HostCopy, optimizer: HostCopy, order: Sequence[str]) -> None:
         self._weights = weights
         self._optimizer = optimizer
+        self._order = list(order)
 
     def write(self, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[Path] = None) -> Path:
         """Write a checkpoint.
@@ -66,7 +80,7 @@ class StateCopy:
         Raises:
             UserError: the file system refused.
         """
-        with writing(folder, step, facts) as temporary:
+        with writing(folder, step, {**facts, ORDER: self._order}) as temporary:
             self._weights.write(temporary / WEIGHTS)
             self._optimizer.write(temporary / OPTIMIZER)
             if vocabulary is not None:

@@ -53,7 +53,7 @@ def values(blocks, optimizer):
 def test_the_same_names_types_and_values_as_tensorflow_writes(tmp_path):
     blocks, optimizer = trained()
     loss_scale = tf.Variable(64.0)
-    folder = TrainingState(blocks, optimizer, {"loss_scale": loss_scale}).copy().write(tmp_path, 2, {})
+    folder = TrainingState(blocks, optimizer, others={"loss_scale": loss_scale}).copy().write(tmp_path, 2, {})
     tf.train.Checkpoint(first=blocks[0], second=blocks[1]).write(str(tmp_path / "weights"))
     tf.train.Checkpoint(optimizer=optimizer, loss_scale=loss_scale).write(str(tmp_path / "optimizer"))
     for name in ("weights", "optimizer"):
@@ -80,6 +80,16 @@ def test_a_checkpoint_without_a_weight_is_refused(tmp_path):
     save_checkpoint(tmp_path, 2, blocks[:1], optimizer, {})
     with pytest.raises(UserError, match="does not fit the model"):
         TrainingState(blocks, optimizer).restore(find_checkpoint(tmp_path))
+
+
+def test_moments_in_another_order_are_refused(tmp_path):
+    blocks, optimizer = trained()
+    variables = [v for block in blocks for v in block.parts[0].variables]  # all of one shape, by twos
+    TrainingState(blocks, optimizer, variables).copy().write(tmp_path, 2, {})
+    found = find_checkpoint(tmp_path)
+    TrainingState(blocks, optimizer, variables).restore(found)
+    with pytest.raises(UserError, match=r"first/parts/0/kernel where second/parts/0/kernel"):
+        TrainingState(blocks, optimizer, variables[2:] + variables[:2]).restore(found)
 
 
 def test_the_copy_keeps_the_values_of_its_moment(tmp_path):
