@@ -43,7 +43,7 @@ class Position:
         Args:
             step: weight updates done.
             seconds: of training until then.
-            samples_per_update: of the global batch.
+            samples_per_update: of the global batch; in packs, on average.
             identity: of the data.
         """
         return {

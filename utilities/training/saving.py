@@ -80,7 +80,7 @@ class Saver:
 
     def position_facts(self, position: Position, step: int) -> Dict[str, Any]:
         """What a checkpoint says of its position."""
-        samples = self._session.config.samples_per_update
+        samples = round(self._session.config.samples_per_update * self._data.plan.packing_factor)
         return position.facts(step, self._seconds(), samples, self._data.identity)
 
     def _facts(self, step: int) -> Dict[str, Any]:
