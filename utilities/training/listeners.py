@@ -41,8 +41,9 @@ def listeners_of(config: TrainingConfig, run: RunFolder, reference: Optional[Ban
     if config.tensorboard:
         listeners.append(TensorBoardScalars(run.path / "tensorboard"))
     if config.enable_wandb:
-        project, entity, tags = config.wandb_project_name, config.wandb_entity_name, config.wandb_tags
-        listeners.append(WandbRun(run.path, run.path.name, tracked_config(config), project, entity, tags))
+        asked = (run.path.name, config.wandb_project_name, config.wandb_entity_name, config.wandb_tags)
+        name, project, entity, tags = map(mask_value, asked)
+        listeners.append(WandbRun(run.path, name, tracked_config(config), project, entity, tags))
     if reference is not None:
         run.write(REFERENCE_NAME, reference.as_json())
         before = curve(read_run_folder(run.path), reference.metric, reference.axis)

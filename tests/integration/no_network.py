@@ -1,0 +1,35 @@
+"""``no_network.py SCRIPT-OR-MODULE ARGUMENT…``: runs it where every use of the network is an error that is printed.
+
+Python tells its audit hooks of every connection and of every name that is looked up (PEP 578); no code can go around
+them. Sockets within the machine are no network.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+from typing import Any
+
+FORBIDDEN = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "urllib.Request")
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    if event not in FORBIDDEN:
+        return
+    if event == "socket.connect" and (arguments[0].family == socket.AF_UNIX or arguments[1][0] in LOCAL):
+        return
+    print(f"network: {event} {arguments}", file=sys.stderr)
+    os._exit(77)
+
+
+if __name__ == "__main__":
+    sys.path[0] = os.getcwd()
+    sys.addaudithook(refuse)
+    target, sys.argv = sys.argv[1], sys.argv[1:]
+    if target.endswith(".py"):
+        runpy.run_path(target, run_name="__main__")
+    else:
+        runpy.run_module(target, run_name="__main__", alter_sys=True)

@@ -1,0 +1,139 @@
+"""Whole runs, watched: nothing leaves the machine, no secret is written, and W&B sees one run over a resume."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runs import write_config, write_text
+from tests.integration.small_runs import write_config as write_small
+from tests.integration.small_runs import write_dataset
+from tests.unit.callbacks.terminals import ROOT, on_terminal
+from tests.unit.report.test_page import make_run, period
+
+HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
+OWN_SECRET = "correct-horse-battery-staple"
+
+
+def forbidden(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    """A command where the network is forbidden."""
+    command = [sys.executable, "-m", "tests.integration.no_network", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import urllib.request as u; u.urlopen('http://192.0.2.1', timeout=1)",
+        "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)",
+        "import socket; socket.gethostbyname('example.org')",
+    ],
+)
+def test_the_network_is_really_forbidden(tmp_path: Path, code: str) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(code)
+    outcome = forbidden(str(path))
+    assert outcome.returncode == 77 and "network: " in outcome.stderr
+
+
+def test_from_text_to_comparison_without_the_network_and_without_secrets(tmp_path: Path) -> None:
+    """Preparation, training with a reference, report and comparison, each a command as users type it."""
+    text = write_text(tmp_path / "text.txt")
+    data = tmp_path / "data"
+    prepared = forbidden(
+        *("data_utils.wikipedia", "--text", str(text), "--output", str(data), "--vocab-size", "200", "--workers", "1"),
+        *("--max-seq-length", "32", "--max-predictions", "5", "--duplicate-factor", "1"),
+    )
+    assert prepared.returncode == 0, prepared.stderr
+    config = write_config(tmp_path / "c.json", about=f"made with {HUGGING_FACE}", wandb_tags=["a", HUGGING_FACE])
+    reference = tmp_path / "reference.json"
+    reference.write_text('{"samples": [0, 1000], "values": [1.0, 0.5]}')
+    trained = forbidden(
+        *("run_pretraining.py", "--config", str(config), "--dataset-dir", str(data), "--name", "real"),
+        *("--output-dir", str(tmp_path / "runs"), "--global-batches-per-log", "1", "--reference-curve", str(reference)),
+        *("--wandb-entity-name", OWN_SECRET),
+        MY_API_TOKEN=OWN_SECRET,
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert "not on track: mlm_loss" in trained.stderr
+    run = tmp_path / "runs" / "real"
+    assert "Not on track since" in (run / "report.html").read_text(encoding="utf-8")
+    other = make_run(tmp_path / "other", [period(10)], resolved_config={"config": {"seed": HUGGING_FACE}})
+    page = tmp_path / "page.html"
+    compared = forbidden("utilities.compare", str(run), str(other), "--output", str(page))
+    assert compared.returncode == 0 and "max_learning_rate" in compared.stdout, compared.stderr
+    shown = [trained.stdout, trained.stderr, compared.stdout, page.read_text(encoding="utf-8")]
+    check_no_secret(tmp_path / "runs", "".join(shown))
+
+
+def check_no_secret(runs: Path, shown: str) -> None:
+    """Neither in what was shown nor in any file of the runs."""
+    for secret in (HUGGING_FACE, OWN_SECRET):
+        assert secret not in shown
+        for path in runs.rglob("*"):
+            if path.is_file():
+                assert secret.encode() not in path.read_bytes(), path
+
+
+def test_an_interrupted_and_resumed_training_is_one_run_of_wandb(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    from tests.unit.callbacks.wandb_files import offline_runs
+
+    data = write_dataset(tmp_path / "data")
+    config = write_small(
+        tmp_path / "c.json", data, updates=300, ckpt_every_n_steps_per_execution=1000, wandb_tags=["x", HUGGING_FACE],
+        report=True,
+    )  # fmt: skip
+    command = ["run_pretraining.py", "--config", str(config), "--output-dir", str(tmp_path / "runs"), "--name", "a"]
+    command += ["--enable-wandb"]
+    run, home = tmp_path / "runs" / "a", tmp_path / "home"
+    home.mkdir()
+    threading.Thread(target=interrupt_at, args=(run / "metrics.jsonl", 5), daemon=True).start()
+    first = on_terminal(command, home, MY_API_TOKEN=OWN_SECRET)
+    assert first.status == 0, first.shown
+    second = on_terminal([*command, "--resume"], home, MY_API_TOKEN=OWN_SECRET)
+    assert second.status == 0, second.shown
+    parts = offline_runs(run)
+    assert len(parts) == 2 and len({part.id for part in parts}) == 1
+    assert min(parts[1].history) == max(parts[0].history) + 2 and max(parts[1].history) == 300
+    assert [part.exit_code for part in parts] == [1, 0], "interrupted, then complete"
+    assert parts[0].config["bert_config"]["hidden_size"] == 16 and "cpu" in parts[0].config["environment"]
+    assert parts[0].tags == ("x", "***")
+    kinds = {kind for part in parts for kind, _ in part.artifacts.values()}
+    assert kinds == {"model", "report"}
+    assert all(part.system_metrics for part in parts)
+    check_no_secret(tmp_path / "runs", first.shown + second.shown)
+
+
+def interrupt_at(metrics: Path, lines: int) -> None:
+    """SIGTERM to the training that writes these metrics, when so many periods are logged."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        if metrics.exists() and len(metrics.read_bytes().splitlines()) >= lines:
+            for process in children():
+                os.kill(process, signal.SIGTERM)
+            return
+        time.sleep(0.05)
+
+
+def children() -> list[int]:
+    """Trainings that this process started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            started = b"run_pretraining.py" in path.joinpath("cmdline").read_bytes()
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == os.getpid() and started:
+            found.append(int(path.name))
+    return found
