@@ -7,7 +7,9 @@ from typing import Any, Dict, Optional, Protocol, Sequence
 
 from keras_extensions.backend import keras
 from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
 from utilities.pretrained.opening import open_pretrained
+from utilities.pretrained.pretrained import Pretrained
 
 
 class Start(Protocol):
@@ -39,3 +41,20 @@ def start_of(config: TrainingConfig) -> Optional[Start]:
         if named is not None:
             return open_pretrained(named, key, config.allow_missing_weights)
     return None
+
+
+def refuse_random_weights(start: Start, allowed: bool) -> None:
+    """Keep an evaluation from being one of random numbers; call it once the model is filled.
+
+    Args:
+        allowed: whether the config lets weights be missing.
+
+    Raises:
+        UserError: the model has weights that the checkpoint lacks.
+    """
+    missing = start.report().missing if isinstance(start, Pretrained) else []
+    if missing and not allowed:
+        raise UserError(
+            f"{start.origin} lacks {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}, so its"
+            " scores would be random; train first (--do-training true), or name a checkpoint of this task"
+        )

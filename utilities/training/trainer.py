@@ -16,11 +16,11 @@ from keras_extensions.callbacks.signals import stop_on_signals
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
+from utilities.history import END
 from utilities.report.page import write_report
 from utilities.training.architecture import resolved_architecture
 from utilities.training.failures import failures_told
 from utilities.training.fitting import fit, open_training_data
-from utilities.training.history import END
 from utilities.training.listeners import listeners_of, reference_of
 from utilities.training.position import Position
 from utilities.training.prediction import predictor
@@ -33,7 +33,7 @@ from utilities.training.resume import (
     tell_of_resume,
 )
 from utilities.training.session import Session, TrainingData
-from utilities.training.start import Start, start_of
+from utilities.training.start import Start, refuse_random_weights, start_of
 from utilities.training.task import BuiltModel, MakeTask
 
 logger = logging.getLogger(__name__)
@@ -106,6 +106,17 @@ def platform_of(config: TrainingConfig) -> Platform:
             device_mapping=tuple(ipu.pipeline_device_mapping or ()),
             pipeline_devices=execution.pipeline_devices,
             pipeline_schedule=ipu.pipeline_schedule,
+            replicas=config.global_batch.replicas,
+            matmul_proportions=tuple(ipu.matmul_available_memory_proportion_per_pipeline_stage or ()),
+            matmul_partials=config.matmul_partials_type,
+            optimizer_state_offchip=config.optimizer_state_offchip,
+            replicated_tensor_sharding=ipu.replicated_tensor_sharding,
+            stochastic_rounding=config.enable_stochastic_rounding,
+            outlining=config.use_outlining,
+            fp_exceptions=config.fp_exceptions,
+            min_remote_tensor_size=config.min_remote_tensor_size,
+            compile_only=config.compile_only,
+            executable_cache=execution.executable_cache,
         )
     )
 
@@ -122,6 +133,8 @@ def build(session: Session, start: Optional[Start]) -> BuiltModel:
             logger.info("  %s", line)
         session.run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
     if start is not None:
+        if not session.config.do_training:
+            refuse_random_weights(start, session.config.allow_missing_weights)
         start.load_blocks(built.blocks)
         logger.info("weights from %s", start.origin)
     return built
@@ -139,7 +152,7 @@ def evaluate(session: Session, built: BuiltModel) -> Dict[str, float]:
     """Validation and test, where the task has any; the scores go to ``scores.json``."""
     config = session.config
     batch_size = config.evaluation_batch_size or max(EVALUATION_BATCH_SIZE, config.global_batch.micro_batch_size)
-    scores = session.task.evaluate(predictor(built.model, batch_size), session.run.path)
+    scores = session.task.evaluate(predictor(built.model, batch_size, session.platform), session.run.path)
     if scores:
         session.run.write("scores.json", scores)
         for listener in session.listeners:

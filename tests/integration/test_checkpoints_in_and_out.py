@@ -1,0 +1,117 @@
+"""Trained here, exported, taken in again; and runs that start from Hugging Face's weights."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import BertConfig
+
+from tests.integration.runs import VOCABULARY, prepare_dataset, pretrain, write_config, write_text
+from tests.unit.pretrained.models import hugging_face
+from tests.unit.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.pretrained.writers import FORMATS, safetensors
+from utilities.export.__main__ import main as export
+from utilities.pretrained.opening import open_pretrained
+
+STILL = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
+SIZES = {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("in-and-out")
+
+
+@pytest.fixture(scope="module")
+def dataset(place) -> Path:
+    return prepare_dataset(place / "data", write_text(place / "text.txt", documents=20))
+
+
+@pytest.fixture(scope="module")
+def exported(place, dataset) -> Path:
+    """A run without biases, and without the layer before the masked-LM product, exported."""
+    config = write_config(place / "first.json")
+    outcome = pretrain(config, place / "runs", "--dataset-dir", str(dataset))
+    assert outcome.status == 0, outcome.errors
+    assert export(["--checkpoint", str(place / "runs" / "first"), "--output", str(place / "exported")]) == 0
+    return place / "exported"
+
+
+def weights(path: Path) -> dict[str, np.ndarray]:
+    return {name: weight.value() for name, weight in open_pretrained(str(path), "pretrained_ckpt_path").weights.items()}
+
+
+def still(place: Path, name: str, dataset: Path, start: Path, *arguments: str, **changes: object) -> Path:
+    """A run that changes next to nothing."""
+    config = write_config(place / f"{name}.json", optimizer_opts=STILL, total_num_train_samples=32, **changes)
+    given = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(start), *arguments)
+    outcome = pretrain(config, place / "runs", *given)
+    assert outcome.status == 0, outcome.errors
+    return place / "runs" / name
+
+
+def test_the_export_is_that_of_the_run(place, dataset, exported):
+    pieces = len((dataset / "vocab.txt").read_text(encoding="utf-8").split("\n")) - 1
+    config = BertConfig.from_pretrained(exported)
+    assert config.vocab_size == pieces <= VOCABULARY
+    assert (exported / "vocab.txt").read_bytes() == (dataset / "vocab.txt").read_bytes()
+    assert json.loads((exported / "tokenizer_config.json").read_text())["do_lower_case"] is True
+    last = json.loads((place / "runs" / "first" / "metrics.jsonl").read_text().splitlines()[-1])
+    card = (exported / "README.md").read_text()
+    assert f"| mlm_loss, training, update 12 | {last['metrics']['mlm_loss']:.4f} |" in card
+    assert "| updates | 12 |" in card and "| samples | 192 |" in card
+
+
+def test_a_run_starts_from_the_export_with_the_same_weights(place, dataset, exported):
+    again = weights(still(place, "again", dataset, exported))
+    trained = weights(place / "runs" / "first")
+    rows = BertConfig.from_pretrained(exported).vocab_size
+    for name, value in trained.items():
+        limit = rows if value.shape[0] == VOCABULARY else None
+        np.testing.assert_allclose(again[name][:limit], value[:limit], atol=1e-8, err_msg=name)
+    assert not again["bert.encoder.layer.0.attention.self.key.bias"].max() > 1e-8
+    assert "cls.predictions.transform.dense.weight" in again  # unset options are as the weights have them
+
+
+@pytest.mark.parametrize("form", ["pytorch_model.bin", "tf_model.h5", "bert_model.ckpt"])
+def test_a_run_starts_from_other_formats(form, place, dataset):
+    source = hugging_face("pretraining", vocab_size=VOCABULARY - 5, **SIZES)
+    folder = FORMATS[form](source, place / form.replace(".", "-"))
+    found = weights(still(place, f"from-{form.replace('.', '-')}", dataset, folder))
+    for name, value in pytorch_arrays(source).items():
+        np.testing.assert_allclose(found[name][: value.shape[0]], value, atol=1e-8, err_msg=name)
+
+
+def test_missing_weights_end_the_run_unless_it_may_go_without(place, dataset, caplog):
+    source = hugging_face("pretraining", vocab_size=VOCABULARY, **SIZES)
+    arrays = {name: array for name, array in pytorch_arrays(source).items() if "layer.1.output" not in name}
+    folder = safetensors(source, place / "incomplete", arrays)
+    config = write_config(place / "incomplete.json", optimizer_opts=STILL, total_num_train_samples=32)
+    arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(folder))
+    outcome = pretrain(config, place / "runs", *arguments)
+    assert outcome.status == 2
+    assert outcome.errors.count("error: ") == 1
+    assert "lacks bert.encoder.layer.1.output.LayerNorm.bias and 3 more" in outcome.errors
+    with caplog.at_level(logging.WARNING):
+        assert pretrain(config, place / "runs", *arguments, "--allow-missing-weights", "true").status == 0
+    assert "bert.encoder.layer.1.output.dense.weight: not in the checkpoint" in caplog.text
+
+
+def test_another_size_or_activation(place, dataset, caplog):
+    source = hugging_face("pretraining", vocab_size=VOCABULARY, hidden_act="gelu_new", **SIZES)
+    folder = safetensors(source, place / "tanh")
+    still(place, "tanh", dataset, folder)  # the config says nothing, so the weights decide
+    facts = next((place / "runs" / "tanh" / "checkpoints").glob("step-*")) / "checkpoint.json"
+    assert json.loads(facts.read_text())["architecture"]["hidden_act"] == "gelu_new"
+    with caplog.at_level(logging.WARNING):
+        still(place, "exact", dataset, folder, "--bert-config.hidden-act", "gelu")
+    assert "bert_config.hidden_act is gelu, but" in caplog.text
+    config = write_config(place / "wide.json")
+    arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(folder))
+    outcome = pretrain(config, place / "runs", *arguments, "--bert-config.intermediate-size", "128")
+    assert outcome.status == 2
+    assert "bert_config.intermediate_size is 128" in outcome.errors and "64" in outcome.errors
