@@ -182,6 +182,8 @@ def _tables(run: RunData) -> List[Markup]:
             element("p", "What was replaced, and what became of its weights.", class_="soft"),
             records_table(run.conversion),
         ]
+    if len(run.history) > 1:
+        sections += [element("h2", "What happened"), records_table(run.history)]
     if run.checkpoints:
         sections += [element("h2", "Checkpoints"), records_table(run.checkpoints)]
     if run.config:

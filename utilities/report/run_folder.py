@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from utilities.errors import UserError
+from utilities.history import History
 from utilities.secrets import mask_value
 
 
@@ -25,6 +26,7 @@ class RunData:
         scores: of the evaluation.
         conversion: rows of the conversion table.
         checkpoints: rows of the checkpoint list.
+        history: rows of what happened to the run: resumes, rewinds after a divergence, interruptions.
         notes: what could not be read, for the reader of the report.
     """
 
@@ -38,6 +40,7 @@ class RunData:
     scores: Dict[str, Any]
     conversion: List[Dict[str, Any]]
     checkpoints: List[Dict[str, Any]]
+    history: List[Dict[str, Any]]
     notes: List[str]
 
     def series(self, name: str) -> Tuple[List[int], List[float]]:
@@ -100,6 +103,7 @@ def read_run_folder(folder: Path) -> RunData:
         scores=flatten(_read_object(folder / "scores.json", notes)),
         conversion=_rows(conversion),
         checkpoints=_rows(checkpoints),
+        history=[_row_of(event) for event in History(folder).events()],
         notes=notes,
     )
 
@@ -123,6 +127,16 @@ def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:
 def is_number(value: Any) -> bool:
     """Whether a JSON value is a number that a chart can hold: neither NaN nor infinite nor beyond reason."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
+
+
+def _row_of(event: Dict[str, Any]) -> Dict[str, Any]:
+    """An event as a row: its particulars in one cell, without the run's id."""
+    columns = ("time", "event", "step")
+    others = {key: value for key, value in event.items() if key not in (*columns, "id", "task") and value}
+    told = "; ".join(
+        f"{key}: {value if isinstance(value, str) else json.dumps(value)}" for key, value in others.items()
+    )
+    return {**{key: event.get(key, "") for key in columns}, "what": mask_value(told)}
 
 
 def _rows(value: Any) -> List[Dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Iterator, Optional
 
 from keras_extensions.backend import tf
 from utilities.errors import Stopped, UserError
-from utilities.training.history import INTERRUPT
+from utilities.history import INTERRUPT
 from utilities.training.run_folder import RunFolder
 
 _DISK = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system")

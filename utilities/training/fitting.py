@@ -19,7 +19,7 @@ from utilities.checkpoints.state import TrainingState
 from utilities.config.figures import betas, is_packed, training_steps
 from utilities.config.schema import TrainingConfig
 from utilities.errors import Stopped, UserError
-from utilities.training.optimizer import make_optimizer
+from utilities.training.optimizer import optimizer_settings
 from utilities.training.position import Position
 from utilities.training.rewinding import rewind
 from utilities.training.saving import Saver
@@ -131,7 +131,7 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
         logger.info(
             "%.3f sequences in a pack; betas %.4g and %.4g", plan.packing_factor, *betas(config, plan.packing_factor)
         )
-    optimizer = make_optimizer(config, plan.updates, plan.packing_factor)
+    optimizer = session.platform.optimizer(optimizer_settings(config, plan.updates, plan.packing_factor))
     update = update_of(session, plan)
     session.platform.compile(built.model, optimizer, session.task.objective, update, plan.updates_per_execution)
     if config.compile_only:
@@ -182,6 +182,6 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
     updates = plan.updates - position.step
     try:
         with raise_data_errors(data.reader):
-            built.model.fit(data_of(session, data, position), steps_per_epoch=updates, verbose=0, callbacks=callbacks)
+            session.platform.fit(built.model, data_of(session, data, position), updates, callbacks)
     finally:
         reporting.close()

@@ -9,6 +9,7 @@ from typing import Any, Dict, Optional
 import numpy as np
 
 from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_data_errors
+from execution.interface import Platform
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.progress import format_duration
 from utilities.training.task import Predict
@@ -43,18 +44,19 @@ class EvaluationProgress(keras.callbacks.Callback):
         logger.info("evaluated %s/%s samples | ETA %s", f"{done:,}", f"{self._samples:,}", format_duration(left))
 
 
-def predictor(model: keras.Model, batch_size: int) -> Predict:
+def predictor(model: keras.Model, batch_size: int, platform: Platform) -> Predict:
     """A function that runs ``model`` over all samples of a reader.
 
     Args:
         model: gives a dict of outputs, each with one row a sample.
         batch_size: samples at a time; the last batch is filled up, and what filled it left out of the result.
+        platform: where it runs.
     """
 
     def predict(reader: SampleReader) -> Dict[str, np.ndarray]:
         data = evaluation_dataset(reader, batch_size=batch_size, pad_last=True)
         with raise_data_errors(reader):
-            outputs = model.predict(data, verbose=0, callbacks=[EvaluationProgress(reader.count, batch_size)])
+            outputs = platform.predict(model, data, [EvaluationProgress(reader.count, batch_size)])
         return {name: values[: reader.count] for name, values in outputs.items()}
 
     return predict

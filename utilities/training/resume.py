@@ -24,7 +24,7 @@ from utilities.checkpoints.state import load_weights
 from utilities.config.loading import COMMAND_LINE, LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
-from utilities.training.history import HISTORY_NAME, RESUME
+from utilities.history import HISTORY_NAME, RESUME
 from utilities.training.position import Position
 from utilities.training.run_folder import RunFolder
 from utilities.training.run_lock import locked

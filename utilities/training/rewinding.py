@@ -19,7 +19,7 @@ from utilities.checkpoints.folder import (
     step_of,
 )
 from utilities.errors import UserError
-from utilities.training.history import REWIND
+from utilities.history import REWIND
 from utilities.training.position import Position
 from utilities.training.saving import Saver
 from utilities.training.session import Session

@@ -13,8 +13,8 @@ from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.environment import environment_facts
 from utilities.errors import UserError
+from utilities.history import BEGIN, History
 from utilities.secrets import mask_value
-from utilities.training.history import BEGIN, History
 
 METRICS, RESOLVED = "metrics.jsonl", "resolved_config.json"
 

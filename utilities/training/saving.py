@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from data_utils.records.pipeline import SampleReader
 from keras_extensions.callbacks.checkpoints import Checkpoints
+from utilities.checkpoints.folder import step_folders, step_of
 from utilities.checkpoints.rotation import Rotation
 from utilities.checkpoints.state import TrainingState
 from utilities.checkpoints.writer import CheckpointWriter
@@ -20,6 +21,8 @@ from utilities.training.run_folder import shown_config
 from utilities.training.session import Session, TrainingData
 
 logger = logging.getLogger(__name__)
+
+LIST_NAME = "checkpoints.json"
 
 
 class Words(NamedTuple):
@@ -88,8 +91,21 @@ class Saver:
 
     def _written(self, path: Path) -> None:
         logger.info("checkpoint %s", path)
+        self._session.run.write(LIST_NAME, listed(self.writer.folder))
         for listener in self._session.listeners:
             listener.wrote("checkpoint", path)
+
+
+def listed(folder: Path) -> List[Dict[str, Any]]:
+    """The checkpoints of a folder, for the report."""
+    return [
+        {
+            "step": step_of(path),
+            "folder": str(path),
+            "megabytes": round(sum(file.stat().st_size for file in path.iterdir()) / 1e6, 1),
+        }
+        for path in step_folders(folder)
+    ]
 
 
 def constant_facts(session: Session, words: Words) -> Dict[str, Any]:

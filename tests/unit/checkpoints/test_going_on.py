@@ -17,8 +17,8 @@ from data_utils.records.pipeline import training_dataset
 from utilities.config.fields import leaves
 from utilities.config.loading import load_config
 from utilities.errors import UserError
+from utilities.history import END, History
 from utilities.resume_command import resume_command
-from utilities.training.history import END, History
 from utilities.training.run_folder import RunFolder, shown_config
 from utilities.training.run_lock import locked
 from utilities.training.unchanged import FREE, differences, free_changes
