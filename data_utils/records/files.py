@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from data_utils.records.framing import RandomAccessFile, file_size, renew_index, unframe, unreadable
+from data_utils.records.framing import RandomAccessFile, RecordError, file_size, renew_index, unframe, unreadable
 from data_utils.records.index import build_index, find_index, load_index, summarize_index
 from data_utils.records.manifest import Manifest, check_checksums, check_counts, check_files, load_manifest
 from utilities.errors import UserError
@@ -93,11 +93,19 @@ class RecordFiles:
             RecordError: a record is damaged or cut off.
             UserError: a file cannot be read, or its index does not fit.
         """
+        payloads = self.fetch_each(positions)
+        for payload in payloads:
+            if isinstance(payload, RecordError):
+                raise payload
+        return payloads  # type: ignore[return-value]
+
+    def fetch_each(self, positions: np.ndarray) -> List[Union[bytes, RecordError]]:
+        """As :meth:`fetch`, with the error in the place of a record that is damaged."""
         order = np.argsort(positions, kind="stable")
         ascending = positions[order]
         assert not ascending.size or (ascending[0] >= 0 and ascending[-1] < self.count)
         files = np.searchsorted(self._starts, ascending, side="right") - 1
-        payloads = [b""] * len(positions)
+        payloads: List[Union[bytes, RecordError]] = [b""] * len(positions)
         changes = np.flatnonzero(np.diff(files)) + 1
         for first, last in zip([0, *changes.tolist()], [*changes.tolist(), files.size]):
             if first == last:
@@ -108,7 +116,7 @@ class RecordFiles:
                 payloads[place] = payload
         return payloads
 
-    def _payloads(self, file: int, numbers: np.ndarray) -> Iterator[bytes]:
+    def _payloads(self, file: int, numbers: np.ndarray) -> Iterator[Union[bytes, RecordError]]:
         boundaries = self._boundaries_of(file)
         path, handle = self.paths[file], self._handle(file)
         begins, ends = boundaries[numbers].tolist(), boundaries[numbers + 1].tolist()
@@ -122,7 +130,10 @@ class RecordFiles:
             base = begins[first]
             data = memoryview(handle.read(base, ends[last - 1] - base))
             for place in range(first, last):
-                yield unframe(data[begins[place] - base : ends[place] - base], path, records[place])
+                try:
+                    yield unframe(data[begins[place] - base : ends[place] - base], path, records[place])
+                except RecordError as error:
+                    yield error
             first = last
 
     def _boundaries_of(self, file: int) -> np.ndarray:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
-from typing import Deque, Dict, List, Optional, Sequence, Union
+from typing import Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from data_utils.records.corrupt import CorruptRecords
 from data_utils.records.features import Feature, FeatureSpec
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
@@ -19,8 +20,24 @@ from data_utils.records.validation import Problem, find_problem
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
+FAIL, SKIP = "fail", "skip"  # at a record that cannot be used
+
 _CHUNK = 1024  # Bounds the memory of parsing; larger chunks are no faster.
 _FILES_CHECKED_AT_START = 8
+
+
+class _Batch(NamedTuple):
+    """Records that were read together.
+
+    Attributes:
+        arrays: of the good ones: name → ``(rows, L)``.
+        rows: where these stand among all.
+        errors: why the others cannot be used, by row.
+    """
+
+    arrays: Dict[str, np.ndarray]
+    rows: np.ndarray
+    errors: Dict[int, RecordError]
 
 
 class RecordReader:
@@ -34,6 +51,9 @@ class RecordReader:
         source: the data set folder, or a list of record files.
         spec: what each record must hold.
         verify_checksums: compare every file's SHA-256 with the manifest first; reads all data once.
+        on_corrupt: ``"fail"`` raises at a record that is damaged or not what ``spec`` says; ``"skip"`` reads the next
+            good one in its place, so that what comes stays a function of the positions.
+        max_corrupt_records: so many different ones are skipped at most.
 
     Raises:
         UserError: there is nothing to read, or it is not what ``spec`` says.
@@ -43,6 +63,7 @@ class RecordReader:
         count: records in the data set.
         manifest: the folder's manifest, if it has one.
         failures: errors of recent reads, for :func:`data_utils.records.pipeline.raise_data_errors`.
+        corrupt: records that were skipped.
 
     Example:
         >>> reader = RecordReader("data/phase1", pretraining_features(128, 20, 30522))  # doctest: +SKIP
@@ -55,16 +76,26 @@ class RecordReader:
         source: Union[str, Path, Sequence[Union[str, Path]]],
         spec: FeatureSpec,
         verify_checksums: bool = False,
+        on_corrupt: str = FAIL,
+        max_corrupt_records: int = 0,
     ) -> None:
+        assert on_corrupt in (FAIL, SKIP)
         self.spec = spec
         self.failures: Deque[UserError] = deque(maxlen=16)
         self._files = RecordFiles(source, verify_checksums)
+        self._skips = on_corrupt == SKIP
+        self.corrupt = CorruptRecords(self._files.count, max_corrupt_records)
         self._parse_spec = {
             feature.name: tf.io.FixedLenFeature([feature.length], _stored_type(feature)) for feature in spec.features
         }
         if self.manifest is not None:
             check_settings(self.manifest, spec)
-        self.read(self._files.first_records(_FILES_CHECKED_AT_START))
+        self._check_first_records()
+
+    @property
+    def corrupt_records(self) -> int:
+        """Different records that were skipped so far."""
+        return len(self.corrupt)
 
     @property
     def count(self) -> int:
@@ -102,22 +133,58 @@ class RecordReader:
             raise
         return batch
 
+    def _check_first_records(self) -> None:
+        """Refuses data of another kind; bad ones among good ones are left to the reading, where they may be skipped."""
+        batch = self._read_each(self._files.first_records(_FILES_CHECKED_AT_START))
+        if batch.errors and (not self._skips or not batch.rows.size):
+            raise batch.errors[min(batch.errors)]
+
     def _read_chunk(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        payloads = self._files.fetch(positions)
+        wanted = self.corrupt.passed_over(positions)
+        batch = self._read_each(wanted)
+        if not batch.errors:
+            return batch.arrays
+        if not self._skips:
+            raise batch.errors[min(batch.errors)]
+        self.corrupt.add({int(wanted[row]): error for row, error in batch.errors.items()})
+        bad = np.array(sorted(batch.errors))
+        instead = self._read_chunk(wanted[bad])  # now that they are known, others come in their place
+        order = np.argsort(np.concatenate([batch.rows, bad]))
+        return {name: np.concatenate([values, instead[name]])[order] for name, values in batch.arrays.items()}
+
+    def _read_each(self, positions: np.ndarray) -> _Batch:
+        """The records at these positions, as far as they are good; all errors, or one where it will be raised."""
+        payloads = self._files.fetch_each(positions)
+        errors = {row: payload for row, payload in enumerate(payloads) if isinstance(payload, RecordError)}
+        rows = [row for row in range(len(payloads)) if row not in errors]
+        if errors and not self._skips:
+            return _Batch({}, np.empty(0, int), errors)
+        arrays = self._parse([payloads[row] for row in rows])
+        if arrays is None:
+            for row, problem in _explain([payloads[row] for row in rows], rows, self.spec):
+                errors[row] = self._record_error(positions, row, problem)
+            rows = [row for row in rows if row not in errors]
+            arrays = self._parse([payloads[row] for row in rows])
+            assert arrays is not None, "what remains was found to be good"
+        problem = find_problem(self.spec, arrays) if rows else None
+        while problem is not None:
+            row = rows.pop(problem.row)
+            errors[row] = self._record_error(positions, row, problem)
+            arrays = {name: np.delete(values, problem.row, axis=0) for name, values in arrays.items()}
+            problem = find_problem(self.spec, arrays) if rows and self._skips else None
+        return _Batch(arrays, np.array(rows, int), errors)
+
+    def _parse(self, payloads: List[bytes]) -> Optional[Dict[str, np.ndarray]]:
+        """The arrays of some records; None where one of them cannot be parsed."""
         try:
             with tf.device("CPU:0"):
-                parsed = tf.io.parse_example(tf.constant(payloads), self._parse_spec)
-        except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
-            # The latter where TensorFlow's own message quotes a payload that is no text.
-            raise self._record_error(positions, _explain(payloads, self.spec, error)) from None
-        batch = {name: values.numpy() for name, values in parsed.items()}
-        problem = find_problem(self.spec, batch)
-        if problem is not None:
-            raise self._record_error(positions, problem)
-        return batch
+                parsed = tf.io.parse_example(tf.constant(payloads, tf.string), self._parse_spec)
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
+            return None  # the latter where TensorFlow's own message quotes a payload that is no text
+        return {name: values.numpy() for name, values in parsed.items()}
 
-    def _record_error(self, positions: np.ndarray, problem: Problem) -> RecordError:
-        path, record = self._files.locate(int(positions[problem.row]))
+    def _record_error(self, positions: np.ndarray, row: int, problem: Problem) -> RecordError:
+        path, record = self._files.locate(int(positions[row]))
         return RecordError(path, record, problem.reason, problem.fix)
 
 
@@ -125,15 +192,17 @@ def _stored_type(feature: Feature) -> tf.DType:
     return tf.float32 if feature.dtype == "float32" else tf.int64
 
 
-def _explain(payloads: List[bytes], spec: FeatureSpec, error: Exception) -> Problem:
-    """Why TensorFlow refused to parse a batch, record by record: its own message names neither place nor
-    length."""
-    for row, payload in enumerate(payloads):
+def _explain(payloads: List[bytes], rows: List[int], spec: FeatureSpec) -> Iterator[Tuple[int, Problem]]:
+    """Which records TensorFlow refused to parse, and why: its own message names neither place nor length."""
+    found = False
+    for row, payload in zip(rows, payloads):
         problem = _problem_of_payload(row, payload, spec)
         if problem is not None:
-            return problem
-    message = " ".join(str(error).split())
-    return Problem(0, f"or one of the {len(payloads) - 1} after it cannot be parsed ({message})", _REMAKE)
+            found = True
+            yield row, problem
+    if not found:
+        for row in rows:
+            yield row, Problem(row, f"or one of the {len(rows) - 1} read with it cannot be parsed", _REMAKE)
 
 
 def _problem_of_payload(row: int, payload: bytes, spec: FeatureSpec) -> Optional[Problem]:

@@ -40,7 +40,8 @@ class Pretraining:
         if config.generated_dataset:
             return self._rows.generated(self._vocabulary, config.seed)
         assert config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
-        return RecordReader(config.dataset_dir, self._rows.spec(self._vocabulary), config.data.verify_checksums)
+        spec, data = self._rows.spec(self._vocabulary), config.data
+        return RecordReader(config.dataset_dir, spec, data.verify_checksums, data.on_corrupt, data.max_corrupt_records)
 
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
         """Hugging Face's BERT, converted unless ``replace_layers`` is false."""
