@@ -1,5 +1,372 @@
 """Graphcore's TensorFlow on IPU systems, the only file that imports Graphcore's packages.
 
-The place of the adapter: it will implement :class:`execution.interface.Platform` with IPUStrategy, Keras' IPU
-pipelining and ipu_tensorflow_addons. Until then :func:`execution.select.select_platform` refuses IPU runs plainly.
+Keras' IPU extensions run ``fit`` as programs of many steps, a step being one micro batch on each replica: so elements
+of whole updates are taken apart, and callbacks get updates again. Losses, rate and metrics leave by outfeed queues.
+
+A micro batches per update · B micro batch
 """
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional, Sequence
+
+import popdist
+from ipu_tensorflow_addons.keras.layers.dropout import Dropout
+from ipu_tensorflow_addons.keras.layers.normalization import LayerNormalization
+from ipu_tensorflow_addons.keras.optimizers.adam_optimizer import AdamIpuOptimizer
+from ipu_tensorflow_addons.keras.optimizers.lamb_optimizer import LAMBIpuOptimizer
+from keras.ipu.extensions.pipeline_stage_assignment import PipelineStage
+from popdist.tensorflow import set_ipu_config
+from tensorflow.python.ipu import utils as ipu_utils
+from tensorflow.python.ipu.config import DeviceConnectionType, IPUConfig, StochasticRoundingBehaviour
+from tensorflow.python.ipu.distributed.host_collective_ops import allreduce
+from tensorflow.python.ipu.distributed.popdist_strategy import PopDistStrategy
+from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from tensorflow.python.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from tensorflow.python.ipu.ipu_strategy import IPUStrategyV1
+from tensorflow.python.ipu.ops import embedding_ops, functional_ops, math_ops, nn_ops
+from tensorflow.python.ipu.ops.pipelining_ops import (
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+    recomputation_checkpoint,
+)
+
+from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
+from execution.ipu.layout import (
+    ipus_per_replica,
+    is_pipelined,
+    largest_divisor,
+    matmul_options,
+    micro_batches,
+    use_executable_cache,
+)
+from execution.ipu.optimizers import VECTORS, DecoupledDecay, FullPrecision
+from execution.ipu.streams import StreamedLoss, Terms, Updates
+from execution.options import ExecutionOptions
+from keras_extensions.backend import keras, tf
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS = {"auto": "float16", "float16": "float16", "float32": "float32"}
+SCHEDULES = {
+    "grouped": PipelineSchedule.Grouped,
+    "interleaved": PipelineSchedule.Interleaved,
+    "sequential": PipelineSchedule.Sequential,
+}
+REDUCTIONS = {
+    "mean": GradientAccumulationReductionMethod.MEAN,
+    "sum": GradientAccumulationReductionMethod.SUM,
+    "running_mean": GradientAccumulationReductionMethod.RUNNING_MEAN,
+}
+MOMENTS = ("m", "v")
+
+
+# What a config asks, in Graphcore's terms
+
+
+def system_config(options: ExecutionOptions) -> IPUConfig:
+    """The configuration of the IPU system, not yet applied."""
+    config = IPUConfig()
+    config.auto_select_ipus = ipus_per_replica(options) * options.replicas
+    config.allow_recompute = options.recompute
+    # The same random numbers on every chip; replicas that round differently would drift apart.
+    config.compilation_poplar_options = {"target.deterministicWorkers": "portable"}
+    config.matmuls.poplar_options = {"partialsType": options.matmul_partials}
+    if not is_pipelined(options) and options.matmul_proportions:
+        config.matmuls.poplar_options = matmul_options(options, 0)
+    config.norms.use_stable_statistics = True
+    floating_point = config.floating_point_behaviour
+    floating_point.inv = floating_point.div0 = floating_point.oflo = floating_point.nanoo = options.fp_exceptions
+    rounding = options.stochastic_rounding
+    floating_point.esr = StochasticRoundingBehaviour.ON if rounding else StochasticRoundingBehaviour.OFF
+    config.optimizations.minimum_remote_tensor_size = options.min_remote_tensor_size
+    config.device_connection.enable_remote_buffers = True
+    config.device_connection.type = DeviceConnectionType.ON_DEMAND
+    if options.compile_only:
+        config.device_connection.type = DeviceConnectionType.PRE_COMPILE
+        config.device_connection.version = "ipu2"
+    return config
+
+
+def pipelining_options(options: ExecutionOptions) -> Dict[str, Any]:
+    """Arguments of ``set_pipelining_options`` that hold for training and inference."""
+    stages = [PipelineStageOptions(matmul_options=matmul_options(options, ipu)) for ipu in options.device_mapping]
+    return {
+        "device_mapping": list(options.device_mapping),
+        "pipeline_schedule": SCHEDULES[options.pipeline_schedule],
+        "forward_propagation_stages_poplar_options": stages,
+    }
+
+
+def training_options(options: ExecutionOptions, update: Update) -> Dict[str, Any]:
+    """Arguments of ``set_pipelining_options``, or without stages of ``set_gradient_accumulation_options``."""
+    chosen = {
+        "gradient_accumulation_steps_per_replica": update.micro_batches // options.replicas,
+        "gradient_accumulation_reduction_method": REDUCTIONS[update.reduction],
+        "offload_weight_update_variables": options.optimizer_state_offchip,
+        "replicated_optimizer_state_sharding": options.replicated_tensor_sharding,
+    }
+    if not is_pipelined(options):
+        return chosen
+    pipelining = pipelining_options(options)
+    chosen["backward_propagation_stages_poplar_options"] = pipelining["forward_propagation_stages_poplar_options"]
+    if options.recompute:  # interleaved with the backward pass it needs the least memory, where the schedule can
+        interleaved = options.pipeline_schedule == "interleaved"
+        modes = RecomputationMode
+        chosen["recomputation_mode"] = (
+            modes.RecomputeThenBackpropagate if interleaved else modes.RecomputeAndBackpropagateInterleaved
+        )
+    return {**pipelining, **chosen}
+
+
+# Optimizers
+
+
+class IpuLamb(FullPrecision, LAMBIpuOptimizer):
+    """Graphcore's LAMB."""
+
+
+class IpuAdamW(DecoupledDecay, AdamIpuOptimizer):
+    """Graphcore's Adam, with decoupled decay."""
+
+
+def make_optimizer(settings: OptimizerSettings, outline: bool) -> keras.optimizers.Optimizer:
+    """LAMB or AdamW with moments, norms and update in float32.
+
+    Raises:
+        UserError: gradients shall be clipped.
+    """
+    if settings.max_gradient_norm is not None:
+        raise UserError(
+            "optimizer_opts.max_gradient_norm: gradients are not clipped on IPUs (their scaled norm overflows)"
+        )
+    shared = {
+        "learning_rate": settings.learning_rate,
+        "beta_1": settings.beta_1,
+        "beta_2": settings.beta_2,
+        "epsilon": settings.epsilon,
+        "weight_decay_rate": settings.weight_decay_rate,
+        "m_dtype": tf.float32,
+        "v_dtype": tf.float32,
+        "outline_apply_gradients": outline,
+    }
+    if settings.name == "AdamW":
+        return IpuAdamW(optimizer_compute_precisions=(tf.float32,), **shared)
+    return IpuLamb(
+        optimizer_compute_precisions=(tf.float32, tf.float32),
+        exclude_from_weight_decay=list(VECTORS),
+        exclude_from_layer_adaptation=list(VECTORS),
+        **shared,
+    )
+
+
+class Job(NamedTuple):
+    """What ``compile`` was given."""
+
+    optimizer: keras.optimizers.Optimizer
+    objective: Objective
+    update: Update
+    updates_per_execution: int
+
+
+class GraphcorePlatform(Platform):
+    """IPUs, of this process alone or, under PopRun, of several.
+
+    Raises:
+        UserError: the config asks for what IPUs have not, or for other replicas than PopRun started.
+    """
+
+    name = "graphcore"
+
+    def __init__(self, options: ExecutionOptions):
+        if options.precision not in PRECISIONS:
+            raise UserError(
+                f"execution.precision is {options.precision}, which IPUs lack; set it to float16 or float32"
+            )
+        for name in ("device", "xla", "threads", "pipeline_devices"):
+            if getattr(options, name) not in ("auto", None):
+                logger.warning("execution.%s has no meaning on IPUs and is left out", name)
+        use_executable_cache(options.executable_cache)
+        self._options = options
+        self._instance, self._instances = 0, 1
+        self._weights_made = False
+        self._strategy: tf.distribute.Strategy
+        config = system_config(options)
+        if popdist.isPopdistEnvSet():
+            started = popdist.getNumTotalReplicas()
+            if started != options.replicas:
+                raise UserError(
+                    f"global_batch.replicas is {options.replicas}, but PopRun started {started};"
+                    f" start it with --num-replicas {options.replicas}"
+                )
+            self._instance, self._instances = popdist.getInstanceIndex(), popdist.getNumInstances()
+            distributed = PopDistStrategy()
+            distributed.update_ipu_config(config)
+            set_ipu_config(config, ipus_per_replica(options), configure_device=False)
+            config.configure_ipu_system()
+            self._strategy = distributed
+        else:
+            config.configure_ipu_system()
+            self._strategy = IPUStrategyV1()
+        ipu_utils.reset_ipu_seed(options.seed)
+
+    def describe(self) -> str:
+        options = self._options
+        stages = max(len(options.device_mapping), 1)
+        return (
+            f"Graphcore's TensorFlow {tf.__version__}: {options.replicas} replicas of {ipus_per_replica(options)} IPUs,"
+            f" {stages} stages, {options.pipeline_schedule} schedule, {PRECISIONS[options.precision]}"
+        )
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        policy = keras.mixed_precision.global_policy()
+        keras.mixed_precision.set_global_policy(PRECISIONS[self._options.precision])
+        try:
+            with self._strategy.scope():
+                yield
+        finally:
+            keras.mixed_precision.set_global_policy(policy)
+
+    def stage(self, number: int) -> ContextManager[Any]:
+        return PipelineStage(number) if is_pipelined(self._options) else contextlib.nullcontext()
+
+    # Layers and operations. Marks of compilation come once the weights are made: within them none can be.
+
+    def dropout(self, rate: float, name: str) -> keras.layers.Layer:
+        return Dropout(rate, name=name)
+
+    def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
+        return LayerNormalization(epsilon=epsilon, name=name)
+
+    def gelu(self, x: tf.Tensor, approximate: bool) -> tf.Tensor:
+        return nn_ops.gelu(x, approximate=approximate)
+
+    def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
+        return embedding_ops.embedding_lookup(table, ids, serialization_factor=serialization_factor)
+
+    def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
+        rows, table = tf.reshape(x, (-1, x.shape[-1])), tf.cast(table, x.dtype)
+        if serialization_factor == 1:
+            product = tf.matmul(rows, table, transpose_b=True)
+        else:
+            product = math_ops.serialized_matmul(rows, table, serialization_factor, "kernel_rows", transpose_b=True)
+        return tf.reshape(product, tf.concat([tf.shape(x)[:-1], [table.shape[0]]], axis=0))
+
+    def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
+        result = function(*tensors)
+        marked = self._weights_made and self._options.recompute and is_pipelined(self._options)
+        return recomputation_checkpoint(result) if marked else result
+
+    def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return (
+            functional_ops.outlined_function(function) if self._weights_made and self._options.outlining else function
+        )
+
+    # Training
+
+    def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
+        with self.scope():
+            return make_optimizer(settings, self._options.outlining)
+
+    def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
+        self._inputs, self._outputs, self._stages = inputs, outputs, len(stages)
+        model = keras.Model(inputs=inputs, outputs=outputs)
+        self._weights_made = True
+        return model
+
+    def compile(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        objective: Objective,
+        update: Update,
+        updates_per_execution: int,
+    ) -> None:
+        self._job = Job(optimizer, objective, update, updates_per_execution)
+        optimizer.divisor = update.loss_scale * self._options.replicas
+        with self.scope():
+            self._moments = {
+                moment: {variable.name: optimizer.add_slot(variable, moment) for variable in model.trainable_variables}
+                for moment in MOMENTS
+            }
+
+    def compile_step(self, model: keras.Model, element_spec: Any) -> None:
+        updates = self._job.updates_per_execution
+        zeros = {name: tf.zeros(spec.shape, spec.dtype) for name, spec in element_spec.items()}
+        self._fit(model, tf.data.Dataset.from_tensors(zeros).repeat(updates), updates, None)
+
+    def fit(self, model: keras.Model, data: Any, updates: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
+        self._fit(model, data, updates, callbacks)
+
+    def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Dict[str, Any]:
+        options = self._options
+        names = list(self._inputs)
+        batches = int(tf.data.experimental.cardinality(data))
+        steps = 2 * self._stages if is_pipelined(options) else 1  # a pipeline runs full
+        block = steps * options.replicas // self._instances
+        with self.scope():
+            if is_pipelined(options):
+                model.set_pipelining_options(
+                    gradient_accumulation_steps_per_replica=steps, **pipelining_options(options)
+                )
+            model.compile(steps_per_execution=steps)
+            outputs = model.predict(
+                data.map(lambda element: {name: element[name] for name in names}).repeat(),
+                steps=-(-batches // block) * block,
+                verbose=0,
+                callbacks=list(callbacks),
+            )
+        return {name: values.astype("float32") for name, values in outputs.items()}
+
+    def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        return tf.train.Checkpoint(iterations=optimizer.iterations, **self._moments)
+
+    def _fit(self, model: keras.Model, data: Any, updates: int, callbacks: Optional[Sequence[Any]]) -> None:
+        job, values, rates = self._job, IPUOutfeedQueue(), IPUOutfeedQueue()
+        steps = job.update.micro_batches // self._options.replicas
+        job.optimizer.tell_rate = rates.enqueue
+        together = largest_divisor(updates, job.updates_per_execution)
+        if together < job.updates_per_execution:
+            logger.info("%d updates in an execution, for IPUs run no shorter last one", together)
+        with self.scope():
+            trained, terms = self._trained(model, data.element_spec)
+            set_options = trained.set_pipelining_options
+            if not is_pipelined(self._options):
+                set_options = trained.set_gradient_accumulation_options
+            set_options(**training_options(self._options, job.update))
+            loss = StreamedLoss(terms, job.objective.losses, job.update.loss_scale, values.enqueue)
+            trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=together * steps)
+            told = Updates(callbacks or (), steps, terms, lambda: self._summed(values), lambda: dequeued(rates))
+            trained.fit(
+                micro_batches(data, self._instance, job.update.micro_batches // self._instances),
+                steps_per_epoch=updates * job.update.micro_batches // self._instances,
+                verbose=0,
+                callbacks=[] if callbacks is None else [told],
+            )
+
+    def _trained(self, model: keras.Model, spec: Dict[str, tf.TensorSpec]) -> Any:
+        """The model with the objective as its output, in the last stage, and the names of the objective's terms."""
+        labels = {
+            name: keras.Input(feature.shape[2:], dtype=feature.dtype, name=name)
+            for name, feature in spec.items()
+            if name not in self._inputs
+        }
+        batch, terms = {**self._inputs, **labels}, Terms(self._job.objective)
+        with self.stage(self._stages - 1):
+            result = terms({"outputs": self._outputs, "batch": batch})
+        return keras.Model(inputs=batch, outputs=result), terms.names
+
+    def _summed(self, queue: IPUOutfeedQueue) -> Any:
+        """What a queue holds, added up over the processes."""
+        values = dequeued(queue)
+        return values if self._instances == 1 else allreduce(values, tf.distribute.ReduceOp.SUM)
+
+
+def dequeued(queue: IPUOutfeedQueue) -> Any:
+    """What a queue holds, once all of the execution is there."""
+    return queue.dequeue(wait_for_completion=True)

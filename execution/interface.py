@@ -7,7 +7,7 @@ any CPU or GPU; ``execution/graphcore.py`` is Graphcore's TensorFlow on IPUs. Mo
 from __future__ import annotations
 
 import abc
-from typing import Any, Callable, ContextManager, Dict, NamedTuple, Protocol, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from keras_extensions.backend import keras, tf
 
@@ -45,6 +45,24 @@ class Update(NamedTuple):
     virtual_replicas: int = 1
     reduction: str = "mean"
     loss_scale: float = 1.0
+
+
+class OptimizerSettings(NamedTuple):
+    """An optimizer, by its published constants.
+
+    Attributes:
+        name: ``AdamW`` or ``LAMB``.
+        learning_rate: of the number of updates done.
+        max_gradient_norm: clip the joint norm of the gradients to this; None: no clipping.
+    """
+
+    name: str
+    learning_rate: keras.optimizers.schedules.LearningRateSchedule
+    weight_decay_rate: float = 0.01
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
+    max_gradient_norm: Optional[float] = None
 
 
 class Platform(abc.ABC):
@@ -99,6 +117,10 @@ class Platform(abc.ABC):
     # Training
 
     @abc.abstractmethod
+    def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
+        """The machine's own optimizer."""
+
+    @abc.abstractmethod
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
         """A functional Keras model of named blocks, laid out in pipeline ``stages`` of block names."""
 
@@ -120,3 +142,21 @@ class Platform(abc.ABC):
         Args:
             element_spec: the ``element_spec`` of the data set that ``fit`` would get.
         """
+
+    def fit(self, model: keras.Model, data: Any, updates: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
+        """Train a compiled model with Keras' ``fit``.
+
+        Args:
+            data: one element of shape (A, B, …) per update.
+            updates: how many to do.
+            callbacks: see a step as an update.
+        """
+        model.fit(data, steps_per_epoch=updates, verbose=0, callbacks=list(callbacks))
+
+    def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
+        """Outputs of the model by name, as arrays with a row for each row of ``data``, and perhaps more behind them."""
+        return model.predict(data, verbose=0, callbacks=list(callbacks))
+
+    def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        """All of a compiled model's optimizer that a checkpoint must hold, as an object that TensorFlow tracks."""
+        return optimizer

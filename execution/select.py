@@ -21,10 +21,15 @@ def select_platform(options: ExecutionOptions) -> Platform:
     Raises:
         UserError: the machine lacks what is asked for.
     """
-    if options.platform == "graphcore" or (options.platform == "auto" and graphcore_installed()):
+    if options.platform == "graphcore" and not graphcore_installed():
         raise UserError(
-            "execution.platform: this version has no working IPU adapter yet; set execution.platform to software"
+            "execution.platform is graphcore, but this Python has no Graphcore TensorFlow; install the wheels of its"
+            " Poplar SDK (TensorFlow 2.6, Keras, ipu_tensorflow_addons), or set execution.platform to software"
         )
+    if options.platform == "graphcore" or (options.platform == "auto" and graphcore_installed()):
+        from execution.graphcore import GraphcorePlatform
+
+        return GraphcorePlatform(options)
     from execution.software.devices import pipeline_devices, stage_devices, use_device, use_threads
     from execution.software.platform import PipelineLayout, SoftwarePlatform
 

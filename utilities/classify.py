@@ -97,9 +97,10 @@ def logits_of(start: Pretrained, settings: Dict[str, Any], texts: Tuple[str, ...
     config = TrainingConfig.model_validate(values)
     architecture = resolved_architecture(config, start)
     task = Classification(config, architecture, start)
-    built = task.build(platform_of(config), start.fill_source)
+    platform = platform_of(config)
+    built = task.build(platform, start.fill_source)
     start.load_blocks(built.blocks)
-    return task.logits(predictor(built.model, batch_size=1), [texts])[0]
+    return task.logits(predictor(built.model, 1, platform), [texts])[0]
 
 
 def shown(task_name: str, logits: Any) -> List[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable, ContextManager, NamedTuple, Sequence
 
-from execution.interface import Objective, Platform, Tensors, Update
+from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.software import layers, operations
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
@@ -14,6 +14,10 @@ from execution.software.sequential import SequentialEngine
 from execution.software.trainable import Engine, TrainableModel
 from execution.software.update_rule import UpdateRule
 from keras_extensions.backend import keras, tf
+from optimization.adamw import AdamW
+from optimization.lamb import LAMB
+
+OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB}
 
 
 class PipelineLayout(NamedTuple):
@@ -90,6 +94,16 @@ class SoftwarePlatform(Platform):
 
     def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
+
+    def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
+        return OPTIMIZERS[settings.name](
+            learning_rate=settings.learning_rate,
+            weight_decay_rate=settings.weight_decay_rate,
+            beta_1=settings.beta_1,
+            beta_2=settings.beta_2,
+            epsilon=settings.epsilon,
+            global_clipnorm=settings.max_gradient_norm,
+        )
 
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
         model = TrainableModel(inputs=inputs, outputs=outputs)

@@ -18,6 +18,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.updates import UpdateCounter
 
+# Name in Keras' logs of the last learning rate, where a platform tells which it used.
+LEARNING_RATE = "learning_rate"
+
 
 @dataclasses.dataclass(frozen=True)
 class Period:
@@ -157,12 +160,14 @@ class Reporting(UpdateCounter):
         self._begin = self._period_begin = self._clock()
         self._period_step = self.step
         self._sums: Dict[str, float] = {}
+        self._rate: Optional[float] = None  # as the model itself reports it
         for listener in self.listeners:
             listener.begin(self.step, self.total_steps)
 
     def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
         """Collects the execution, and reports where the period is complete."""
         now = self._clock()
+        self._rate = metrics.pop(LEARNING_RATE, None)
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value * updates
         if self._compiled_at is None:
@@ -204,7 +209,7 @@ class Reporting(UpdateCounter):
             throughput=throughput,
             compiling=compiling,
             eta=self._eta(now),
-            learning_rate=learning_rate(self.model, self.step),
+            learning_rate=learning_rate(self.model, self.step) if self._rate is None else self._rate,
             metrics=metrics,
             rates=rates,
         )

@@ -87,6 +87,12 @@ def names_of(variables: Sequence[tf.Variable], objects: Mapping[str, Any]) -> Li
     return [by_identity[id(variable)] for variable in variables]
 
 
+def _children(thing: Any) -> Mapping[str, Any]:
+    if hasattr(tf.train, "TrackableView"):
+        return tf.train.TrackableView.children(thing)
+    return {child.name: child.ref for child in thing._checkpoint_dependencies}  # no public way before TensorFlow 2.10
+
+
 def _rebuilt(nodes: List[Node]) -> tf.train.Checkpoint:
     """Objects of the same names and values."""
     made: List[Any] = [tf.Module() if node.value is None else tf.Variable(node.value) for node in nodes]

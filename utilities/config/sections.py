@@ -152,6 +152,9 @@ class Execution(Section):
     )
     precision: Literal["float32"] = Field("float32", description="Number format of weights and computation.")
     threads: Optional[Count] = Field(None, description="CPU threads to compute with. Unset: all cores.")
+    executable_cache: Optional[PathText] = Field(
+        None, description="Folder in which compiled IPU programs are kept, for later runs. Unset: they are not."
+    )
 
 
 class Data(Section):

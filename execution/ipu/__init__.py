@@ -1,0 +1,1 @@
+"""What training on IPUs needs besides Graphcore's packages; execution/graphcore.py joins the two."""
