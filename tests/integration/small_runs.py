@@ -21,7 +21,7 @@ from utilities.cli import main
 
 BATCH = 16
 RECORDS = 90  # 5.6 global batches: epochs end within updates
-TIMES = ("seconds", "throughput", "compiling", "rates")
+TIMES = ("seconds", "throughput", "compiling", "packs_per_second", "tokens_per_second")
 
 
 class Killed(BaseException):

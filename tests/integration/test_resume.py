@@ -208,3 +208,23 @@ def test_nothing_to_resume(config, place, whole):
     outcome = train(config, place / "runs", "--name", "nowhere", "--resume")
     assert outcome.status == 2
     assert "no run" in outcome.error and "complete" in outcome.error
+
+
+def test_packs_lamb_and_a_loss_scale(place, dataset, monkeypatch):
+    """Generated packs, of which an epoch has 64 global batches; the kill comes in the second one."""
+    config = write_config(
+        place / "packs.json",
+        dataset,
+        dataset_dir=None,
+        generated_dataset=True,
+        total_num_train_samples=2 * 16 * 80,
+        packing={"max_sequences_per_pack": 2},
+        optimizer_opts={"name": "LAMB", "loss_scaling": 64.0, "gradient_accumulation_reduction": "running_mean"},
+        ckpt_every_n_steps_per_execution=10,
+    )
+    assert train(config, place / "runs", "--name", "packs-whole").status == 0
+    assert logged(place / "runs" / "packs-whole")[-1]["step"] == 80
+    killed_at(monkeypatch, 70, config, place / "runs", "--name", "packs")
+    outcome = train(config, place / "runs", "--name", "packs")
+    assert outcome.status == 0 and "going on from step 60" in outcome.errors
+    assert_same_run(place / "runs" / "packs", place / "runs" / "packs-whole")

@@ -38,7 +38,8 @@ def failures_told() -> Iterator[Failures]:
         run = failures.run
         if run is None:
             raise
-        run.history.add(INTERRUPT, run.last_step(), told=str(stop))
+        with contextlib.suppress(OSError):  # the state is saved; that the disk is full now is no news
+            run.history.add(INTERRUPT, run.last_step(), told=str(stop))
         raise Stopped(str(stop), run.path.name) from None
     except BrokenPipeError:
         raise
