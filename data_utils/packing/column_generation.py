@@ -27,7 +27,7 @@ from data_utils.packing.knapsack import IMPOSSIBLE, BestPacks, best_packs
 
 Pack = Tuple[int, ...]
 
-_STARTS = 16
+_STARTS = 24
 _DISTURBANCE = 0.02
 _DRAWN = 0.3  # weight of the best known duals
 _GAP = 1e-5  # relative to the bound: a solution so near to it is good enough

@@ -125,8 +125,8 @@ def checked_choices(
 
 def _checked_counts(counts: Sequence[int], size: int) -> List[int]:
     """The histogram as Python's integers, which never overflow, with an entry for each of ``size`` lengths."""
-    values = counts.tolist() if hasattr(counts, "tolist") else list(counts)
     try:
+        values = counts.tolist() if hasattr(counts, "tolist") else list(counts)
         numbers = [operator.index(int(value) if value == int(value) else value) for value in values]
     except (TypeError, ValueError, OverflowError):
         raise UserError(

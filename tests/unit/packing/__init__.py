@@ -1,0 +1,1 @@
+"""Packing: plans, merging, and data sets of packs."""

@@ -1,0 +1,190 @@
+"""What must hold for every plan, whatever the lengths: checked here from packs and repeats alone."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from data_utils.packing import ALGORITHMS, PackingPlan, plan_packing
+from utilities.errors import UserError
+
+SEEDS = range(60)
+
+
+def check(plan: PackingPlan, counts: list[int], size: int, limit: int) -> None:
+    """Each sequence has one place, packs are within their limits, and the plan's figures follow from its packs."""
+    placed = [0] * size
+    tokens = 0
+    for pack, times in zip(plan.packs, plan.repeats, strict=True):
+        assert times >= 1
+        assert 1 <= len(pack) <= limit
+        assert sum(pack) <= size
+        assert list(pack) == sorted(pack, reverse=True)
+        for length in pack:
+            placed[length - 1] += times
+        tokens += times * sum(pack)
+    assert placed == (list(counts) + [0] * size)[:size]
+    assert len(set(plan.packs)) == len(plan.packs)
+    packs = sum(plan.repeats)
+    assert plan.efficiency == (pytest.approx(tokens / (packs * size), rel=1e-12) if packs else 1.0)
+    assert plan.packing_factor == (pytest.approx(sum(counts) / packs, rel=1e-12) if packs else 1.0)
+    assert plan.fewest_packs <= packs
+
+
+def random_histogram(seed: int) -> tuple[list[int], int, int]:
+    """Counts, length of a pack and limit of some kind: dense, sparse, one length, all short, all long, huge."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(1, 50))
+    lengths = np.arange(size)
+    most = int(rng.choice([2, 20, 10**9]))
+    counts = rng.integers(0, most, size)
+    chosen = [
+        lengths >= 0,
+        rng.random(size) < 0.2,
+        lengths == rng.integers(size),
+        lengths < max(1, size // 6),
+        lengths >= size - max(1, size // 6),
+    ][seed % 5]
+    limit = int(rng.choice([1, 2, 3, 5, size, 10**6]))
+    return (counts * chosen).tolist(), size, limit
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_sequence_is_lost_or_doubled(algorithm: str, seed: int) -> None:
+    counts, size, limit = random_histogram(seed)
+    check(plan_packing(counts, size, limit, algorithm), counts, size, limit)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_best_plan_is_not_beaten_and_near_its_bound(seed: int) -> None:
+    counts, size, limit = random_histogram(seed)
+    packs = {name: plan_packing(counts, size, limit, name).number_of_packs for name in ALGORITHMS}
+    best = plan_packing(counts, size, limit, "optimal")
+    assert packs["optimal"] == min(packs.values())
+    assert best.number_of_packs - best.fewest_packs <= 1
+    # Both ways to reckon at a glance how many are needed.
+    tokens = sum(length * number for length, number in enumerate(counts, 1))
+    assert best.fewest_packs >= max(-(-tokens // size), -(-sum(counts) // limit))
+
+
+def fewest_packs(sequences: tuple[int, ...], size: int, limit: int) -> int:
+    """By trying everything: the longest sequence is in some pack, which has some others with it."""
+
+    def others(left: tuple[int, ...], room: int, places: int) -> Iterator[tuple[int, ...]]:
+        yield left
+        if places:
+            for i, length in enumerate(left):
+                if length <= room and (i == 0 or left[i - 1] != length):
+                    yield from others(left[:i] + left[i + 1 :], room - length, places - 1)
+
+    @functools.cache
+    def fewest(left: tuple[int, ...]) -> int:
+        if not left:
+            return 0
+        return 1 + min(fewest(rest) for rest in set(others(left[1:], size - left[0], limit - 1)))
+
+    return fewest(tuple(sorted(sequences, reverse=True)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_small_sets_are_packed_as_well_as_can_be(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, limit = int(rng.integers(4, 13)), int(rng.integers(2, 5))
+    sequences = tuple(rng.integers(1, size + 1, int(rng.integers(1, 9))).tolist())
+    counts = np.bincount(sequences, minlength=size + 1)[1:]
+    plan = plan_packing(counts, size, limit, "optimal")
+    exact = fewest_packs(sequences, size, limit)
+    assert plan.fewest_packs <= exact
+    assert plan.number_of_packs == exact
+
+
+def test_samples_of_wikipedia_reach_their_bound() -> None:
+    from benchmarks.packing_plans import histogram
+
+    counts, size = histogram()
+    shares = np.array(counts) / sum(counts)
+    for number, limit in ((30, 3), (300, 3), (3000, 8)):
+        sample = np.random.default_rng(number).multinomial(number, shares)
+        plan = plan_packing(sample, size, limit)
+        check(plan, sample.tolist(), size, limit)
+        assert plan.number_of_packs - plan.fewest_packs <= 1
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+class TestBorders:
+    def test_nothing_to_pack(self, algorithm: str) -> None:
+        for counts in ([], [0, 0, 0]):
+            plan = plan_packing(counts, 3, 2, algorithm)
+            assert (plan.packs, plan.repeats, plan.efficiency, plan.packing_factor) == ((), (), 1.0, 1.0)
+
+    def test_one_length_of_which_three_fit(self, algorithm: str) -> None:
+        plan = plan_packing([0, 0, 10, 0, 0, 0, 0, 0, 0, 0], 10, 3, algorithm)
+        check(plan, [0, 0, 10], 10, 3)
+        if algorithm in ("lpfhp", "optimal"):
+            assert plan.number_of_packs == 4
+
+    def test_all_full(self, algorithm: str) -> None:
+        plan = plan_packing([0, 0, 0, 7], 4, "max", algorithm)
+        assert (plan.packs, plan.repeats, plan.efficiency) == (((4,),), (7,), 1.0)
+
+    def test_all_short(self, algorithm: str) -> None:
+        plan = plan_packing([1000, 0, 0, 0, 0, 0, 0, 0], 8, "max", algorithm)
+        check(plan, [1000], 8, 8)
+        if algorithm in ("lpfhp", "nnlshp", "optimal"):
+            assert (plan.packs, plan.repeats) == (((1,) * 8,), (125,))
+
+    def test_each_alone(self, algorithm: str) -> None:
+        plan = plan_packing([3, 2, 1], 3, 1, algorithm)
+        assert dict(zip(plan.packs, plan.repeats)) == {(1,): 3, (2,): 2, (3,): 1}
+
+    def test_numbers_beyond_64_bits_of_tokens(self, algorithm: str) -> None:
+        counts = [10**18, 10**18 + 1, 7, 10**18]
+        check(plan_packing(counts, 4, 3, algorithm), counts, 4, 3)
+
+    def test_fewer_and_more_counts_than_lengths(self, algorithm: str) -> None:
+        assert plan_packing([4], 8, 2, algorithm).number_of_sequences == 4
+        assert plan_packing([4, 0, 0, 0], 2, 2, algorithm).number_of_sequences == 4
+
+    def test_the_same_plan_again(self, algorithm: str) -> None:
+        counts = np.random.default_rng(0).integers(0, 100, 60)
+        assert plan_packing(counts, 60, 4, algorithm) == plan_packing(counts.tolist(), 60, 4, algorithm)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([1, -1], 4, 2, "spfhp"), ["counts[1]", "-1"]),
+        (([1.5], 4, 2, "spfhp"), ["counts", "whole"]),
+        (([float("nan")], 4, 2, "spfhp"), ["counts", "whole"]),
+        (([[1]], 4, 2, "spfhp"), ["counts", "row"]),
+        (([None], 4, 2, "spfhp"), ["counts"]),
+        ((["7"], 4, 2, "spfhp"), ["counts"]),
+        ((5, 4, 2, "spfhp"), ["counts"]),
+        (([0, 0, 6], 2, 2, "spfhp"), ["6 sequences", "max_sequence_length 2", "3 or more"]),
+        (([1], 0, 2, "spfhp"), ["max_sequence_length", "0"]),
+        (([1], 4, 0, "spfhp"), ["max_sequences_per_pack", "0", "max"]),
+        (([1], 4, 2.5, "spfhp"), ["max_sequences_per_pack", "2.5"]),
+        (([1], 4, "many", "spfhp"), ["max_sequences_per_pack", "many"]),
+        (([1], 4, None, "spfhp"), ["max_sequences_per_pack", "None"]),
+        (([1], 4, 2, "ffd"), ["ffd", *ALGORITHMS]),
+    ],
+)
+def test_errors_are_one_line_that_names_the_argument(arguments: tuple, words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        plan_packing(*arguments)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert [word for word in words if word not in text] == []
+
+
+def test_importing_is_cheap() -> None:
+    heavy = ("scipy", "tensorflow", "matplotlib", "distributed", "tokenizers")
+    code = f"import sys; from data_utils.packing import plan_packing; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
