@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Callable, List, Optional, Sequence
 
 from utilities.config.flags import parse_flags, program_of
@@ -15,6 +17,8 @@ from utilities.config.plan import print_plan
 from utilities.config.problems import ConfigError
 from utilities.config.schema import TrainingConfig
 from utilities.errors import Stopped, UserError
+from utilities.planner.lines import planner_lines
+from utilities.planner.picture import draw
 from utilities.resume_command import resume_command
 from utilities.secrets import MaskingFormatter, mask, shown_line
 
@@ -72,6 +76,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     loaded = resolve(task, options, flag_values)
     if options.plan:
         print_plan(loaded)
+        print_estimates(loaded, options)
         sys.stdout.flush()
         return 0
     handler = logging.StreamHandler()
@@ -81,6 +86,20 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     for note in loaded.notes:
         logging.warning(note)
     return run(loaded) or 0
+
+
+def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
+    """The planner's figures, and its picture where one is asked for."""
+    if options.suggest is not None and options.suggest < 1:
+        raise UserError(f"--suggest {options.suggest}: give a number of IPUs, 1 or more")
+    if options.throughput is not None and not options.throughput > 0:
+        raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
+    limit = options.memory_limit
+    for line in planner_lines(loaded, options.throughput, options.calibrate, options.suggest, limit):
+        print(line)
+    if options.picture:
+        draw(loaded, Path(options.picture))
+        print(f"picture: {options.picture}")
 
 
 def _messages(error: UserError, debug: bool) -> List[str]:

@@ -50,6 +50,11 @@ def build_parser(task: str) -> argparse.ArgumentParser:
     run = parser.add_argument_group("this command")
     run.add_argument("--config", metavar="FILE", help="JSON config to run (required)")
     run.add_argument("--plan", action="store_true", help="print the resolved config and derived figures, then exit")
+    run.add_argument("--suggest", type=int, metavar="IPUS", help="with --plan: partition the layers over so many IPUs")
+    run.add_argument("--memory-limit", type=float, metavar="MB", help="with --suggest: memory of an IPU (default 900)")
+    run.add_argument("--throughput", type=float, metavar="N", help="with --plan: samples per second, for the duration")
+    run.add_argument("--calibrate", action="store_true", help="with --plan: measure this machine, for the duration")
+    run.add_argument("--picture", metavar="FILE", help="with --plan: draw schedule and memory (.svg, .png, .pdf)")
     run.add_argument("--schema", action="store_true", help="print the config's JSON Schema, then exit")
     run.add_argument("--debug", action="store_true", help="show every problem, and tracebacks")
     groups: Dict[str, Any] = {}
@@ -87,7 +92,8 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
     parsed, unknown = parser.parse_known_args(list(argv))
     if unknown:
         raise UserError(_unknown_flag(unknown[0]))
-    options = argparse.Namespace(config=parsed.config, plan=parsed.plan, schema=parsed.schema, debug=parsed.debug)
+    fields = leaves()
+    options = argparse.Namespace(**{name: value for name, value in vars(parsed).items() if name not in fields})
     values: Dict[str, Any] = {}
     for name, leaf in leaves().items():
         if not hasattr(parsed, name):

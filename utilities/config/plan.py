@@ -47,8 +47,8 @@ def plan_lines(loaded: LoadedConfig) -> Iterator[str]:
     """The plan, line by line."""
     config, task = loaded.config, loaded.task
     yield f"Plan of {config.name} ({task})"
-    yield from _titled("Config", ("field", "value", "from"), _config_rows(loaded), "")
-    yield from _titled("Run", (), _run_rows(config, task), "")
+    yield from titled("Config", ("field", "value", "from"), _config_rows(loaded), "")
+    yield from titled("Run", (), _run_rows(config, task), "")
     architecture = architecture_of(config)
     blocks = blocks_of(config, task)
     if architecture is None or blocks is None:
@@ -157,7 +157,7 @@ def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks
         for block in BLOCK_NAMES
         if block in each
     ]
-    yield from _titled(
+    yield from titled(
         "Parameters by block",
         ("block", "count", "each", "together"),
         [*rows, ("total", "", "", f"{total:,}")],
@@ -166,7 +166,7 @@ def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks
     stages = config.ipu_config.pipeline_stages or [blocks]
     devices = config.ipu_config.pipeline_device_mapping or [0]
     in_stage = [sum(each[block] for block in stage) for stage in stages]
-    yield from _titled(
+    yield from titled(
         "Parameters by stage",
         ("stage", "IPU", "parameters", "blocks"),
         [
@@ -175,7 +175,7 @@ def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks
         ],
         "<<><",
     )
-    yield from _titled(
+    yield from titled(
         "Parameters by IPU",
         ("IPU", "parameters"),
         [
@@ -191,7 +191,7 @@ def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks
         "is loaded."
 
 
-def _titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator[str]:
+def titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator[str]:
     """A table with a title, columns aligned; ``align`` has < or > for each column."""
     table = ([header] if header else []) + list(rows)
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]

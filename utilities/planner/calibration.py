@@ -1,0 +1,35 @@
+"""How fast this machine might train, from half a second of matrix products."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+SIDE = 1024
+SECONDS = 0.5
+SHARE = 0.6  # of the rate of large products that training BERT reaches, roughly; see the table of results in the README
+
+
+class Calibration(NamedTuple):
+    """Operations per second of float32 matrix products."""
+
+    flops: float
+
+    def samples_per_second(self, flops_per_sample: float) -> float:
+        """What training might reach."""
+        return self.flops * SHARE / flops_per_sample
+
+
+def calibrate() -> Calibration:
+    """Time products of two square matrices, for about half a second after a first one."""
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((SIDE, SIDE), np.float32) for _ in range(2))
+    a @ b
+    best, begun = 0.0, time.perf_counter()
+    while time.perf_counter() - begun < SECONDS:
+        start = time.perf_counter()
+        a @ b
+        best = max(best, 2 * SIDE**3 / (time.perf_counter() - start))
+    return Calibration(best)

@@ -1,0 +1,96 @@
+"""A partition of the layers over IPUs, by dynamic programming."""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Tuple
+
+from model.architecture import EMB, HID, Architecture, expected_blocks
+from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
+from utilities.planner.balance import stage_flops
+from utilities.planner.memory import IN_PROCESSOR_MEMORY, Layout, ipu_memory
+
+
+class Suggestion(NamedTuple):
+    """The best partition found.
+
+    Attributes:
+        layout: its stages and their IPUs.
+        bottleneck: operations of the busiest IPU's forward pass on one sample.
+        memory: bytes of the fullest IPU.
+    """
+
+    layout: Layout
+    bottleneck: int
+    memory: float
+
+
+def suggest(
+    config: TrainingConfig, task: str, architecture: Architecture, ipus: int, limit: float = IN_PROCESSOR_MEMORY
+) -> Suggestion:
+    """The partition over ``ipus`` whose busiest IPU has least to do, with every IPU within ``limit`` bytes.
+
+    The first and last stage share IPU 0, because the embedding is tied to the heads; encoder layers are split in order.
+
+    Raises:
+        UserError: no partition fits.
+    """
+    layers, tail = architecture.num_hidden_layers, expected_blocks(task, num_layers=1)[2:]
+    bare = without_proportions(config)
+    options: Dict[Tuple[int, int], Tuple[int, float]] = {}
+
+    def cost(ipu: int, count: int) -> Tuple[int, float]:
+        """Operations and bytes of an IPU with so many layers; what the others have changes neither."""
+        key = (ipu, count)
+        if key not in options:
+            layout = layout_of_counts([count if other == ipu else 1 for other in range(ipus)], tail)
+            flops = stage_flops(bare, task, architecture, layout)
+            work = sum(part for part, device in zip(flops, layout.devices) if device == ipu)
+            options[key] = work, ipu_memory(bare, task, architecture, layout)[ipu].total
+        return options[key]
+
+    # best[n] after i IPUs: the partition of the first n layers over them with the smallest bottleneck
+    best: Dict[int, Tuple[int, float, List[int]]] = {}
+    for count in range(layers + 1):
+        flops, memory = cost(0, count)
+        if memory <= limit:
+            best[count] = flops, memory, [count]
+    for ipu in range(1, ipus):
+        following: Dict[int, Tuple[int, float, List[int]]] = {}
+        for done, (bottleneck, fullest, counts) in best.items():
+            for count in range(1, layers - done + 1):
+                flops, memory = cost(ipu, count)
+                if memory > limit:
+                    break
+                candidate = max(bottleneck, flops), max(fullest, memory), [*counts, count]
+                if done + count not in following or candidate < following[done + count]:
+                    following[done + count] = candidate
+        best = following
+    if layers not in best:
+        raise UserError(
+            f"--suggest {ipus}: no partition of {layers} encoder layers over {ipus} IPUs keeps each within"
+            f" {limit / 1e6:,.0f} MB; give more IPUs, lower global_batch.micro_batch_size, or set enable_recomputation"
+        )
+    bottleneck, fullest, counts = best[layers]
+    return Suggestion(layout_of_counts(counts, tail), bottleneck, fullest)
+
+
+def layout_of_counts(counts: List[int], tail: List[str]) -> Layout:
+    """Stages with so many encoder layers on each IPU, embedding first and ``tail`` last, both on IPU 0."""
+    first = [EMB] + [HID] * counts[0]
+    if len(counts) == 1:
+        return Layout([[*first, *tail]], [0])
+    middle = [[HID] * count for count in counts[1:]]
+    return Layout([first, *middle, list(tail)], [*range(len(counts)), 0])
+
+
+def without_proportions(config: TrainingConfig) -> TrainingConfig:
+    """The config without what is given per IPU, of which there may now be another number."""
+    ipu = config.ipu_config.model_copy(update={"matmul_available_memory_proportion_per_pipeline_stage": None})
+    return config.model_copy(update={"ipu_config": ipu})
+
+
+def fragment(suggestion: Suggestion) -> Dict[str, object]:
+    """What to put into the config."""
+    stages = [" ".join(stage) for stage in suggestion.layout.stages]
+    return {"ipu_config": {"pipeline_stages": stages, "pipeline_device_mapping": list(suggestion.layout.devices)}}
