@@ -1,0 +1,106 @@
+"""Pre-training records of different lengths, written by TensorFlow, and packs taken apart again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_extensions.backend import tf
+
+LENGTH, PREDICTIONS, VOCABULARY = 24, 4, 300
+
+Sequence = dict[str, Any]
+
+
+def sequence(number: int, length: int | None = None) -> Sequence:
+    """Record ``number``, whose first tokens spell the number."""
+    rng = np.random.default_rng(number)
+    tokens = int(rng.integers(4, LENGTH + 1)) if length is None else length
+    masked = min(int(rng.integers(0, PREDICTIONS + 1)), tokens)
+    ids = np.zeros(LENGTH, np.int64)
+    ids[:tokens] = [number // VOCABULARY, number % VOCABULARY, *rng.integers(1, VOCABULARY, tokens - 2)]
+    positions = np.zeros(PREDICTIONS, np.int64)
+    positions[:masked] = np.sort(rng.choice(tokens, masked, replace=False))
+    targets = np.zeros(PREDICTIONS, np.int64)
+    targets[:masked] = rng.integers(1, VOCABULARY, masked)
+    columns = np.arange(LENGTH)
+    return {
+        "input_ids": ids,
+        "input_mask": (columns < tokens).astype(np.int64),
+        "segment_ids": ((columns >= tokens // 2) & (columns < tokens)).astype(np.int64),
+        "masked_lm_positions": positions,
+        "masked_lm_ids": targets,
+        "masked_lm_weights": (np.arange(PREDICTIONS) < masked).astype(np.float32),
+        "next_sentence_labels": np.array([number % 2]),
+    }
+
+
+def serialized(features: Sequence) -> bytes:
+    """A message as the protobuf library writes it."""
+    message = {}
+    for name, values in features.items():
+        if np.asarray(values).dtype.kind == "f":
+            message[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        else:
+            message[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=np.asarray(values).tolist()))
+    return tf.train.Example(features=tf.train.Features(feature=message)).SerializeToString()
+
+
+def write(folder: Path, files: list[list[Sequence]]) -> None:
+    """Record files of these records."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, records in enumerate(files):
+        with tf.io.TFRecordWriter(str(folder / f"data_{number}.tfrecord")) as writer:
+            for record in records:
+                writer.write(serialized(record))
+
+
+def comparable(features: Sequence) -> tuple:
+    """What of a sequence must survive packing, whatever its padding."""
+    tokens = int(np.sum(np.asarray(features["input_mask"]) > 0))
+    real = np.asarray(features["masked_lm_weights"]) > 0
+    return (
+        tuple(np.asarray(features["input_ids"])[:tokens].tolist()),
+        tuple(np.asarray(features["segment_ids"])[:tokens].tolist()),
+        tuple(np.asarray(features["masked_lm_positions"])[real].tolist()),
+        tuple(np.asarray(features["masked_lm_ids"])[real].tolist()),
+        tuple(np.asarray(features["masked_lm_weights"])[real].tolist()),
+        int(np.asarray(features["next_sentence_labels"])[0]),
+    )
+
+
+def taken_apart(pack: Sequence) -> list[tuple]:
+    """The sequences of a pack as :func:`comparable` tells them, and everything else in it is checked to be padding."""
+    found = []
+    mask = np.asarray(pack["input_mask"])
+    masked = {name: np.asarray(pack[name]) for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")}
+    used = np.zeros(masked["masked_lm_ids"].size, bool)
+    for number in range(1, int(mask.max()) + 1):
+        places = np.flatnonzero(mask == number)
+        begin, end = int(places[0]), int(places[-1]) + 1
+        assert places.size == end - begin, "a sequence lies in one piece"
+        assert np.array_equal(np.asarray(pack["position_ids"])[begin:end], np.arange(end - begin))
+        assert pack["next_sentence_positions"][number - 1] == begin
+        assert pack["next_sentence_weights"][number - 1] == 1
+        positions = masked["masked_lm_positions"]
+        own = (masked["masked_lm_weights"] > 0) & (positions >= begin) & (positions < end)
+        used |= own
+        found.append(
+            (
+                tuple(np.asarray(pack["input_ids"])[begin:end].tolist()),
+                tuple(np.asarray(pack["segment_ids"])[begin:end].tolist()),
+                tuple((positions[own] - begin).tolist()),
+                tuple(masked["masked_lm_ids"][own].tolist()),
+                tuple(masked["masked_lm_weights"][own].tolist()),
+                int(pack["next_sentence_labels"][number - 1]),
+            )
+        )
+    for name in ("input_ids", "segment_ids", "position_ids"):
+        assert not np.asarray(pack[name])[mask == 0].any()
+    for values in masked.values():
+        assert not values[~used].any()
+    for name in ("next_sentence_positions", "next_sentence_labels", "next_sentence_weights"):
+        assert not np.asarray(pack[name])[len(found) :].any()
+    return found
