@@ -10,6 +10,7 @@ from typing import Any, Dict, List
 HISTORY_NAME = "history.jsonl"
 
 BEGIN, RESUME, INTERRUPT, REWIND, END = "begin", "resume", "interrupt", "rewind", "end"
+SKIP = "skip"  # of records that cannot be used
 
 
 class History:

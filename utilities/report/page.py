@@ -9,6 +9,7 @@ import statistics
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
+from utilities.history import SKIP
 from utilities.report.charts import Curve, line_chart, thinned
 from utilities.report.html import Markup, card, element, join, mapping_table, number, page, records_table, table
 from utilities.report.run_folder import RunData, is_number, read_run_folder
@@ -55,10 +56,19 @@ def render(run: RunData, live: bool = False) -> str:
 
 def _header(run: RunData, title: str) -> Markup:
     parts = [element("h1", title), element("p", element("span", _progress(run)), _written(), class_="soft")]
-    parts += [element("p", sentence) for sentence in (_verdict(run), track_sentence(run)) if sentence]
+    sentences = (_verdict(run), track_sentence(run), _skipped(run))
+    parts += [element("p", sentence) for sentence in sentences if sentence]
     if run.notes:
         parts.append(element("div", *(element("p", note) for note in run.notes), class_="notes"))
     return element("header", *parts)
+
+
+def _skipped(run: RunData) -> Optional[str]:
+    """How many records could not be used, as the history tells it."""
+    told = [row["what"] for row in run.history if row["event"] == SKIP]
+    if not told:
+        return None
+    return f"Records that could not be used were skipped (data.on_corrupt); since the run was last started: {told[-1]}."
 
 
 def _progress(run: RunData) -> str:

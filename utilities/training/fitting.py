@@ -19,6 +19,7 @@ from utilities.checkpoints.state import TrainingState
 from utilities.config.figures import betas, is_packed, training_steps
 from utilities.config.schema import TrainingConfig
 from utilities.errors import Stopped, UserError
+from utilities.training.corrupt_records import CorruptRecordsTold
 from utilities.training.optimizer import optimizer_settings
 from utilities.training.position import Position
 from utilities.training.rewinding import rewind
@@ -169,7 +170,7 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
         total_steps=plan.updates,
         samples_per_step=config.samples_per_update * plan.packing_factor,
         # Last comes the one that may end the run, when the others have written what led to it.
-        listeners=[memory, *session.listeners, guard],
+        listeners=[memory, CorruptRecordsTold(data.reader, session.run.history), *session.listeners, guard],
         steps_per_period=plan.updates_per_execution,
         first_step=position.step,
         started=session.started,

@@ -14,7 +14,8 @@ from utilities.training.run_folder import shown_config
 FREE = frozenset(
     """
     name resume output_dir save_ckpt_path dataset_dir vocab_file squad.cache_dir
-    data.reader_threads data.prefetch data.verify_checksums
+    data.reader_threads data.prefetch data.verify_checksums data.on_corrupt
+    data.max_corrupt_records
     execution.platform execution.device execution.xla execution.threads execution.pipeline_devices
     ipu_config.pipeline_stages ipu_config.pipeline_device_mapping ipu_config.pipeline_schedule
     ipu_config.matmul_available_memory_proportion_per_pipeline_stage ipu_config.replicated_tensor_sharding
