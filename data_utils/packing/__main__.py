@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import List, Optional, Union
 
 from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset
-from data_utils.packing.picture import PICTURE_NAME, draw_packing
+from data_utils.packing.picture import PICTURE_NAME, check_picture, draw_packing
 from data_utils.packing.plan import ALGORITHMS, UNLIMITED
 from data_utils.packing.plan_file import read_plan
 from data_utils.packing.table import before_and_after
@@ -27,6 +27,9 @@ def _limit(text: str) -> Union[int, str]:
 
 def _action(options: argparse.Namespace) -> None:
     on_every_machine(options)
+    picture = None if options.no_picture else options.picture or options.output / PICTURE_NAME
+    if picture is not None:
+        check_picture(picture)  # before the work, not after
     with pool_of(options, options.output, sorted(options.input.glob("*.tfrecord"))) as pool:
         manifest = pack_dataset(
             options.input,
@@ -43,8 +46,7 @@ def _action(options: argparse.Namespace) -> None:
     content = json.loads(manifest.read_text(encoding="utf-8"))
     unpacked = content["settings"]["packing"]["unpacked_max_seq_length"]
     print(before_and_after(plan, unpacked))
-    if not options.no_picture:
-        picture = options.picture or options.output / PICTURE_NAME
+    if picture is not None:
         draw_packing(plan, unpacked, picture)
         print(f"picture: {picture}")
     settings = content["settings"]

@@ -18,7 +18,20 @@ PICTURE_NAME = "packing.png"
 
 _SEQUENCES, _PADDED, _PACKED = "#4c72b0", "#bbbbbb", "#dd8452"
 _BARS = 64
+_KINDS = ("png", "svg", "pdf")
 _SIZES_NAMED = 16  # so many numbers fit under the chart
+
+
+def check_picture(path: Path) -> str:
+    """The kind of a picture, from its suffix.
+
+    Raises:
+        UserError: it is of no kind that can be drawn.
+    """
+    kind = path.suffix[1:].lower()
+    if kind not in _KINDS:
+        raise UserError(f"--picture {path}: use the suffix .{', .'.join(_KINDS[:-1])} or .{_KINDS[-1]}")
+    return kind
 
 
 def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) -> None:
@@ -39,16 +52,13 @@ def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) ->
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 4), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    kind = path.suffix[1:].lower()
-    if kind not in canvas.get_supported_filetypes():
-        raise UserError(f"{path}: {path.suffix or 'no suffix'} is no kind of picture; use .png, .svg or .pdf")
+    FigureCanvasAgg(figure)
     left, middle, right = figure.subplots(1, 3, width_ratios=(4, 2, 4))
     _draw_lengths(left, plan)
     _draw_sizes(middle, plan)
     _draw_fills(right, plan, unpacked_max_seq_length)
     temporary = temporary_beside(path)
-    figure.savefig(temporary, format=kind, dpi=120)
+    figure.savefig(temporary, format=check_picture(path), dpi=120)
     temporary.replace(path)
 
 
