@@ -87,16 +87,21 @@ def _action(options: argparse.Namespace) -> None:
     given = read_corpus(options.sentences) if options.sentences else source_of(options)
     with pool_of(options, options.output, given.files) as pool:
         manifest = _prepare(options, settings, given, pool)
-    print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
-    if options.pack:
-        _pack(options.output, options.pack)
+        print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
+        if options.pack:
+            _pack(options, pool)
 
 
-def _pack(folder: Path, max_sequences_per_pack: int) -> None:
+def _pack(options: argparse.Namespace, pool: Pool) -> None:
     """Packs the data set into a folder of its own within it."""
-    from data_utils.packing import pack_dataset  # only where it is asked for: it loads SciPy
+    # Only where it is asked for: it loads SciPy.
+    from data_utils.packing import pack_dataset
+    from data_utils.packing.plan_file import read_plan
+    from data_utils.packing.table import before_and_after
 
-    pack_dataset(folder, folder / PACKED_FOLDER, max_sequences_per_pack=max_sequences_per_pack)
+    folder = options.output / PACKED_FOLDER
+    pack_dataset(options.output, folder, options.pack, pool=pool, overwrite=options.overwrite)
+    print(f"{folder}:\n{before_and_after(read_plan(folder), options.max_seq_length)}")
 
 
 def main(arguments: list[str] | None = None) -> int:

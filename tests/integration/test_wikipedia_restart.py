@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
+from data_utils.doctor import __main__ as doctor
 from data_utils.wikipedia import __main__ as whole
 from data_utils.wikipedia import examples, extract, sentences, sources
 from data_utils.wikipedia.ledger import WORK_FOLDER
@@ -328,3 +329,18 @@ def test_a_cluster_of_machines(dump: Path, data_set: Path, tmp_path: Path, monke
         assert run("--dump", dump, "--output", "out", "--scheduler", cluster.scheduler_address, *OPTIONS) == 0
     assert content(tmp_path / "out") == content(data_set)
     assert not (tmp_path / "out" / WORK_FOLDER).exists()
+
+
+def test_packing_is_the_last_step(
+    dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert run("--dump", dump, "--output", out, "--workers", 1, *OPTIONS, "--pack", 3) == 0
+    assert "packing factor" in capsys.readouterr().out.lower()
+    unpacked = {name: data for name, data in content(out).items() if not name.startswith("packed")}
+    assert unpacked == content(data_set)
+    manifest = json.loads((out / "packed" / "manifest.json").read_text())
+    whole = json.loads((data_set / "manifest.json").read_text())
+    assert manifest["totals"]["sequences"] == whole["totals"]["records"]
+    assert doctor.main([str(out / "packed"), "--workers", "1"]) == 0
+    assert doctor.main([str(out), "--workers", "1"]) == 0
