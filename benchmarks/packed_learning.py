@@ -26,7 +26,7 @@ CONFIG = REPOSITORY / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.
 REAL_TEXT = "wikipedia_en/AA"  # as WikiExtractor writes it, a megabyte a file
 REAL_FILES = 8
 SEQUENCES_PER_UPDATE, MICRO_BATCHES = 64, 2
-PLACES = 3  # sequences in a pack at most
+PACK_LENGTH, PLACES = 256, 6  # tokens and sequences of a pack at most; a sequence has up to 128 tokens
 LIMIT = 0.01
 VOCABULARY = 8192
 WINDOWS = 10  # of the sequences seen, in which losses are compared
@@ -114,7 +114,10 @@ def prepare(text: Path, folder: Path) -> float:
         *("--vocab-size", VOCABULARY, "--short-seq-prob", 1.0, "--duplicate-factor", 1),
     )
     packs = folder / "packed"
-    command("-m", "data_utils.packing", "--input", folder, "--output", packs, "--max-sequences-per-pack", PLACES)
+    command(
+        *("-m", "data_utils.packing", "--input", folder, "--output", packs),
+        *("--max-sequences-per-pack", PLACES, "--max-seq-length", PACK_LENGTH),
+    )
     totals = json.loads((packs / "manifest.json").read_text(encoding="utf-8"))["totals"]
     return totals["sequences"] / totals["records"]
 
@@ -154,8 +157,9 @@ def both(options: argparse.Namespace, text: Path, work: Path) -> tuple[float, Co
     rows = round(SEQUENCES_PER_UPDATE / factor / MICRO_BATCHES) * MICRO_BATCHES
     padded = train(options, work / "data", SEQUENCES_PER_UPDATE, work / "runs", "padded")
     # The update holds as many sequences as before, so the betas stay.
-    packs = ("--packing.max-sequences-per-pack", PLACES, "--packing.adjust-betas", "false")
-    packed = train(options, work / "data" / "packed", rows, work / "runs", "packed", *packs)
+    packs = ("--max-seq-length", PACK_LENGTH, "--packing.max-sequences-per-pack", PLACES)
+    betas = ("--packing.adjust-betas", "false")
+    packed = train(options, work / "data" / "packed", rows, work / "runs", "packed", *packs, *betas)
     return factor, compare(padded, packed)
 
 
