@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.fuzz.harness import Suite, run_suite
 
-CASES = {"configs": 2000, "records": 500, "checkpoints": 200}
+CASES = {"configs": 2000, "records": 500, "checkpoints": 200, "pretrained": 200}
 
 
 def suite_of(name: str) -> Callable[[Path], Suite]:
@@ -25,6 +25,10 @@ def suite_of(name: str) -> Callable[[Path], Suite]:
         from tests.fuzz.records import Records
 
         return Records
+    if name == "pretrained":
+        from tests.fuzz.pretrained import PretrainedFiles
+
+        return PretrainedFiles
     from tests.fuzz.checkpoints import Checkpoints
 
     return Checkpoints

@@ -17,6 +17,7 @@ from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 from utilities.checkpoints.folder import Checkpoint, find_checkpoint
 from utilities.checkpoints.state import TrainingState, load_weights
 from utilities.errors import UserError
+from utilities.secrets import shown_line
 from utilities.training.position import Position
 from utilities.training.resume import position_of
 from utilities.training.run_folder import RunFolder
@@ -93,7 +94,7 @@ class Checkpoints:
             else:
                 self._state.restore(found)
         except UserError as error:
-            check_line(str(error), lambda line: str(self._folder) in line and ("; " in line or "(" in line))
+            check_line(shown_line(str(error)), lambda line: str(self._folder) in line and ("; " in line or "(" in line))
             return REFUSED
         self._check(found)
         return ACCEPTED

@@ -21,6 +21,7 @@ from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json,
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 from tests.unit.records.samples import example, sample, spec, write_manifest, write_samples
 from utilities.errors import UserError
+from utilities.secrets import shown_line
 
 COUNTS = {"a.tfrecord": 6, "b.tfrecord": 5}
 FEATURES = tuple(feature.name for feature in spec().features)
@@ -87,7 +88,7 @@ class Records:
             reader = RecordReader(self._folder, spec(), verify_checksums=verify)
             found = reader.read(np.arange(reader.count))
         except UserError as error:
-            check_line(str(error), lambda line: str(self._folder) in line and "; " in line)
+            check_line(shown_line(str(error)), lambda line: str(self._folder) in line and "; " in line)
             return REFUSED
         self._check(found, reader.count, verify)
         return ACCEPTED

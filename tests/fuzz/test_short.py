@@ -15,7 +15,7 @@ from tests.fuzz.harness import REFUSED, Hanging, WrongError, check_line, limited
 from tests.unit.config_files import TINY, changed, run_command, write
 from utilities.checkpoints import folder as checkpoint_folder
 
-SHORT = {"configs": 300, "records": 80, "checkpoints": 50}
+SHORT = {"configs": 300, "records": 80, "checkpoints": 50, "pretrained": 50}
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,8 @@ def test_a_config_that_is_taken_for_another_is_caught(tmp_path: Path, monkeypatc
 
 
 def test_the_command_says_how_many_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--configs", "20", "--records", "0", "--checkpoints", "0", "--seed", "5"]) == 0
+    others = ["--records", "0", "--checkpoints", "0", "--pretrained", "0"]
+    assert main(["--configs", "20", *others, "--seed", "5"]) == 0
     assert "configs: 20 cases" in capsys.readouterr().out
 
 
@@ -119,3 +120,18 @@ def test_a_checkpoint_named_by_its_file_is_verified_too(tmp_path: Path) -> None:
         ("empty", f"{place}/weights.data-00000-of-00001", 0.0, 1, 0),
     ):
         assert outcome_of(suite, [("ask", "prefix"), damage]) == REFUSED
+
+
+def test_configs_of_others_with_values_of_another_kind(tmp_path: Path) -> None:
+    suite = suite_of("pretrained")(tmp_path)
+    for kind, file, key, value in (
+        ("google", "bert_config.json", ("hidden_act",), {}),
+        ("bin", "config.json", ("attention_probs_dropout_prob",), [None]),
+        ("safetensors", "config.json", ("hidden_dropout_prob",), "\ud800"),
+        ("safetensors", "config.json", ("hidden_size",), -1),
+    ):
+        assert outcome_of(suite, [("format", kind), ("set", f"{kind}/{file}", key, value)]) == REFUSED
+    for value in (1e308, [["a"]], [{}]):
+        mutations = [("format", "h5"), ("set", "h5/config.json", ("architectures",), value)]
+        assert outcome_of(suite, mutations) == "accepted"
+    assert outcome_of(suite, [("format", "google"), ("dangling", "google/bert_model.ckpt.index")]) == REFUSED

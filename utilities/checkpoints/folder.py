@@ -238,7 +238,8 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
 
 def newest_tensorflow(folder: Path) -> Optional[Path]:
     """Prefix of the newest bare TensorFlow checkpoint in a folder, by time."""
-    indices: List[Path] = sorted(folder.glob("*.index"), key=lambda path: (path.stat().st_mtime, path.name))
+    found = (path for path in folder.glob("*.index") if path.is_file())
+    indices: List[Path] = sorted(found, key=lambda path: (path.stat().st_mtime, path.name))
     return indices[-1].with_suffix("") if indices else None
 
 

@@ -7,7 +7,7 @@ there and a kernel (in, out) in TensorFlow.
 from __future__ import annotations
 
 import re
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional
 
 from utilities.pretrained.weights import Weights
 
@@ -49,7 +49,7 @@ def from_pytorch(name: str) -> Optional[Name]:
     return Name(_rooted(".".join(parts)))
 
 
-def from_tensorflow(name: str) -> Optional[Name]:
+def from_tensorflow(name: str) -> Name:
     """Hugging Face's TensorFlow names, ``[tf_bert_…/]bert/encoder/layer_._0/attention/self/query/kernel:0``.
 
     A scope ``mlm___cls`` is ``cls`` in PyTorch, and ``_._`` separates like a slash.
@@ -107,14 +107,15 @@ def renamed(weights: Weights, rule: Rule) -> Weights:
     return named
 
 
-def with_named_head(weights: Weights, architectures: Sequence[str]) -> Weights:
+def with_named_head(weights: Weights, architectures: Any) -> Weights:
     """``weights``, the head by its name, which Transformers leaves out of TensorFlow's safetensors.
 
     Args:
-        architectures: Hugging Face's classes, as the model's config names them.
+        architectures: Hugging Face's classes, as the model's config names them; anything but a list names none.
     """
     heads = {"BertForQuestionAnswering": SPAN_HEAD, "BertForSequenceClassification": CLASSIFIER}
-    head = next((heads[name] for name in architectures if name in heads), None)
+    named = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
+    head = next((heads[name] for name in named if name in heads), None)
     if head is None:
         return weights
     return {f"{head}.{name}" if name in ("weight", "bias") else name: weight for name, weight in weights.items()}

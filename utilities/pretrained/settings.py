@@ -72,16 +72,24 @@ def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
             raise UserError(
                 f"{key}: {path}: {name} is {config[name]!r}, only {value!r} can be loaded; name a BERT model"
             )
-    missing = [name for name in _SIZES if type(config.get(name)) is not int]
+    missing = [name for name in _SIZES if type(config.get(name)) is not int or config[name] < 1]
     if missing:
-        raise UserError(f"{key}: {path}: {missing[0]} is missing or no whole number; use the file of the weights")
+        raise UserError(
+            f"{key}: {path}: {missing[0]} is missing or no whole number above 0; use the file of the weights"
+        )
     activation = config.get("hidden_act", EXACT_GELU)
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise UserError(f"{key}: {path}: hidden_act is {activation!r}, which is none of {known}; name another model")
     sizes = {name: config[name] for name in _SIZES}
-    constants = {name: float(config.get(name, value)) for name, value in _CONSTANTS.items()}
-    return {**sizes, **constants, "hidden_act": _ACTIVATIONS[activation], **_COMPLETE}
+    constants = {name: config.get(name, value) for name, value in _CONSTANTS.items()}
+    for name, value in constants.items():
+        if type(value) not in (int, float) or not 0 <= value < 1:
+            raise UserError(
+                f"{key}: {path}: {name} is {value!r}, no number from 0 up to 1; use the file of the weights"
+            )
+    numbers = {name: float(value) for name, value in constants.items()}
+    return {**sizes, **numbers, "hidden_act": _ACTIVATIONS[activation], **_COMPLETE}
 
 
 def vocabulary_of(folder: Path) -> Optional[Path]:
@@ -115,8 +123,9 @@ def lower_case_of(folder: Path, key: str) -> Optional[bool]:
 def _read_object(path: Path, key: str) -> Dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{key}: {path} cannot be read ({error}); get it anew") from error
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise UserError(f"{key}: {path} cannot be read ({reason}); get it anew") from error
     if not isinstance(content, dict):
         raise UserError(f"{key}: {path} holds no JSON object; get it anew")
     return content
