@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+
+os.environ.setdefault("USE_TORCH", "AUTO")  # before the backend, which hides PyTorch: the learning curve needs both
 
 from keras_extensions.backend import tf
 

@@ -48,7 +48,7 @@ def saved_names(task: str, sketch: str) -> Mapping[str, Sequence[Name]]:
     origins = {id(variable): [variable] for variable in source.weights}
     origins.update({id(route.target): route.sources for route in routes})
     return {
-        name: [_name_of(origin) for origin in origins[id(variable)]]
+        name: [from_tensorflow(origin.name) for origin in origins[id(variable)]]
         for name, variable in _names_in_checkpoint(blocks).items()
     }
 
@@ -91,14 +91,9 @@ def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
         return {name[: -len(VARIABLE)]: variables[int(reader.get_tensor(name).flat[0])] for name in names}
 
 
-def _name_of(variable: tf.Variable) -> Name:
-    name = from_tensorflow(variable.name)
-    assert name is not None
-    return name
-
-
 def encoder_names(layers: int) -> Set[str]:
     """PyTorch's names of the weights that a BERT of so many layers cannot do without."""
     source = untrained_squad(Architecture(**_SIZES), seed=0)
-    first = {name for name in (_name_of(variable).name for variable in source.weights) if is_encoder_weight(name)}
+    names = [from_tensorflow(variable.name).name for variable in source.weights]
+    first = [name for name in names if is_encoder_weight(name)]
     return {name.replace(".layer.0.", f".layer.{number}.") for name in first for number in range(layers)}
