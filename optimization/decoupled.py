@@ -23,6 +23,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from keras_extensions.backend import keras, tf
 from optimization.gradients import dense_float32
+from optimization.stochastic_rounding import stochastic_round
 from utilities.errors import UserError
 
 LearningRate = Union[float, keras.optimizers.schedules.LearningRateSchedule]
@@ -48,6 +49,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         beta_2: decay of the second moment, in [0, 1).
         epsilon: added to the root of the bias-corrected second moment.
         global_clipnorm: gradients are scaled so that their joint norm is at most this; None: no clipping.
+        rounding_seed: round weights that are narrower than float32 stochastically, from this seed; None: to nearest.
         name: name of the optimizer; None: that of its class.
         **kwargs: passed on to the Keras optimizer.
 
@@ -63,6 +65,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         global_clipnorm: Optional[float] = None,
+        rounding_seed: Optional[int] = None,
         name: Optional[str] = None,
         **kwargs: Any,
     ) -> None:
@@ -84,6 +87,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
+        self.rounding_seed = rounding_seed
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
         """Creates both moments of every variable, once; Keras calls it before the first update."""
@@ -133,7 +137,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
         first.assign(m)
         second.assign(v)
-        variable.assign(self.round_weights(weights - rate * direction, variable.dtype))
+        variable.assign(self.round_weights(weights - rate * direction, variable))
 
     def trust_ratio(self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor) -> Union[float, tf.Tensor]:
         """Factor r of the layer's learning rate, a float32 scalar, from weights and direction in float32."""
@@ -143,9 +147,13 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         """Whether the variable is decayed."""
         return self.weight_decay_rate > 0 and is_weight_matrix(variable)
 
-    def round_weights(self, weights: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The new float32 weights in the variable's dtype, to nearest; another rounding can be put here."""
-        return tf.cast(weights, dtype)
+    def round_weights(self, weights: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
+        """The new float32 weights in the variable's dtype: to nearest, or at random where that is asked for."""
+        if self.rounding_seed is None or variable.dtype == tf.float32:
+            return tf.cast(weights, variable.dtype)
+        number = self._index_dict[self._var_key(variable)]
+        seed = tf.stack([tf.cast(self.iterations, tf.int32), tf.constant(self.rounding_seed ^ number, tf.int32)])
+        return stochastic_round(weights, variable.dtype, seed)
 
     def moments(self, variable: tf.Variable) -> Tuple[tf.Variable, tf.Variable]:
         """First and second moment of a variable, float32, of the variable's shape."""
@@ -171,6 +179,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,
+            rounding_seed=self.rounding_seed,
         )
         return config
 
