@@ -94,30 +94,33 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
 
 def platform_of(config: TrainingConfig) -> Platform:
     """The machine that the config asks for."""
+    return select_platform(options_of(config))
+
+
+def options_of(config: TrainingConfig) -> ExecutionOptions:
+    """What the config asks of the machine."""
     execution, ipu = config.execution, config.ipu_config
-    return select_platform(
-        ExecutionOptions(
-            platform=execution.platform,
-            device=execution.device,
-            xla=execution.xla,
-            threads=execution.threads,
-            seed=config.seed,
-            recompute=config.enable_recomputation,
-            device_mapping=tuple(ipu.pipeline_device_mapping or ()),
-            pipeline_devices=execution.pipeline_devices,
-            pipeline_schedule=ipu.pipeline_schedule,
-            replicas=config.global_batch.replicas,
-            matmul_proportions=tuple(ipu.matmul_available_memory_proportion_per_pipeline_stage or ()),
-            matmul_partials=config.matmul_partials_type,
-            optimizer_state_offchip=config.optimizer_state_offchip,
-            replicated_tensor_sharding=ipu.replicated_tensor_sharding,
-            stochastic_rounding=config.enable_stochastic_rounding,
-            outlining=config.use_outlining,
-            fp_exceptions=config.fp_exceptions,
-            min_remote_tensor_size=config.min_remote_tensor_size,
-            compile_only=config.compile_only,
-            executable_cache=execution.executable_cache,
-        )
+    return ExecutionOptions(
+        platform=execution.platform,
+        device=execution.device,
+        xla=execution.xla,
+        threads=execution.threads,
+        seed=config.seed,
+        recompute=config.enable_recomputation,
+        device_mapping=tuple(ipu.pipeline_device_mapping or ()),
+        pipeline_devices=execution.pipeline_devices,
+        pipeline_schedule=ipu.pipeline_schedule,
+        replicas=config.global_batch.replicas,
+        matmul_proportions=tuple(ipu.matmul_available_memory_proportion_per_pipeline_stage or ()),
+        matmul_partials=config.matmul_partials_type,
+        optimizer_state_offchip=config.optimizer_state_offchip,
+        replicated_tensor_sharding=ipu.replicated_tensor_sharding,
+        stochastic_rounding=config.enable_stochastic_rounding,
+        outlining=config.use_outlining,
+        fp_exceptions=config.fp_exceptions,
+        min_remote_tensor_size=config.min_remote_tensor_size,
+        compile_only=config.compile_only,
+        executable_cache=execution.executable_cache,
     )
 
 

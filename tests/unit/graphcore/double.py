@@ -74,14 +74,14 @@ def make_class(recorder: Recorder, name: str, published: PublishedClass, base: t
         return enum.Enum(short, published.members, module=name.rpartition(".")[0])
     body: dict[str, Any] = {}
     if "__init__" in published.methods:
-        signature = published.methods["__init__"]
+        constructor = published.methods["__init__"]
 
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            recorder.record(name, signature, (self, *args), kwargs, first=1)
+        def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+            recorder.record(name, constructor, (self, *args), kwargs, first=1)
             if base is not None:
                 base.__init__(self, *args, **kwargs)
 
-        body["__init__"] = __init__
+        body["__init__"] = construct
     for method, signature in published.methods.items():
         own = getattr(base, method, None)
         if method not in SKIPPED and (base is None or own is not None):
@@ -114,13 +114,13 @@ def make_settings(recorder: Recorder, module: str, published: PublishedModule, m
     def make(name: str) -> type:
         description = published.classes[name]
 
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        def construct(self: Any, *args: Any, **kwargs: Any) -> None:
             recorder.record(f"{module}.{name}", description.methods["__init__"], (self, *args), kwargs, first=1)
             for setting, (kind, default) in description.settings.items():
                 holds_settings = kind in published.classes and published.classes[kind].settings
                 setattr(self, setting, members[kind]() if holds_settings else eval(default, dict(members)))
 
-        body: dict[str, Any] = {"__init__": __init__, "_published": description.settings}
+        body: dict[str, Any] = {"__init__": construct, "_published": description.settings}
         for method, signature in description.methods.items():
             if method != "__init__":
                 body[method] = checked(recorder, f"{module}.{name}.{method}", signature, lambda self, *_, **__: self, 0)

@@ -1,0 +1,273 @@
+"""Pre-training, SQuAD and classification through a strict double of Graphcore's packages, from files to checkpoints.
+
+The configs are published ones, made small: what they say of the IPU system stays. What Graphcore's packages were asked
+for is compared with the config, as its published documentation has it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.integration.small_runs import write_dataset
+from tests.integration.test_run_seq_classification import write_sst2
+from tests.integration.test_run_squad import article
+from tests.unit.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY
+from tests.unit.squad.data import write_vocabulary
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SIZES = {
+    "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 32,
+}  # fmt: skip
+SHARED = {"tensorboard": False, "report": False, "execution": {"platform": "graphcore", "executable_cache": "/cache"}}
+
+
+def write(path: Path, published: str, **changes: Any) -> str:
+    values = {"extends": str(REPOSITORY / "configs" / published), "output_dir": str(path.parent / "runs"), **SHARED}
+    path.write_text(json.dumps({**values, **changes}), encoding="utf-8")
+    return str(path)
+
+
+def pretraining(root: Path) -> str:
+    return write(
+        root / "pretrain.json",
+        "pretraining/pretrain_tiny_128_phase1.json",
+        dataset_dir=str(write_dataset(root / "records")),
+        bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": VOCABULARY},
+        max_seq_length=SEQUENCE,
+        max_predictions_per_seq=PREDICTIONS,
+        global_batch={"micro_batch_size": 2, "replicas": 2, "grad_acc_steps_per_replica": 12},
+        total_num_train_samples=48 * 6,
+        global_batches_per_log=2,
+        ckpt_every_n_steps_per_execution=2,
+        optimizer_opts={"loss_scaling": 128},
+        embedding_serialization_factor=1 if VOCABULARY % 2 else 2,
+    )
+
+
+def squad(root: Path) -> str:
+    chance = random.Random(3)
+    for name, count in (("train-v1.1.json", 12), ("dev-v1.1.json", 2)):
+        content = {"version": "1.1", "data": [article(chance, f"{name[:5]}_{number}") for number in range(count)]}
+        (root / name).write_text(json.dumps(content), encoding="utf-8")
+    vocabulary = write_vocabulary(root).path
+    words = len(vocabulary.read_text(encoding="utf-8").splitlines())
+    return write(
+        root / "squad.json",
+        "squad/squad_base_checkpoint_path.json",
+        dataset_dir=str(root),
+        vocab_file=str(vocabulary),
+        pretrained_ckpt_path=None,
+        bert_config={**SIZES, "num_hidden_layers": 12, "vocab_size": words + words % 2},
+        max_seq_length=32,
+        squad={"doc_stride": 12, "max_query_length": 8, "cache_dir": str(root / "cache")},
+        global_batch={"micro_batch_size": 1, "replicas": 2, "grad_acc_steps_per_replica": 10},
+        num_epochs=None,
+        total_num_train_samples=40,
+        optimizer_opts={"loss_scaling": 128},
+    )
+
+
+def classification(root: Path) -> str:
+    write_sst2(root)
+    vocabulary = write_vocabulary(root / "SST-2").path
+    words = len(vocabulary.read_text(encoding="utf-8").splitlines())
+    return write(
+        root / "glue.json",
+        "glue/glue_base_checkpoint_path.json",
+        glue_task="sst2",
+        dataset_dir=str(root),
+        vocab_file=str(vocabulary),
+        pretrained_ckpt_path=None,
+        bert_config={**SIZES, "num_hidden_layers": 1, "vocab_size": words + words % 2},
+        max_seq_length=16,
+        global_batch={"micro_batch_size": 4, "replicas": 2, "grad_acc_steps_per_replica": 3},
+        ipu_config={
+            "pipeline_stages": [["emb", "hid", "pool", "glue_head"]],
+            "pipeline_device_mapping": [0],
+            "matmul_available_memory_proportion_per_pipeline_stage": [0.3],
+            "replicated_tensor_sharding": True,
+        },
+        optimizer_state_offchip=False,
+        num_epochs=None,
+        total_num_train_samples=24 * 3,
+        enable_stochastic_rounding=False,
+        matmul_partials_type="float",
+        optimizer_opts={"name": "AdamW", "gradient_accumulation_reduction": "running_mean"},
+    )
+
+
+class Run:
+    """What a run called, and its folder."""
+
+    def __init__(self, record: dict[str, Any], folder: Path):
+        assert record["status"] == 0
+        self.calls, self.stages, self.folder = record["calls"], record["stages"], folder
+
+    def called(self, name: str) -> list[dict[str, Any]]:
+        return [call["arguments"] for call in self.calls if call["name"].endswith(f".{name}") or call["name"] == name]
+
+    def once(self, name: str) -> dict[str, Any]:
+        (arguments,) = self.called(name)
+        return arguments
+
+    @property
+    def system(self) -> dict[str, Any]:
+        return self.once("IPUConfig.configure_ipu_system")["self"]
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """Options of the model that was trained; those of evaluation name no reduction."""
+        names = "set_pipelining_options", "set_gradient_accumulation_options"
+        options = [arguments for name in names for arguments in self.called(name)]
+        (one,) = (arguments for arguments in options if "gradient_accumulation_reduction_method" in arguments)
+        return one
+
+    @property
+    def periods(self) -> list[dict[str, Any]]:
+        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    root = tmp_path_factory.mktemp("graphcore")
+    configs = {"pretraining": pretraining(root), "squad": squad(root), "classification": classification(root)}
+    record = root / "record.json"
+    command = [sys.executable, "-m", "tests.integration.graphcore_run", str(record)]
+    for task, config in configs.items():
+        command += ["--", task, "--config", config]
+    command += ["--", "pretraining", "--config", configs["pretraining"], "--name", "compiled", "--compile-only"]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, env=os.environ)
+    assert ended.returncode == 0 and record.exists(), (ended.stdout + ended.stderr)[-4000:]
+    found = json.loads(record.read_text(encoding="utf-8"))
+    assert all(one["status"] == 0 for one in found), (ended.stdout + ended.stderr)[-4000:]
+    folders = [root / "runs" / name for name in ("pretrain", "squad", "glue", "compiled")]
+    names = [*configs, "compiled"]
+    return {name: Run(one, folder) for name, one, folder in zip(names, found, folders, strict=True)}
+
+
+def test_blocks_are_in_their_stages(runs: dict[str, Run]) -> None:
+    tiny = {"emb": 0, "hid_0": 1, "hid_1": 1, "enc_out": 1, "pool": 2, "heads": 2, "objective": 2}
+    assert runs["pretraining"].stages == tiny
+    base = {"emb": 0, **{f"hid_{number}": 1 + number // 4 for number in range(12)}, "qa_head": 4, "objective": 4}
+    assert runs["squad"].stages == base
+    assert not runs["classification"].called("PipelineStage")
+
+
+def test_pipeline_as_the_config_has_it(runs: dict[str, Run]) -> None:
+    options = runs["pretraining"].training
+    assert options["device_mapping"] == [0, 1, 0]
+    assert options["gradient_accumulation_steps_per_replica"] == 12
+    assert options["gradient_accumulation_reduction_method"] == "MEAN"
+    assert options["recomputation_mode"] == "RecomputeAndBackpropagateInterleaved"
+    assert options["pipeline_schedule"] == "Grouped"
+    assert options["offload_weight_update_variables"] is True
+    assert options["replicated_optimizer_state_sharding"] is False
+    matmuls = [stage["matmul_options"] for stage in runs["squad"].called("PipelineStageOptions")[:5]]
+    shares = ["0.25", "0.23", "0.28", "0.25", "0.25"]  # of IPUs 0, 1, 2, 3 and 0 again
+    assert matmuls == [{"partialsType": "half", "availableMemoryProportion": share} for share in shares]
+
+
+def test_one_stage_accumulates_and_shards(runs: dict[str, Run]) -> None:
+    run = runs["classification"]
+    assert run.training == {
+        "gradient_accumulation_steps_per_replica": 3,
+        "gradient_accumulation_reduction_method": "RUNNING_MEAN",
+        "offload_weight_update_variables": False,
+        "replicated_optimizer_state_sharding": True,
+    }
+    assert run.system["matmuls.poplar_options"] == {"partialsType": "float", "availableMemoryProportion": "0.3"}
+    assert run.system["floating_point_behaviour.esr"] == "OFF"
+    assert not run.called("recomputation_checkpoint")
+
+
+@pytest.mark.parametrize(("task", "ipus"), [("pretraining", 2 * 2), ("squad", 2 * 4), ("classification", 2)])
+def test_system(runs: dict[str, Run], task: str, ipus: int) -> None:
+    system = runs[task].system
+    assert system["auto_select_ipus"] == ipus
+    assert system["optimizations.minimum_remote_tensor_size"] == 50000
+    assert system["device_connection.type"] == "ON_DEMAND"
+    assert not system["floating_point_behaviour.inv"]
+    assert runs[task].once("reset_ipu_seed")["seed"] in (1984, 42)
+    assert len(runs[task].called("IPUStrategyV1")) == 1
+
+
+def test_layers_and_operations(runs: dict[str, Run]) -> None:
+    run = runs["pretraining"]
+    norms = run.called("LayerNormalization")
+    assert len(norms) == 1 + 2 * 2 and all(norm["epsilon"] > 0 for norm in norms)
+    assert all(layer["rate"] in (0.1, 0.0) for layer in run.called("Dropout"))
+    lookups = run.called("embedding_lookup")
+    assert {lookup["serialization_factor"] for lookup in lookups} >= {1}
+    assert run.called("gelu") and not any(call["approximate"] for call in run.called("gelu"))
+    outlined, marked = run.called("outlined_function"), run.called("recomputation_checkpoint")
+    assert len(outlined) == len(marked) == 2  # each layer, once in the program
+
+
+def test_optimizers(runs: dict[str, Run]) -> None:
+    lamb, adam = runs["pretraining"].once("LAMBIpuOptimizer"), runs["classification"].once("AdamIpuOptimizer")
+    assert lamb["optimizer_compute_precisions"] == ["float32", "float32"]
+    assert adam["optimizer_compute_precisions"] == ["float32"]
+    for optimizer in (lamb, adam):
+        assert (optimizer["m_dtype"], optimizer["v_dtype"]) == ("float32", "float32")
+        assert optimizer["outline_apply_gradients"] is True
+    assert lamb["weight_decay_rate"] == 0.01
+
+
+def test_steps(runs: dict[str, Run]) -> None:
+    run = runs["pretraining"]
+    compiled = next(call for call in run.called("compile") if "loss" in call)
+    assert compiled["steps_per_execution"] == 2 * 12  # two updates; a step is a micro batch on every replica
+    assert run.once("fit")["steps_per_epoch"] == 6 * 12 * 2  # those of all replicas
+
+
+def test_callbacks_see_updates_and_streamed_values(runs: dict[str, Run]) -> None:
+    periods = runs["pretraining"].periods
+    assert [period["step"] for period in periods] == [2, 4, 6]
+    for period in periods:
+        metrics = period["metrics"]
+        assert metrics["mlm_loss"] == pytest.approx(math.log(VOCABULARY), rel=0.1)
+        assert metrics["nsp_loss"] == pytest.approx(math.log(2), rel=0.2)
+        assert 0 <= metrics["mlm_accuracy"] <= 1 and "learning_rate" not in metrics
+    peak = 0.006  # with a warm-up of round(0.28 × 6) = 2 updates, the sixth has a quarter of it
+    assert [period["learning_rate"] for period in periods] == pytest.approx([peak, peak * 0.75, peak * 0.25], rel=1e-3)
+
+
+def test_checkpoints_hold_weights_and_moments(runs: dict[str, Run]) -> None:
+    from keras_extensions.backend import tf
+
+    folder = sorted((runs["pretraining"].folder / "checkpoints").glob("step-*"))[-1]
+    weights = tf.train.load_checkpoint(str(folder / "weights"))
+    table = weights.get_tensor("emb/embeddings/word/.ATTRIBUTES/VARIABLE_VALUE")
+    assert table.dtype == np.float16 and np.isfinite(table).all()
+    optimizer = tf.train.load_checkpoint(str(folder / "optimizer"))
+    moments = [optimizer.get_tensor(name) for name in optimizer.get_variable_to_shape_map() if "/v/" in name]
+    assert len(moments) > 20 and all(moment.dtype == np.float32 for moment in moments)
+    assert sum(moment.any() for moment in moments) == len(moments)
+
+
+def test_evaluation_answers_everything(runs: dict[str, Run]) -> None:
+    scores = json.loads((runs["squad"].folder / "scores.json").read_text(encoding="utf-8"))
+    assert set(scores) >= {"f1", "exact_match"}
+    predict = runs["squad"].called("predict")[-1]
+    assert predict["steps"] % (2 * 5 * 2) == 0  # full pipelines on both replicas
+    accuracy = json.loads((runs["classification"].folder / "scores.json").read_text(encoding="utf-8"))["accuracy"]
+    assert 0 <= accuracy <= 1
+
+
+def test_compile_only_needs_no_ipu_and_trains_nothing(runs: dict[str, Run]) -> None:
+    run = runs["compiled"]
+    assert run.system["device_connection.type"] == "PRE_COMPILE" and run.system["device_connection.version"] == "ipu2"
+    assert run.once("fit") and not (run.folder / "metrics.jsonl").exists()
+    assert not list(run.folder.glob("checkpoints/*"))
