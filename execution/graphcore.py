@@ -43,7 +43,7 @@ from execution.ipu.layout import (
     micro_batches,
     use_executable_cache,
 )
-from execution.ipu.optimizers import VECTORS, DecoupledDecay, FullPrecision
+from execution.ipu.optimizers import VECTORS, DecoupledDecay, FullPrecision, constants
 from execution.ipu.streams import StreamedLoss, Terms, Updates
 from execution.options import ExecutionOptions
 from keras_extensions.backend import keras, tf
@@ -68,10 +68,16 @@ MOMENTS = ("m", "v")
 # What a config asks, in Graphcore's terms
 
 
-def system_config(options: ExecutionOptions) -> IPUConfig:
-    """The configuration of the IPU system, not yet applied."""
+def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> IPUConfig:
+    """The configuration of the IPU system, not yet applied.
+
+    Args:
+        replicas: those of this process, None: all; 0 where its IPUs are chosen by another.
+    """
     config = IPUConfig()
-    config.auto_select_ipus = ipus_per_replica(options) * options.replicas
+    replicas = options.replicas if replicas is None else replicas
+    if replicas:
+        config.auto_select_ipus = ipus_per_replica(options) * replicas
     config.allow_recompute = options.recompute
     # The same random numbers on every chip; replicas that round differently would drift apart.
     config.compilation_poplar_options = {"target.deterministicWorkers": "portable"}
@@ -135,25 +141,8 @@ class IpuAdamW(DecoupledDecay, AdamIpuOptimizer):
 
 
 def make_optimizer(settings: OptimizerSettings, outline: bool) -> keras.optimizers.Optimizer:
-    """LAMB or AdamW with moments, norms and update in float32.
-
-    Raises:
-        UserError: gradients shall be clipped.
-    """
-    if settings.max_gradient_norm is not None:
-        raise UserError(
-            "optimizer_opts.max_gradient_norm: gradients are not clipped on IPUs (their scaled norm overflows)"
-        )
-    shared = {
-        "learning_rate": settings.learning_rate,
-        "beta_1": settings.beta_1,
-        "beta_2": settings.beta_2,
-        "epsilon": settings.epsilon,
-        "weight_decay_rate": settings.weight_decay_rate,
-        "m_dtype": tf.float32,
-        "v_dtype": tf.float32,
-        "outline_apply_gradients": outline,
-    }
+    """LAMB or AdamW with moments, norms and update in float32."""
+    shared = {**constants(settings), "outline_apply_gradients": outline}
     if settings.name == "AdamW":
         return IpuAdamW(optimizer_compute_precisions=(tf.float32,), **shared)
     return IpuLamb(
@@ -195,24 +184,28 @@ class GraphcorePlatform(Platform):
         self._instance, self._instances = 0, 1
         self._weights_made = False
         self._strategy: tf.distribute.Strategy
-        config = system_config(options)
         if popdist.isPopdistEnvSet():
-            started = popdist.getNumTotalReplicas()
-            if started != options.replicas:
-                raise UserError(
-                    f"global_batch.replicas is {options.replicas}, but PopRun started {started};"
-                    f" start it with --num-replicas {options.replicas}"
-                )
-            self._instance, self._instances = popdist.getInstanceIndex(), popdist.getNumInstances()
-            distributed = PopDistStrategy()
-            distributed.update_ipu_config(config)
-            set_ipu_config(config, ipus_per_replica(options), configure_device=False)
-            config.configure_ipu_system()
-            self._strategy = distributed
+            self._strategy = self._joined_strategy()
         else:
-            config.configure_ipu_system()
+            system_config(options).configure_ipu_system()
             self._strategy = IPUStrategyV1()
         ipu_utils.reset_ipu_seed(options.seed)
+
+    def _joined_strategy(self) -> tf.distribute.Strategy:
+        """Joins the processes that PopRun started, and configures the IPUs that it gave to this one."""
+        options, started = self._options, popdist.getNumTotalReplicas()
+        if started != options.replicas:
+            raise UserError(
+                f"global_batch.replicas is {options.replicas}, but PopRun started {started};"
+                f" start it with --num-replicas {options.replicas}"
+            )
+        self._instance, self._instances = popdist.getInstanceIndex(), popdist.getNumInstances()
+        strategy = PopDistStrategy()
+        config = system_config(options, options.replicas // self._instances if options.compile_only else 0)
+        strategy.update_ipu_config(config)
+        set_ipu_config(config, ipus_per_replica(options), configure_device=not options.compile_only)
+        config.configure_ipu_system()
+        return strategy
 
     def describe(self) -> str:
         options = self._options
@@ -263,9 +256,8 @@ class GraphcorePlatform(Platform):
         return recomputation_checkpoint(result) if marked else result
 
     def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return (
-            functional_ops.outlined_function(function) if self._weights_made and self._options.outlining else function
-        )
+        marked = self._weights_made and self._options.outlining
+        return functional_ops.outlined_function(function) if marked else function
 
     # Training
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Optional
 
+from execution.interface import OptimizerSettings
 from keras_extensions.backend import tf
+from utilities.errors import UserError
 
 _KerasOptimizer: Any = object  # the class that these are mixed into has the methods of Keras' optimizers
 
@@ -63,3 +65,25 @@ class DecoupledDecay(FullPrecision):
         decay = tf.cast(handle, tf.float32) * (self.rate() * self._weight_decay_rate)
         with tf.control_dependencies([handle.assign_sub(tf.cast(decay, handle.dtype))]):
             return super()._resource_apply_dense(grad, handle, apply_state)
+
+
+def constants(settings: OptimizerSettings) -> Dict[str, Any]:
+    """Arguments that Graphcore's optimizers share.
+
+    Raises:
+        UserError: gradients shall be clipped.
+    """
+    if settings.max_gradient_norm is not None:
+        raise UserError(
+            "optimizer_opts.max_gradient_norm: on IPUs gradients are not clipped (the norm of scaled float16 gradients"
+            " overflows); set it to none"
+        )
+    return {
+        "learning_rate": settings.learning_rate,
+        "beta_1": settings.beta_1,
+        "beta_2": settings.beta_2,
+        "epsilon": settings.epsilon,
+        "weight_decay_rate": settings.weight_decay_rate,
+        "m_dtype": tf.float32,
+        "v_dtype": tf.float32,
+    }

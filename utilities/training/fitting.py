@@ -139,7 +139,7 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
         session.platform.compile_step(built.model, data_of(session, data, position).element_spec)
         logger.info("compiled; not training, as compile_only asks")
         return None
-    state = TrainingState(built.blocks, optimizer, built.model.trainable_variables)
+    state = TrainingState(built.blocks, session.platform.state(optimizer), built.model.trainable_variables)
     memory = LastPeriod(position.seconds)
     saver = Saver(session, data, state, position, lambda: memory.seconds)
     with contextlib.closing(saver.writer), session.stop.waiting():
