@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
-from utilities.history import SKIP
+from utilities.history import INTERRUPT, SKIP
 from utilities.report.charts import Curve, line_chart, thinned
 from utilities.report.html import Markup, card, element, join, mapping_table, number, page, records_table, table
 from utilities.report.run_folder import RunData, is_number, read_run_folder
@@ -82,7 +82,9 @@ def _progress(run: RunData) -> str:
     if not is_number(total):
         return f"{step:,} steps{duration}."
     if step < total:
-        return f"In progress or stopped: step {step:,} of {total:,}{duration}."
+        interrupted = bool(run.history) and run.history[-1]["event"] == INTERRUPT
+        state = "Interrupted" if interrupted else "In progress or stopped"
+        return f"{state}: step {step:,} of {total:,}{duration}."
     return f"Complete: {step:,} steps{duration}."
 
 
