@@ -27,22 +27,10 @@ from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationRedu
 from tensorflow.python.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from tensorflow.python.ipu.ipu_strategy import IPUStrategyV1
 from tensorflow.python.ipu.ops import embedding_ops, functional_ops, math_ops, nn_ops
-from tensorflow.python.ipu.ops.pipelining_ops import (
-    PipelineSchedule,
-    PipelineStageOptions,
-    RecomputationMode,
-    recomputation_checkpoint,
-)
+from tensorflow.python.ipu.ops import pipelining_ops as pipelining
 
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
-from execution.ipu.layout import (
-    ipus_per_replica,
-    is_pipelined,
-    largest_divisor,
-    matmul_options,
-    micro_batches,
-    use_executable_cache,
-)
+from execution.ipu import layout
 from execution.ipu.optimizers import VECTORS, DecoupledDecay, FullPrecision, constants
 from execution.ipu.streams import StreamedLoss, Terms, Updates
 from execution.options import ExecutionOptions
@@ -53,9 +41,9 @@ logger = logging.getLogger(__name__)
 
 PRECISIONS = {"auto": "float16", "float16": "float16", "float32": "float32"}
 SCHEDULES = {
-    "grouped": PipelineSchedule.Grouped,
-    "interleaved": PipelineSchedule.Interleaved,
-    "sequential": PipelineSchedule.Sequential,
+    "grouped": pipelining.PipelineSchedule.Grouped,
+    "interleaved": pipelining.PipelineSchedule.Interleaved,
+    "sequential": pipelining.PipelineSchedule.Sequential,
 }
 REDUCTIONS = {
     "mean": GradientAccumulationReductionMethod.MEAN,
@@ -77,13 +65,13 @@ def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> 
     config = IPUConfig()
     replicas = options.replicas if replicas is None else replicas
     if replicas:
-        config.auto_select_ipus = ipus_per_replica(options) * replicas
+        config.auto_select_ipus = layout.ipus_per_replica(options) * replicas
     config.allow_recompute = options.recompute
     # The same random numbers on every chip; replicas that round differently would drift apart.
     config.compilation_poplar_options = {"target.deterministicWorkers": "portable"}
     config.matmuls.poplar_options = {"partialsType": options.matmul_partials}
-    if not is_pipelined(options) and options.matmul_proportions:
-        config.matmuls.poplar_options = matmul_options(options, 0)
+    if not layout.is_pipelined(options) and options.matmul_proportions:
+        config.matmuls.poplar_options = layout.matmul_options(options, 0)
     config.norms.use_stable_statistics = True
     floating_point = config.floating_point_behaviour
     floating_point.inv = floating_point.div0 = floating_point.oflo = floating_point.nanoo = options.fp_exceptions
@@ -100,7 +88,10 @@ def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> 
 
 def pipelining_options(options: ExecutionOptions) -> Dict[str, Any]:
     """Arguments of ``set_pipelining_options`` that hold for training and inference."""
-    stages = [PipelineStageOptions(matmul_options=matmul_options(options, ipu)) for ipu in options.device_mapping]
+    stages = [
+        pipelining.PipelineStageOptions(matmul_options=layout.matmul_options(options, ipu))
+        for ipu in options.device_mapping
+    ]
     return {
         "device_mapping": list(options.device_mapping),
         "pipeline_schedule": SCHEDULES[options.pipeline_schedule],
@@ -116,20 +107,19 @@ def training_options(options: ExecutionOptions, update: Update) -> Dict[str, Any
         "offload_weight_update_variables": options.optimizer_state_offchip,
         "replicated_optimizer_state_sharding": options.replicated_tensor_sharding,
     }
-    if not is_pipelined(options):
+    if not layout.is_pipelined(options):
         return chosen
-    pipelining = pipelining_options(options)
-    chosen["backward_propagation_stages_poplar_options"] = pipelining["forward_propagation_stages_poplar_options"]
+    shared = pipelining_options(options)
+    chosen["backward_propagation_stages_poplar_options"] = shared["forward_propagation_stages_poplar_options"]
     if options.recompute:  # interleaved with the backward pass it needs the least memory, where the schedule can
-        interleaved = options.pipeline_schedule == "interleaved"
-        modes = RecomputationMode
-        chosen["recomputation_mode"] = (
-            modes.RecomputeThenBackpropagate if interleaved else modes.RecomputeAndBackpropagateInterleaved
+        modes, schedule = pipelining.RecomputationMode, options.pipeline_schedule
+        mode = (
+            modes.RecomputeThenBackpropagate
+            if schedule == "interleaved"
+            else modes.RecomputeAndBackpropagateInterleaved
         )
-    return {**pipelining, **chosen}
-
-
-# Optimizers
+        chosen["recomputation_mode"] = mode
+    return {**shared, **chosen}
 
 
 class IpuLamb(FullPrecision, LAMBIpuOptimizer):
@@ -179,7 +169,7 @@ class GraphcorePlatform(Platform):
         for name in ("device", "xla", "threads", "pipeline_devices"):
             if getattr(options, name) not in ("auto", None):
                 logger.warning("execution.%s has no meaning on IPUs and is left out", name)
-        use_executable_cache(options.executable_cache)
+        layout.use_executable_cache(options.executable_cache)
         self._options = options
         self._instance, self._instances = 0, 1
         self._weights_made = False
@@ -203,17 +193,15 @@ class GraphcorePlatform(Platform):
         strategy = PopDistStrategy()
         config = system_config(options, options.replicas // self._instances if options.compile_only else 0)
         strategy.update_ipu_config(config)
-        set_ipu_config(config, ipus_per_replica(options), configure_device=not options.compile_only)
+        set_ipu_config(config, layout.ipus_per_replica(options), configure_device=not options.compile_only)
         config.configure_ipu_system()
         return strategy
 
     def describe(self) -> str:
-        options = self._options
-        stages = max(len(options.device_mapping), 1)
-        return (
-            f"Graphcore's TensorFlow {tf.__version__}: {options.replicas} replicas of {ipus_per_replica(options)} IPUs,"
-            f" {stages} stages, {options.pipeline_schedule} schedule, {PRECISIONS[options.precision]}"
-        )
+        options, precision = self._options, PRECISIONS[self._options.precision]
+        stages, ipus = max(len(options.device_mapping), 1), layout.ipus_per_replica(options)
+        chosen = f"{options.replicas} × {ipus} IPUs, {stages} stages, {options.pipeline_schedule} schedule, {precision}"
+        return f"Graphcore's TensorFlow {tf.__version__}: {chosen}"
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -226,7 +214,7 @@ class GraphcorePlatform(Platform):
             keras.mixed_precision.set_global_policy(policy)
 
     def stage(self, number: int) -> ContextManager[Any]:
-        return PipelineStage(number) if is_pipelined(self._options) else contextlib.nullcontext()
+        return PipelineStage(number) if layout.is_pipelined(self._options) else contextlib.nullcontext()
 
     # Layers and operations. Marks of compilation come once the weights are made: within them none can be.
 
@@ -252,14 +240,12 @@ class GraphcorePlatform(Platform):
 
     def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
         result = function(*tensors)
-        marked = self._weights_made and self._options.recompute and is_pipelined(self._options)
-        return recomputation_checkpoint(result) if marked else result
+        marked = self._weights_made and self._options.recompute and layout.is_pipelined(self._options)
+        return pipelining.recomputation_checkpoint(result) if marked else result
 
     def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:
         marked = self._weights_made and self._options.outlining
         return functional_ops.outlined_function(function) if marked else function
-
-    # Training
 
     def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
         with self.scope():
@@ -299,10 +285,10 @@ class GraphcorePlatform(Platform):
         options = self._options
         names = list(self._inputs)
         batches = int(tf.data.experimental.cardinality(data))
-        steps = 2 * self._stages if is_pipelined(options) else 1  # a pipeline runs full
+        steps = 2 * self._stages if layout.is_pipelined(options) else 1  # a pipeline runs full
         block = steps * options.replicas // self._instances
         with self.scope():
-            if is_pipelined(options):
+            if layout.is_pipelined(options):
                 model.set_pipelining_options(
                     gradient_accumulation_steps_per_replica=steps, **pipelining_options(options)
                 )
@@ -322,20 +308,20 @@ class GraphcorePlatform(Platform):
         job, values, rates = self._job, IPUOutfeedQueue(), IPUOutfeedQueue()
         steps = job.update.micro_batches // self._options.replicas
         job.optimizer.tell_rate = rates.enqueue
-        together = largest_divisor(updates, job.updates_per_execution)
+        together = layout.largest_divisor(updates, job.updates_per_execution)
         if together < job.updates_per_execution:
             logger.info("%d updates in an execution, for IPUs run no shorter last one", together)
         with self.scope():
             trained, terms = self._trained(model, data.element_spec)
             set_options = trained.set_pipelining_options
-            if not is_pipelined(self._options):
+            if not layout.is_pipelined(self._options):
                 set_options = trained.set_gradient_accumulation_options
             set_options(**training_options(self._options, job.update))
             loss = StreamedLoss(terms, job.objective.losses, job.update.loss_scale, values.enqueue)
             trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=together * steps)
             told = Updates(callbacks or (), steps, terms, lambda: self._summed(values), lambda: dequeued(rates))
             trained.fit(
-                micro_batches(data, self._instance, job.update.micro_batches // self._instances),
+                layout.micro_batches(data, self._instance, job.update.micro_batches // self._instances),
                 steps_per_epoch=updates * job.update.micro_batches // self._instances,
                 verbose=0,
                 callbacks=[] if callbacks is None else [told],

@@ -67,7 +67,7 @@ def tracked(objects: Mapping[str, Any]) -> List[Tracked]:
     things, found = [root], []
     for thing in things:  # grows while it is walked
         children: Dict[str, int] = {}
-        for name, child in {} if isinstance(thing, tf.Variable) else tf.train.TrackableView.children(thing).items():
+        for name, child in ({} if isinstance(thing, tf.Variable) else _children(thing)).items():
             if id(child) not in numbers:
                 numbers[id(child)] = len(things)
                 things.append(child)

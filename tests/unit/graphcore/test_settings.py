@@ -124,7 +124,7 @@ def test_a_setting_that_does_not_exist_fails(adapter: ModuleType) -> None:
     with pytest.raises(AttributeError, match="no setting partials_type"):
         config.matmuls.partials_type = "half"
     with pytest.raises(TypeError, match="unexpected keyword argument 'matmuls'"):
-        adapter.PipelineStageOptions(matmuls={})
+        adapter.pipelining.PipelineStageOptions(matmuls={})
     with pytest.raises(AttributeError):
         adapter.nn_ops.geluu(1.0)
     with pytest.raises(TypeError, match="missing a required argument: 'serialization_dimension'"):

@@ -1,0 +1,90 @@
+"""The adapter, on the double in float32, trains as stock TensorFlow does where every micro batch counts as much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from execution.interface import OptimizerSettings, Platform, Update
+from execution.ipu.layout import largest_divisor
+from execution.options import ExecutionOptions
+from execution.select import select_platform
+from keras_extensions.backend import keras, tf
+from keras_extensions.schedules import UpDown
+from tests.unit.graphcore.computing import graphcore
+
+UPDATES, REPLICAS, ACCUMULATION, BATCH, WIDTH = 4, 2, 3, 5, 4
+
+
+class Errors:
+    """Mean squared error, and the mean of the targets beside it."""
+
+    losses = ("loss",)
+
+    def counts(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return dict.fromkeys(("loss", "target"), tf.cast(tf.size(batch["y"]), tf.float32))
+
+    def sums(self, outputs: dict[str, tf.Tensor], batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        difference = tf.cast(outputs["out"], tf.float32) - batch["y"]
+        return {"loss": tf.reduce_sum(difference**2), "target": tf.reduce_sum(batch["y"])}
+
+
+class Seen(keras.callbacks.Callback):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[tuple[int, dict[str, float]]] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ends.append((batch, dict(logs)))
+
+
+def arrays() -> dict[str, np.ndarray]:
+    chance = np.random.default_rng(0)
+    shape = (UPDATES, REPLICAS * ACCUMULATION, BATCH)
+    return {
+        "x": chance.normal(size=(*shape, WIDTH)).astype(np.float32),
+        "y": chance.normal(size=(*shape, 1)).astype(np.float32),
+    }
+
+
+def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndarray], Seen]:
+    """Weights after all updates, and what a callback saw."""
+    # With so large an epsilon a factor on the gradients shows, which Adam's direction would hide.
+    settings = OptimizerSettings(name, UpDown(0.02, UPDATES, 0.5), weight_decay_rate=0.1, epsilon=0.1)
+    with platform.scope():
+        x = keras.Input((WIDTH,), name="x")
+        with platform.stage(0):
+            hidden = keras.layers.Dense(3, kernel_initializer=keras.initializers.Constant(0.3), name="first")(x)
+        with platform.stage(1):
+            out = keras.layers.Dense(1, kernel_initializer=keras.initializers.Constant(-0.2), name="last")(hidden)
+        model = platform.model({"x": x}, {"out": out}, [["first"], ["last"]])
+    optimizer = platform.optimizer(settings)
+    update = Update(REPLICAS * ACCUMULATION, REPLICAS, reduction, loss_scale=64.0)
+    platform.compile(model, optimizer, Errors(), update, updates_per_execution=2)
+    seen = Seen()
+    platform.fit(model, tf.data.Dataset.from_tensor_slices(arrays()), UPDATES, [seen])
+    return [weight.numpy() for weight in model.trainable_variables], seen
+
+
+@pytest.mark.parametrize(("name", "reduction"), [("LAMB", "mean"), ("AdamW", "sum"), ("LAMB", "running_mean")])
+def test_same_weights_and_logs_as_stock_tensorflow(name: str, reduction: str) -> None:
+    expected, theirs = trained(select_platform(ExecutionOptions(platform="software", xla=False)), name, reduction)
+    with graphcore():
+        options = ExecutionOptions(
+            platform="graphcore", precision="float32", replicas=REPLICAS, device_mapping=(0, 1), recompute=True
+        )
+        weights, ours = trained(select_platform(options), name, reduction)
+    for one, other in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-6)
+    assert [batch for batch, _ in ours.ends] == [1, 3]  # two updates an execution
+    targets = arrays()["y"].reshape(2, -1).mean(axis=1)
+    assert [logs["target"] for _, logs in ours.ends] == pytest.approx(list(targets), rel=1e-4)
+    assert [logs["learning_rate"] for _, logs in ours.ends] == pytest.approx([0.02, 0.01])
+    assert ours.ends[0][1]["loss"] == pytest.approx(theirs.ends[0][1]["loss"], rel=1e-4)
+
+
+def test_executions_are_alike() -> None:
+    assert [largest_divisor(12, most) for most in (1, 4, 5, 7, 20)] == [1, 4, 4, 6, 12]
+    assert largest_divisor(7, 5) == 1
