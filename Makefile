@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features benchmarks crash-test checkpoint-cost fuzz-test squad-training clean
+.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -59,6 +59,12 @@ learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorc
 
 squad-features: $(DEV)  ## features of SQuAD beside Hugging Face's (3 minutes)
 	@$(PY) -m benchmarks.squad_features $(BENCHMARK_ARGS)
+
+preprocessing: $(DEV)  ## data preparation beside the classic script, with one worker and two (30 minutes; wants an idle machine)
+	@$(PY) -m benchmarks.preprocessing $(BENCHMARK_ARGS)
+
+input-pipeline: $(DEV)  ## samples that the input pipeline delivers beside those that BERT-base takes (5 minutes)
+	@$(PY) -m benchmarks.input_pipeline $(BENCHMARK_ARGS)
 
 benchmarks: $(RUNTIME)  ## throughput of this project's configs on this machine, as benchmarks.yml says, to compare systems
 	@$(PY) -m benchmarks.run $(BENCHMARK_ARGS)

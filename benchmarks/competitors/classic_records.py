@@ -1,0 +1,184 @@
+"""Pre-training records the classic way: one process, plain Python, HF's Python tokenizer, TensorFlow's writer.
+
+The procedure of BERT's published data preparation (Devlin et al. 2019, sections 3.1 and A.2), as scripts all over the
+field do it: all documents tokenised into lists in memory, one pair, one mask and one protobuf message at a time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import BertTokenizer
+
+from keras_extensions.backend import tf
+
+Document = list[list[str]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The usual settings."""
+
+    max_seq_length: int = 128
+    max_predictions_per_seq: int = 20
+    masked_lm_prob: float = 0.15
+    short_seq_prob: float = 0.1
+    duplicate_factor: int = 5
+    seed: int = 42
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A pair of segments with its masks."""
+
+    tokens: list[str]
+    segment_ids: list[int]
+    is_random_next: bool
+    positions: list[int]
+    labels: list[str]
+
+
+def read_documents(files: Sequence[Path], tokenizer: BertTokenizer) -> list[Document]:
+    """Tokenised sentences of documents; a blank line ends a document."""
+    documents: list[Document] = [[]]
+    for path in files:
+        with open(path, encoding="utf-8") as lines:
+            for line in lines:
+                line = line.strip()
+                if not line:
+                    documents.append([])
+                    continue
+                tokens = tokenizer.tokenize(line)
+                if tokens:
+                    documents[-1].append(tokens)
+    return [document for document in documents if document]
+
+
+def make_instances(
+    documents: list[Document], words: Sequence[str], recipe: Recipe, rng: random.Random
+) -> list[Instance]:
+    """All passes over the documents, shuffled."""
+    rng.shuffle(documents)
+    instances = [
+        instance
+        for _ in range(recipe.duplicate_factor)
+        for number in range(len(documents))
+        for instance in instances_of_document(documents, number, words, recipe, rng)
+    ]
+    rng.shuffle(instances)
+    return instances
+
+
+def instances_of_document(
+    documents: list[Document], number: int, words: Sequence[str], recipe: Recipe, rng: random.Random
+) -> Iterator[Instance]:
+    """Walks a document sentence by sentence and pairs what it gathers."""
+    document = documents[number]
+    room = recipe.max_seq_length - 3
+    target = aimed_length(room, recipe, rng)
+    chunk: list[list[str]] = []
+    length = at = 0
+    while at < len(document):
+        chunk.append(document[at])
+        length += len(document[at])
+        if at == len(document) - 1 or length >= target:
+            first_end = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
+            first = [token for sentence in chunk[:first_end] for token in sentence]
+            second: list[str] = []
+            is_random = len(chunk) == 1 or rng.random() < 0.5
+            if is_random:
+                other = number
+                for _ in range(10):
+                    other = rng.randint(0, len(documents) - 1)
+                    if other != number:
+                        break
+                for sentence in documents[other][rng.randint(0, len(documents[other]) - 1) :]:
+                    second.extend(sentence)
+                    if len(second) >= target - len(first):
+                        break
+                at -= len(chunk) - first_end  # what was not used comes again
+            else:
+                for sentence in chunk[first_end:]:
+                    second.extend(sentence)
+            shorten(first, second, room, rng)
+            tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
+            segment_ids = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+            masked, positions, labels = mask(tokens, words, recipe, rng)
+            yield Instance(masked, segment_ids, is_random, positions, labels)
+            chunk, length = [], 0
+            target = aimed_length(room, recipe, rng)
+        at += 1
+
+
+def aimed_length(room: int, recipe: Recipe, rng: random.Random) -> int:
+    """Mostly all the room there is."""
+    return rng.randint(2, room) if rng.random() < recipe.short_seq_prob else room
+
+
+def shorten(first: list[str], second: list[str], room: int, rng: random.Random) -> None:
+    """Takes tokens off the longer segment, in front or behind."""
+    while len(first) + len(second) > room:
+        longer = first if len(first) > len(second) else second
+        if rng.random() < 0.5:
+            del longer[0]
+        else:
+            longer.pop()
+
+
+def mask(
+    tokens: list[str], words: Sequence[str], recipe: Recipe, rng: random.Random
+) -> tuple[list[str], list[int], list[str]]:
+    """Masked tokens, positions and labels."""
+    candidates = [place for place, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
+    rng.shuffle(candidates)
+    count = min(recipe.max_predictions_per_seq, max(1, round(len(tokens) * recipe.masked_lm_prob)))
+    masked = list(tokens)
+    positions = sorted(candidates[:count])
+    for place in positions:
+        if rng.random() < 0.8:
+            masked[place] = "[MASK]"
+        elif rng.random() >= 0.5:
+            masked[place] = words[rng.randint(0, len(words) - 1)]
+    return masked, positions, [tokens[place] for place in positions]
+
+
+def example(instance: Instance, tokenizer: BertTokenizer, recipe: Recipe) -> Any:
+    """The instance as a ``tf.train.Example``, padded."""
+    ids = tokenizer.convert_tokens_to_ids(instance.tokens)
+    padding = [0] * (recipe.max_seq_length - len(ids))
+    missing = [0] * (recipe.max_predictions_per_seq - len(instance.positions))
+    labels = tokenizer.convert_tokens_to_ids(instance.labels)
+    integers = {
+        "input_ids": ids + padding,
+        "input_mask": [1] * len(ids) + padding,
+        "segment_ids": instance.segment_ids + padding,
+        "masked_lm_positions": instance.positions + missing,
+        "masked_lm_ids": labels + missing,
+        "next_sentence_labels": [int(instance.is_random_next)],
+    }
+    weights = [1.0] * len(labels) + [0.0] * len(missing)
+    features = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values)) for name, values in integers.items()
+    }
+    features["masked_lm_weights"] = tf.train.Feature(float_list=tf.train.FloatList(value=weights))
+    return tf.train.Example(features=tf.train.Features(feature=features))
+
+
+def prepare(files: Sequence[Path], vocabulary: Path, output: Path, recipe: Recipe) -> int:
+    """Sentence files to one TFRecord file.
+
+    Returns:
+        Records written.
+    """
+    tokenizer = BertTokenizer(str(vocabulary), do_lower_case=True)
+    rng = random.Random(recipe.seed)
+    words = list(tokenizer.vocab)
+    instances = make_instances(read_documents(files, tokenizer), words, recipe, rng)
+    with tf.io.TFRecordWriter(str(output)) as writer:
+        for instance in instances:
+            writer.write(example(instance, tokenizer, recipe).SerializeToString())
+    return len(instances)

@@ -1,0 +1,268 @@
+"""Preparing pre-training data, beside the classic script, and over one and two workers.
+
+``python -m benchmarks.preprocessing`` measures, in processes that take turns, round after round:
+
+- sentences to TFRecords in one process: this project, and the classic procedure in plain Python with Hugging Face's
+  Python tokenizer (``benchmarks/competitors/classic_records.py``): text per second of processor time;
+- the whole command ``python -m data_utils.wikipedia``, text to records, with one worker and with two: seconds by the
+  clock, so this wants an idle machine; and the memory of its largest process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from benchmarks.tables import machine, markdown
+from tests.real_data import real_data_root
+from utilities.environment import environment_facts
+from utilities.errors import UserError
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+REAL_TEXT, REAL_VOCABULARY = "wikipedia_en", "vocab/vocab-bert-base-uncased.txt"
+CLASSIC, OURS, ONE, TWO = "classic", "ours", "one worker", "two workers"
+WORKERS = {ONE: 1, TWO: 2}
+TITLES = {CLASSIC: "classic script, HF's Python tokenizer", OURS: "this project"}
+SPEED_TARGET, SCALING_TARGET, MEMORY_TARGET = 10.0, 1.8, 1000.0  # ×, ×, MB
+
+
+class Job(NamedTuple):
+    """One measurement.
+
+    Attributes:
+        name: what is measured.
+        input: folder of text, as WikiExtractor writes it, or of sentences.
+        vocabulary: ``vocab.txt``.
+    """
+
+    name: str
+    input: Path
+    vocabulary: Path
+
+
+def classic(job: Job, folder: Path) -> None:
+    """Sentences to records, the classic way."""
+    from benchmarks.competitors.classic_records import Recipe, prepare
+
+    prepare(sorted(job.input.glob("sentences_*.txt")), job.vocabulary, folder / "all.tfrecord", Recipe())
+
+
+def ours(job: Job, folder: Path) -> None:
+    """Sentences to records, both passes, in this process."""
+    from data_utils.wikipedia.examples import quiet_tokenizers, write_examples
+    from data_utils.wikipedia.instances import Settings
+    from data_utils.wikipedia.sentences import read_corpus
+
+    quiet_tokenizers()
+    write_examples(read_corpus(job.input), job.vocabulary, folder, Settings())
+
+
+def whole(job: Job, folder: Path) -> None:
+    """All steps, by the command that users run."""
+    command = [sys.executable, "-m", "data_utils.wikipedia", "--wikiextractor", str(job.input), "--output", str(folder)]
+    command += ["--vocab-file", str(job.vocabulary), "--workers", str(WORKERS[job.name])]
+    subprocess.run(command, cwd=REPOSITORY, check=True, stdout=sys.stderr)
+
+
+MAKERS: dict[str, Callable[[Job, Path], None]] = {CLASSIC: classic, OURS: ours, ONE: whole, TWO: whole}
+
+
+def imported(name: str) -> None:
+    """Loads what a job needs, before the clock runs."""
+    if name == CLASSIC:
+        import benchmarks.competitors.classic_records  # noqa: F401 (TensorFlow and Transformers)
+    elif name == OURS:
+        import data_utils.wikipedia.examples  # noqa: F401
+
+
+def measure(job: Job) -> dict[str, float]:
+    """Runs a job in this process.
+
+    Returns:
+        ``seconds`` by the clock; ``processor_seconds`` of this process and all that it started; ``memory_mb`` of the
+        largest of them.
+    """
+    imported(job.name)
+    with tempfile.TemporaryDirectory() as folder:
+        begun, used = time.perf_counter(), processor_seconds()
+        MAKERS[job.name](job, Path(folder) / "out" if job.name in WORKERS else Path(folder))
+        seconds, used = time.perf_counter() - begun, processor_seconds() - used
+    who = resource.RUSAGE_CHILDREN if job.name in WORKERS else resource.RUSAGE_SELF
+    return {
+        "seconds": seconds,
+        "processor_seconds": used,
+        "memory_mb": resource.getrusage(who).ru_maxrss * 1024 / 1e6,
+    }
+
+
+def processor_seconds() -> float:
+    """Of this process and of those of its children that ended."""
+    both = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def in_process(job: Job) -> dict[str, float]:
+    """Runs a job in a process of its own.
+
+    Raises:
+        UserError: it failed; its last lines are shown before.
+    """
+    command = [sys.executable, "-m", "benchmarks.preprocessing", "--job", json.dumps([*map(str, job)])]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print("\n".join(done.stderr.splitlines()[-15:]), file=sys.stderr)
+        raise UserError(f"the measurement of {job.name} ended with status {done.returncode}; its last lines are above")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class Material(NamedTuple):
+    """What is measured on.
+
+    Attributes:
+        sentences, sentence_mb: a folder of sentence files, and megabytes in it.
+        text, text_mb: a folder of WikiExtractor's files, and megabytes in it.
+    """
+
+    sentences: Path
+    sentence_mb: float
+    text: Path
+    text_mb: float
+
+
+def megabytes(folder: Path, pattern: str) -> float:
+    """In files of a folder."""
+    return sum(path.stat().st_size for path in folder.glob(pattern)) / 1e6
+
+
+def prepare_material(options: argparse.Namespace, folder: Path) -> Material:
+    """Links as much text as is asked for, and makes sentences of the first part of it."""
+    files = sorted(path for path in options.text.rglob("wiki_*") if path.is_file())
+    if not files:
+        raise UserError(f"--text {options.text}: no files wiki_*; name a folder that WikiExtractor wrote")
+    for name, limit in (("few", options.sentence_megabytes), ("all", options.megabytes)):
+        (folder / name).mkdir()
+        size = 0.0
+        for number, path in enumerate(files):
+            if size < limit * 1e6:
+                (folder / name / f"wiki_{number:05d}").symlink_to(path.resolve())
+                size += path.stat().st_size
+    command = [sys.executable, "-m", "data_utils.wikipedia.sentences", "--wikiextractor", str(folder / "few")]
+    subprocess.run(
+        [*command, "--output", str(folder / "sentences")],
+        cwd=REPOSITORY,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    few, text = folder / "sentences", folder / "all"
+    return Material(few, megabytes(few, "sentences_*.txt"), text, megabytes(text, "wiki_*"))
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.preprocessing", description=__doc__)
+    root = real_data_root()
+    parser.add_argument(
+        "--text", type=Path, default=root / REAL_TEXT, help="WikiExtractor's folder; default: the tests'"
+    )
+    parser.add_argument("--vocab-file", type=Path, default=root / REAL_VOCABULARY, help="default: the tests'")
+    parser.add_argument("--sentence-megabytes", type=float, default=8, help="for the comparison (default %(default)s)")
+    parser.add_argument("--megabytes", type=float, default=150, help="for the whole command (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="default %(default)s")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def schedule(options: argparse.Namespace, material: Material) -> Iterator[Job]:
+    """Every competitor in turn, round after round."""
+    for _ in range(options.rounds):
+        for name in (CLASSIC, OURS):
+            yield Job(name, material.sentences, options.vocab_file)
+        for name in (ONE, TWO):
+            yield Job(name, material.text, options.vocab_file)
+
+
+Measured = dict[str, list[dict[str, float]]]
+
+
+def ratio(measured: Measured, name: str, other: str, of: str) -> float:
+    """How much more of something one needs than the other: within a round, then the median."""
+    return median(one[of] / two[of] for one, two in zip(measured[name], measured[other], strict=True))
+
+
+def report(measured: Measured, material: Material, facts: dict[str, Any], rounds: int) -> str:
+    """The tables."""
+
+    def middle(name: str, of: str) -> float:
+        return median(values[of] for values in measured[name])
+
+    rows = [["sentences to TFRecords, one process", "MB of text a processor second", "against the classic script"]]
+    for name in (CLASSIC, OURS):
+        speed = material.sentence_mb / middle(name, "processor_seconds")
+        times = ratio(measured, CLASSIC, name, "processor_seconds")
+        rows.append([TITLES[name], f"{speed:.3f}", f"{times:.1f} ×"])
+    lines = [["text to TFRecords, the whole command", "seconds", "MB/s", "processor seconds", "largest process"]]
+    for name in (ONE, TWO):
+        seconds = middle(name, "seconds")
+        memory = max(values["memory_mb"] for values in measured[name])
+        cells = (f"{seconds:.1f}", f"{material.text_mb / seconds:.2f}", f"{middle(name, 'processor_seconds'):.1f}")
+        lines.append([name, *cells, f"{memory:,.0f} MB"])
+    speed = ratio(measured, CLASSIC, OURS, "processor_seconds")
+    scaling = ratio(measured, ONE, TWO, "seconds")
+    memory = max(values["memory_mb"] for name in WORKERS for values in measured[name])
+    goals = [
+        ["target", "wanted", "found", ""],
+        ["text per second and core over the classic script", f"at least {SPEED_TARGET:.0f} ×", f"{speed:.1f} ×"],
+        ["from one worker to two", f"at least {SCALING_TARGET} ×", f"{scaling:.2f} ×"],
+        ["memory of a process", f"below {MEMORY_TARGET:,.0f} MB", f"{memory:,.0f} MB"],
+    ]
+    reached = (speed >= SPEED_TARGET, scaling >= SCALING_TARGET, memory < MEMORY_TARGET)
+    goals[1:] = [[*row, "reached" if good else "NOT reached"] for row, good in zip(goals[1:], reached, strict=True)]
+    about = (
+        f"{material.sentence_mb:.1f} MB of sentences, {material.text_mb:.1f} MB of text; sequence 128, 20 predictions,"
+        f" 5 passes. Medians of {rounds} processes, run in alternation; ratios are taken within a round."
+    )
+    return "\n\n".join([machine(facts), about, markdown(rows), markdown(lines), markdown(goals)])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, and print the tables on standard output."""
+    options = parse(arguments)
+    if options.job:
+        name, folder, vocabulary = json.loads(options.job)
+        print(json.dumps(measure(Job(name, Path(folder), Path(vocabulary)))), flush=True)
+        return 0
+    measured: Measured = {name: [] for name in MAKERS}
+    try:
+        if not options.vocab_file.is_file():
+            raise UserError(f"--vocab-file {options.vocab_file}: no such file")
+        with tempfile.TemporaryDirectory() as folder:
+            material = prepare_material(options, Path(folder))
+            for job in schedule(options, material):
+                measured[job.name].append(in_process(job))
+                said = ", ".join(f"{key} {value:,.1f}" for key, value in measured[job.name][-1].items())
+                print(f"round {len(measured[job.name])}, {job.name}: {said}", file=sys.stderr, flush=True)
+                if options.json:
+                    options.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(report(measured, material, environment_facts(), options.rounds))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
