@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from execution.select import select_platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
 from tests.unit.graphcore.computing import graphcore
+from utilities.checkpoints.host_copy import HostCopy
 
 UPDATES, REPLICAS, ACCUMULATION, BATCH, WIDTH = 4, 2, 3, 5, 4
 
@@ -49,8 +51,8 @@ def arrays() -> dict[str, np.ndarray]:
     }
 
 
-def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndarray], Seen]:
-    """Weights after all updates, and what a callback saw."""
+def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndarray], Seen, Any]:
+    """Weights after all updates, what a callback saw, and the optimizer's state."""
     # With so large an epsilon a factor on the gradients shows, which Adam's direction would hide.
     settings = OptimizerSettings(name, UpDown(0.02, UPDATES, 0.5), weight_decay_rate=0.1, epsilon=0.1)
     with platform.scope():
@@ -65,17 +67,17 @@ def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndar
     platform.compile(model, optimizer, Errors(), update, updates_per_execution=2)
     seen = Seen()
     platform.fit(model, tf.data.Dataset.from_tensor_slices(arrays()), UPDATES, [seen])
-    return [weight.numpy() for weight in model.trainable_variables], seen
+    return [weight.numpy() for weight in model.trainable_variables], seen, platform.state(optimizer)
 
 
 @pytest.mark.parametrize(("name", "reduction"), [("LAMB", "mean"), ("AdamW", "sum"), ("LAMB", "running_mean")])
 def test_same_weights_and_logs_as_stock_tensorflow(name: str, reduction: str) -> None:
-    expected, theirs = trained(select_platform(ExecutionOptions(platform="software", xla=False)), name, reduction)
+    expected, theirs, _ = trained(select_platform(ExecutionOptions(platform="software", xla=False)), name, reduction)
     with graphcore():
         options = ExecutionOptions(
             platform="graphcore", precision="float32", replicas=REPLICAS, device_mapping=(0, 1), recompute=True
         )
-        weights, ours = trained(select_platform(options), name, reduction)
+        weights, ours, _ = trained(select_platform(options), name, reduction)
     for one, other in zip(weights, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-6)
     assert [batch for batch, _ in ours.ends] == [1, 3]  # two updates an execution
@@ -83,6 +85,23 @@ def test_same_weights_and_logs_as_stock_tensorflow(name: str, reduction: str) ->
     assert [logs["target"] for _, logs in ours.ends] == pytest.approx(list(targets), rel=1e-4)
     assert [logs["learning_rate"] for _, logs in ours.ends] == pytest.approx([0.02, 0.01])
     assert ours.ends[0][1]["loss"] == pytest.approx(theirs.ends[0][1]["loss"], rel=1e-4)
+
+
+def test_the_optimizer_comes_back_from_a_checkpoint(tmp_path: Path) -> None:
+    with graphcore():
+        options = ExecutionOptions(platform="graphcore", replicas=REPLICAS, device_mapping=(0, 1))
+        _, _, state = trained(select_platform(options), "LAMB", "mean")
+    HostCopy({"optimizer": state}).write(tmp_path / "optimizer")
+    moments = [*state.m.values(), *state.v.values()]
+    before = [moment.numpy() for moment in moments]
+    assert len(before) == 8 and all(value.any() and value.dtype == np.float32 for value in before)
+    for variable in (*moments, state.iterations):
+        variable.assign(tf.zeros_like(variable))
+    reader = tf.train.Checkpoint(optimizer=state).read(str(tmp_path / "optimizer"))
+    reader.expect_partial().assert_existing_objects_matched()
+    assert state.iterations.numpy() == UPDATES
+    for moment, value in zip(moments, before, strict=True):
+        np.testing.assert_array_equal(moment.numpy(), value)
 
 
 def test_executions_are_alike() -> None:
