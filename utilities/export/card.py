@@ -24,7 +24,6 @@ _SETTINGS: Tuple[Tuple[str, str], ...] = (
     ("optimizer_opts.learning_rate.warmup_frac", "warm-up, share of the updates"),
     ("optimizer_opts.weight_decay_rate", "weight decay"),
     ("num_epochs", "epochs"),
-    ("seed", "seed"),
 )
 
 
@@ -103,6 +102,7 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     rows["samples per update"] = samples
     rows["samples"] = facts["step"] * samples if samples and "step" in facts else None
     rows.update({text: config.get(key) for key, text in _SETTINGS})
+    rows["seed"] = None if config.get("seed") is None else str(config["seed"])
     if run:
         rows["records of the data set"] = run.dataset.get("records")
         rows["text lower-cased"] = start.lower_case
@@ -117,9 +117,12 @@ def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
     if periods:
         last = periods[-1]
         figures = {f"{name}, training, update {last['step']:,}": value for name, value in last["metrics"].items()}
+        if "mlm_loss" in last["metrics"]:
+            figures["mlm_loss of knowing word frequencies only"] = run.unigram_entropy()
     if not run.periods or run.periods[-1]["step"] <= step:
         figures.update({f"{name}, validation": value for name, value in run.scores.items()})
-    return {name: f"{value:.4f}" if isinstance(value, float) else value for name, value in figures.items()}
+    known = {name: value for name, value in figures.items() if value is not None}
+    return {name: f"{value:.4f}" if isinstance(value, float) else value for name, value in known.items()}
 
 
 def _table(rows: Mapping[str, Any]) -> str:
