@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     "data_utils/classification",
+    "data_utils/packing",
     "data_utils/records",
     "execution",
     "keras_extensions",
