@@ -17,6 +17,7 @@ FREE = frozenset(
     data.reader_threads data.prefetch data.verify_checksums data.on_corrupt
     data.max_corrupt_records
     execution.platform execution.device execution.xla execution.threads execution.pipeline_devices
+    execution.executable_cache
     ipu_config.pipeline_stages ipu_config.pipeline_device_mapping ipu_config.pipeline_schedule
     ipu_config.matmul_available_memory_proportion_per_pipeline_stage ipu_config.replicated_tensor_sharding
     use_outlining enable_recomputation optimizer_state_offchip embedding_serialization_factor min_remote_tensor_size
