@@ -18,7 +18,6 @@ _TASKS = {
 _SETTINGS: Tuple[Tuple[str, str], ...] = (
     ("glue_task", "benchmark task"),
     ("max_seq_length", "tokens per sequence"),
-    ("max_predictions_per_seq", "masked tokens per sequence at most"),
     ("optimizer_opts.name", "optimizer"),
     ("optimizer_opts.learning_rate.max_learning_rate", "highest learning rate"),
     ("optimizer_opts.learning_rate.warmup_frac", "warm-up, share of the updates"),
@@ -102,6 +101,8 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     rows["samples per update"] = samples
     rows["samples"] = facts["step"] * samples if samples and "step" in facts else None
     rows.update({text: config.get(key) for key, text in _SETTINGS})
+    if facts.get("task") == "pretraining":
+        rows["masked tokens per sequence at most"] = config.get("max_predictions_per_seq")
     rows["seed"] = None if config.get("seed") is None else str(config["seed"])
     if run:
         rows["records of the data set"] = run.dataset.get("records")
