@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import logging
 import re
 from typing import List, Optional, Sequence, Tuple
 
@@ -70,6 +71,8 @@ def line_chart(
     # Imported here: it takes half a second, which only those pay who draw.
     import matplotlib
     from matplotlib.figure import Figure
+
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # a run's log is no place for its search for fonts
 
     settings = {
         "svg.fonttype": "none",  # text stays text: small, searchable, in the page's font
