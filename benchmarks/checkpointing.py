@@ -48,10 +48,12 @@ class Stretch(NamedTuple):
 
     Attributes:
         seconds: from the end of its first step until the last one is done and saved.
+        processor: seconds of all cores in that time.
         pauses: seconds for which training waited at each checkpoint.
     """
 
     seconds: float
+    processor: float
     pauses: list[float]
 
 
@@ -66,7 +68,7 @@ class Clock(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Keras: a step ended."""
         if batch == 0:
-            self.started = time.perf_counter()
+            self.started, self.processor_before = time.perf_counter(), time.process_time()
         if self._writer is not None and batch % EVERY == EVERY // 2:
             before = time.perf_counter()
             self._writer.save(batch + 1)
@@ -77,6 +79,7 @@ class Clock(keras.callbacks.Callback):
         if self._writer is not None:
             self._writer.wait()
         self.seconds = time.perf_counter() - self.started
+        self.processor = time.process_time() - self.processor_before
 
 
 class Training:
@@ -115,7 +118,7 @@ class Training:
         )
         clock = Clock(self._writer if saving else None)
         self._model.fit(data, steps_per_epoch=steps + 1, verbose=0, callbacks=[clock])
-        return Stretch(clock.seconds, clock.pauses)
+        return Stretch(clock.seconds, clock.processor, clock.pauses)
 
 
 class Cost(NamedTuple):
@@ -124,6 +127,7 @@ class Cost(NamedTuple):
     Attributes:
         without, saving: samples per second.
         share: of the throughput that checkpoints cost; the median of the pairs' shares.
+        processor: share of the processor time that they take; it says more where other programs run beside.
         pause: milliseconds for which training waits at a checkpoint.
         megabytes: of a checkpoint.
     """
@@ -131,6 +135,7 @@ class Cost(NamedTuple):
     without: float
     saving: float
     share: float
+    processor: float
     pause: float
     megabytes: float
 
@@ -152,6 +157,7 @@ def measure(size: str, global_batch: int, rounds: int) -> Cost:
         without=samples / statistics.median(without.seconds for without, _ in pairs),
         saving=samples / statistics.median(saving.seconds for _, saving in pairs),
         share=statistics.median(1 - without.seconds / saving.seconds for without, saving in pairs),
+        processor=statistics.median(1 - without.processor / saving.processor for without, saving in pairs),
         pause=1000 * statistics.median(pause for _, saving in pairs for pause in saving.pauses),
         megabytes=megabytes,
     )
@@ -171,13 +177,32 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--global-batches", nargs="+", type=int, default=[32, 128], help="samples per step")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of stretches (default %(default)s)")
     options = parser.parse_args(arguments)
-    rows = [["samples per step", "samples/s without", "with", "cost", "training waits, ms", "checkpoint, MB"]]
+    rows = [
+        [
+            "samples per step",
+            "samples/s without",
+            "with",
+            "cost",
+            "processor time",
+            "training waits, ms",
+            "checkpoint, MB",
+        ]
+    ]
     for global_batch in options.global_batches:
         if global_batch % MICRO_BATCH or global_batch < MICRO_BATCH:
             parser.error(f"--global-batches must be multiples of {MICRO_BATCH}")
         cost = measure(options.size, global_batch, options.rounds)
-        figures = [f"{cost.without:.1f}", f"{cost.saving:.1f}", f"{cost.share:.1%}", f"{cost.pause:.0f}"]
-        rows.append([str(global_batch), *figures, f"{cost.megabytes:.0f}"])
+        rows.append(
+            [
+                str(global_batch),
+                f"{cost.without:.1f}",
+                f"{cost.saving:.1f}",
+                f"{cost.share:.1%}",
+                f"{cost.processor:.1%}",
+                f"{cost.pause:.0f}",
+                f"{cost.megabytes:.0f}",
+            ]
+        )
     print(machine(environment_facts()))
     print(f"\nBERT-{options.size}, a checkpoint every {EVERY} steps; medians of {options.rounds} pairs of stretches.\n")
     print(markdown(rows))
