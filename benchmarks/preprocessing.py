@@ -58,11 +58,10 @@ def classic(job: Job, folder: Path) -> None:
 
 def ours(job: Job, folder: Path) -> None:
     """Sentences to records, both passes, in this process."""
-    from data_utils.wikipedia.examples import quiet_tokenizers, write_examples
+    from data_utils.wikipedia.examples import write_examples
     from data_utils.wikipedia.instances import Settings
     from data_utils.wikipedia.sentences import read_corpus
 
-    quiet_tokenizers()
     write_examples(read_corpus(job.input), job.vocabulary, folder, Settings())
 
 

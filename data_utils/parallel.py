@@ -6,9 +6,12 @@ its worker dies.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
+import signal
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -135,13 +138,14 @@ class Pool:
 
         from distributed import Client, LocalCluster
 
-        self._cluster = LocalCluster(
-            n_workers=self._workers,
-            threads_per_worker=1,  # the work is Python's: threads would wait for one another
-            processes=True,
-            dashboard_address=":0",  # any free port: several preparations may run side by side
-            silence_logs=logging.CRITICAL,
-        )
+        with _interrupts_are_ours():
+            self._cluster = LocalCluster(
+                n_workers=self._workers,
+                threads_per_worker=1,  # the work is Python's: threads would wait for one another
+                processes=True,
+                dashboard_address=":0",  # any free port: several preparations may run side by side
+                silence_logs=logging.CRITICAL,
+            )
         self._client = Client(self._cluster)
 
     def _connect(self, address: str) -> None:
@@ -187,6 +191,19 @@ class Pool:
                     f"--scheduler {address}: worker {worker} does not see {missing};"
                     " every machine must reach input and output under the same path"
                 )
+
+
+@contextlib.contextmanager
+def _interrupts_are_ours() -> Iterator[None]:
+    """Processes started here ignore Ctrl-C, which a terminal sends to all: this one ends them, without their words."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _worker_facts(paths: list[str]) -> tuple[str, list[str]]:

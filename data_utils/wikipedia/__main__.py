@@ -21,7 +21,6 @@ from data_utils.wikipedia.command_line import make_parser, positive, run_main
 from data_utils.wikipedia.examples import (
     add_example_options,
     describe,
-    quiet_tokenizers,
     recipe_of,
     settings_of,
     unit_bytes_of,
@@ -80,7 +79,6 @@ def _prepare(options: argparse.Namespace, settings: Settings, given: Corpus | So
 
 
 def _action(options: argparse.Namespace) -> None:
-    quiet_tokenizers()
     on_every_machine(options)
     settings = settings_of(options)
     check_settings(settings)

@@ -7,84 +7,28 @@ writes the files. A killed run goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from data_utils.parallel import Pool
-from data_utils.records_writer import MANIFEST_NAME, entropy_nats, index_path, write_atomically, write_manifest
+from data_utils.records_writer import MANIFEST_NAME, entropy_nats, write_atomically, write_manifest
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
-from data_utils.wikipedia.columns import token_type
-from data_utils.wikipedia.command_line import Progress, fraction, make_parser, natural, positive, run_main
-from data_utils.wikipedia.instances import Settings, UnitCounts, check_settings, make_unit
-from data_utils.wikipedia.ledger import WORK_FOLDER, Ledger, forget
+from data_utils.wikipedia.command_line import fraction, make_parser, natural, positive, run_main
+from data_utils.wikipedia.instances import Settings, check_settings
+from data_utils.wikipedia.ledger import forget
 from data_utils.wikipedia.output_folder import take_up
-from data_utils.wikipedia.running import Done, add_pool_options, on_every_machine, pool_of, run_units
+from data_utils.wikipedia.passes import RecordsJob, gather_all, scatter_all
+from data_utils.wikipedia.running import add_pool_options, on_every_machine, pool_of
 from data_utils.wikipedia.sentences import Corpus, read_corpus
 from data_utils.wikipedia.set_aside import FILE_NAME as SET_ASIDE_NAME
-from data_utils.wikipedia.shuffle import Layout, gather, plan_layout, read_pieces, write_records, write_spill
-from data_utils.wikipedia.units import Unit, plan_units
+from data_utils.wikipedia.units import plan_units
 from data_utils.wikipedia.vocabulary import add_case_option
 from utilities.errors import UserError
-
-PREFIX = "wiki"
-
-
-class _Task(NamedTuple):
-    """What a worker must know.
-
-    Attributes:
-        vocabulary_size: pieces.
-        digits: of a file's number.
-    """
-
-    vocabulary_file: str
-    vocabulary_size: int
-    settings: Settings
-    layout: Layout
-    digits: int
-    ledger: Ledger
-
-    def spill(self, unit: int) -> Path:
-        """Where the first pass writes a unit's records."""
-        return self.ledger.files / self.spill_name(unit)
-
-    def spill_name(self, unit: int) -> str:
-        return f"{WORK_FOLDER}/unit_{unit:06d}.spill"
-
-
-class Strip(NamedTuple):
-    """Work of the second pass: a strip of the range of keys, and how many units it is gathered from."""
-
-    number: int
-    size: int
-    units: int
-
-
-def _scatter(task: _Task, unit: Unit) -> Done:
-    quiet_tokenizers()
-    result = make_unit(unit, task.vocabulary_file, task.settings)
-    write_spill(task.spill(unit.number), result.columns, result.pieces, task.layout)
-    facts = {"records": result.columns.keys.size, **result.counts._asdict()}
-    return Done(unit.number, unit.size, task.ledger.finish(unit.number, [task.spill_name(unit.number)], facts))
-
-
-def _gather(task: _Task, strip: Strip) -> Done:
-    spills = [task.spill(unit) for unit in range(strip.units)]
-    settings = task.settings
-    entries = []
-    for number, columns in gather(spills, strip.number, task.layout, token_type(task.vocabulary_size)):
-        if columns.keys.size:
-            path = task.ledger.files / f"{PREFIX}_{number:0{task.digits}d}.tfrecord"
-            entries.append(write_records(path, columns, settings.max_seq_length, settings.max_predictions_per_seq))
-    names = [name for entry in entries for name in (entry["name"], index_path(Path(entry["name"])).name)]
-    return Done(strip.number, strip.size, task.ledger.finish(strip.number, names, {"entries": entries}))
 
 
 def recipe_of(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
@@ -151,47 +95,18 @@ def _write(
     recipe: Mapping[str, Any],
 ) -> None:
     units = plan_units(corpus.files, unit_bytes)
-    text_bytes = sum(unit.size for unit in units)
-    layout = plan_layout(len(units), text_bytes, settings.duplicate_factor)
-    task = _Task(
-        vocabulary_file=str(output / VOCABULARY_NAME),
-        vocabulary_size=len(vocabulary.pieces),
-        settings=settings,
-        layout=layout,
-        digits=max(3, len(str(layout.files - 1))),
-        ledger=Ledger.begin(output, "scatter", recipe, read_back=False),
-    )
-    totals = dict.fromkeys(("records", *UnitCounts._fields), 0)
-
-    def on_unit(_: int, facts: dict[str, Any]) -> str:
-        for name in totals:
-            totals[name] += facts[name]
-        return f"{totals['documents']:,} documents, {totals['records']:,} records"
-
-    with Progress(text_bytes, "examples") as progress:
-        run_units(pool, task.ledger, functools.partial(_scatter, task), units, text_bytes, progress, on_unit)
+    job = RecordsJob.plan(units, output, len(vocabulary.pieces), settings, recipe)
+    totals = scatter_all(job, units, pool)
     if not totals["records"]:
         raise UserError("the corpus is empty: no sentence, so no records")
-    entries: dict[str, dict[str, Any]] = {}
-
-    def on_strip(_: int, facts: dict[str, Any]) -> str:
-        entries.update({entry["name"]: entry for entry in facts["entries"]})
-        return f"{len(entries):,} files, {sum(entry['bytes'] for entry in entries.values()) / 1e6:,.1f} MB"
-
-    task = task._replace(ledger=Ledger.begin(output, "gather", recipe, read_back=False))
-    share = -(-totals["records"] // layout.strips)
-    strips = [Strip(number, share, len(units)) for number in range(layout.strips)]
-    size = text_bytes * settings.duplicate_factor
-    with Progress(share * layout.strips, "shuffle", "records") as progress:
-        run_units(pool, task.ledger, functools.partial(_gather, task), strips, size, progress, on_strip)
-    pieces = sum(read_pieces(task.spill(unit.number), layout, task.vocabulary_size) for unit in units)
+    entries = gather_all(job, units, totals["records"], pool)
     write_manifest(
         output,
-        {**settings._asdict(), "vocab_size": task.vocabulary_size},
-        {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": task.vocabulary_size},
-        [entries[name] for name in sorted(entries)],
+        {**settings._asdict(), "vocab_size": len(vocabulary.pieces)},
+        {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": len(vocabulary.pieces)},
+        entries,
         {**totals, "set_aside": corpus.set_aside},
-        entropy_nats(pieces),
+        entropy_nats(job.pieces(units)),
     )
     forget(output)
 
@@ -272,11 +187,6 @@ def unit_bytes_of(options: argparse.Namespace) -> int | None:
     if options.unit_megabytes <= 0:
         raise UserError(f"--unit-megabytes {options.unit_megabytes}: must be above 0")
     return int(options.unit_megabytes * 2**20)
-
-
-def quiet_tokenizers() -> None:
-    """One thread per tokenizer: the processes fill the cores already. Read by the library when first used."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def _action(options: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
 from pathlib import Path
 from typing import NamedTuple
@@ -82,6 +83,11 @@ class UnitResult(NamedTuple):
 @functools.lru_cache(maxsize=2)
 def _vocabulary(path: str) -> Vocabulary:
     return read_vocabulary(Path(path))
+
+
+def quiet_tokenizers() -> None:
+    """One thread per tokenizer: the processes fill the cores already. Read by the library when first used."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def check_settings(settings: Settings) -> None:

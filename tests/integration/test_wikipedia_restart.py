@@ -20,7 +20,7 @@ import pytest
 from data_utils.demo_corpus import write_demo_corpus
 from data_utils.doctor import __main__ as doctor
 from data_utils.wikipedia import __main__ as whole
-from data_utils.wikipedia import examples, extract, sentences, sources
+from data_utils.wikipedia import examples, extract, passes, sentences, sources
 from data_utils.wikipedia.ledger import WORK_FOLDER
 from data_utils.wikipedia.markup import clean_wikitext
 from tests.integration.test_preprocessing import read_records
@@ -90,9 +90,9 @@ def stopping(function: Callable, after: int) -> Callable:
         (sentences, "save_parameters"),
         (sentences, "write_atomically"),
         (whole, "train_vocabulary"),
-        (examples, "make_unit"),
-        (examples, "write_spill"),
-        (examples, "write_records"),
+        (passes, "make_unit"),
+        (passes, "write_spill"),
+        (passes, "write_records"),
         (examples, "write_manifest"),
     ],
 )
@@ -205,16 +205,37 @@ def test_killed_processes(dump: Path, tmp_path: Path) -> None:
     assert not list(out.rglob(".*"))
 
 
+def test_an_interrupt_ends_all_processes_in_one_word(dump: Path, tmp_path: Path) -> None:
+    script = tmp_path / "prepare.py"
+    script.write_text(SMALL_UNITS)
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, str(script), "--dump", str(dump), "--workers", "2", *map(str, OPTIONS), "--output", str(out)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 60
+    while not list(out.glob("corpus/.work/*/000000.json")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in errors
+
+
 def test_other_settings_are_refused_until_overwritten(
     dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     arguments = ("--dump", dump, "--output", out, "--workers", 1, *OPTIONS)
-    real = examples.write_records
-    monkeypatch.setattr(examples, "write_records", stopping(real, 1))
+    real = passes.write_records
+    monkeypatch.setattr(passes, "write_records", stopping(real, 1))
     with pytest.raises(Stopped):
         run(*arguments)
-    monkeypatch.setattr(examples, "write_records", real)
+    monkeypatch.setattr(passes, "write_records", real)
     assert run(*arguments, "--seed", 3) == 2
     assert "records.seed 42 there, 3 now" in capsys.readouterr().err
     assert run(*arguments, "--min-characters", 500) == 2
