@@ -166,7 +166,8 @@ class Data(Section):
     verify_checksums: bool = Field(False, description="Check every file against the manifest's SHA-256 at start-up.")
     on_corrupt: Literal["fail", "skip"] = Field(
         "fail",
-        description="At a record that cannot be used: end the run, or read the next good one in its place (pre-training).",
+        description="At a record that cannot be used: end the run, or read the next good one in its place "
+        "(pre-training).",
     )
     max_corrupt_records: CountOrZero = Field(
         100, description="With on_corrupt skip: so many different records may be skipped; one more ends the run."
