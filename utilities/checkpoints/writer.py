@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from utilities.checkpoints.rotation import KEEP_ALL, Rotation, rotate
 from utilities.checkpoints.state import TrainingState
+
+NICENESS = 10
 
 
 class CheckpointWriter:
@@ -43,7 +49,7 @@ class CheckpointWriter:
         self._vocabulary = vocabulary
         self._rotation = rotation
         self._on_written = on_written
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint", initializer=_step_back)
         self._pending: List[Future] = []
 
     def save(self, step: int) -> None:
@@ -85,3 +91,10 @@ class CheckpointWriter:
         path = copy.write(self.folder, step, facts, self._vocabulary)
         rotate(self.folder, self._run, self._rotation)
         return path
+
+
+def _step_back() -> None:
+    """Lower this thread's priority, where the system has one for each thread: what training leaves over is enough."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
