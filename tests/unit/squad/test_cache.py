@@ -104,10 +104,10 @@ def test_a_damaged_file_is_made_again(
         save(path, {"format": 0}, expected)
     with caplog.at_level(logging.WARNING):
         assert_equal(cached_windows(tmp_path, **arguments), expected)
-    assert "made again" in caplog.text
-    caplog.clear()
-    assert_equal(cached_windows(tmp_path, **arguments), expected)
-    assert not caplog.records
+        assert "made again" in caplog.text
+        caplog.clear()
+        assert_equal(cached_windows(tmp_path, **arguments), expected)
+        assert not caplog.records
 
 
 def test_an_interrupted_writer_leaves_nothing(
