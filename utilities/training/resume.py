@@ -100,7 +100,6 @@ def run_to_resume(loaded: LoadedConfig, held: contextlib.ExitStack) -> Optional[
     if config.save_ckpt_path:
         lock_folder(Path(config.save_ckpt_path), held)
     position, notes = position_of(folders, run)
-    run.forget_after(position.step)
     return Resumed(run, position, notes)
 
 
@@ -201,9 +200,10 @@ def check_same_data(position: Position, identity: str, config: TrainingConfig) -
         )
 
 
-def tell_of_resume(resumed: Resumed, config: TrainingConfig) -> None:
-    """Write into the run's log and history that, and from where, it goes on."""
+def go_on(resumed: Resumed, config: TrainingConfig) -> None:
+    """Take back what was logged after the position, and write into log and history that, and from where, it goes on."""
     run, position = resumed.run, resumed.position
+    run.forget_after(position.step)
     for note in resumed.notes:
         logger.warning(note)
     changes = free_changes(config, run.recorded_config() or {})

@@ -27,10 +27,10 @@ from utilities.training.prediction import predictor
 from utilities.training.resume import (
     SavedState,
     check_same_data,
+    go_on,
     new_run,
     resumed_architecture,
     run_to_resume,
-    tell_of_resume,
 )
 from utilities.training.session import Session, TrainingData
 from utilities.training.start import Start, refuse_random_weights, start_of
@@ -77,7 +77,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
         run = failures.run = resumed.run if resumed else new_run(loaded, held)
         held.enter_context(run_log(run.path / "train.log", config.logging))
         if resumed:
-            tell_of_resume(resumed, config)
+            go_on(resumed, config)
         run.describe(loaded, data.plan._asdict() if data else {}, data.facts if data else {})
         logger.info("run folder %s; %s", run.path, platform.describe())
         listeners = listeners_of(config, run, reference)
