@@ -94,10 +94,10 @@ $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 13) else "error: $(PYTHON) is Python %d.%d; Python 3.10 to 3.13 is needed: make PYTHON=python3.12 $(MAKECMDGOALS)" % v)'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	    || { echo "error: $(PYTHON) cannot make virtual environments, its module venv or ensurepip is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@test ! -e $(VENV) -o -e $(VENV)/pyvenv.cfg \
-	    || { echo "error: $(VENV) is there already and no virtual environment; name another folder with VENV=" >&2; exit 1; }
+	@test ! -e $(VENV) \
+	    || { echo "error: $(VENV) is there already and make did not make it, or was stopped while it did; remove it, or name another folder with VENV=" >&2; exit 1; }
 	@echo "making $(VENV) with `$(PYTHON) --version`"
-	@$(PYTHON) -m venv --clear $(VENV) \
+	@$(PYTHON) -m venv $(VENV) \
 	    || { echo "error: $(PYTHON) -m venv $(VENV) failed, see above; is the folder writable, the disk full?" >&2; exit 1; }
 	@touch $@
 
