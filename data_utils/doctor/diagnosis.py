@@ -165,7 +165,7 @@ def _judge_shares(found: Diagnosis) -> None:
     if found.copies > MOST_COPIES:
         found.wrong.append(f"{found.copies:.1%} of the records are copies of others; is a file there twice?")
     elif found.copies:
-        found.notes.append(f"{found.copies:.2%} of the records are copies of others")
+        found.notes.append(f"about {max(1, round(found.copies * found.records)):,} records are copies of others")
     if found.unknown is not None and found.unknown > MOST_UNKNOWN:
         found.wrong.append(f"{found.unknown:.1%} of the pieces are [UNK]: the vocabulary does not fit the text")
     if found.lines is not None and found.lines.repeated > MUCH_REPEATED:
