@@ -174,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpointing", description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="mini", help="of the model (default %(default)s)")
-    parser.add_argument("--global-batches", nargs="+", type=int, default=[32, 128], help="samples per step")
+    parser.add_argument("--global-batches", nargs="+", type=int, default=[32], help="samples per step (default 32)")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of stretches (default %(default)s)")
     options = parser.parse_args(arguments)
     rows = [
