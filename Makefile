@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training clean
+.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training fine-tuning pipeline clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -53,6 +53,12 @@ packed-training: $(DEV)  ## real tokens per second on packs beside padded sequen
 
 packed-learning: $(DEV)  ## loss of BERT-tiny on packs beside padded sequences (long)
 	@$(PY) -m benchmarks.packed_learning $(BENCHMARK_ARGS)
+
+fine-tuning: $(BENCH) $(DEV)  ## what pre-training is worth: BENCHMARK_ARGS="--checkpoint runs/mine"; beside random weights and PyTorch (long)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning $(BENCHMARK_ARGS)
+
+pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, beside the same in sequence
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pipeline $(BENCHMARK_ARGS)
 
 learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (long)
 	@$(PY) -m benchmarks.learning_curve $(BENCHMARK_ARGS)

@@ -166,7 +166,8 @@ def measure(size: str, global_batch: int, rounds: int) -> Cost:
 @contextlib.contextmanager
 def checkpoints() -> Iterator[Path]:
     """A folder beside the runs, so on the disk that they would be on."""
-    with tempfile.TemporaryDirectory(prefix=".checkpointing-", dir=".") as folder:
+    Path("runs").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="checkpointing-", dir="runs") as folder:
         yield Path(folder)
 
 

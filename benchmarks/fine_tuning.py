@@ -1,0 +1,219 @@
+"""What pre-training is worth: ``python -m benchmarks.fine_tuning --checkpoint RUN``.
+
+Fine-tunes a model pre-trained by this project on SST-2, MRPC and SQuAD, through the product's own commands. Beside it:
+the same model from random weights; the same weights, exported, in a plain PyTorch loop on Hugging Face's model; and the
+best answer that does not look at the sample. Several seeds each. PyTorch (requirements-bench.txt) is needed for the
+third only. What has been done in ``--work`` is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.fine_tuning_tasks import SQUAD_TRAINING, Scores, task_of
+from benchmarks.tables import machine, markdown, with_pytorch
+from tests.real_data import real_data_root
+from utilities.environment import environment_facts
+from utilities.errors import UserError
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+OURS, RANDOM, PYTORCH = "ours", "random", "pytorch"
+TITLES = {
+    OURS: "**this project, pre-trained here**",
+    RANDOM: "the same from random weights",
+    PYTORCH: "HF PyTorch from the same weights",
+}
+GUESSED = "guessing without looking"
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+BIASES = ("use_qkv_split", "use_qkv_bias", "use_projection_bias")
+WARM_UP, WEIGHT_DECAY, EPSILON, BATCH = 0.1, 0.01, 1e-6, 32  # as the fine-tuning configs have them
+
+
+class Recipe(NamedTuple):
+    """How a task is trained: its config, and the settings that are given beside it."""
+
+    config: str
+    length: int
+    epochs: int
+    learning_rate: float
+    metrics: tuple[str, ...]
+
+
+RECIPES = {
+    "sst2": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 64, 3, 3e-4, ("accuracy",)),
+    "mrpc": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("accuracy", "f1")),
+    "squad": Recipe("squad/squad_tiny_checkpoint_path_cpu.json", 384, 4, 3e-4, ("exact_match", "f1")),
+}
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fine_tuning", description=__doc__)
+    parser.add_argument(
+        "--checkpoint", required=True, type=Path, metavar="RUN", help="of pre-training, by this project"
+    )
+    parser.add_argument("--tasks", nargs="+", choices=RECIPES, default=list(RECIPES), help="default: all")
+    parser.add_argument("--variants", nargs="+", choices=TITLES, default=list(TITLES), help="default: all")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="default: 1 2 3")
+    parser.add_argument("--data", type=Path, default=real_data_root(), metavar="DIR", help="has glue/ and squad/")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keep runs here; default: a temporary folder")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all scores")
+    return parser.parse_args(arguments)
+
+
+class Study:
+    """One pre-trained model, and a folder for all that is made of it."""
+
+    def __init__(self, options: argparse.Namespace, work: Path):
+        self._data, self._work, self._checkpoint = options.data.resolve(), work, options.checkpoint.resolve()
+        self.exported = work / "exported"
+        if not self.exported.exists():
+            command = ["-m", "utilities.export", "--checkpoint", str(self._checkpoint), "--output", str(self.exported)]
+            call(command)
+
+    def task(self, name: str) -> Any:
+        """The task on the model's vocabulary."""
+        return task_of(name, self._data, self.exported / "vocab.txt", RECIPES[name].length)
+
+    def scores(self, name: str, variant: str, seed: int) -> Scores:
+        """Trains and evaluates once."""
+        folder = self._work / f"{name}-{variant}-{seed}"
+        done = folder / "scores.json"
+        if not done.exists():
+            if variant == PYTORCH:
+                self._pytorch(name, seed, folder)
+            else:
+                self._product(name, variant, seed, folder)
+        found: Scores = json.loads(done.read_text(encoding="utf-8"))
+        return found
+
+    def _product(self, name: str, variant: str, seed: int, folder: Path) -> None:
+        recipe = RECIPES[name]
+        command = ["run_squad.py" if name == "squad" else "run_seq_classification.py"]
+        command += ["--config", str(self._random_config(recipe) if variant == RANDOM else config_of(recipe))]
+        command += ["--dataset-dir", str(self._data / ("squad" if name == "squad" else "glue"))]
+        command += ["--squad.train-file", SQUAD_TRAINING] if name == "squad" else ["--glue-task", name]
+        command += ["--pretrained-ckpt-path", str(self._checkpoint)] if variant == OURS else []
+        command += ["--max-seq-length", str(recipe.length), "--num-epochs", str(recipe.epochs), "--seed", str(seed)]
+        command += ["--optimizer-opts.learning-rate.max-learning-rate", str(recipe.learning_rate)]
+        call([*command, "--output-dir", str(folder.parent), "--name", folder.name])
+
+    def _random_config(self, recipe: Recipe) -> Path:
+        """The recipe for a model of the checkpoint's sizes that starts from random weights."""
+        theirs = json.loads((self.exported / "config.json").read_text(encoding="utf-8"))
+        sizes = {key: theirs[key] for key in (*SIZES, "vocab_size")}
+        config: dict[str, Any] = {"extends": str(config_of(recipe)), "bert_config": sizes}
+        config.update(dict.fromkeys(BIASES, True), vocab_file=str(self.exported / "vocab.txt"))
+        path = self._work / f"random-{Path(recipe.config).stem}.json"
+        path.write_text(json.dumps(config, indent=2), encoding="utf-8")
+        return path
+
+    def _pytorch(self, name: str, seed: int, folder: Path) -> None:
+        recipe, task = RECIPES[name], self.task(name)
+        job = {"weights": str(self.exported), "classes": task.classes, "seed": seed, "epochs": recipe.epochs}
+        job.update(learning_rate=recipe.learning_rate, warmup=WARM_UP, weight_decay=WEIGHT_DECAY)
+        job.update(epsilon=EPSILON, batch=BATCH)
+        with tempfile.TemporaryDirectory() as place:
+            parts = {"train": task.training(), "dev": task.evaluation()}
+            flat = {f"{part}/{key}": values for part, arrays in parts.items() for key, values in arrays.items()}
+            (Path(place) / "job.json").write_text(json.dumps(job), encoding="utf-8")
+            np.savez(Path(place) / "samples.npz", **flat)
+            call(["-m", "benchmarks.competitors.hf_fine_tuning", place])
+            with np.load(Path(place) / "outputs.npz") as outputs:
+                scores = task.scores(dict(outputs))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
+
+
+def config_of(recipe: Recipe) -> Path:
+    """The product's config."""
+    return REPOSITORY / "configs" / recipe.config
+
+
+def call(arguments: list[str]) -> None:
+    """Runs Python in a process of its own.
+
+    Raises:
+        UserError: it failed.
+    """
+    done = subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print("\n".join((done.stdout + done.stderr).splitlines()[-15:]), file=sys.stderr)
+        raise UserError(f"{' '.join(arguments[:3])} … ended with status {done.returncode}; its last lines are above")
+
+
+def cell(values: list[float], percent: bool) -> str:
+    """Mean and deviation, in percent."""
+    scaled = [100 * value if percent else value for value in values]
+    deviation = f" ± {statistics.stdev(scaled):.1f}" if len(scaled) > 1 else ""
+    return f"{statistics.mean(scaled):.1f}{deviation}"
+
+
+def table(results: dict[str, dict[str, list[Scores]]]) -> str:
+    """A row for each variant, a column for each metric."""
+    columns = [(name, metric) for name in results for metric in RECIPES[name].metrics]
+    rows = [["mean ± deviation", *(f"{name} {metric}" for name, metric in columns)]]
+    for variant in (*TITLES, GUESSED):
+        if any(variant in found for found in results.values()):
+            cells = []
+            for name, metric in columns:
+                values = [scores[metric] for scores in results[name].get(variant, [])]
+                cells.append(cell(values, percent=name != "squad") if values else "–")
+            rows.append([TITLES.get(variant, variant), *cells])
+    return markdown(rows)
+
+
+def study(options: argparse.Namespace, work: Path) -> dict[str, dict[str, list[Scores]]]:
+    """All scores: task → variant → by seed."""
+    made, results = Study(options, work), {}
+    for name in options.tasks:
+        found: dict[str, list[Scores]] = {}
+        for seed in options.seeds:
+            for variant in options.variants:
+                begin = time.monotonic()
+                scores = made.scores(name, variant, seed)
+                found.setdefault(variant, []).append(scores)
+                took = time.monotonic() - begin
+                told = ", ".join(f"{metric} {scores[metric]:.4f}" for metric in RECIPES[name].metrics)
+                print(f"{name}, {variant}, seed {seed}: {told} ({took:.0f} s)", file=sys.stderr, flush=True)
+        found[GUESSED] = [made.task(name).guessed()]
+        results[name] = found
+    return results
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train, and print the table on standard output."""
+    options = parse(arguments)
+    if PYTORCH in options.variants and importlib.util.find_spec("torch") is None:
+        need = "PyTorch is not installed; run `pip install -r requirements-bench.txt`, or leave it out with --variants"
+        print(f"error: {need}", file=sys.stderr)
+        return 2
+    try:
+        if options.work is not None:
+            options.work.mkdir(parents=True, exist_ok=True)
+            results = study(options, options.work.resolve())
+        else:
+            with tempfile.TemporaryDirectory() as work:
+                results = study(options, Path(work))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print("\n\n".join([machine(with_pytorch(environment_facts())), table(results)]))
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
