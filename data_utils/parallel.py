@@ -25,8 +25,8 @@ Result = TypeVar("Result")
 AHEAD = 3  # tasks given out for each thread: one runs, the others wait where they will run
 SMALL_BYTES = 3 << 20  # what one process is done with before a cluster has started
 CONNECT_SECONDS = 20
-# Of glibc's allocator in workers, bytes. Dask lets it give freed memory back at once; to get it again, page by page, for
-# each array of each unit takes a fifth of the workers' time.
+# Of glibc's allocator in workers, bytes. Dask lets it give freed memory back at once; to get it again, page by page,
+# for each array of each unit takes a fifth of the workers' time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
 _BEFORE_SPAWN = "distributed.nanny.pre-spawn-environ"
 MARK = ".seen-"  # names of files by which workers show that they see a folder
