@@ -41,9 +41,10 @@ class Clock:
 
     def timed(self, job: Job, inputs: Any, work: Callable[[], Any]) -> Any:
         """The result of ``work``, begun once ``inputs`` are there."""
-        first = tf.nest.flatten(inputs)[0]
-        # Not stateful: TensorFlow would put stateful operations one after the other, and nothing would overlap.
-        start = tf.numpy_function(lambda _: np.float64(time.perf_counter()), [first], tf.float64, stateful=False)
+        # One number of each input, so that the clock waits for all. Not stateful: TensorFlow would put stateful
+        # operations one after the other, and nothing would overlap.
+        there = [tf.reshape(value, [-1])[:1] for value in tf.nest.flatten(inputs)]
+        start = tf.numpy_function(lambda *_: np.float64(time.perf_counter()), there, tf.float64, stateful=False)
         with tf.control_dependencies([start]):
             result = work()
         flat = tf.nest.flatten(result)

@@ -30,6 +30,8 @@ def simulate(
 ) -> List[Interval]:
     """Every job at the earliest time that its inputs and its device allow, in the order of the schedule.
 
+    An iteration begins when the one before has ended, as in the engine's loop.
+
     Args:
         schedule: of the pipeline.
         durations: of each job; that of the last stage's backward job includes its forward pass.
@@ -45,9 +47,10 @@ def simulate(
     ends: Dict[Job, Dict[int, float]] = {}
     free: Dict[int, float] = dict.fromkeys(devices, 0.0)
     intervals: List[Interval] = []
-    phase_end = 0.0
+    latest = 0.0
     one_at_a_time = all(len(phase) == 1 for phase in schedule.phases)
     for iteration in range(schedule.iterations(micro_batches)):
+        begun = latest
         for phase in schedule.phases:
             for job in phase:
                 micro_batch = iteration - behind(schedule, job)
@@ -55,11 +58,11 @@ def simulate(
                     continue
                 needed = [ends[other][micro_batch] for other in inputs_of(schedule, job)]
                 device = devices[job[1]]
-                start = max([free[device], phase_end if one_at_a_time else 0.0, *needed])
+                start = max([free[device], latest if one_at_a_time else begun, *needed])
                 end = start + durations[job]
                 free[device] = ends.setdefault(job, {})[micro_batch] = end
                 intervals.append(Interval(job, micro_batch, start, end))
-                phase_end = max(phase_end, end)
+                latest = max(latest, end)
     return intervals
 
 

@@ -100,14 +100,17 @@ def test_tensors_are_handed_on_to_where_they_are_read():
 
 
 def test_timeline_by_hand():
-    """Two stages, forward 1 and backward 2 each: the second stage works without pause, 3 a micro batch."""
+    """Two stages, forward 1 and backward 2 each, the last one's both at once; an iteration waits for the one before."""
     durations = {(FORWARD, 0): 1.0, (BACKWARD, 0): 2.0, (BACKWARD, 1): 3.0}
-    sequential = simulate_timeline(make_schedule("sequential", 2), durations, 8, [0, 1])
-    assert makespan(sequential) == 8 * 6
-    for name in ("grouped", "interleaved"):
+    ends = {
+        "sequential": 8 * (1 + 3 + 2),
+        "grouped": 1 + 8 * 3 + 2,  # fill, the second stage's work, drain
+        "interleaved": 1 + 8 * (3 + 2),  # fill, then the second stage's turn and the first one's
+    }
+    for name, end in ends.items():
         intervals = simulate_timeline(make_schedule(name, 2), durations, 8, [0, 1])
-        assert makespan(intervals) == 1 + 8 * 3 + 2  # fill, the second stage's work, drain
-        assert idle_fraction(intervals, 2) == pytest.approx(1 - 48 / 54)
+        assert makespan(intervals) == end
+        assert idle_fraction(intervals, 2) == pytest.approx(1 - 48 / (2 * end))
 
 
 def test_one_device_is_never_idle():
