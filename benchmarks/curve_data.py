@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.curves import Samples
 from data_utils.records.features import pretraining_features
 from data_utils.records.generated import GeneratedReader
 from data_utils.records.reader import RecordReader
 from tests.real_data import real_data_root
+
+Samples = dict[str, np.ndarray]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 REAL_TEXT = "wikipedia_en/AA/wiki_00"  # one megabyte as WikiExtractor writes it

@@ -17,6 +17,7 @@ from transformers import BertForPreTraining
 
 from benchmarks.competitors.hugging_face import bert_config
 from benchmarks.competitors.pytorch import tensors
+from benchmarks.curve_data import Samples
 from benchmarks.hugging_face_weights import pytorch_weights
 from benchmarks.samples import hugging_face_samples
 from data_utils.records.arrays import ArrayReader
@@ -33,8 +34,6 @@ from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
-
-Samples = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)

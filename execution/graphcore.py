@@ -35,6 +35,7 @@ from execution.ipu.optimizers import VECTORS, DecoupledDecay, FullPrecision, con
 from execution.ipu.streams import StreamedLoss, Terms, Updates
 from execution.options import ExecutionOptions
 from keras_extensions.backend import keras, tf
+from keras_extensions.policy import layers_in
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -169,6 +170,7 @@ class GraphcorePlatform(Platform):
         for name in ("device", "xla", "threads", "pipeline_devices"):
             if getattr(options, name) not in ("auto", None):
                 logger.warning("execution.%s has no meaning on IPUs and is left out", name)
+        self.precision = PRECISIONS[options.precision]
         layout.use_executable_cache(options.executable_cache)
         self._options = options
         self._instance, self._instances = 0, 1
@@ -198,20 +200,17 @@ class GraphcorePlatform(Platform):
         return strategy
 
     def describe(self) -> str:
-        options, precision = self._options, PRECISIONS[self._options.precision]
+        options = self._options
         stages, ipus = max(len(options.device_mapping), 1), layout.ipus_per_replica(options)
-        chosen = f"{options.replicas} × {ipus} IPUs, {stages} stages, {options.pipeline_schedule} schedule, {precision}"
+        chosen = (
+            f"{options.replicas} × {ipus} IPUs, {stages} stages, {options.pipeline_schedule} schedule, {self.precision}"
+        )
         return f"Graphcore's TensorFlow {tf.__version__}: {chosen}"
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        policy = keras.mixed_precision.global_policy()
-        keras.mixed_precision.set_global_policy(PRECISIONS[self._options.precision])
-        try:
-            with self._strategy.scope():
-                yield
-        finally:
-            keras.mixed_precision.set_global_policy(policy)
+        with layers_in(self.precision), self._strategy.scope():
+            yield
 
     def stage(self, number: int) -> ContextManager[Any]:
         return PipelineStage(number) if layout.is_pipelined(self._options) else contextlib.nullcontext()
@@ -265,6 +264,8 @@ class GraphcorePlatform(Platform):
         update: Update,
         updates_per_execution: int,
     ) -> None:
+        if update.adaptive_loss_scale:
+            raise UserError("optimizer_opts.loss_scaling is auto, which IPUs lack; give a number, as published: 4096")
         self._job = Job(optimizer, objective, update, updates_per_execution)
         optimizer.divisor = update.loss_scale * self._options.replicas
         with self.scope():

@@ -39,12 +39,14 @@ class Update(NamedTuple):
         virtual_replicas: how many of the config's replicas those micro batches stand for.
         reduction: ``mean``, ``sum`` or ``running_mean`` over the micro batches of one replica.
         loss_scale: factor on the loss before differentiation, taken off the gradients again.
+        adaptive_loss_scale: begin with that factor and seek the largest at which gradients do not overflow.
     """
 
     micro_batches: int
     virtual_replicas: int = 1
     reduction: str = "mean"
     loss_scale: float = 1.0
+    adaptive_loss_scale: bool = False
 
 
 class OptimizerSettings(NamedTuple):
@@ -66,9 +68,15 @@ class OptimizerSettings(NamedTuple):
 
 
 class Platform(abc.ABC):
-    """Layers, operations and training on one kind of machine."""
+    """Layers, operations and training on one kind of machine.
+
+    Attributes:
+        name: ``software`` or ``graphcore``.
+        precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``.
+    """
 
     name: str
+    precision: str = "float32"
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -105,6 +113,10 @@ class Platform(abc.ABC):
     @abc.abstractmethod
     def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
         """``x`` (…, H) times the transpose of ``table`` (V, H), computed in that many slices of V where memory asks."""
+
+    def softmax(self, scores: tf.Tensor) -> tf.Tensor:
+        """Softmax over the last axis."""
+        return tf.nn.softmax(scores)
 
     @abc.abstractmethod
     def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
@@ -160,3 +172,7 @@ class Platform(abc.ABC):
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
         """All of a compiled model's optimizer that a checkpoint must hold, as an object that TensorFlow tracks."""
         return optimizer
+
+    def other_state(self) -> Dict[str, Any]:
+        """What else of a compiled model a checkpoint must hold: name → an object that TensorFlow tracks."""
+        return {}

@@ -32,13 +32,20 @@ def select_platform(options: ExecutionOptions) -> Platform:
         return GraphcorePlatform(options)
     from execution.software.devices import pipeline_devices, stage_devices, use_device, use_threads
     from execution.software.platform import PipelineLayout, SoftwarePlatform
+    from execution.software.precision import has_tensor_cores, numerics
 
     use_device(options.device)
     devices = pipeline_devices(options.pipeline_devices)
     use_threads(options.threads, len(devices))
     layout = PipelineLayout(stage_devices(options.device_mapping, devices), options.pipeline_schedule)
     xla = XLA_WINS if options.xla is None else options.xla
-    return SoftwarePlatform(seed=options.seed, xla=xla, recompute=options.recompute, layout=layout)
+    return SoftwarePlatform(
+        seed=options.seed,
+        xla=xla,
+        recompute=options.recompute,
+        layout=layout,
+        numerics=numerics(options.precision, has_tensor_cores(), options.stochastic_rounding, options.fp_exceptions),
+    )
 
 
 def graphcore_installed() -> bool:

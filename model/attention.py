@@ -25,6 +25,7 @@ class SelfAttention(keras.layers.Layer):
         a = architecture
         self._heads = a.num_attention_heads
         self._head_size = a.hidden_size // a.num_attention_heads
+        self._platform = platform
         if a.use_qkv_split:
             self.query, self.key, self.value = (
                 dense(a.hidden_size, use_bias=a.use_qkv_bias, name=name) for name in ("query", "key", "value")
@@ -53,6 +54,6 @@ class SelfAttention(keras.layers.Layer):
         query, key, value = self._queries_keys_values(hidden)
         scale = tf.cast(self._head_size**-0.5, query.dtype)
         scores = tf.matmul(query * scale, key, transpose_b=True) + bias  # (B, A, S, S)
-        weights = self.dropout(tf.nn.softmax(scores), training=training)
+        weights = self.dropout(self._platform.softmax(scores), training=training)
         context = tf.transpose(tf.matmul(weights, value), (0, 2, 1, 3))  # (B, S, A, D)
         return tf.reshape(context, tf.shape(hidden))  # (B, S, H)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Optional
 
+from execution.software.exceptions import Watch
+from execution.software.precision import wide
 from execution.software.randomness import SeedScope, keep_mask
 from keras_extensions.backend import keras, tf
 
@@ -22,15 +24,16 @@ class Dropout(keras.layers.Layer):
         if seed is None or not self.rate:
             return x
         keep = keep_mask(tf.shape(x), self.rate, seed)
-        return tf.where(keep, x * tf.cast(1.0 / (1.0 - self.rate), x.dtype), tf.zeros([], x.dtype))
+        return tf.where(keep, tf.cast(wide(x) * (1.0 / (1.0 - self.rate)), x.dtype), tf.zeros([], x.dtype))
 
 
 class LayerNormalization(keras.layers.Layer):
-    """(x - mean) / √(variance + ε) · gamma + beta over the last axis, statistics in float32."""
+    """(x - mean) / √(variance + ε) · gamma + beta over the last axis, in float32 whatever the format of ``x``."""
 
-    def __init__(self, epsilon: float, name: str = "norm"):
+    def __init__(self, epsilon: float, name: str = "norm", watch: Optional[Watch] = None):
         super().__init__(name=name)
         self._epsilon = epsilon
+        self._watch = watch or Watch(False)
 
     def build(self, input_shape) -> None:
         size = (input_shape[-1],)
@@ -39,7 +42,7 @@ class LayerNormalization(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        wide = tf.cast(x, tf.float32)
-        mean, variance = tf.nn.moments(wide, axes=[-1], keepdims=True)
-        normal = (wide - mean) * tf.math.rsqrt(variance + self._epsilon)
-        return tf.cast(normal, x.dtype) * self.gamma + self.beta
+        values = wide(x)
+        mean, variance = tf.nn.moments(values, axes=[-1], keepdims=True)
+        normal = (values - mean) * tf.math.rsqrt(variance + self._epsilon)
+        return self._watch(tf.cast(normal * wide(self.gamma) + wide(self.beta), x.dtype))

@@ -42,8 +42,7 @@ class SequentialEngine:
             gradients, sums = self._micro_batch(batch, weights, tf.constant(0))
         else:
             gradients, sums = self._accumulate(batch, weights)
-        self._rule.apply(gradients)
-        return sums
+        return {**sums, **self._rule.apply(gradients)}
 
     def compile_step(self, element_spec: Tensors) -> None:
         """See :class:`execution.software.trainable.Engine`."""

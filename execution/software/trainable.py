@@ -15,7 +15,11 @@ class Engine(Protocol):
     """How gradients of an update are computed: in sequence, or over a pipeline."""
 
     def update(self, batch: Tensors) -> Tensors:
-        """Train on elements of shape (A, B, …); returns the sum of each term of the objective over the update."""
+        """Train on elements of shape (A, B, …).
+
+        Returns:
+            The sum of each term of the objective over the update, and what else is to be told of it.
+        """
 
     def compile_step(self, element_spec: Tensors) -> None:
         """Compile for elements of this form, without training."""
@@ -25,7 +29,7 @@ class RatioMetric(keras.metrics.Metric):
     """Sum of totals over sum of counts."""
 
     def __init__(self, name: str):
-        super().__init__(name=name)
+        super().__init__(name=name, dtype="float32")
         self.total = self.add_weight("total", initializer="zeros")
         self.count = self.add_weight("count", initializer="zeros")
 
@@ -75,9 +79,10 @@ class TrainableModel(keras.Model):
 
     @tf.autograph.experimental.do_not_convert
     def predict_step(self, data: Tensors) -> Tensors:
-        return self({name: data[name] for name in self.input_names}, training=False)
+        outputs = self({name: data[name] for name in self.input_names}, training=False)
+        return {name: tf.cast(values, tf.float32) for name, values in outputs.items()}
 
     def _record(self, sums: Tensors, counts: Tensors) -> Dict[str, tf.Tensor]:
         for name, total in sums.items():
-            self._ratio(name).update_state(total, counts[name])
+            self._ratio(name).update_state(total, counts.get(name, 1.0))  # what is no term is told once an update
         return {name: ratio.result() for name, ratio in self._ratios.items()}

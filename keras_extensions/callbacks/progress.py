@@ -15,7 +15,7 @@ from typing import Iterator, List, Optional, TextIO
 
 from tqdm import tqdm
 
-from keras_extensions.callbacks.reporting import Listener, Period
+from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS, Listener, Period
 from utilities.secrets import MaskingFormatter
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,9 @@ class Progress(Listener):
 def log_line(period: Period) -> str:
     """The log line of one period."""
     parts = [f"step {period.step}/{period.total_steps}"]
-    parts += [f"{name}: {value:.4f}" for name, value in period.metrics.items()]
+    parts += [
+        f"{name}: {value:.{0 if name in (OVERFLOWS, LOSS_SCALE) else 4}f}" for name, value in period.metrics.items()
+    ]
     if period.learning_rate is not None:
         parts.append(f"learning_rate: {period.learning_rate:.1e}")
     compiling = " (with compilation)" if period.compiling else ""

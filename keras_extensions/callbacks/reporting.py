@@ -20,6 +20,9 @@ from keras_extensions.callbacks.updates import UpdateCounter
 
 # Name in Keras' logs of the last learning rate, where a platform tells which it used.
 LEARNING_RATE = "learning_rate"
+# Metrics of runs in narrow number formats: updates left out because gradients overflowed, in all, not on average; and
+# the factor on the loss where it adapts.
+OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Period:
         rates: what else was worked off, per second, by unit; see :class:`Rows`.
         eta: seconds to the end of the run; None while unknown.
         learning_rate: rate of the period's last update; None if the model has no optimizer that tells.
-        metrics: averages over the period, total loss first, then the losses, then the others.
+        metrics: averages over the period (but ``OVERFLOWS`` is a number of updates), total loss first, then the losses,
+            then the others.
     """
 
     step: int
@@ -197,7 +201,8 @@ class Reporting(UpdateCounter):
         else:
             start, start_step = self._compiled_at, self._compiled_step
         updates = self.step - self._period_step
-        metrics = _losses_first({name: total / updates for name, total in self._sums.items()})
+        averages = {name: total if name == OVERFLOWS else total / updates for name, total in self._sums.items()}
+        metrics = _losses_first(averages)
         rates = self._rates((self.step - start_step) / max(now - start, 1e-9), metrics)
         throughput = rates.pop("samples")
         period = Period(

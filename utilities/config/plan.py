@@ -12,6 +12,7 @@ from model.architecture import (
     block_parameters,
     model_flops_per_sample,
 )
+from utilities.config.effects import effect_rows
 from utilities.config.fields import leaves, value_at
 from utilities.config.figures import (
     architecture_of,
@@ -56,6 +57,10 @@ def plan_lines(loaded: LoadedConfig) -> Iterator[str]:
         yield f"Parameters are unknown until {config.bert_model_name} is loaded."
     else:
         yield from _parameter_tables(config, architecture, blocks)
+    unused = list(effect_rows(config, loaded.origins))
+    if unused and config.execution.platform != "graphcore":
+        header = ("field (from)", "on an IPU it", "here")
+        yield from titled("Without effect on stock TensorFlow (on one CPU, or as execution says)", header, unused, "")
     for note in loaded.notes:
         yield f"warning: {note}"
 

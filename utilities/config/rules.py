@@ -144,6 +144,16 @@ def options_need_replaced_layers(config: TrainingConfig, task: str) -> None:
         )
 
 
+def narrow_formats_need_replaced_layers(config: TrainingConfig, task: str) -> None:
+    """Hugging Face's own layers compute in float32."""
+    if not config.replace_layers and config.execution.precision in ("float16", "bfloat16"):
+        raise FieldError(
+            ["execution.precision", "replace_layers"],
+            "Hugging Face's own layers are float32",
+            "set execution.precision to float32, or replace_layers to true",
+        )
+
+
 def sharding_excludes_offloading(config: TrainingConfig, task: str) -> None:
     """Optimizer state is either spread over the replicas or kept off the chip."""
     if config.ipu_config.replicated_tensor_sharding and config.optimizer_state_offchip:
@@ -300,6 +310,7 @@ RULES: Tuple[Rule, ...] = (
     packs_hold_their_sequences,
     *pipeline_rules.RULES,
     options_need_replaced_layers,
+    narrow_formats_need_replaced_layers,
     sharding_excludes_offloading,
     qkv_bias_needs_split,
     data_is_named,

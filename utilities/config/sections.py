@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Union
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import Annotated, Literal
@@ -15,7 +15,7 @@ from utilities.config.types import (
     Fraction,
     Layers,
     LossScale,
-    NoneWord,
+    LossScaleWord,
     NonNegative,
     PathText,
     Positive,
@@ -89,8 +89,10 @@ class OptimizerOptions(Section):
     weight_decay_rate: NonNegative = Field(
         0.01, description="Decoupled weight decay; biases and LayerNorm are left out."
     )
-    loss_scaling: Annotated[Optional[LossScale], NoneWord] = Field(
-        None, description="Static factor on the loss before the backward pass; null or none: no scaling."
+    loss_scaling: Annotated[Union[LossScale, Literal["auto"], None], LossScaleWord] = Field(
+        None,
+        description="Factor on the loss before the backward pass, so that small gradients survive in float16; auto: "
+        "halved when gradients overflow, doubled after 2,000 updates without; null or none: no scaling.",
     )
     beta_1: BelowOne = Field(0.9, description="Decay of the first moment.")
     beta_2: BelowOne = Field(0.999, description="Decay of the second moment.")
@@ -150,7 +152,11 @@ class Execution(Section):
         description="Devices that the pipeline's IPUs are spread over; on a CPU, so many logical ones that share "
         "its cores. Unset: every GPU, or the CPU as one device, on which stages run in sequence.",
     )
-    precision: Literal["float32"] = Field("float32", description="Number format of weights and computation.")
+    precision: Literal["auto", "float32", "float16", "bfloat16"] = Field(
+        "auto",
+        description="Number format of weights and computation; moments, updates, norms and losses are float32 always. "
+        "auto: float16 on IPUs and on GPUs with tensor cores, float32 elsewhere.",
+    )
     threads: Optional[Count] = Field(None, description="CPU threads to compute with. Unset: all cores.")
     executable_cache: Optional[PathText] = Field(
         None, description="Folder in which compiled IPU programs are kept, for later runs. Unset: they are not."

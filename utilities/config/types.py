@@ -82,9 +82,11 @@ BelowOne = Annotated[
 LossScale = Annotated[
     float,
     Field(strict=True, gt=0, allow_inf_nan=False),
-    Kind("float", 'a number above 0, or null or "none" for no scaling'),
+    Kind("float", 'a number above 0, "auto", or null or "none" for no scaling'),
 ]
-NoneWord = BeforeValidator(_optional_none_word, json_schema_input_type=Union[LossScale, Literal["none"], None])
+LossScaleWord = BeforeValidator(
+    _optional_none_word, json_schema_input_type=Union[LossScale, Literal["auto", "none"], None]
+)
 Text = Annotated[str, Field(strict=True, min_length=1), Kind("str", "a text that is not empty")]
 PathText = Annotated[
     str, Field(strict=True, min_length=1, json_schema_extra={"format": "path"}), Kind("path", "a path")

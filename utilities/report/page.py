@@ -20,6 +20,7 @@ STYLE = Path(__file__).with_name("style.css")
 _CENTURY = 100 * 365 * 86400
 
 
+OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"  # told in a sentence
 RELOAD_SECONDS = 60  # after which a browser loads the page of a run under way again
 
 
@@ -56,7 +57,7 @@ def render(run: RunData, live: bool = False) -> str:
 
 def _header(run: RunData, title: str) -> Markup:
     parts = [element("h1", title), element("p", element("span", _progress(run)), _written(), class_="soft")]
-    sentences = (_verdict(run), track_sentence(run), _skipped(run))
+    sentences = (_verdict(run), track_sentence(run), _skipped(run), _overflowed(run))
     parts += [element("p", sentence) for sentence in sentences if sentence]
     if run.notes:
         parts.append(element("div", *(element("p", note) for note in run.notes), class_="notes"))
@@ -69,6 +70,15 @@ def _skipped(run: RunData) -> Optional[str]:
     if not told:
         return None
     return f"Records that could not be used were skipped (data.on_corrupt); since the run was last started: {told[-1]}."
+
+
+def _overflowed(run: RunData) -> Optional[str]:
+    """Of a run in a narrow number format: how many updates overflowed, and the loss scale."""
+    counts, scales = run.series(OVERFLOWS)[1], run.series(LOSS_SCALE)[1]
+    if not counts:
+        return None
+    scale = f" The loss scale is {scales[-1]:,.0f} at last." if scales else ""
+    return f"{sum(counts):,.0f} updates were left out, as their gradients overflowed.{scale}"
 
 
 def _progress(run: RunData) -> str:
@@ -137,7 +147,7 @@ def _cards(run: RunData) -> Markup:
     cards = [card(name.replace("_", " "), number(value), "evaluation") for name, value in run.scores.items()]
     for name in run.metric_names():
         final = final_value(run, name)
-        if final is None:
+        if final is None or name in (OVERFLOWS, LOSS_SCALE):
             continue
         references = ", ".join(f"{label} {height:.3f}" for label, height in _references(run, name))
         cards.append(card(name.replace("_", " "), f"{final:.4f}", references))

@@ -12,9 +12,11 @@ from data_utils.records.pipeline import SampleReader, raise_data_errors, trainin
 from execution.interface import Update
 from keras_extensions.callbacks.divergence import DivergenceError, StopOnDivergence
 from keras_extensions.callbacks.executions import PerExecutionMetrics
+from keras_extensions.callbacks.overflows import Overflows
 from keras_extensions.callbacks.reporting import Listener, Period, Reporting, Rows
 from keras_extensions.callbacks.signals import StopWhenAsked
 from model.losses import SEQUENCES_PER_PACK, TOKENS_PER_PACK
+from optimization.loss_scaling import INITIAL_SCALE
 from utilities.checkpoints.state import TrainingState
 from utilities.config.figures import betas, is_packed, training_steps
 from utilities.config.schema import TrainingConfig
@@ -69,11 +71,13 @@ def plan_run(config: TrainingConfig, reader: SampleReader) -> Plan:
 def update_of(session: Session, plan: Plan) -> Update:
     """How the micro batches of an update are combined."""
     options = session.config.optimizer_opts
+    adaptive = options.loss_scaling == "auto"
     return Update(
         micro_batches=plan.micro_batches,
         virtual_replicas=session.config.global_batch.replicas,
         reduction=options.gradient_accumulation_reduction,
-        loss_scale=options.loss_scaling or 1.0,
+        loss_scale=INITIAL_SCALE if adaptive else options.loss_scaling or 1.0,
+        adaptive_loss_scale=adaptive,
     )
 
 
@@ -139,7 +143,8 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
         session.platform.compile_step(built.model, data_of(session, data, position).element_spec)
         logger.info("compiled; not training, as compile_only asks")
         return None
-    state = TrainingState(built.blocks, session.platform.state(optimizer), built.model.trainable_variables)
+    platform, variables = session.platform, built.model.trainable_variables
+    state = TrainingState(built.blocks, platform.state(optimizer), variables, platform.other_state())
     memory = LastPeriod(position.seconds)
     saver = Saver(session, data, state, position, lambda: memory.seconds)
     with contextlib.closing(saver.writer), session.stop.waiting():
@@ -166,11 +171,12 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
     config, plan, position = session.config, data.plan, saver.position
     losses = session.task.objective.losses
     guard = StopOnDivergence(losses, config.exploding_loss_ratio, session.run.losses(losses))
+    skipped = CorruptRecordsTold(data.reader, session.run.history)
     reporting = Reporting(
         total_steps=plan.updates,
         samples_per_step=config.samples_per_update * plan.packing_factor,
-        # Last comes the one that may end the run, when the others have written what led to it.
-        listeners=[memory, CorruptRecordsTold(data.reader, session.run.history), *session.listeners, guard],
+        # Last come those that may end the run, when the others have written what led to it.
+        listeners=[memory, skipped, *session.listeners, Overflows(), guard],
         steps_per_period=plan.updates_per_execution,
         first_step=position.step,
         started=session.started,

@@ -200,6 +200,20 @@ def check_same_data(position: Position, identity: str, config: TrainingConfig) -
         )
 
 
+def check_same_precision(position: Position, precision: str) -> None:
+    """
+    Raises:
+        UserError: the run was begun in another number format.
+    """
+    facts = (position.checkpoint.facts if position.checkpoint is not None else None) or {}
+    begun = facts.get("precision", precision)
+    if begun != precision:
+        raise UserError(
+            f"resume: the run was begun in {begun}, and would go on in {precision}; set execution.precision to {begun},"
+            " or begin a new run from its weights: --pretrained-ckpt-path"
+        )
+
+
 def go_on(resumed: Resumed, config: TrainingConfig) -> None:
     """Take back what was logged after the position, and write into log and history that, and from where, it goes on."""
     run, position = resumed.run, resumed.position

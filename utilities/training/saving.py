@@ -116,6 +116,7 @@ def constant_facts(session: Session, words: Words) -> Dict[str, Any]:
         "architecture": dataclasses.asdict(session.architecture),
         "lower_case": words.lower_case,
         "seed": config.seed,
+        "precision": session.platform.precision,
         "loss_scale": config.optimizer_opts.loss_scaling or 1.0,
         "config": shown_config(config),
         "provenance": {"run": session.run.path.name, "environment": environment_facts()},

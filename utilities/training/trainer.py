@@ -13,6 +13,7 @@ from execution.select import select_platform
 from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
+from utilities.config.effects import Machine, warning_line
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
@@ -27,6 +28,7 @@ from utilities.training.prediction import predictor
 from utilities.training.resume import (
     SavedState,
     check_same_data,
+    check_same_precision,
     go_on,
     new_run,
     resumed_architecture,
@@ -70,6 +72,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
             start = start_of(config)
             architecture = resolved_architecture(config, start)
         platform = platform_of(config)
+        check_same_precision(position, platform.precision)
         task = make_task(config, architecture, start)
         data = open_training_data(config, task) if config.do_training else None
         if data is not None:
@@ -80,6 +83,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
             go_on(resumed, config)
         run.describe(loaded, data.plan._asdict() if data else {}, data.facts if data else {})
         logger.info("run folder %s; %s", run.path, platform.describe())
+        tell_what_has_no_effect(loaded, platform)
         listeners = listeners_of(config, run, reference)
         session = Session(config, task, architecture, platform, run, position, stop, listeners, started)
         with closing(listeners), reported(session):
@@ -97,15 +101,27 @@ def platform_of(config: TrainingConfig) -> Platform:
     return select_platform(options_of(config))
 
 
+def tell_what_has_no_effect(loaded: LoadedConfig, platform: Platform) -> None:
+    """One warning for all that the config asks of an IPU and this machine does not do."""
+    if platform.name == "software":
+        machine = Machine(platform.precision, (loaded.config.execution.pipeline_devices or 1) > 1)
+        line = warning_line(loaded.config, loaded.origins, machine)
+        if line is not None:
+            logger.warning(line)
+
+
 def options_of(config: TrainingConfig) -> ExecutionOptions:
     """What the config asks of the machine."""
     execution, ipu = config.execution, config.ipu_config
+    # Hugging Face's own layers are float32.
+    precision = "float32" if execution.precision == "auto" and not config.replace_layers else execution.precision
     return ExecutionOptions(
         platform=execution.platform,
         device=execution.device,
         xla=execution.xla,
         threads=execution.threads,
         seed=config.seed,
+        precision=precision,
         recompute=config.enable_recomputation,
         device_mapping=tuple(ipu.pipeline_device_mapping or ()),
         pipeline_devices=execution.pipeline_devices,
@@ -139,8 +155,15 @@ def build(session: Session, start: Optional[Start]) -> BuiltModel:
         if not session.config.do_training:
             refuse_random_weights(start, session.config.allow_missing_weights)
         start.load_blocks(built.blocks)
-        logger.info("weights from %s", start.origin)
+        logger.info("weights from %s%s", start.origin, cast_note(start, session.platform.precision))
     return built
+
+
+def cast_note(start: Start, precision: str) -> str:
+    """What becomes of weights in another number format, for the log."""
+    settings = getattr(start, "settings", {})
+    saved = str(settings.get("precision") or settings.get("torch_dtype") or "float32")
+    return "" if saved == precision else f", saved in {saved} and cast to {precision}"
 
 
 def fit_and_tell(session: Session, data: TrainingData, built: BuiltModel) -> None:

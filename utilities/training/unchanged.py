@@ -10,13 +10,14 @@ from utilities.errors import UserError
 from utilities.training.run_folder import shown_config
 
 # Fields without influence on the outcome: where files lie, what is shown and kept, how the same numbers are computed.
-# The data is known by its content, not by its path. A new field is held to be one that has influence.
+# The data is known by its content, not by its path, and the number format by what was chosen, not by how it was asked
+# for. A new field is held to be one that has influence.
 FREE = frozenset(
     """
     name resume output_dir save_ckpt_path dataset_dir vocab_file squad.cache_dir
     data.reader_threads data.prefetch data.verify_checksums data.on_corrupt
     data.max_corrupt_records
-    execution.platform execution.device execution.xla execution.threads execution.pipeline_devices
+    execution.platform execution.device execution.precision execution.xla execution.threads execution.pipeline_devices
     execution.executable_cache
     ipu_config.pipeline_stages ipu_config.pipeline_device_mapping ipu_config.pipeline_schedule
     ipu_config.matmul_available_memory_proportion_per_pipeline_stage ipu_config.replicated_tensor_sharding

@@ -97,8 +97,7 @@ class PipelineEngine:
             (tf.constant(0), state),
             parallel_iterations=1,
         )
-        self._rule.apply(self._joined(state.gradients))
-        return state.sums
+        return {**state.sums, **self._rule.apply(self._joined(state.gradients))}
 
     def compile_step(self, element_spec: Tensors) -> None:
         """See :class:`execution.software.trainable.Engine`."""

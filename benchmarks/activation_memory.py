@@ -1,0 +1,109 @@
+"""Memory and time of updates of a BERT in this process."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from data_utils.records.features import pretraining_features
+from data_utils.records.generated import GeneratedReader
+from data_utils.records.pipeline import training_dataset
+from execution.interface import OptimizerSettings, Update
+from execution.options import ExecutionOptions
+from execution.select import select_platform
+from keras_extensions.backend import keras
+from keras_extensions.schedules import UpDown
+from model.architecture import PRETRAINING, Architecture, expected_blocks
+from model.bert import assemble, pretraining_shapes
+from model.conversion import convert_pretraining
+from model.huggingface import untrained_bert
+from model.losses import PretrainingObjective
+
+VOCABULARY, MASKED_POSITIONS, SEED = 30528, 20, 1984
+
+
+class Meter(keras.callbacks.Callback):
+    """From the second update on, the peak of each above what it leaves behind, and its seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peaks: list[int] = []
+        self.seconds: list[float] = []
+        self.left = 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Keras: an update begins."""
+        gc.collect()
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        self.left = resident("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+        self._begun = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Keras: an update ended."""
+        seconds = time.perf_counter() - self._begun
+        if batch:  # the first one compiles
+            self.seconds.append(seconds)
+            self.peaks.append(resident("VmHWM") - self.left)
+
+
+def resident(name: str) -> int:
+    """Bytes of memory of this process, now (``VmRSS``) or at most (``VmHWM``)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def measure(options: argparse.Namespace, recompute: bool) -> dict[str, float]:
+    """Train some updates.
+
+    Args:
+        options: see :mod:`benchmarks.recomputation`.
+
+    Returns:
+        ``activations`` and ``others`` in bytes, ``seconds`` of an update.
+    """
+    architecture = Architecture(
+        hidden_size=options.hidden,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.hidden // 64,
+        intermediate_size=4 * options.hidden,
+        vocab_size=VOCABULARY,
+    )
+    platform = select_platform(
+        ExecutionOptions(
+            device="cpu", seed=SEED, xla=not options.no_xla, precision=options.precision, recompute=recompute
+        )
+    )
+    source = untrained_bert(architecture, SEED)
+    with platform.scope():
+        blocks, conversion = convert_pretraining(source, architecture, platform)
+    stages = [expected_blocks(PRETRAINING, options.layers)]
+    shapes = pretraining_shapes(options.length, MASKED_POSITIONS)
+    model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, platform)
+    conversion.carry_weights(source)
+    del source
+    optimizer = platform.optimizer(OptimizerSettings("AdamW", UpDown(1e-4, 1000, 0.1)))
+    platform.compile(model, optimizer, PretrainingObjective(), Update(1), 1)
+    updates = options.updates + 1
+    data = training_dataset(
+        GeneratedReader(pretraining_features(options.length, MASKED_POSITIONS, VOCABULARY), SEED),
+        micro_batch_size=options.micro_batch,
+        micro_batches_per_update=1,
+        seed=SEED,
+        num_updates=updates,
+    )
+    meter = Meter()
+    platform.fit(model, data, updates, [meter])
+    gradients = sum(weight.dtype.size * weight.shape.num_elements() for weight in model.trainable_variables)
+    moments = sum(4 * 2 * weight.shape.num_elements() for weight in model.trainable_variables)
+    return {
+        "activations": statistics.median(meter.peaks) - gradients,
+        "others": 2 * gradients + moments,
+        "seconds": statistics.median(meter.seconds),
+        "left": meter.left,
+    }

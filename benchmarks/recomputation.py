@@ -1,0 +1,96 @@
+"""What ``enable_recomputation`` saves in memory, and what it costs in time: ``python -m benchmarks.recomputation``.
+
+Each measurement is a process of its own that trains a BERT of 12 layers as the trainer does. Activation memory is the
+peak of an update, as Linux reports it, above weights and moments (what is left when the update is over) and gradients
+(their size by count). Time is the median of the updates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LEAST_SAVED, MOST_TIME = 0.60, 0.30
+# Large blocks are given back to the system when they are freed, so that a peak is that of one update.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "2"}
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recomputation", description=__doc__.split("\n")[0])
+    parser.add_argument("--layers", type=int, default=12, metavar="N", help="encoder layers (default %(default)s)")
+    parser.add_argument("--hidden", type=int, default=512, metavar="N", help="width (default %(default)s)")
+    parser.add_argument("--micro-batch", type=int, default=16, metavar="N", help="samples (default %(default)s)")
+    parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens (default %(default)s)")
+    parser.add_argument("--updates", type=int, default=4, metavar="N", help="of a process (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="processes of each (default %(default)s)")
+    parser.add_argument("--no-xla", action="store_true", help="graph execution")
+    parser.add_argument("--precision", default="float32", help="number format (default %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    parser.add_argument("--one", choices=("on", "off"), help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def measured(options: argparse.Namespace, recompute: str) -> dict[str, float]:
+    """The figures of one process."""
+    command = [sys.executable, "-m", "benchmarks.recomputation", "--one", recompute, "--precision", options.precision]
+    for name in ("layers", "hidden", "micro_batch", "length", "updates"):
+        command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    environment = {**os.environ, **MALLOC, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command += ["--no-xla"] if options.no_xla else []
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table(found: dict[str, list[dict[str, float]]]) -> str:
+    """Medians of both, and what they mean."""
+    from benchmarks.tables import markdown
+
+    def median(variant: str, name: str) -> float:
+        return statistics.median(figures[name] for figures in found[variant])
+
+    saved = 1 - median("on", "activations") / median("off", "activations")
+    ratios = [one["seconds"] / other["seconds"] for one, other in zip(found["on"], found["off"], strict=True)]
+    longer = statistics.median(ratios) - 1
+    rows = [["", "without", "with recomputation", ""]]
+    rows.append(
+        ["activations, MB", *(f"{median(v, 'activations') / 1e6:,.0f}" for v in ("off", "on")), f"{saved:.0%} less"]
+    )
+    rows.append(["one update, s", *(f"{median(v, 'seconds'):.2f}" for v in ("off", "on")), f"{longer:+.0%}"])
+    rows.append(["weights, moments, gradients, MB", *(f"{median(v, 'others') / 1e6:,.0f}" for v in ("off", "on")), ""])
+    reached = saved >= LEAST_SAVED and longer <= MOST_TIME
+    aim = f"aim: at least {LEAST_SAVED:.0%} less memory for at most {MOST_TIME:.0%} more time"
+    return f"{markdown(rows)}\n{aim}: {'reached' if reached else 'NOT reached'}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure in alternation, and print the table."""
+    options = parse(arguments)
+    if options.one:
+        from benchmarks.activation_memory import measure  # TensorFlow, in the child alone
+
+        print(json.dumps(measure(options, options.one == "on")))
+        return 0
+    found: dict[str, list[Any]] = {"off": [], "on": []}
+    for _ in range(options.rounds):
+        for variant, figures in found.items():
+            figures.append(measured(options, variant))
+    print(
+        f"{options.layers} layers × {options.hidden}, micro batch {options.micro_batch}, {options.length} tokens,"
+        f" {options.precision}, {'graph' if options.no_xla else 'XLA'}, AdamW; medians of {options.rounds} processes"
+    )
+    print(table(found))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

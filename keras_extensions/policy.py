@@ -1,0 +1,23 @@
+"""The number format that layers are made with."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Iterator
+
+from keras_extensions.backend import keras
+
+
+@contextlib.contextmanager
+def layers_in(precision: str) -> Iterator[None]:
+    """Layers that are made within have weights of, and compute in, this format.
+
+    Args:
+        precision: ``float32``, ``float16`` or ``bfloat16``.
+    """
+    policy = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy(precision)
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_global_policy(policy)

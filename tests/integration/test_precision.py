@@ -1,0 +1,211 @@
+"""Runs in narrow number formats through the command line: stopped and resumed, exported, fine-tuned, packed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import optimization.loss_scaling
+import run_squad
+from keras_extensions.backend import tf
+from tests.integration.small_runs import (
+    assert_same_run,
+    killed_at,
+    logged,
+    train,
+    write_config,
+    write_dataset,
+)
+from tests.unit.records.samples import VOCABULARY
+from utilities.cli import main
+from utilities.export.__main__ import main as export
+from utilities.pretrained.opening import open_pretrained
+
+HALF = {"xla": False, "platform": "software", "precision": "float16"}
+AUTO = {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.01}, "loss_scaling": "auto"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("precision")
+
+
+@pytest.fixture(scope="module")
+def dataset(place) -> Path:
+    return write_dataset(place / "data")
+
+
+@pytest.fixture(scope="module")
+def config(place, dataset) -> Path:
+    return write_config(place / "half.json", dataset, execution=HALF, optimizer_opts=AUTO, report=True)
+
+
+@pytest.fixture(scope="module")
+def run(place, config) -> Path:
+    """A run in float16 whose loss scale begins so high that it must adapt, and then grows every fourth update."""
+    with pytest.MonkeyPatch.context() as patch:
+        quick(patch)
+        outcome = train(config, place / "runs")
+    assert outcome.status == 0, outcome.errors
+    return place / "runs" / "half"
+
+
+def quick(patch):
+    """An automatic loss scale that moves within few updates."""
+    patch.setattr(optimization.loss_scaling, "GROWTH_INTERVAL", 4)
+    patch.setattr("utilities.training.fitting.INITIAL_SCALE", 2.0**24)
+
+
+def weights_of(run: Path):
+    return {name: weight.value() for name, weight in open_pretrained(str(run), "pretrained_ckpt_path").weights.items()}
+
+
+def test_overflows_are_counted_logged_and_reported(run):
+    periods = logged(run)
+    overflows = sum(period["metrics"]["overflows"] for period in periods)
+    scales = [period["metrics"]["loss_scale"] for period in periods]
+    assert overflows >= 1 and float(overflows).is_integer()
+    assert scales[0] == 1.5 * 2.0**23, "the mean of the first two updates, the second of which was halved"
+    assert min(scales) < scales[-1] or max(scales[3:]) > min(scales), "it grows again"
+    log = (run / "train.log").read_text(encoding="utf-8")
+    assert f"{overflows:.0f} of 26 updates were left out, as their gradients overflowed" in log
+    assert "loss_scale: 12582912 | overflows: " in log or "overflows: " in log
+    assert f"{overflows:.0f} updates were left out" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_saved_as_computed(run):
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    types = tf.train.load_checkpoint(str(newest / "weights")).get_variable_to_dtype_map()
+    assert {types[name] for name in types if name.endswith("VARIABLE_VALUE")} == {tf.float16}
+    moments = tf.train.load_checkpoint(str(newest / "optimizer")).get_variable_to_dtype_map()
+    assert tf.float16 not in moments.values() and any(name.startswith("loss_scale/") for name in moments)
+    assert json.loads((newest / "checkpoint.json").read_text())["precision"] == "float16"
+
+
+def test_killed_and_resumed_to_the_bit(run, config, place, monkeypatch):
+    quick(monkeypatch)
+    killed_at(monkeypatch, 10, config, place / "runs", "--name", "killed")
+    refused = train(config, place / "runs", "--name", "killed", "--resume", "--execution.precision", "float32")
+    assert refused.status == 2 and "begun in float16, and would go on in float32" in refused.error
+    outcome = train(config, place / "runs", "--name", "killed", "--resume")
+    assert outcome.status == 0, outcome.errors
+    assert_same_run(place / "runs" / "killed", run)
+
+
+def test_the_rule_of_auto_is_printed_and_can_be_forced(place, dataset, run):
+    automatic = write_config(place / "auto.json", dataset, updates=2, execution={"xla": False, "precision": "auto"})
+    told = train(automatic, place / "runs").errors
+    assert "float32 (precision auto: no fast float16 here; --execution.precision float16 forces it" in told
+    assert "float16, weights rounded at random" in (run / "train.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_weights_of_another_format_are_cast_and_it_is_said(run, place, dataset, precision):
+    still = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
+    execution = {**HALF, "precision": precision}
+    name = f"from-half-{precision}"
+    config = write_config(
+        place / f"{name}.json", dataset, 2, execution=execution, pretrained_ckpt_path=str(run), optimizer_opts=still,
+        enable_stochastic_rounding=False,
+    )  # fmt: skip
+    outcome = train(config, place / "runs")
+    assert outcome.status == 0, outcome.errors
+    assert f"saved in float16 and cast to {precision}" in outcome.errors
+    before, after = weights_of(run), weights_of(place / "runs" / name)
+    for weight, value in before.items():
+        expected = tf.cast(tf.cast(value, precision), tf.float32).numpy()
+        np.testing.assert_allclose(after[weight], expected, rtol=0, atol=1e-8, err_msg=weight)
+
+
+def test_exported_as_float32_with_the_same_numbers(run, place):
+    assert export(["--checkpoint", str(run), "--output", str(place / "exported")]) == 0
+    exported = open_pretrained(str(place / "exported"), "pretrained_ckpt_path").weights
+    for name, value in weights_of(run).items():
+        np.testing.assert_array_equal(exported[name].value()[: len(value)], value[: exported[name].shape[0]])
+
+
+def test_packs_in_bfloat16(place, dataset):
+    config = write_config(
+        place / "packs.json",
+        dataset,
+        dataset_dir=None,
+        generated_dataset=True,
+        total_num_train_samples=2 * 16 * 6,
+        packing={"max_sequences_per_pack": 2},
+        execution={**HALF, "precision": "bfloat16"},
+        enable_recomputation=True,
+    )
+    outcome = train(config, place / "runs")
+    assert outcome.status == 0, outcome.errors
+    losses = [period["metrics"]["mlm_loss"] for period in logged(place / "runs" / "packs")]
+    assert all(np.isfinite(losses)) and losses[-1] < losses[0]
+
+
+def test_a_scale_that_always_overflows_ends_the_run(place, dataset):
+    opts = {**AUTO, "loss_scaling": 1e30}
+    config = write_config(place / "lost.json", dataset, updates=300, execution=HALF, optimizer_opts=opts)
+    outcome = train(config, place / "runs")
+    assert outcome.status == 2
+    assert "the gradients of the last 100 updates up to step 100 overflowed" in outcome.error
+    assert "gradients overflow: such updates are left out and counted" in outcome.errors
+
+
+def test_fp_exceptions_name_the_layer(place, dataset):
+    poisoned = write_dataset(place / "poisoned", poisoned=3)
+    config = write_config(place / "strict.json", poisoned, execution={**HALF, "xla": True}, fp_exceptions=True)
+    outcome = train(config, place / "runs")
+    assert outcome.status == 2
+    assert "fp_exceptions: mlm_loss gave" in outcome.error
+
+
+def test_compile_only_ends_well_and_trains_nothing(place, dataset):
+    config = write_config(place / "compiled.json", dataset, execution={**HALF, "xla": True})
+    outcome = train(config, place / "runs", "--compile-only")
+    assert outcome.status == 0, outcome.errors
+    assert "compiled; not training" in outcome.errors
+    assert not (place / "runs" / "compiled" / "metrics.jsonl").exists()
+
+
+def test_hugging_face_layers_are_float32(place, dataset):
+    config = write_config(place / "theirs.json", dataset, execution=HALF, replace_layers=False)
+    outcome = train(config, place / "runs")
+    assert outcome.status == 2 and "Hugging Face's own layers are float32" in outcome.error
+
+
+def test_squad_is_fine_tuned_and_answered_in_float16(run, place):
+    folder = place / "squad"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]) + "\n", encoding="utf-8"
+    )
+    context = "a b c d e f g"
+    questions = [
+        {"id": letter, "question": letter, "answers": [{"text": letter, "answer_start": context.index(letter)}]}
+        for letter in "bdf"
+    ]
+    data = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]}
+    for name in ("train-v1.1.json", "dev-v1.1.json"):
+        (folder / name).write_text(json.dumps(data), encoding="utf-8")
+    config = {
+        "pretrained_ckpt_path": str(run),
+        "vocab_file": str(folder / "vocab.txt"),
+        "dataset_dir": str(folder),
+        "max_seq_length": json.loads((place / "half.json").read_text())["max_seq_length"],
+        "squad": {"max_query_length": 2, "doc_stride": 3},
+        "num_epochs": 2,
+        "global_batch": {"micro_batch_size": 1, "grad_acc_steps_per_replica": 2},
+        "optimizer_opts": AUTO,
+        "execution": HALF,
+        "embedding_serialization_factor": 1,
+        "tensorboard": False,
+        "report": False,
+    }
+    (place / "squad.json").write_text(json.dumps(config), encoding="utf-8")
+    command = ["--config", str(place / "squad.json"), "--output-dir", str(place / "runs")]
+    assert main("squad", run_squad.run, command) == 0
+    scores = json.loads((place / "runs" / "squad" / "scores.json").read_text())
+    assert {"f1", "exact_match"} <= scores.keys()
+    assert VOCABULARY >= 15
