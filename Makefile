@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training fine-tuning pipeline clean
+.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training fine-tuning pipeline precision recomputation clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -86,6 +86,12 @@ fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (som
 
 squad-training: $(BENCH)  ## fine-tuning speed on SQuAD beside Hugging Face's (long; wants an idle machine)
 	@$(PY) -m benchmarks.squad_training $(BENCHMARK_ARGS)
+
+precision: $(RUNTIME)  ## loss of BERT-tiny in float16, rounded at random and to nearest, beside float32 (5 minutes)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.precision $(BENCHMARK_ARGS)
+
+recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; wants an idle machine)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.recomputation $(BENCHMARK_ARGS)
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay
 	test ! -e $(VENV)/pyvenv.cfg || rm -rf $(VENV)

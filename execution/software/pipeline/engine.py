@@ -78,6 +78,7 @@ class PipelineEngine:
         self._schedule = schedule
         self._rule = rule
         self._run_seed = run_seed
+        self._xla = xla
         blocks = [[model.get_layer(name) for name in stage] for stage in model.stages]
         constants = [name for stage in blocks for block in stage for name in block.constants]
         tensors = stage_tensors(blocks, model.input_names, model.results)
@@ -102,6 +103,11 @@ class PipelineEngine:
     def compile_step(self, element_spec: Tensors) -> None:
         """See :class:`execution.software.trainable.Engine`."""
         tf.function(self.update, autograph=False).get_concrete_function(element_spec)
+        if self._xla:
+            micro_batch = {name: tf.zeros(spec.shape[1:], spec.dtype) for name, spec in element_spec.items()}
+            weights = {name: tf.zeros([]) for name in self._rule.objective.losses}
+            for stage, links in zip(self._stages, self._links):
+                stage.compile(micro_batch, zeros(links), weights, last=stage is self._stages[-1])
 
     def _empty_state(self, batch: Tensors) -> State:
         specs = {name: tf.TensorSpec(values.shape[1:], values.dtype) for name, values in batch.items()}

@@ -69,6 +69,21 @@ class Stage:
         self.variables = list(traced.trainable_variables)
         return {name: tf.TensorSpec(value.shape, value.dtype) for name, value in traced.structured_outputs.items()}
 
+    def compile(self, batch: Tensors, received: Tensors, weights: Tensors, last: bool) -> None:
+        """Compile the stage's functions, by calling them; that changes no weight.
+
+        Args:
+            batch, received, weights: of the forms that training has.
+            last: whether this is the last stage.
+        """
+        seed, read = tf.zeros([2], tf.int32), {name: batch[name] for name in self.tensors.from_batch}
+        with tf.device(self.device):
+            if last:
+                self.forward_and_backward(batch, received, seed, weights)
+            else:
+                sent = self.forward(read, received, seed)
+                self.backward(read, received, seed, {name: sent[name] for name in self.sent})
+
     def _forward(self, batch: Tensors, received: Tensors, seed: tf.Tensor) -> Tensors:
         with self._seeds.using(seed):
             return self._run(batch, received)
