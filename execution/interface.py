@@ -73,10 +73,12 @@ class Platform(abc.ABC):
     Attributes:
         name: ``software`` or ``graphcore``.
         precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``.
+        pipelined: whether stages lie on devices of their own.
     """
 
     name: str
     precision: str = "float32"
+    pipelined: bool = False
 
     @abc.abstractmethod
     def describe(self) -> str:

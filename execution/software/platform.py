@@ -72,6 +72,7 @@ class SoftwarePlatform(Platform):
         self._layout = layout
         self._numerics = numerics
         self.precision = numerics.precision
+        self.pipelined = layout.is_spread
         self._seeds = SeedScope()
         self._watch = Watch(numerics.fp_exceptions)
         self._others: Dict[str, Any] = {}

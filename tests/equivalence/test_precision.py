@@ -96,7 +96,7 @@ def test_weights_and_computation_are_narrow_and_logits_those_of_float32(precisio
 def test_updates_are_those_of_float32(whole, precision, options):
     model, optimizer, history = trained(precision, Update(2, loss_scale=128.0), **options)
     limit = 8 * ROUNDING[precision]
-    assert difference(model.weights, whole[0].weights) < limit
+    assert difference(model.trainable_variables, whole[0].trainable_variables) < limit
     assert {variable.dtype for variable in optimizer.variables[2:]} == {tf.float32}
     moments = [(v.numpy(), w.numpy()) for v, w in zip(optimizer.variables, whole[1].variables, strict=True)]
     for ours, theirs in moments[2:]:
@@ -110,9 +110,12 @@ def test_at_random_and_to_nearest_are_one_rounding_apart(whole):
     rounded, _, _ = trained("float16", stochastic_rounding=True)
     again, _, _ = trained("float16", stochastic_rounding=True)
     nearest, _, _ = trained("float16")
-    assert all(np.array_equal(a, b) for a, b in zip(arrays(rounded.weights), arrays(again.weights), strict=True))
-    assert 0 < difference(rounded.weights, nearest.weights) < 8 * ROUNDING["float16"]
-    assert difference(rounded.weights, whole[0].weights) < 8 * ROUNDING["float16"]
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(arrays(rounded.trainable_variables), arrays(again.trainable_variables), strict=True)
+    )
+    assert 0 < difference(rounded.trainable_variables, nearest.trainable_variables) < 8 * ROUNDING["float16"]
+    assert difference(rounded.trainable_variables, whole[0].trainable_variables) < 8 * ROUNDING["float16"]
 
 
 def test_a_pipeline_is_the_sequence():
@@ -120,7 +123,7 @@ def test_a_pipeline_is_the_sequence():
         pytest.skip("needs two logical CPU devices, which can only be made before TensorFlow starts")
     layouts = (ONE_DEVICE, PipelineLayout(["/CPU:0", "/CPU:1"], "interleaved"))
     one, other = (spans(layout) for layout in layouts)
-    assert difference(one.weights, other.weights) < 2 * ROUNDING["float16"]
+    assert difference(one.trainable_variables, other.trainable_variables) < 2 * ROUNDING["float16"]
 
 
 def spans(layout):
@@ -152,7 +155,7 @@ def test_an_update_that_overflows_is_left_out_to_the_bit(scaling):
     assert history["overflows"] == 1.0
     assert int(optimizer.iterations) == 0
     assert not any(moment.numpy().any() for weight in model.trainable_variables for moment in optimizer.moments(weight))
-    for one, other in zip(arrays(model.weights), arrays(before.weights), strict=True):
+    for one, other in zip(arrays(model.trainable_variables), arrays(before.trainable_variables), strict=True):
         np.testing.assert_array_equal(one, other)
     assert history.get("loss_scale") == (2.0**24 if scaling else None)
 
@@ -166,7 +169,7 @@ def test_a_scale_that_adapts_finds_one_that_fits():
 def test_in_float32_nothing_is_counted_and_nothing_adapts(whole):
     model, _, history = trained("float32", Update(2, loss_scale=1024.0, adaptive_loss_scale=True))
     assert not {"overflows", "loss_scale"} & history.keys()
-    for one, other in zip(arrays(model.weights), arrays(whole[0].weights), strict=True):
+    for one, other in zip(arrays(model.trainable_variables), arrays(whole[0].trainable_variables), strict=True):
         np.testing.assert_array_equal(one, other)
 
 

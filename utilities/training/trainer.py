@@ -104,8 +104,7 @@ def platform_of(config: TrainingConfig) -> Platform:
 def tell_what_has_no_effect(loaded: LoadedConfig, platform: Platform) -> None:
     """One warning for all that the config asks of an IPU and this machine does not do."""
     if platform.name == "software":
-        machine = Machine(platform.precision, (loaded.config.execution.pipeline_devices or 1) > 1)
-        line = warning_line(loaded.config, loaded.origins, machine)
+        line = warning_line(loaded.config, loaded.origins, Machine(platform.precision, platform.pipelined))
         if line is not None:
             logger.warning(line)
 

@@ -167,6 +167,10 @@ def test_processes_of_poprun() -> None:
 def test_what_ipus_lack_is_refused(recorder: Recorder) -> None:
     with pytest.raises(UserError, match=r"execution\.precision is bfloat16"):
         select_platform(ExecutionOptions(platform="graphcore", precision="bfloat16"))
+    platform = select_platform(ExecutionOptions(platform="graphcore"))
+    assert platform.precision == "float16"
+    with pytest.raises(UserError, match=r"optimizer_opts\.loss_scaling is auto"):
+        platform.compile(None, None, None, Update(1, adaptive_loss_scale=True), 1)
 
 
 def test_gradient_clipping_is_refused(adapter: ModuleType) -> None:
