@@ -25,12 +25,12 @@ A = architecture()
 SAMPLES = 8
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def source():
     return source_with_random_weights(A)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def span_source():
     return untrained_squad(A, seed=11)
 
