@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training fine-tuning pipeline precision recomputation clean
+.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -92,6 +92,12 @@ precision: $(RUNTIME)  ## loss of BERT-tiny in float16, rounded at random and to
 
 recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; wants an idle machine)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.recomputation $(BENCHMARK_ARGS)
+
+sparse-layer: $(DEV)  ## a block-sparse layer beside a dense one, by block size (a minute; wants an idle machine)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_layer $(BENCHMARK_ARGS)
+
+sparse-pareto: $(DEV)  ## dense, static, SET and RigL at equal training FLOPs (25 minutes on 2 cores)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_pareto $(BENCHMARK_ARGS)
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay
 	test ! -e $(VENV)/pyvenv.cfg || rm -rf $(VENV)

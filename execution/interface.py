@@ -128,6 +128,10 @@ class Platform(abc.ABC):
     def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Mark a repeated function so that the machine may compile its code once and reuse it."""
 
+    def runs_host_code(self) -> bool:
+        """Whether a training step may call functions of this process, compiled for the machine's own processor."""
+        return False
+
     # Training
 
     @abc.abstractmethod

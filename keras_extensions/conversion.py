@@ -107,7 +107,8 @@ class Conversion:
                 (dropped if variable is None else kept).extend(carry.sources)
                 if variable is not None:
                     variable.assign(joined(sources))
-                    filled.add(id(variable))
+                    # A layer that stores its matrix in another form says of which variables.
+                    filled.update(id(part) for part in getattr(variable, "parts", [variable]))
             empty = [variable.name for variable in getattr(target, "weights", []) if id(variable) not in filled]
             assert not empty, f"no rule fills these weights: {', '.join(empty)}"
             self._record(source, target, kept, dropped)

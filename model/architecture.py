@@ -8,7 +8,7 @@ Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 EMB = "emb"  # embeddings: word, position, token type, LayerNorm
 HID = "hid"  # one encoder layer
@@ -19,6 +19,12 @@ QA_HEAD = "qa_head"  # span head
 GLUE_HEAD = "glue_head"  # sequence classifier
 
 BLOCK_NAMES = (EMB, HID, ENC_OUT, POOL, HEADS, QA_HEAD, GLUE_HEAD)
+
+QKV = "qkv"  # query, key and value
+PROJECTION = "projection"  # attention's output
+INTERMEDIATE = "intermediate"  # feed-forward, H → I
+OUTPUT = "output"  # feed-forward, I → H
+SPARSE_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # the matrices of an encoder layer that may be sparse
 
 PRETRAINING = "pretraining"
 SQUAD = "squad"
@@ -40,6 +46,10 @@ class Architecture:
     Args:
         embedding_serialization_factor: number of slices in which the tied embedding is looked up and
             multiplied; divides ``vocab_size``. Changes no parameter and no result.
+        sparsity_ratio: share of the blocks of sparse matrices that does not exist; 0: all matrices are dense.
+        sparsity_block_size: rows and columns of a block.
+        sparse_parts: which of ``SPARSE_PARTS`` are sparse.
+        sparsity_kernel: how to multiply by them; changes no result.
 
     Source of the sizes: Devlin et al. 2019, section 3.
     """
@@ -62,6 +72,10 @@ class Architecture:
     use_cls_layer: bool = False
     use_prediction_bias: bool = True
     embedding_serialization_factor: int = 1
+    sparsity_ratio: float = 0.0
+    sparsity_block_size: int = 16
+    sparse_parts: Sequence[str] = SPARSE_PARTS
+    sparsity_kernel: str = "auto"
 
     @property
     def head_size(self) -> int:
@@ -72,6 +86,29 @@ class Architecture:
     def approximate_gelu(self) -> bool:
         """Whether GeLU is the tanh approximation (Hugging Face's ``gelu_new``) in place of the exact one."""
         return self.hidden_act == "gelu_new"
+
+    def is_sparse(self, part: str) -> bool:
+        """Whether the matrices of a part of the encoder layers are block-sparse."""
+        return self.sparsity_ratio > 0 and part in self.sparse_parts
+
+    def kept_blocks(self, inputs: int, outputs: int) -> int:
+        """Blocks of a sparse matrix that exist: all but ``sparsity_ratio`` of them, rounded, at least one."""
+        blocks = (inputs // self.sparsity_block_size) * (outputs // self.sparsity_block_size)
+        return max(1, int((1.0 - self.sparsity_ratio) * blocks + 0.5))
+
+    def matrix_weights(self, part: str, inputs: int, outputs: int) -> int:
+        """Weights of a matrix that exist, of a part of an encoder layer."""
+        if not self.is_sparse(part):
+            return inputs * outputs
+        return self.kept_blocks(inputs, outputs) * self.sparsity_block_size**2
+
+    def encoder_weights(self, part: str) -> int:
+        """Weights that exist in all matrices of a part of one encoder layer."""
+        h, i = self.hidden_size, self.intermediate_size
+        if part == QKV:
+            return 3 * self.matrix_weights(QKV, h, h) if self.use_qkv_split else self.matrix_weights(QKV, h, 3 * h)
+        inputs, outputs = {PROJECTION: (h, h), INTERMEDIATE: (h, i), OUTPUT: (i, h)}[part]
+        return self.matrix_weights(part, inputs, outputs)
 
 
 def expected_blocks(task: str, num_layers: int) -> List[str]:
@@ -135,11 +172,10 @@ def block_parameters(architecture: Architecture, block: str, num_labels: int = 2
 
 def _layer_parameters(architecture: Architecture) -> int:
     h, i = architecture.hidden_size, architecture.intermediate_size
-    qkv = 3 * h * h + (3 * h if architecture.use_qkv_bias else 0)
-    projection = h * h + (h if architecture.use_projection_bias else 0)
-    feed_forward = (h * i + i) + (i * h + h)
+    matrices = sum(architecture.encoder_weights(part) for part in SPARSE_PARTS)
+    biases = (3 * h if architecture.use_qkv_bias else 0) + (h if architecture.use_projection_bias else 0) + i + h
     layer_norms = 2 * (2 * h)
-    return qkv + projection + feed_forward + layer_norms
+    return matrices + biases + layer_norms
 
 
 def total_parameters(architecture: Architecture, task: str, num_labels: int = 2) -> int:
@@ -165,12 +201,12 @@ def block_flops(
         masked_positions: P, positions on which the masked-LM head works.
         sequences: [CLS] tokens that are pooled; in a pack more than one.
     """
-    h, i = architecture.hidden_size, architecture.intermediate_size
+    h = architecture.hidden_size
     s, p = sequence_length, masked_positions
     if block == HID:
-        projections = 2 * s * 4 * h * h  # Q, K, V and output
+        matrices = 2 * s * sum(architecture.encoder_weights(part) for part in SPARSE_PARTS)
         attention = 2 * 2 * s * s * h  # scores, and their product with the values
-        return projections + attention + 2 * s * 2 * h * i
+        return matrices + attention
     if block == POOL:
         return 2 * h * h * sequences
     if block == HEADS:

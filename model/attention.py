@@ -9,8 +9,8 @@ from typing import Optional
 
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
-from model.architecture import Architecture
-from model.weights import dense
+from model.architecture import QKV, Architecture
+from model.weights import encoder_dense
 
 
 class SelfAttention(keras.layers.Layer):
@@ -28,10 +28,11 @@ class SelfAttention(keras.layers.Layer):
         self._platform = platform
         if a.use_qkv_split:
             self.query, self.key, self.value = (
-                dense(a.hidden_size, use_bias=a.use_qkv_bias, name=name) for name in ("query", "key", "value")
+                encoder_dense(a, platform, QKV, a.hidden_size, a.use_qkv_bias, part)
+                for part in ("query", "key", "value")
             )
         else:
-            self.qkv = dense(3 * a.hidden_size, use_bias=False, name="qkv")
+            self.qkv = encoder_dense(a, platform, QKV, 3 * a.hidden_size, use_bias=False, name="qkv")
         self._split = a.use_qkv_split
         self.dropout = platform.dropout(a.attention_probs_dropout_prob, name="dropout")
 

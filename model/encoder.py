@@ -9,8 +9,8 @@ from typing import Optional
 
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
-from model.architecture import Architecture
-from model.weights import dense
+from model.architecture import INTERMEDIATE, OUTPUT, PROJECTION, Architecture
+from model.weights import encoder_dense
 
 
 class ResidualOutput(keras.layers.Layer):
@@ -18,7 +18,8 @@ class ResidualOutput(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, platform: Platform, use_bias: bool, name: str):
         super().__init__(name=name)
-        self.dense = dense(architecture.hidden_size, use_bias=use_bias)
+        part = OUTPUT if name == "output" else PROJECTION
+        self.dense = encoder_dense(architecture, platform, part, architecture.hidden_size, use_bias)
         self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
 
@@ -31,7 +32,7 @@ class Intermediate(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "intermediate"):
         super().__init__(name=name)
-        self.dense = dense(architecture.intermediate_size)
+        self.dense = encoder_dense(architecture, platform, INTERMEDIATE, architecture.intermediate_size)
         self._platform = platform
         self._approximate = architecture.approximate_gelu
 

@@ -5,7 +5,10 @@ Random initial weights are Hugging Face's (truncated normal, Devlin et al. 2019)
 
 from __future__ import annotations
 
+from execution.interface import Platform
 from keras_extensions.backend import keras
+from keras_extensions.sparse.layer import BlockSparseDense
+from model.architecture import OUTPUT, Architecture
 
 INITIALIZER = "zeros"
 
@@ -13,3 +16,22 @@ INITIALIZER = "zeros"
 def dense(units: int, use_bias: bool = True, name: str = "dense") -> keras.layers.Dense:
     """A dense layer that waits for its weights."""
     return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=INITIALIZER, name=name)
+
+
+def encoder_dense(
+    architecture: Architecture, platform: Platform, part: str, units: int, use_bias: bool = True, name: str = "dense"
+) -> keras.layers.Layer:
+    """A fully connected layer of the encoder, block-sparse where the architecture says so.
+
+    Args:
+        part: of which part of an encoder layer, one of ``model.architecture.SPARSE_PARTS``.
+        units: outputs.
+        use_bias: whether there is a bias.
+        name: of the layer.
+    """
+    if not architecture.is_sparse(part):
+        return dense(units, use_bias, name)
+    inputs = architecture.intermediate_size if part == OUTPUT else architecture.hidden_size
+    count = architecture.kept_blocks(inputs, units)
+    block_size, kernel = architecture.sparsity_block_size, architecture.sparsity_kernel
+    return BlockSparseDense(units, block_size, count, use_bias, kernel, platform.runs_host_code(), name)

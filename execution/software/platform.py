@@ -118,6 +118,9 @@ class SoftwarePlatform(Platform):
     def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
+    def runs_host_code(self) -> bool:
+        return not self._xla and not tf.config.get_visible_devices("GPU")
+
     def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
         rounded = self._numerics.is_narrow and self._numerics.stochastic_rounding
         return OPTIMIZERS[settings.name](

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from model.architecture import PRETRAINING, Architecture, expected_blocks
+from model.architecture import (
+    PRETRAINING,
+    SPARSE_PARTS,
+    Architecture,
+    expected_blocks,
+    model_flops_per_sample,
+    total_parameters,
+)
 from utilities.config.schema import TrainingConfig
 from utilities.config.sections import BertConfig
 
@@ -87,7 +95,19 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     given = {name: getattr(config, name) for name in LAYER_OPTIONS}
     options = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
-    return Architecture(embedding_serialization_factor=config.embedding_serialization_factor, **shape, **options)
+    factor = config.embedding_serialization_factor
+    return Architecture(embedding_serialization_factor=factor, **shape, **options, **sparsity_options(config))
+
+
+def sparsity_options(config: TrainingConfig) -> Dict[str, Any]:
+    """Fields of the architecture that say what is sparse."""
+    sparsity = config.sparsity
+    return {
+        "sparsity_ratio": sparsity.ratio,
+        "sparsity_block_size": sparsity.block_size,
+        "sparse_parts": list(sparsity.layers),
+        "sparsity_kernel": sparsity.kernel,
+    }
 
 
 def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:
@@ -212,3 +232,28 @@ def masked_positions(config: TrainingConfig, task: str) -> int:
     if not is_packed(config):
         return config.max_predictions_per_seq
     return config.packing.max_predictions_per_pack or predictions_per_pack(config)
+
+
+def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:
+    """Parameters and operations of a model with a sparse encoder beside those of the same model, dense.
+
+    Empty for a dense model.
+    """
+    if not architecture.sparsity_ratio:
+        return {}
+    dense = dataclasses.replace(architecture, sparsity_ratio=0.0)
+    labels, blocks = number_of_labels(config), blocks_of(config, task)
+    parameters, of_dense = (total_parameters(a, task, labels) for a in (architecture, dense))
+    positions, sequences = masked_positions(config, task), config.packing.max_sequences_per_pack or 1
+    flops, flops_of_dense = (
+        model_flops_per_sample(a, task, config.max_seq_length, positions, blocks, labels, sequences)
+        for a in (architecture, dense)
+    )
+    encoder, encoder_of_dense = (sum(a.encoder_weights(part) for part in SPARSE_PARTS) for a in (architecture, dense))
+    return {
+        "encoder_density": encoder / encoder_of_dense,
+        "trainable_parameters": parameters,
+        "parameters_of_dense": parameters / of_dense,
+        "flops_per_sample": flops,
+        "flops_of_dense": flops / flops_of_dense,
+    }

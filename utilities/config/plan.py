@@ -26,6 +26,7 @@ from utilities.config.figures import (
     number_of_labels,
     options_come_from_checkpoint,
     packing_factor,
+    sparsity_figures,
     training_samples,
     training_steps,
     warmup_steps,
@@ -149,6 +150,13 @@ def _flops_rows(
         f"model FLOPs per {'pack' if is_packed(config) else 'sample'}",
         f"{flops / 1e9:,.4g} GFLOP, forward and backward",
     )
+    figures = sparsity_figures(config, task, architecture)
+    if figures:
+        yield "sparse encoder", f"{figures['encoder_density']:.1%} of its matrices' weights exist"
+        yield (
+            "beside the same, dense",
+            f"{figures['parameters_of_dense']:.1%} of the parameters, {figures['flops_of_dense']:.1%} of the FLOPs",
+        )
     if steps is not None:
         yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
 

@@ -6,7 +6,7 @@ import math
 from typing import Callable, List, Tuple
 
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
-from utilities.config import pipeline_rules
+from utilities.config import pipeline_rules, sparsity_rules
 from utilities.config.figures import LAYER_OPTIONS, bert_sizes, packing_factor, starts_from_checkpoint
 from utilities.config.problems import FieldError
 from utilities.config.schema import TrainingConfig
@@ -299,6 +299,7 @@ def name_is_a_folder_name(config: TrainingConfig, task: str) -> None:
 
 
 RULES: Tuple[Rule, ...] = (
+    *sparsity_rules.RULES,
     model_is_named,
     model_name_is_for_fine_tuning,
     heads_divide_hidden_size,

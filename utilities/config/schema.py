@@ -16,6 +16,7 @@ from utilities.config.sections import (
     OptimizerOptions,
     Packing,
     Section,
+    Sparsity,
     Squad,
 )
 from utilities.config.types import AboveOne, Count, CountOrZero, Names, PathText, Positive, Seed, Seeds, Text
@@ -90,6 +91,7 @@ class TrainingConfig(Section):
     num_epochs: Optional[Count] = Field(
         None, description="Length of training in passes over the data; total_num_train_samples goes first."
     )
+    sparsity: Sparsity = Field(default_factory=Sparsity, description="Block-sparse encoder.")
     optimizer_opts: OptimizerOptions = Field(
         default_factory=OptimizerOptions, description="Optimizer and its constants."
     )

@@ -16,10 +16,12 @@ from utilities.config.types import (
     Layers,
     LossScale,
     LossScaleWord,
+    Names,
     NonNegative,
     PathText,
     Positive,
     Proportions,
+    Seed,
     Stages,
     Text,
 )
@@ -216,4 +218,30 @@ class Packing(Section):
         True,
         description="Raise both betas of the optimizer to the power of the mean number of sequences in a pack, as an "
         "update then holds so many times more. False: for a global batch that was made smaller instead.",
+    )
+
+
+class Sparsity(Section):
+    """Block-sparse matrices in the encoder, whose pattern may change during training (arXiv 2108.06277)."""
+
+    ratio: BelowOne = Field(0.0, description="Share of the blocks of sparse matrices that is absent; 0: all is dense.")
+    block_size: Count = Field(16, description="Rows and columns of a block: 1, 4, 8 or 16.")
+    layers: Names = Field(
+        ["qkv", "projection", "intermediate", "output"],
+        description="Fully connected matrices of the encoder layers that are sparse.",
+    )
+    method: Literal["static", "set", "rigl"] = Field(
+        "set",
+        description="static keeps the pattern; set and rigl drop the smallest blocks at times and grow as many, set at "
+        "random, rigl where the gradient is largest. New blocks start at zero.",
+    )
+    pattern_updates: CountOrZero = Field(160, description="Changes of the pattern, evenly spaced over training.")
+    prune_fraction: Fraction = Field(
+        0.5, description="Share of the blocks that a change replaces at the begin; it falls to 0 as a cosine."
+    )
+    seed: Optional[Seed] = Field(None, description="Seed of the patterns. Unset: that of the run.")
+    kernel: Literal["auto", "native", "gather", "masked"] = Field(
+        "auto",
+        description="How to multiply: native is compiled for this CPU and runs outside of XLA, gather and masked (a "
+        "dense product) run anywhere; auto takes what was measured faster. Changes no result but by rounding.",
     )

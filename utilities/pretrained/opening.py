@@ -113,7 +113,10 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str, allow_missing: bool) -> P
     )
 
 
-_OF_THE_RUN = ("embedding_serialization_factor",)  # says how to compute, not what
+# Says how to compute, or what a run did to its model; the weights are whole matrices here.
+_OF_THE_RUN = (
+    "embedding_serialization_factor", "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel"
+)  # fmt: skip
 
 
 def _of_others(weights: Weights, folder: Path, origin: str, key: str, allow_missing: bool) -> Pretrained:

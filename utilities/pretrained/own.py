@@ -17,6 +17,7 @@ from utilities.pretrained.completion import TRANSFORM
 from utilities.pretrained.formats.tensorflow1 import open_tensorflow
 from utilities.pretrained.names import WORD_BIAS, WORD_TABLE, Name, number_of_layers
 from utilities.pretrained.sketch import SKETCHES, VARIABLE, saved_names
+from utilities.pretrained.sparse import with_whole_matrices
 from utilities.pretrained.weights import Weight, Weights
 
 _TASKS = {HEADS: PRETRAINING, QA_HEAD: SQUAD, GLUE_HEAD: CLASSIFICATION}
@@ -48,8 +49,8 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
     Raises:
         UserError: it cannot be read, or is of something else.
     """
-    arrays = open_tensorflow(prefix)
-    saved = {name[: -len(VARIABLE)]: weight for name, weight in arrays.items() if name.endswith(VARIABLE)}
+    saved, numbers = (_saved(open_tensorflow(prefix, whole_numbers)) for whole_numbers in (False, True))
+    saved = with_whole_matrices(saved, numbers)
     task = next((task for block, task in _TASKS.items() if any(_block(name) == block for name in saved)), None)
     if task is None:
         raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but of no model of this project; name another")
@@ -91,6 +92,11 @@ def sizes_of(own: OwnWeights) -> Dict[str, Any]:
         **{size: weights[name].shape[axis] for size, (name, axis) in shapes.items() if name in weights},
         **{option: name in weights for option, name in options.items()},
     }
+
+
+def _saved(arrays: Weights) -> Weights:
+    """Variables by their own names."""
+    return {name[: -len(VARIABLE)]: weight for name, weight in arrays.items() if name.endswith(VARIABLE)}
 
 
 def _block(name: str) -> str:

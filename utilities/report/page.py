@@ -13,6 +13,7 @@ from utilities.history import INTERRUPT, SKIP
 from utilities.report.charts import Curve, line_chart, thinned
 from utilities.report.html import Markup, card, element, join, mapping_table, number, page, records_table, table
 from utilities.report.run_folder import RunData, is_number, read_run_folder
+from utilities.report.sparsity import sparsity_charts
 from utilities.report.track import band_area, track_sentence
 
 REPORT_NAME = "report.html"
@@ -182,6 +183,7 @@ def _charts(run: RunData) -> Markup:
             area = band_area(run, name)
             chart = line_chart(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area)
             cards.append(element("div", element("h3", title), chart, class_="card"))
+    cards += sparsity_charts(run)
     if not cards:
         return Markup("")
     return join([element("h2", "Curves"), element("section", *cards, class_="charts")])

@@ -27,6 +27,7 @@ class RunData:
         conversion: rows of the conversion table.
         checkpoints: rows of the checkpoint list.
         history: rows of what happened to the run: resumes, rewinds after a divergence, interruptions.
+        patterns: of a sparse encoder, a row for each pattern with ``step``, ``explored``, ``density`` and ``layers``.
         notes: what could not be read, for the reader of the report.
     """
 
@@ -41,6 +42,7 @@ class RunData:
     conversion: List[Dict[str, Any]]
     checkpoints: List[Dict[str, Any]]
     history: List[Dict[str, Any]]
+    patterns: List[Dict[str, Any]]
     notes: List[str]
 
     def series(self, name: str) -> Tuple[List[int], List[float]]:
@@ -104,6 +106,7 @@ def read_run_folder(folder: Path) -> RunData:
         conversion=_rows(conversion),
         checkpoints=_rows(checkpoints),
         history=[_row_of(event) for event in History(folder).events()],
+        patterns=_read_patterns(folder / "sparsity.jsonl"),
         notes=notes,
     )
 
@@ -182,6 +185,25 @@ def _read_periods(path: Path, notes: List[str]) -> List[Dict[str, Any]]:
     if bad:
         notes.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
     return periods
+
+
+def _read_patterns(path: Path) -> List[Dict[str, Any]]:
+    """The lines that are whole; where a resumed run repeated steps, its own."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    patterns: List[Dict[str, Any]] = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(row, dict) or not (is_number(row.get("step")) and is_number(row.get("explored"))):
+            continue
+        if isinstance(row.get("density"), dict) and isinstance(row.get("layers"), dict):
+            patterns = [before for before in patterns if before["step"] < row["step"]] + [row]
+    return patterns
 
 
 def _parse_period(line: str) -> Optional[Dict[str, Any]]:

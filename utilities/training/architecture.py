@@ -7,7 +7,7 @@ import logging
 from typing import Any, Dict, Optional
 
 from model.architecture import Architecture
-from utilities.config.figures import LAYER_OPTIONS, architecture_of
+from utilities.config.figures import LAYER_OPTIONS, architecture_of, sparsity_options
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.training.start import Start
@@ -70,7 +70,8 @@ def _of_weights(config: TrainingConfig, start: Start) -> Architecture:
     if start.architecture["vocab_size"] % factor:
         logger.warning("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
         factor = 1
-    return Architecture(**{**start.architecture, "embedding_serialization_factor": factor})
+    own = {"embedding_serialization_factor": factor, **sparsity_options(config)}
+    return Architecture(**{**start.architecture, **own})
 
 
 def _check_sizes(given: Architecture, start: Start) -> None:

@@ -10,7 +10,9 @@ from keras_extensions.conversion import Conversion
 from model.architecture import HID, expected_blocks
 from model.bert import assemble
 from model.blocks import Block
+from utilities.config.figures import starts_from_checkpoint
 from utilities.config.schema import TrainingConfig
+from utilities.training.sparsity import choose_patterns
 from utilities.training.task import BuiltModel, Fill
 
 Converted = Tuple[List[Block], Optional[Conversion]]
@@ -41,6 +43,8 @@ def build_model(
     stages = config.ipu_config.pipeline_stages or [[block.name for block in blocks]]
     model = assemble(blocks, shapes, outputs, stages, platform)
     if conversion is not None:
+        if not starts_from_checkpoint(config):
+            choose_patterns(config, blocks)
         conversion.carry_weights(source)
     return BuiltModel(model, blocks, conversion)
 

@@ -27,6 +27,7 @@ from utilities.training.position import Position
 from utilities.training.rewinding import rewind
 from utilities.training.saving import Saver
 from utilities.training.session import Plan, Session, TrainingData
+from utilities.training.sparsity import pattern_callbacks
 from utilities.training.task import BuiltModel, Task
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,8 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
         seconds_before=position.seconds,
     )
     callbacks = [
-        PerExecutionMetrics(), reporting, saver.callback(plan.updates_per_execution), StopWhenAsked(session.stop)
+        PerExecutionMetrics(), *pattern_callbacks(session, data, built, position.step, position.skipped), reporting,
+        saver.callback(plan.updates_per_execution), StopWhenAsked(session.stop)
     ]  # fmt: skip
     updates = plan.updates - position.step
     try:

@@ -183,7 +183,8 @@ def position_of(folders: Sequence[Path], run: RunFolder) -> Any:
 def resumed_architecture(config: TrainingConfig, start: SavedState) -> Architecture:
     """The architecture of the run, computed as the config says now."""
     trained = Architecture(**start.architecture)
-    return dataclasses.replace(trained, embedding_serialization_factor=config.embedding_serialization_factor)
+    factor, kernel = config.embedding_serialization_factor, config.sparsity.kernel
+    return dataclasses.replace(trained, embedding_serialization_factor=factor, sparsity_kernel=kernel)
 
 
 def check_same_data(position: Position, identity: str, config: TrainingConfig) -> None:

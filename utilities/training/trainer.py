@@ -14,6 +14,7 @@ from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
 from utilities.config.effects import Machine, warning_line
+from utilities.config.figures import sparsity_figures
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
@@ -35,6 +36,7 @@ from utilities.training.resume import (
     run_to_resume,
 )
 from utilities.training.session import Session, TrainingData
+from utilities.training.sparsity import sparse_lines, sparse_xla
 from utilities.training.start import Start, refuse_random_weights, start_of
 from utilities.training.task import BuiltModel, MakeTask
 
@@ -81,7 +83,8 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
         held.enter_context(run_log(run.path / "train.log", config.logging))
         if resumed:
             go_on(resumed, config)
-        run.describe(loaded, data.plan._asdict() if data else {}, data.facts if data else {})
+        derived = {**(data.plan._asdict() if data else {}), **sparsity_figures(config, task.name, architecture)}
+        run.describe(loaded, derived, data.facts if data else {})
         logger.info("run folder %s; %s", run.path, platform.describe())
         tell_what_has_no_effect(loaded, platform)
         listeners = listeners_of(config, run, reference)
@@ -117,7 +120,7 @@ def options_of(config: TrainingConfig) -> ExecutionOptions:
     return ExecutionOptions(
         platform=execution.platform,
         device=execution.device,
-        xla=execution.xla,
+        xla=execution.xla if config.sparsity.ratio == 0 else sparse_xla(config),
         threads=execution.threads,
         seed=config.seed,
         precision=precision,
@@ -149,6 +152,8 @@ def build(session: Session, start: Optional[Start]) -> BuiltModel:
         logger.info("Hugging Face's BERT, converted, %s:", parameters)
         for line in built.conversion.table().splitlines():
             logger.info("  %s", line)
+        for line in sparse_lines(session.config, session.platform, built.blocks):
+            logger.info(line)
         session.run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
     if start is not None:
         if not session.config.do_training:

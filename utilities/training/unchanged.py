@@ -21,6 +21,7 @@ FREE = frozenset(
     execution.executable_cache
     ipu_config.pipeline_stages ipu_config.pipeline_device_mapping ipu_config.pipeline_schedule
     ipu_config.matmul_available_memory_proportion_per_pipeline_stage ipu_config.replicated_tensor_sharding
+    sparsity.kernel
     use_outlining enable_recomputation optimizer_state_offchip embedding_serialization_factor min_remote_tensor_size
     fp_exceptions compile_only do_training do_validation do_test evaluation_batch_size
     squad.dev_file squad.n_best_size squad.max_answer_length

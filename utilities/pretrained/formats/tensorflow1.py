@@ -9,11 +9,12 @@ from keras_extensions.backend import tf
 from utilities.pretrained.weights import Weight, Weights, readable
 
 
-def open_tensorflow(prefix: Path) -> Weights:
+def open_tensorflow(prefix: Path, whole_numbers: bool = False) -> Weights:
     """The arrays of a TensorFlow checkpoint, by variable name or by path in the graph of objects.
 
     Args:
         prefix: path of the checkpoint without ``.index``.
+        whole_numbers: those of whole numbers in place of floating-point ones.
     """
     with readable(str(prefix)):
         reader = tf.train.load_checkpoint(str(prefix))
@@ -26,4 +27,7 @@ def open_tensorflow(prefix: Path) -> Weights:
 
         return Weight(tuple(shapes[name]), read, f"{prefix}: {name}")
 
-    return {name: weight(name) for name in sorted(shapes) if types[name].is_floating}
+    def wanted(name: str) -> bool:
+        return types[name].is_integer if whole_numbers else types[name].is_floating
+
+    return {name: weight(name) for name in sorted(shapes) if wanted(name)}

@@ -1,0 +1,162 @@
+"""A block-sparse layer beside a dense one: ``python -m benchmarks.sparse_layer``.
+
+One matrix, forward and backward: output, gradient of the input, gradients of the weights. Every way of multiplying that
+this machine has takes its turn in each round; ratios are taken within a round, medians over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables import markdown
+from utilities.environment import environment_facts
+
+BLOCK_SIZES = (16, 8, 4, 1)
+AIMS = {16: 2.5, 8: 1.3}  # times the dense layer's speed
+DENSE = "dense"
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sparse_layer", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=768, help="default %(default)s")
+    parser.add_argument("--outputs", type=int, default=3072, help="default %(default)s")
+    parser.add_argument("--tokens", type=int, default=1024, help="default %(default)s")
+    parser.add_argument("--ratio", type=float, default=0.9, help="share of the blocks that is absent (default 0.9)")
+    parser.add_argument("--rounds", type=int, default=15, help="default %(default)s")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all times")
+    return parser.parse_args(arguments)
+
+
+def step(multiply: Callable[..., Any], xla: bool) -> Callable[..., Any]:
+    """Output and gradients of ``multiply(x, *weights)`` as one function of (x, dy, weights, others)."""
+    from keras_extensions.backend import tf
+
+    def run(x: Any, dy: Any, weights: Any, *others: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([x, weights])
+            y = multiply(x, weights, *others)
+        return y, *tape.gradient(y, [x, weights], dy)
+
+    return tf.function(run, jit_compile=xla)
+
+
+def candidates(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[], Any]]:
+    """(block size or ``dense``, way of multiplying) → runs it once."""
+    from keras_extensions.backend import tf
+    from keras_extensions.sparse import native
+    from keras_extensions.sparse.choice import GATHER, MASKED, NATIVE
+    from keras_extensions.sparse.products import product_of
+    from model.architecture import Architecture
+    from optimization.sparsity.pattern import Grid, random_pattern
+
+    inputs, outputs = options.inputs, options.outputs
+    normal = np.random.default_rng(0).standard_normal
+    x, dy, matrix = (
+        tf.constant(normal(shape, np.float32))
+        for shape in ((options.tokens, inputs), (options.tokens, outputs), (inputs, outputs))
+    )
+    found: dict[tuple[str, str], Callable[[], Any]] = {}
+    for xla in (True, False):
+        run = step(tf.matmul, xla)
+        found[DENSE, compiled("", xla)] = lambda run=run: run(x, dy, matrix)
+    for b in BLOCK_SIZES:
+        count = Architecture(sparsity_ratio=options.ratio, sparsity_block_size=b).kept_blocks(inputs, outputs)
+        positions = tf.constant(random_pattern(Grid(inputs // b, outputs // b), count, 0), tf.int64)
+        blocks = tf.constant(normal((count, b, b), np.float32))
+        for kernel, xla in ((NATIVE, False), (GATHER, False), (GATHER, True), (MASKED, False), (MASKED, True)):
+            if kernel == NATIVE and not (native.is_available() and b in native.BLOCK_SIZES):
+                continue
+            if kernel == GATHER and b < 4:
+                continue  # gigabytes for single weights
+            run = step(product_of(kernel, inputs, outputs, b), xla)
+            found[f"{b}×{b}", compiled(kernel, xla)] = lambda run=run, w=blocks, p=positions: run(x, dy, w, p)
+    return found
+
+
+def compiled(kernel: str, xla: bool) -> str:
+    """The name of a way of multiplying."""
+    return f"{kernel} {'XLA' if xla else 'graph'}".strip()
+
+
+def measure(runs: dict[tuple[str, str], Callable[[], Any]], rounds: int) -> dict[tuple[str, str], list[float]]:
+    """Seconds of each round; ways slower than a second are measured less often."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for name, run in runs.items():
+        _ = [tensor.numpy() for tensor in run()]
+        times[name] = []
+    for number in range(rounds):
+        for name, run in runs.items():
+            if number > 2 and min(times[name]) > 1:
+                times[name].append(median(times[name]))
+                continue
+            start = time.perf_counter()
+            results = run()
+            _ = [tensor.numpy()[:1] for tensor in results]
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def report(options: argparse.Namespace, times: dict[tuple[str, str], list[float]]) -> tuple[str, bool]:
+    """A table and verdicts; whether the aims are reached."""
+    from keras_extensions.sparse.choice import choose
+
+    best_dense = min((name for name in times if name[0] == DENSE), key=lambda name: median(times[name]))
+    dense = times[best_dense]
+    flops = 6 * options.inputs * options.outputs * options.tokens
+    rows = [["layer", "way", "ms", "times the dense layer's speed"]]
+    speeds: dict[str, dict[str, float]] = {}
+    for (layer, way), seconds in times.items():
+        speed = median(d / s for d, s in zip(dense, seconds))
+        speeds.setdefault(layer, {})[way] = speed
+        rows.append([layer, way, f"{median(seconds) * 1e3:.1f}", f"{speed:.2f}"])
+    lines = [
+        f"{options.inputs} × {options.outputs}, {options.tokens} tokens, {options.ratio:.0%} of the blocks absent;"
+        f" forward and backward, float32, medians of {options.rounds} rounds."
+        f" Dense: {flops / median(dense) / 1e9:,.0f} GFLOP/s.",
+        "",
+        markdown(rows),
+        "",
+    ]
+    reached = True
+    for b in BLOCK_SIZES:
+        ways = speeds[f"{b}×{b}"]
+        way = max(ways, key=lambda name: ways[name])
+        rule = choose("auto", b, 1 - options.ratio, on_host=True)
+        masked = max(speed for name, speed in ways.items() if name.startswith("masked"))
+        text = f"{b}×{b}: fastest {way}, {ways[way]:.2f} × dense, {ways[way] / masked:.2f} × masked dense;"
+        text += f" the layer takes {rule.kernel} ({rule.reason})"
+        if b in AIMS:
+            reached = reached and ways[way] >= AIMS[b]
+            text += f"; aim {AIMS[b]} × dense: {'reached' if ways[way] >= AIMS[b] else 'NOT reached'}"
+        if "native graph" in ways:
+            rate = ways["native graph"] / masked * (1 - options.ratio)
+            text += f"; native is faster than masked dense below {rate:.0%} density"
+        lines.append(text)
+    return "\n".join(lines), reached
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; status 0 where the aims are reached, 1 where they are not."""
+    options = parse(arguments)
+    times = measure(candidates(options), options.rounds)
+    text, reached = report(options, times)
+    print(text)
+    if options.json:
+        named = {f"{layer} {way}": seconds for (layer, way), seconds in times.items()}
+        facts = {"seconds": named, "options": {**vars(options), "json": None}, "environment": environment_facts()}
+        options.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return 0 if reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

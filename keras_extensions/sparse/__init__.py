@@ -1,0 +1,1 @@
+"""Dense layers that store their non-zero blocks alone, and the products they are made of."""

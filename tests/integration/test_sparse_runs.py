@@ -1,0 +1,162 @@
+"""Sparse training through the command line: patterns, resume to the bit, export to a dense model and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from keras_extensions.sparse import native
+from keras_extensions.sparse.blocks import dense_matrix
+from optimization.sparsity.pattern import Grid, check
+from tests.integration.small_runs import assert_same_run, killed_at, state, train, write_config, write_dataset
+from utilities.export.folder import export
+
+SPARSITY = {"ratio": 0.75, "block_size": 4, "pattern_updates": 6}
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sparse")
+    write_dataset(folder / "data")
+    return folder
+
+
+def config_of(place: Path, name: str, sparsity: dict, **changes) -> Path:
+    path = place / f"{name}.json"
+    return path if path.exists() else write_config(path, place / "data", sparsity={**SPARSITY, **sparsity}, **changes)
+
+
+@pytest.fixture(scope="module")
+def whole(place):
+    """Runs that nobody interrupts, by method."""
+    found = {}
+    for method in ("static", "set", "rigl"):
+        outcome = train(config_of(place, method, {"method": method}), place / "runs")
+        assert outcome.status == 0, outcome.errors
+        found[method] = place / "runs" / method, outcome.errors
+    return found
+
+
+def weights(run: Path) -> dict[str, np.ndarray]:
+    return {
+        name[len("weights/") : -len(VALUE)]: value for name, value in state(run).items() if name.startswith("weights/")
+    }
+
+
+def sparse_parts(values: dict[str, np.ndarray]) -> list[str]:
+    return sorted(name[: -len("/positions")] for name in values if name.endswith("/positions"))
+
+
+def patterns(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "sparsity.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("method", ["static", "set", "rigl"])
+def test_checkpoints_hold_the_blocks_that_exist_and_their_moments_alone(whole, method):
+    run, _ = whole[method]
+    values = weights(run)
+    parts = sparse_parts(values)
+    assert len(parts) == 4  # qkv, projection, intermediate, output
+    for part in parts:
+        inputs, outputs = values[f"{part}/matrix_shape"]
+        grid = Grid(inputs // 4, outputs // 4)
+        count = round(0.25 * grid.size)
+        check(values[f"{part}/positions"], grid, count)
+        assert values[f"{part}/blocks"].shape == (count, 4, 4) and f"{part}/kernel" not in values
+    trained = sum(value.size for name, value in values.items() if value.dtype == np.float32)
+    moments = sum(value.size for name, value in state(run).items() if name.startswith("optimizer/"))
+    assert 2 * trained <= moments <= 2 * trained + 4  # and counters
+
+
+def test_patterns_change_as_often_as_asked_and_explore(whole):
+    static, random, gradients = (patterns(whole[method][0]) for method in ("static", "set", "rigl"))
+    assert [row["step"] for row in static] == [0]
+    # due after 3, 7, 11, 14, 18 and 22 updates; an execution of two is not interrupted
+    assert [row["step"] for row in random] == [row["step"] for row in gradients] == [0, 4, 8, 12, 14, 18, 22]
+    explored = [row["explored"] for row in random]
+    assert explored == sorted(explored) and explored[0] == pytest.approx(0.25) and explored[-1] > 0.4
+    assert all(density == pytest.approx(0.25) for density in random[-1]["density"].values())
+    fractions = [row["fraction"] for row in random[1:]]
+    assert fractions == sorted(fractions, reverse=True)
+    start, end = (weights(whole[method][0]) for method in ("static", "set"))
+    assert any((start[f"{part}/positions"] != end[f"{part}/positions"]).any() for part in sparse_parts(start))
+
+
+def test_the_log_says_how_and_why_it_multiplies_so(whole):
+    lines = [line for line in whole["set"][1].splitlines() if "sparse matrices of" in line]
+    assert len(lines) == 4 and all("25.0% in 4×4 blocks: masked" in line for line in lines)
+
+
+@pytest.mark.parametrize("method", ["set", "rigl"])
+def test_killed_and_resumed(whole, place, monkeypatch, method):
+    config = config_of(place, method, {})
+    name = f"{method}-killed"
+    killed_at(monkeypatch, 14, config, place / "runs", "--name", name)  # last saved after step 12
+    outcome = train(config, place / "runs", "--name", name, "--resume")
+    assert outcome.status == 0 and "going on from step 12" in outcome.errors, outcome.errors
+    assert_same_run(place / "runs" / name, whole[method][0])
+    assert patterns(place / "runs" / name) == patterns(whole[method][0])
+
+
+def test_a_resume_with_another_pattern_is_refused(whole, place):
+    outcome = train(config_of(place, "set", {}), place / "runs", "--resume", "--sparsity.ratio", "0.5")
+    assert outcome.status == 2 and "sparsity.ratio is 0.5 and was 0.75" in outcome.error
+
+
+@pytest.mark.skipif(not native.is_available(), reason="llvmlite is not installed")
+def test_all_kernels_train_alike_with_lamb(place):
+    """Native, gather and masked, the latter two also compiled by XLA: the same losses to rounding."""
+    losses = []
+    for kernel, xla in (("native", "false"), ("gather", "false"), ("masked", "true"), ("gather", "true")):
+        name = f"lamb-{kernel}-{xla}"
+        config = config_of(place, "lamb", {"method": "rigl"}, updates=6, optimizer_opts={"name": "LAMB"})
+        flags = ("--name", name, "--sparsity.kernel", kernel, "--execution.xla", xla)
+        outcome = train(config, place / "runs", *flags)
+        assert outcome.status == 0, outcome.errors
+        assert outcome.errors.count(f"{kernel}, as sparsity.kernel says") == 4
+        lines = (place / "runs" / name / "metrics.jsonl").read_text().splitlines()
+        losses.append([json.loads(line)["metrics"]["mlm_loss"] for line in lines])
+    for other in losses[1:]:
+        np.testing.assert_allclose(other, losses[0], rtol=2e-4)
+
+
+def test_exported_dense_with_zeros_and_taken_back(whole, place):
+    run, _ = whole["set"]
+    values = weights(run)
+    folder = place / "exported"
+    export(str(run), folder, encoder_only=True)
+    arrays = load_file(folder / "model.safetensors")
+    for part, names in {
+        "hid_0/layer/attention/qkv": [f"attention.self.{name}" for name in ("query", "key", "value")],
+        "hid_0/layer/intermediate/dense": ["intermediate.dense"],
+        "hid_0/layer/feed_forward_output/dense": ["output.dense"],
+    }.items():
+        matrix = dense_matrix(values[f"{part}/blocks"], values[f"{part}/positions"], values[f"{part}/matrix_shape"])
+        assert (matrix == 0).mean() >= 0.75
+        exported = np.concatenate([arrays[f"encoder.layer.0.{name}.weight"].T for name in names], axis=-1)
+        np.testing.assert_array_equal(exported, matrix)
+    # Dense training from it, and sparse training, which takes the largest blocks: those that exist.
+    dense = train(
+        config_of(place, "dense-again", {"ratio": 0.0}, updates=2),
+        place / "runs",
+        "--pretrained-ckpt-path",
+        str(folder),
+    )
+    assert dense.status == 0 and "sparse matrices" not in dense.errors, dense.errors
+    again = train(
+        config_of(place, "sparse-again", {"method": "static"}, updates=2),
+        place / "runs",
+        "--pretrained-ckpt-path",
+        str(run),
+    )
+    assert again.status == 0, again.errors
+    taken = weights(place / "runs" / "sparse-again")
+    for part in sparse_parts(values):
+        real = values[f"{part}/blocks"].any(axis=(1, 2))  # a block that is new may still be zero
+        missing = set(values[f"{part}/positions"][real].tolist()) - set(taken[f"{part}/positions"].tolist())
+        assert not missing

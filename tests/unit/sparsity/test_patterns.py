@@ -1,0 +1,123 @@
+"""Patterns and their changes: what must hold after any change, and references that are written another way."""
+
+import math
+
+import numpy as np
+import pytest
+
+from optimization.sparsity.changes import NEW, moved, rigl_change, set_change
+from optimization.sparsity.pattern import Grid, check, random_pattern, shuffled
+from optimization.sparsity.schedule import pattern_steps, prune_fraction
+
+
+def cases(count=40):
+    """Random grids, patterns, norms and fractions."""
+    rng = np.random.default_rng(5)
+    for number in range(count):
+        grid = Grid(int(rng.integers(1, 13)), int(rng.integers(1, 13)))
+        kept = int(rng.integers(1, grid.size + 1))
+        norms = rng.integers(0, 6, kept).astype(float)  # many are equal
+        yield number, grid, random_pattern(grid, kept, 7, number), norms, float(rng.uniform()), rng
+
+
+def test_random_patterns_are_patterns_and_depend_on_their_key_alone():
+    for number, grid, pattern, *_ in cases():
+        check(pattern, grid, len(pattern))
+        np.testing.assert_array_equal(pattern, random_pattern(grid, len(pattern), 7, number))
+    grid = Grid(10, 10)
+    assert not np.array_equal(random_pattern(grid, 20, 1, 2), random_pattern(grid, 20, 2, 1))
+
+
+def test_every_block_is_as_likely_as_any_other():
+    counts = np.zeros(20)
+    for number in range(2000):
+        counts[random_pattern(Grid(4, 5), 5, number)] += 1
+    assert abs(counts - 500).max() < 5 * math.sqrt(2000 * 0.25 * 0.75)
+
+
+def test_the_shuffle_is_the_same_on_every_numpy():
+    assert shuffled(8, 1, 2, 3).tolist() == SHUFFLED
+
+
+SHUFFLED = [1, 2, 4, 6, 5, 0, 7, 3]
+
+
+@pytest.mark.parametrize("damage", ["twice", "outside", "order", "count"])
+def test_a_damaged_pattern_is_found(damage):
+    pattern = {"twice": [1, 1, 3], "outside": [1, 2, 4], "order": [2, 1, 3], "count": [1, 2]}[damage]
+    with pytest.raises(ValueError):
+        check(np.array(pattern), Grid(2, 2), 3)
+
+
+def test_after_every_change_the_pattern_is_one_of_as_many_blocks():
+    for number, grid, pattern, norms, fraction, rng in cases():
+        gradients = rng.integers(0, 6, grid.size).astype(float)
+        for change in (
+            set_change(pattern, norms, fraction, grid, 3, number),
+            rigl_change(pattern, norms, gradients, fraction, grid),
+        ):
+            check(change.pattern, grid, len(pattern))
+            old = change.sources != NEW
+            np.testing.assert_array_equal(change.pattern[old], pattern[change.sources[old]])
+            assert len(set(change.sources[old].tolist())) == old.sum()
+            assert change.grown == min(math.floor(fraction * len(pattern)), grid.size - len(pattern))
+
+
+def reference_dropped(pattern, norms, count):
+    """The ``count`` smallest, by a sort of pairs."""
+    pairs = sorted((norm, place) for place, norm in enumerate(norms))
+    return {int(pattern[place]) for _, place in pairs[:count]}
+
+
+def test_set_against_a_reference():
+    """Of sets in place of arrays: who goes is decided by norms; who comes was absent, in the order of the shuffle."""
+    for number, grid, pattern, norms, fraction, _ in cases():
+        before = set(pattern.tolist())
+        absent = [block for block in range(grid.size) if block not in before]
+        count = min(int(fraction * len(before)), len(absent))
+        dropped = reference_dropped(pattern, norms, count)
+        order = shuffled(len(absent), 11, number)
+        grown = {absent[place] for place in order[:count]}
+        change = set_change(pattern, norms, fraction, grid, 11, number)
+        assert set(change.pattern.tolist()) == (before - dropped) | grown
+        assert {int(b) for b in change.pattern[change.sources == NEW]} == grown
+
+
+def test_rigl_against_a_reference():
+    for _, grid, pattern, norms, fraction, rng in cases():
+        gradients = rng.integers(0, 6, grid.size).astype(float)
+        before = set(pattern.tolist())
+        count = min(int(fraction * len(before)), grid.size - len(before))
+        kept = before - reference_dropped(pattern, norms, count)
+        candidates = sorted((b for b in range(grid.size) if b not in kept), key=lambda b: (-gradients[b], b))
+        change = rigl_change(pattern, norms, gradients, fraction, grid)
+        assert set(change.pattern.tolist()) == kept | set(candidates[:count])
+        assert {int(b) for b in change.pattern[change.sources == NEW]} == set(candidates[:count])
+
+
+def test_weights_go_with_their_blocks_and_new_ones_are_zero():
+    for number, grid, pattern, norms, fraction, rng in cases():
+        values = rng.normal(size=(len(pattern), 2, 2))
+        change = set_change(pattern, norms, fraction, grid, 1, number)
+        by_block = {int(block): value for block, value in zip(pattern, values)}
+        for block, source, value in zip(change.pattern, change.sources, moved(values, change)):
+            expected = np.zeros((2, 2)) if source == NEW else by_block[int(block)]
+            np.testing.assert_array_equal(value, expected)
+
+
+def test_the_cosine_schedule_has_the_published_form():
+    for step in range(0, 1001, 50):
+        expected = 0.5 / 2 * (1 + math.cos(step * math.pi / 1000))
+        assert prune_fraction(step, 1000, 0.5) == pytest.approx(expected, abs=1e-15)
+    assert prune_fraction(0, 1000, 0.5) == 0.5
+    assert prune_fraction(500, 1000, 0.5) == pytest.approx(0.25)
+    assert prune_fraction(1000, 1000, 0.5) == pytest.approx(0, abs=1e-15)
+
+
+def test_changes_are_evenly_spaced_and_none_is_at_the_end():
+    assert pattern_steps(100, 4) == [20, 40, 60, 80]
+    steps = pattern_steps(7038, 160)
+    assert len(steps) == 160 and steps[0] > 0 and steps[-1] < 7038
+    assert set(np.diff(steps)) <= {43, 44}
+    assert pattern_steps(3, 160) == [1, 2]  # no more than there are updates
+    assert pattern_steps(10, 0) == []

@@ -1,0 +1,86 @@
+"""The section sparsity: what it refuses, and what plan and report say of a sparse model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.architecture import Architecture, block_flops, block_parameters
+from tests.unit.config_files import TINY, changed, write
+from utilities.config.figures import architecture_of, sparsity_figures
+from utilities.config.loading import LoadedConfig, load_config
+from utilities.config.plan import plan_lines
+from utilities.errors import UserError
+from utilities.report.page import write_report
+
+
+def load(folder: Path, sparsity: dict[str, Any], change: dict[str, Any] | None = None) -> LoadedConfig:
+    values = changed(TINY, {"dataset_dir": str(folder), "sparsity": sparsity, **(change or {})})
+    return load_config("pretraining", ["--config", str(write(folder, values))])
+
+
+@pytest.mark.parametrize(
+    ("sparsity", "change", "words"),
+    [
+        ({"block_size": 5}, {}, "1, 4, 8 or 16"),
+        ({"ratio": 0.9}, {"bert_config/intermediate_size": 500}, "blocks must divide"),
+        ({"layers": ["pooler"]}, {}, "pooler is none of qkv, projection, intermediate, output"),
+        ({"ratio": 1.0}, {}, "sparsity.ratio"),
+        ({"ratio": 0.9, "kernel": "native"}, {"execution/xla": True}, "outside of XLA"),
+        ({"ratio": 0.9, "kernel": "native", "block_size": 1}, {}, "no native products of single weights"),
+        ({"ratio": 0.9}, {"execution/platform": "graphcore"}, "stock TensorFlow alone"),
+        ({"ratio": 0.9}, {"replace_layers": False}, "replace_layers to true"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, sparsity: dict, change: dict, words: str) -> None:
+    with pytest.raises(UserError, match="sparsity") as error:
+        load(tmp_path, sparsity, change)
+    assert words in str(error.value)
+
+
+def test_parameters_and_operations_count_the_blocks_that_exist() -> None:
+    sizes = {"hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 2}
+    dense = Architecture(**sizes)
+    sparse = Architecture(**sizes, sparsity_ratio=0.9, sparsity_block_size=16)
+    # By hand: 8 × 24, 8 × 8, 8 × 32 and 32 × 8 blocks of 256 weights, of which a tenth exists.
+    weights = 256 * (19 + 6 + 26 + 26)
+    outside = 4 * 128 + 512 + 128  # gains, offsets and biases
+    assert block_parameters(sparse, "hid") == weights + outside
+    assert block_parameters(dense, "hid") == 4 * 128 * 128 + 2 * 128 * 512 + outside
+    attention = 4 * 64 * 64 * 128
+    assert block_flops(sparse, "hid", 64) == 2 * 64 * weights + attention
+    some = Architecture(**sizes, sparsity_ratio=0.9, sparse_parts=["output"])
+    assert some.encoder_weights("output") == 256 * 26 and some.encoder_weights("qkv") == 3 * 128 * 128
+
+
+def test_the_plan_compares_with_the_same_model_dense(tmp_path: Path) -> None:
+    loaded = load(tmp_path, {"ratio": 0.9})
+    text = "\n".join(plan_lines(loaded))
+    assert "10.0% of its matrices' weights exist" in text and "of the parameters" in text and "of the FLOPs" in text
+    architecture = architecture_of(loaded.config)
+    figures = sparsity_figures(loaded.config, "pretraining", architecture)
+    assert figures["encoder_density"] == pytest.approx(256 * 77 / (4 * 128 * 128 + 2 * 128 * 512))
+    assert 0 < figures["flops_of_dense"] < 1 and 0 < figures["parameters_of_dense"] < 1
+    dense = load(tmp_path, {})
+    assert sparsity_figures(dense.config, "pretraining", architecture_of(dense.config)) == {}
+    assert "sparse" not in "\n".join(plan_lines(dense)).split("Run", 1)[1]
+
+
+def test_the_report_shows_what_was_explored(tmp_path: Path) -> None:
+    def row(step: int, explored: float, **more: Any) -> dict[str, Any]:
+        parts = {"hid_0/qkv": explored - 0.1, "hid_0/output": explored + 0.1}
+        return {"step": step, "explored": explored, "density": dict.fromkeys(parts, 0.25), "layers": parts, **more}
+
+    rows = [row(0, 0.2), row(10, 0.4), row(20, 0.9), row(20, 0.5)]  # a resumed run repeats a step
+    lines = [json.dumps(value) for value in rows]
+    (tmp_path / "sparsity.jsonl").write_text("\n".join([*lines, '{"step": 30, "expl']), encoding="utf-8")
+    periods = [{"step": s, "samples": 32 * s, "metrics": {"mlm_loss": 9.0 - s / 10}} for s in (10, 20)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, periods)) + "\n", encoding="utf-8")
+    derived = {"config": {}, "origins": {}, "derived": {"flops_per_sample": 1e9, "encoder_density": 0.25}}
+    (tmp_path / "resolved_config.json").write_text(json.dumps(derived), encoding="utf-8")
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "blocks that ever existed" in page and "loss against FLOPs" in page
+    assert "hid_0/output" in page and "25.00%" in page and "60.0%" in page and "100.0%" not in page
