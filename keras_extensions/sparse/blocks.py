@@ -37,7 +37,7 @@ def dense_matrix(blocks: np.ndarray, positions: np.ndarray, shape: Tuple[int, in
 
 def norms(blocks: np.ndarray) -> np.ndarray:
     """Euclidean norm of each block (n, b, b), in float64."""
-    return np.sqrt(np.square(blocks, dtype=np.float64).sum(axis=(1, 2)))
+    return np.sqrt(np.square(blocks.astype(np.float64)).sum(axis=(1, 2)))
 
 
 def largest_blocks(of_blocks: np.ndarray, count: int) -> np.ndarray:

@@ -102,7 +102,7 @@ class BlockSparseDense(keras.layers.Layer):
         every = as_blocks.all_blocks(np.asarray(matrix), self.block_size)
         if not self._chosen:
             self.choose_pattern(as_blocks.largest_blocks(as_blocks.norms(every), self.count))
-        self.blocks.assign(every[self.positions.numpy()])
+        self.blocks.assign(every[self.positions.numpy()].astype(self.blocks.dtype.as_numpy_dtype))
 
     def dense(self) -> np.ndarray:
         """The whole matrix (I, O)."""
