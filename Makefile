@@ -87,7 +87,7 @@ fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (som
 squad-training: $(BENCH)  ## fine-tuning speed on SQuAD beside Hugging Face's (long; wants an idle machine)
 	@$(PY) -m benchmarks.squad_training $(BENCHMARK_ARGS)
 
-precision: $(RUNTIME)  ## loss of BERT-tiny in float16, rounded at random and to nearest, beside float32 (5 minutes)
+precision: $(DEV)  ## loss of BERT-tiny in float16, rounded at random and to nearest, beside float32 (5 minutes)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.precision $(BENCHMARK_ARGS)
 
 recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; wants an idle machine)

@@ -27,8 +27,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.precision", description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=300, help="weight updates (default %(default)s)")
-    parser.add_argument("--learning-rate", type=float, default=1e-5, help="default %(default)s")
-    parser.add_argument("--micro-batch", type=int, default=16, help="samples of an update (default %(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=3e-5, help="default %(default)s")
+    parser.add_argument("--micro-batch", type=int, default=8, help="samples of an update (default %(default)s)")
     parser.add_argument("--generated", action="store_true", help="generated samples, also where there is real text")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the curves")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the curves (.svg, .png)")

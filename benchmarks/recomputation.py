@@ -1,8 +1,8 @@
 """What ``enable_recomputation`` saves in memory, and what it costs in time: ``python -m benchmarks.recomputation``.
 
-Each measurement is a process of its own that trains a BERT of 12 layers as the trainer does. Activation memory is the
-peak of an update, as Linux reports it, above weights and moments (what is left when the update is over) and gradients
-(their size by count). Time is the median of the updates.
+Each measurement is a process of its own that trains a BERT of 12 layers as the trainer does. Activation memory is what
+XLA sets aside for temporaries of a micro batch, above weights and gradients, by its own account of its buffers. Time is
+the median of the updates.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LEAST_SAVED, MOST_TIME = 0.60, 0.30
-# Large blocks are given back to the system when they are freed, so that a peak is that of one update.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "2"}
+_TEMPORARY = re.compile(r"^allocation \d+: size (\d+), .*preallocated-temp", re.MULTILINE)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -31,7 +32,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens (default %(default)s)")
     parser.add_argument("--updates", type=int, default=4, metavar="N", help="of a process (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="processes of each (default %(default)s)")
-    parser.add_argument("--no-xla", action="store_true", help="graph execution")
     parser.add_argument("--precision", default="float32", help="number format (default %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     parser.add_argument("--one", choices=("on", "off"), help=argparse.SUPPRESS)
@@ -43,10 +43,17 @@ def measured(options: argparse.Namespace, recompute: str) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.recomputation", "--one", recompute, "--precision", options.precision]
     for name in ("layers", "hidden", "micro_batch", "length", "updates"):
         command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    environment = {**os.environ, **MALLOC, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command += ["--no-xla"] if options.no_xla else []
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    with tempfile.TemporaryDirectory() as dump:
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={dump} --xla_dump_hlo_as_text"
+        environment = {**os.environ, "XLA_FLAGS": flags, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        done = subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        return {**json.loads(done.stdout.splitlines()[-1]), "activations": temporaries(Path(dump))}
+
+
+def temporaries(dump: Path) -> int:
+    """Bytes of temporaries of the largest program that XLA compiled."""
+    assignments = dump.glob("*buffer-assignment.txt")
+    return max(sum(map(int, _TEMPORARY.findall(path.read_text(encoding="utf-8")))) for path in assignments)
 
 
 def table(found: dict[str, list[dict[str, float]]]) -> str:
@@ -74,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure in alternation, and print the table."""
     options = parse(arguments)
     if options.one:
-        from benchmarks.activation_memory import measure  # TensorFlow, in the child alone
+        from benchmarks.recomputation_worker import measure  # TensorFlow, in the child alone
 
         print(json.dumps(measure(options, options.one == "on")))
         return 0
@@ -84,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
             figures.append(measured(options, variant))
     print(
         f"{options.layers} layers × {options.hidden}, micro batch {options.micro_batch}, {options.length} tokens,"
-        f" {options.precision}, {'graph' if options.no_xla else 'XLA'}, AdamW; medians of {options.rounds} processes"
+        f" {options.precision}, XLA, AdamW; medians of {options.rounds} processes"
     )
     print(table(found))
     if options.json:

@@ -1,13 +1,10 @@
-"""Memory and time of updates of a BERT in this process."""
+"""Time of updates of a BERT in this process."""
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 from data_utils.records.features import pretraining_features
@@ -27,35 +24,21 @@ from model.losses import PretrainingObjective
 VOCABULARY, MASKED_POSITIONS, SEED = 30528, 20, 1984
 
 
-class Meter(keras.callbacks.Callback):
-    """From the second update on, the peak of each above what it leaves behind, and its seconds."""
+class Clock(keras.callbacks.Callback):
+    """Seconds of each update but the first, which compiles."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.peaks: list[int] = []
         self.seconds: list[float] = []
-        self.left = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Keras: an update begins."""
-        gc.collect()
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-        self.left = resident("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
         self._begun = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Keras: an update ended."""
-        seconds = time.perf_counter() - self._begun
-        if batch:  # the first one compiles
-            self.seconds.append(seconds)
-            self.peaks.append(resident("VmHWM") - self.left)
-
-
-def resident(name: str) -> int:
-    """Bytes of memory of this process, now (``VmRSS``) or at most (``VmHWM``)."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
+        if batch:
+            self.seconds.append(time.perf_counter() - self._begun)
 
 
 def measure(options: argparse.Namespace, recompute: bool) -> dict[str, float]:
@@ -65,7 +48,7 @@ def measure(options: argparse.Namespace, recompute: bool) -> dict[str, float]:
         options: see :mod:`benchmarks.recomputation`.
 
     Returns:
-        ``activations`` and ``others`` in bytes, ``seconds`` of an update.
+        ``seconds`` of an update, and the bytes of weights, moments and gradients, ``others``.
     """
     architecture = Architecture(
         hidden_size=options.hidden,
@@ -75,9 +58,7 @@ def measure(options: argparse.Namespace, recompute: bool) -> dict[str, float]:
         vocab_size=VOCABULARY,
     )
     platform = select_platform(
-        ExecutionOptions(
-            device="cpu", seed=SEED, xla=not options.no_xla, precision=options.precision, recompute=recompute
-        )
+        ExecutionOptions(device="cpu", seed=SEED, xla=True, precision=options.precision, recompute=recompute)
     )
     source = untrained_bert(architecture, SEED)
     with platform.scope():
@@ -97,13 +78,8 @@ def measure(options: argparse.Namespace, recompute: bool) -> dict[str, float]:
         seed=SEED,
         num_updates=updates,
     )
-    meter = Meter()
-    platform.fit(model, data, updates, [meter])
-    gradients = sum(weight.dtype.size * weight.shape.num_elements() for weight in model.trainable_variables)
-    moments = sum(4 * 2 * weight.shape.num_elements() for weight in model.trainable_variables)
-    return {
-        "activations": statistics.median(meter.peaks) - gradients,
-        "others": 2 * gradients + moments,
-        "seconds": statistics.median(meter.seconds),
-        "left": meter.left,
-    }
+    clock = Clock()
+    platform.fit(model, data, updates, [clock])
+    weights = model.trainable_variables
+    others = sum((2 * weight.dtype.size + 2 * 4) * weight.shape.num_elements() for weight in weights)
+    return {"seconds": statistics.median(clock.seconds), "others": others}
