@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -129,7 +130,7 @@ class Study:
             flat = {f"{part}/{key}": values for part, arrays in parts.items() for key, values in arrays.items()}
             (Path(place) / "job.json").write_text(json.dumps(job), encoding="utf-8")
             np.savez(Path(place) / "samples.npz", **flat)
-            call(["-m", "benchmarks.competitors.hf_fine_tuning", place])
+            call(["-m", "benchmarks.competitors.hf_fine_tuning", place], USE_TF="0", USE_TORCH="1")
             with np.load(Path(place) / "outputs.npz") as outputs:
                 scores = task.scores(dict(outputs))
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,13 +142,18 @@ def config_of(recipe: Recipe) -> Path:
     return REPOSITORY / "configs" / recipe.config
 
 
-def call(arguments: list[str]) -> None:
+def call(arguments: list[str], **environment: str) -> None:
     """Runs Python in a process of its own.
+
+    Args:
+        environment: variables that differ there.
 
     Raises:
         UserError: it failed.
     """
-    done = subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    variables = {**os.environ, **environment}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
         print("\n".join((done.stdout + done.stderr).splitlines()[-15:]), file=sys.stderr)
         raise UserError(f"{' '.join(arguments[:3])} … ended with status {done.returncode}; its last lines are above")
