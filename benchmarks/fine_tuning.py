@@ -82,6 +82,8 @@ class Study:
         if not self.exported.exists():
             command = ["-m", "utilities.export", "--checkpoint", str(self._checkpoint), "--output", str(self.exported)]
             call(command)
+        self._theirs = json.loads((self.exported / "config.json").read_text(encoding="utf-8"))
+        self._vocab_size = str(self._theirs["vocab_size"])
 
     def task(self, name: str) -> Any:
         """The task on the model's vocabulary."""
@@ -105,15 +107,15 @@ class Study:
         command += ["--config", str(self._random_config(recipe) if variant == RANDOM else config_of(recipe))]
         command += ["--dataset-dir", str(self._data / ("squad" if name == "squad" else "glue"))]
         command += ["--squad.train-file", SQUAD_TRAINING] if name == "squad" else ["--glue-task", name]
-        command += ["--pretrained-ckpt-path", str(self._checkpoint)] if variant == OURS else []
+        if variant == OURS:
+            command += ["--pretrained-ckpt-path", str(self._checkpoint), "--bert-config.vocab-size", self._vocab_size]
         command += ["--max-seq-length", str(recipe.length), "--num-epochs", str(recipe.epochs), "--seed", str(seed)]
         command += ["--optimizer-opts.learning-rate.max-learning-rate", str(recipe.learning_rate)]
         call([*command, "--output-dir", str(folder.parent), "--name", folder.name])
 
     def _random_config(self, recipe: Recipe) -> Path:
         """The recipe for a model of the checkpoint's sizes that starts from random weights."""
-        theirs = json.loads((self.exported / "config.json").read_text(encoding="utf-8"))
-        sizes = {key: theirs[key] for key in (*SIZES, "vocab_size")}
+        sizes = {key: self._theirs[key] for key in (*SIZES, "vocab_size")}
         config: dict[str, Any] = {"extends": str(config_of(recipe)), "bert_config": sizes}
         config.update(dict.fromkeys(BIASES, True), vocab_file=str(self.exported / "vocab.txt"))
         path = self._work / f"random-{Path(recipe.config).stem}.json"
