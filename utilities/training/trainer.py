@@ -145,7 +145,7 @@ def options_of(config: TrainingConfig) -> ExecutionOptions:
 def build(session: Session, start: Optional[Start]) -> BuiltModel:
     """The converted model, with the weights to start from."""
     built = session.task.build(session.platform, start.fill_source if start else lambda source: None)
-    parameters = f"{built.model.count_params():,} parameters"
+    parameters = f"{sum(variable.shape.num_elements() for variable in built.model.trainable_variables):,} parameters"
     if built.conversion is None:
         logger.info("Hugging Face's BERT with its own layers, %s", parameters)
     else:
