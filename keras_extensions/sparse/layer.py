@@ -58,7 +58,8 @@ class BlockSparseDense(keras.layers.Layer):
         self.grid = (inputs // b, self.units // b)
         size = self.grid[0] * self.grid[1]
         assert 0 < self.count <= size, f"{self.count} blocks of {size}"
-        self.choice = choose(self.kernel_wish, b, self.count / size, self._on_host)
+        on_gpu = bool(tf.config.get_visible_devices("GPU"))
+        self.choice = choose(self.kernel_wish, b, self.count / size, self._on_host, on_gpu)
         self._product = product_of(self.choice.kernel, inputs, self.units, b)
         self.blocks = self.add_weight("blocks", (self.count, b, b), initializer="zeros")
         fixed = {"trainable": False}

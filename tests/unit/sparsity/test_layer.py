@@ -190,7 +190,12 @@ def test_a_matrix_becomes_blocks_and_comes_back():
 
 
 def test_the_choice_says_why():
-    assert choose("auto", 16, 0.1, on_host=False).kernel == "masked"
+    assert choose("auto", 16, 0.1, on_host=False).kernel == "gather"
+    assert choose("auto", 16, 0.1, on_host=False, on_gpu=True).kernel == "masked"
+    assert (
+        choose("auto", 8, 0.1, on_host=False).reason
+        == "with 8×8 blocks inside XLA masked dense is faster at any density"
+    )
     assert choose("auto", 1, 0.1, on_host=True).kernel == "masked"
     assert choose("gather", 1, 0.1, on_host=True) == ("gather", "as sparsity.kernel says")
     dense = choose("auto", 16, 0.99, on_host=True)
