@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="DIR",
         help=f"records made before, of {SEQUENCE} tokens and {VOCABULARY:,} word pieces",
     )
-    parser.add_argument("--flops", type=float, default=1.5e13, help="of each run (default %(default)g)")
+    parser.add_argument("--flops", type=float, default=1.2e13, help="of each run (default %(default)g)")
     parser.add_argument("--ratio", type=float, default=0.9, help="share of the blocks that is absent (default 0.9)")
     parser.add_argument("--block-size", type=int, default=16, help="default %(default)s")
     parser.add_argument("--pattern-updates", type=int, default=160, help="default %(default)s")
