@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto clean
+.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -59,6 +59,9 @@ fine-tuning: $(BENCH) $(DEV)  ## what pre-training is worth: BENCHMARK_ARGS="--c
 
 pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, beside the same in sequence
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pipeline $(BENCHMARK_ARGS)
+
+sharding: $(RUNTIME)  ## the optimizer's memory in each of several processes, with and without sharding
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sharding $(BENCHMARK_ARGS)
 
 learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (long)
 	@$(PY) -m benchmarks.learning_curve $(BENCHMARK_ARGS)

@@ -36,14 +36,15 @@ class Update(NamedTuple):
 
     Attributes:
         micro_batches: micro batches per update over all replicas that share this process.
-        virtual_replicas: how many of the config's replicas those micro batches stand for.
+        virtual_replicas: how many of the config's replicas those micro batches stand for; where several processes share
+            one replica, a part of it.
         reduction: ``mean``, ``sum`` or ``running_mean`` over the micro batches of one replica.
         loss_scale: factor on the loss before differentiation, taken off the gradients again.
         adaptive_loss_scale: begin with that factor and seek the largest at which gradients do not overflow.
     """
 
     micro_batches: int
-    virtual_replicas: int = 1
+    virtual_replicas: float = 1
     reduction: str = "mean"
     loss_scale: float = 1.0
     adaptive_loss_scale: bool = False
@@ -79,6 +80,7 @@ class Platform(abc.ABC):
     name: str
     precision: str = "float32"
     pipelined: bool = False
+    on_gpu: bool = False
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -174,6 +176,10 @@ class Platform(abc.ABC):
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
         """Outputs of the model by name, as arrays with a row for each row of ``data``, and perhaps more behind them."""
         return model.predict(data, verbose=0, callbacks=list(callbacks))
+
+    def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        """What of that is a part only, the rest being with other processes: ``utilities.checkpoints.state.Parts``."""
+        return None
 
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
         """All of a compiled model's optimizer that a checkpoint must hold, as an object that TensorFlow tracks."""

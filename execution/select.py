@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Optional
 
 from execution.interface import Platform
 from execution.options import ExecutionOptions
+from execution.software.cluster.processes import ALONE, Processes
 from utilities.errors import UserError
 
 # As measured with micro batch 8, sequence 128, dropout and AdamW on 2 cores with AVX-512: XLA was faster than graph
@@ -13,10 +15,14 @@ from utilities.errors import UserError
 XLA_WINS = True
 
 
-def select_platform(options: ExecutionOptions) -> Platform:
+def select_platform(options: ExecutionOptions, processes: Optional[Processes] = None) -> Platform:
     """The platform that the config names, ready to build models on.
 
     Must be called before anything else uses TensorFlow, because threads and devices are fixed by the first use.
+
+    Args:
+        options: what the config asks for.
+        processes: that train together, on stock TensorFlow; waits until all are there. None: this one alone.
 
     Raises:
         UserError: the machine lacks what is asked for.
@@ -30,13 +36,15 @@ def select_platform(options: ExecutionOptions) -> Platform:
         from execution.graphcore import GraphcorePlatform
 
         return GraphcorePlatform(options)
-    from execution.software.devices import pipeline_devices, stage_devices, use_device, use_threads
+    from execution.software.devices import pipeline_devices, stage_devices, state_device, use_device, use_threads
     from execution.software.platform import PipelineLayout, SoftwarePlatform
     from execution.software.precision import has_tensor_cores, numerics
 
     use_device(options.device)
     devices = pipeline_devices(options.pipeline_devices)
     use_threads(options.threads, len(devices))
+    processes = processes or ALONE
+    processes.join()
     layout = PipelineLayout(stage_devices(options.device_mapping, devices), options.pipeline_schedule)
     xla = XLA_WINS if options.xla is None else options.xla
     return SoftwarePlatform(
@@ -45,6 +53,9 @@ def select_platform(options: ExecutionOptions) -> Platform:
         recompute=options.recompute,
         layout=layout,
         numerics=numerics(options.precision, has_tensor_cores(), options.stochastic_rounding, options.fp_exceptions),
+        processes=processes,
+        sharded=options.replicated_tensor_sharding,
+        state_device=state_device(options.optimizer_state_offchip),
     )
 
 

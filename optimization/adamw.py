@@ -23,11 +23,12 @@ class AdamW(DecoupledOptimizer):
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
         """Updates one variable: TensorFlow's fused kernel for float32, single operations otherwise.
 
+        It wants whole moments beside the weights.
         The kernel reads and writes weights and moments once. Its own bias correction is switched off (powers
         of beta of 0) because it takes 1 - βᵗ from a rounded βᵗ, and because ε belongs to the corrected
         moment.
         """
-        if variable.dtype != tf.float32:
+        if variable.dtype != tf.float32 or self.shards is not None or self.state_device is not None:
             super().update_step(gradient, variable)
             return
         rate = self.learning_rate_float32()

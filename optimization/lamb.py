@@ -24,14 +24,21 @@ class LAMB(DecoupledOptimizer):
 
     def trust_ratio(self, variable: tf.Variable, weights: tf.Tensor, direction: tf.Tensor) -> Union[float, tf.Tensor]:
         """‖w‖ / ‖d‖ for a weight matrix, 1 otherwise."""
-        if not is_weight_matrix(variable):
+        if not self.uses_norms(variable):
             return 1.0
-        weight_norm, direction_norm = self.layer_norm(weights), self.layer_norm(direction)
+        return self.ratio_of_norms(self.layer_norm(weights), self.layer_norm(direction))
+
+    def uses_norms(self, variable: tf.Variable) -> bool:
+        """Whether the variable is a weight matrix."""
+        return is_weight_matrix(variable)
+
+    def ratio_of_norms(self, weight_norm: tf.Tensor, direction_norm: tf.Tensor) -> tf.Tensor:
+        """‖w‖ / ‖d‖, or 1 where either is 0."""
         usable = tf.logical_and(weight_norm > 0, direction_norm > 0)
         # The inner `where` keeps 0/0 out of the discarded branch, so that a NaN check over all operations
         # stays quiet.
         return tf.where(usable, weight_norm / tf.where(usable, direction_norm, 1.0), 1.0)
 
     def layer_norm(self, values: tf.Tensor) -> tf.Tensor:
-        """Euclidean norm of a layer; override it where a layer is spread over replicas."""
+        """Euclidean norm of a layer."""
         return tf.norm(values)

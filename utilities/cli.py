@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Callable, List, Optional, Sequence
 
+from execution.software.cluster.membership import membership_of
 from utilities.config.flags import parse_flags, program_of
 from utilities.config.loading import LoadedConfig, resolve
 from utilities.config.plan import print_plan
@@ -52,6 +53,8 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
             print(f"error: {shown_line(message)}", file=sys.stderr)
         return EXIT_USER_ERROR
     except Stopped as stop:
+        if not stop.told:
+            return 0
         if not stop.run:
             print(f"{stop} before there was anything to go on with", file=sys.stderr)
             return EXIT_INTERRUPTED
@@ -83,7 +86,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler])
     logging.getLogger().setLevel(loaded.config.logging)
-    for note in loaded.notes:
+    for note in loaded.notes if membership_of().index == 0 else ():
         logging.warning(note)
     return run(loaded) or 0
 

@@ -11,13 +11,19 @@ class UserError(ValueError):
     """
 
 
+class ReplicaLostError(UserError):
+    """Another process of the run is gone, so this one cannot go on."""
+
+
 class Stopped(KeyboardInterrupt):
     """Someone asked a run to stop, and it did: what it had done is saved.
 
     Attributes:
         run: the name under which it goes on.
+        told: whether it is for this process to tell of it.
     """
 
-    def __init__(self, told: str, run: str = "") -> None:
-        super().__init__(told)
+    def __init__(self, message: str, run: str = "", told: bool = True) -> None:
+        super().__init__(message)
         self.run = run
+        self.told = told

@@ -53,6 +53,15 @@ def pipeline_devices(wanted: Optional[int]) -> List[str]:
     return [f"/CPU:{number}" for number in range(wanted or 1)]
 
 
+def state_device(offchip: bool) -> Optional[str]:
+    """Where the optimizer's state lies: in the host's memory, if that is asked for and the weights are on a GPU.
+
+    Returns:
+        The name of a device; None for that of each weight.
+    """
+    return "/CPU:0" if offchip and tf.config.get_visible_devices("GPU") else None
+
+
 def stage_devices(device_mapping: Sequence[int], devices: Sequence[str]) -> List[str]:
     """The device of each stage: IPU ``k`` is device ``k``, counted round where there are fewer.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, NamedTuple, Sequence
+from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Sequence
 
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.software import layers, operations
+from execution.software.cluster.processes import ALONE, Processes
 from execution.software.exceptions import Watch, WatchedObjective, exceptions_told
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
@@ -18,8 +19,10 @@ from execution.software.update_rule import UpdateRule
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
 from optimization.adamw import AdamW
+from optimization.decoupled import DecoupledOptimizer
 from optimization.lamb import LAMB
 from optimization.loss_scaling import AutomaticLossScale
+from optimization.sharding import Shards
 
 OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB}
 
@@ -54,6 +57,9 @@ class SoftwarePlatform(Platform):
         recompute: drop the activations inside each encoder layer and recompute them in the backward pass.
         layout: of pipeline stages over devices; none: one device.
         numerics: number formats, and what is done about their limits.
+        processes: that share each update; they must have joined.
+        sharded: keep a part of the optimizer's moments in each process.
+        state_device: name of the device that keeps the moments; None: each weight's own.
     """
 
     name = "software"
@@ -65,6 +71,9 @@ class SoftwarePlatform(Platform):
         recompute: bool,
         layout: PipelineLayout = ONE_DEVICE,
         numerics: Numerics = IN_FLOAT32,
+        processes: Processes = ALONE,
+        sharded: bool = False,
+        state_device: Optional[str] = None,
     ):
         self._seed = seed
         self._xla = xla and not numerics.fp_exceptions  # compiled, tensors cannot be looked at
@@ -73,6 +82,10 @@ class SoftwarePlatform(Platform):
         self._numerics = numerics
         self.precision = numerics.precision
         self.pipelined = layout.is_spread
+        self.on_gpu = bool(tf.config.get_visible_devices("GPU"))
+        self._processes = processes
+        self._shards = shards_of(processes) if sharded else None
+        self._state_device = state_device
         self._seeds = SeedScope()
         self._watch = Watch(numerics.fp_exceptions)
         self._others: Dict[str, Any] = {}
@@ -84,6 +97,8 @@ class SoftwarePlatform(Platform):
         text = f"stock TensorFlow {tf.__version__} on {len(devices)} {kind}, {compiled}, {self._numerics.describe()}"
         if self._numerics.fp_exceptions:
             text += "; stops at the first NaN or infinity (fp_exceptions), for which nothing is compiled with XLA"
+        if not self._processes.is_alone:
+            text = f"{self._processes.count} processes, each {text}"
         if not self._layout.is_spread:
             return text
         return f"{text}; {self._layout.schedule} pipeline, stages on {', '.join(self._layout.devices)}"
@@ -131,6 +146,8 @@ class SoftwarePlatform(Platform):
             epsilon=settings.epsilon,
             global_clipnorm=settings.max_gradient_norm,
             rounding_seed=self._seed & 0x7FFFFFFF if rounded else None,
+            shards=self._shards,
+            state_device=self._state_device,
         )
 
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
@@ -150,10 +167,11 @@ class SoftwarePlatform(Platform):
         if self._watch.active:
             self._watch.backward = not update.adaptive_loss_scale
             objective = WatchedObjective(objective, self._watch)
-        rule = UpdateRule(optimizer, objective, update, model.trainable_variables, self.precision)
+        collectives = self._processes.collectives
+        rule = UpdateRule(optimizer, objective, update, model.trainable_variables, self.precision, collectives)
         self._others = {"loss_scale": rule.loss_scale} if isinstance(rule.loss_scale, AutomaticLossScale) else {}
         engine = self._engine(model, rule)
-        model.prepare(objective, engine)
+        model.prepare(objective, engine, rule.totals)
         model.compile(optimizer=optimizer, steps_per_execution=updates_per_execution)
 
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
@@ -170,8 +188,19 @@ class SoftwarePlatform(Platform):
     def other_state(self) -> Dict[str, Any]:
         return self._others
 
+    def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        return optimizer.parts() if isinstance(optimizer, DecoupledOptimizer) else None
+
     def _engine(self, model: keras.Model, rule: UpdateRule) -> Engine:
         if not self._layout.is_spread:
             return SequentialEngine(model, rule, self._seeds, self._seed, self._xla)
         schedule = make_schedule(self._layout.schedule, len(model.stages))
         return PipelineEngine(model, self._layout.devices, schedule, rule, self._seeds, self._seed, self._xla)
+
+
+def shards_of(processes: Processes) -> Optional[Shards]:
+    """One shard of the optimizer's state for each process; None where there is one process only."""
+    collectives = processes.collectives
+    if collectives is None:
+        return None
+    return Shards(processes.count, processes.index, collectives.total, collectives.gathered)

@@ -42,7 +42,7 @@ class SequentialEngine:
             gradients, sums = self._micro_batch(batch, weights, tf.constant(0))
         else:
             gradients, sums = self._accumulate(batch, weights)
-        return {**sums, **self._rule.apply(gradients)}
+        return {**self._rule.totals(sums), **self._rule.apply(gradients)}
 
     def compile_step(self, element_spec: Tensors) -> None:
         """See :class:`execution.software.trainable.Engine`."""
@@ -63,7 +63,8 @@ class SequentialEngine:
         return gradients, sums
 
     def _micro_batch(self, batch: Tensors, weights: Tensors, index: tf.Tensor) -> Tuple[List[tf.Tensor], Tensors]:
-        seed = micro_batch_seed(self._run_seed, self._rule.optimizer.iterations, index)
+        number = index + self._rule.first_micro_batch if self._rule.first_micro_batch else index
+        seed = micro_batch_seed(self._run_seed, self._rule.optimizer.iterations, number)
         micro_batch = {name: values[index] for name, values in batch.items()}
         return self._compiled_gradients(micro_batch, weights, seed)
 

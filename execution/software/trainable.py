@@ -5,7 +5,7 @@ A micro batches per update · B micro batch
 
 from __future__ import annotations
 
-from typing import Dict, List, Protocol, Sequence
+from typing import Callable, Dict, List, Protocol, Sequence
 
 from execution.interface import Objective, Tensors
 from keras_extensions.backend import keras, tf
@@ -54,9 +54,18 @@ class TrainableModel(keras.Model):
         self.stages = tuple(tuple(stage) for stage in stages)
         self.results = tuple(results)
 
-    def prepare(self, objective: Objective, engine: Engine) -> None:
-        """Say what to train towards and how; call before ``compile``."""
+    def prepare(
+        self, objective: Objective, engine: Engine, totals: Callable[[Tensors], Tensors] = lambda tensors: tensors
+    ) -> None:
+        """Say what to train towards and how; call before ``compile``.
+
+        Args:
+            objective: what is minimised and measured.
+            engine: computes updates.
+            totals: makes sums over the whole update of those over the part of this process.
+        """
         self._objective = objective
+        self._totals = totals
         self.engine = engine
         self._ratios: Dict[str, RatioMetric] = {}
 
@@ -71,7 +80,7 @@ class TrainableModel(keras.Model):
 
     @tf.autograph.experimental.do_not_convert  # graph loops are written as such; rewriting the model takes seconds
     def train_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
-        return self._record(self.engine.update(data), self._objective.counts(data))
+        return self._record(self.engine.update(data), self._totals(self._objective.counts(data)))
 
     @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from execution.interface import Objective, Tensors, Update
+from execution.software.cluster.collectives import Collectives
 from execution.software.precision import FLOAT16, FLOAT32
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
+from optimization.gradients import dense_float32
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
 
 
@@ -23,6 +25,7 @@ class UpdateRule:
         update: how micro batches are combined.
         variables: the trainable weights, in the order of the gradients.
         precision: of the weights.
+        collectives: over the processes that share an update; None: this one does all of it.
 
     Attributes:
         loss_scale: an automatic one belongs into checkpoints.
@@ -35,6 +38,7 @@ class UpdateRule:
         update: Update,
         variables: Sequence[tf.Variable],
         precision: str = FLOAT32,
+        collectives: Optional[Collectives] = None,
     ):
         self.optimizer = optimizer
         self.objective = objective
@@ -42,16 +46,26 @@ class UpdateRule:
         self.variables = variables
         self.loss_scale = loss_scale_of(update, precision)
         self._is_narrow = precision != FLOAT32
+        self._collectives = collectives
         optimizer.build(variables)
         self.apply = tf.function(self._apply, autograph=False)
+
+    @property
+    def first_micro_batch(self) -> int:
+        """The number, within the whole update, of the first micro batch of this process."""
+        return self._collectives.index * self.update.micro_batches if self._collectives else 0
+
+    def totals(self, tensors: Tensors) -> Tensors:
+        """Sums or counts of the micro batches here, over the micro batches of all processes."""
+        return self._collectives.totals(tensors) if self._collectives else tensors
 
     def loss_weights(self, batch: Tensors) -> Dict[str, tf.Tensor]:
         """Factor on each loss sum that makes the reduced gradient that of the scaled mean over the whole update.
 
         Args:
-            batch: all micro batches of the update.
+            batch: all micro batches of the update that are this process'.
         """
-        update, counts = self.update, self.objective.counts(batch)
+        update, counts = self.update, self.totals(self.objective.counts(batch))
         copies = update.virtual_replicas if update.reduction == "sum" else 1
         factor = self.loss_scale.factor * (update.micro_batches / copies)
         return {name: tf.math.divide_no_nan(factor, counts[name]) for name in self.objective.losses}
@@ -62,6 +76,9 @@ class UpdateRule:
 
     def _apply(self, gradients: List[tf.Tensor]) -> Tensors:
         """Update the weights; returns what is to be told of the update: name → scalar float32."""
+        if self._collectives is not None:
+            devices = [variable.device for variable in self.variables]
+            gradients = self._collectives.sums([dense_float32(gradient) for gradient in gradients], devices)
         if not self._is_narrow:
             self._update(gradients)
             return {}

@@ -22,6 +22,7 @@ class Checkpoints(UpdateCounter):
         saved_step: the state that is on disk already when training begins; None: there is none.
         check: called after every execution that saves nothing, to raise what went wrong with writing meanwhile.
         clock: seconds that only grow; tests bring their own.
+        agreed: makes of every process' view that the time is up the one that all act on.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Checkpoints(UpdateCounter):
         saved_step: Optional[int] = None,
         check: Callable[[], Any] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        agreed: Callable[[bool], bool] = bool,
     ) -> None:
         super().__init__(first_step)
         assert every_n_updates is None or every_n_updates >= 1
@@ -41,6 +43,7 @@ class Checkpoints(UpdateCounter):
         self.every_seconds = every_seconds
         self.check = check
         self._clock = clock
+        self._agreed = agreed
         self._saved_step = saved_step
         self._saved_at = clock()
 
@@ -52,7 +55,7 @@ class Checkpoints(UpdateCounter):
         """Saves where a multiple of the distance was reached, or the time is up."""
         every = self.every_n_updates
         by_step = every is not None and self.step // every > (self.step - updates) // every
-        by_time = self.every_seconds is not None and self._clock() - self._saved_at >= self.every_seconds
+        by_time = self.every_seconds is not None and self._agreed(self._clock() - self._saved_at >= self.every_seconds)
         if by_step or by_time:
             self._save()
         else:

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from keras_extensions.backend import keras
 from utilities.errors import Stopped
@@ -102,13 +102,23 @@ def _say(line: str) -> None:
 
 
 class StopWhenAsked(keras.callbacks.Callback):
-    """Ends ``fit`` after the execution during which a stop was asked for."""
+    """Ends ``fit`` after the execution during which a stop was asked for.
 
-    def __init__(self, request: StopRequest) -> None:
+    Args:
+        request: whether someone asked.
+        largest: makes of the numbers of the signals that the processes of a run have got, 0 where there was none, the
+            largest, so that all end at the same step.
+    """
+
+    def __init__(self, request: StopRequest, largest: Callable[[int], int] = int) -> None:
         super().__init__()
         self.request = request
+        self.largest = largest
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Keras: an execution ended."""
-        if self.request.signal is not None:
+        own = self.request.signal
+        number = self.largest(0 if own is None else signal.Signals[own])
+        if number:
+            self.request.signal = own or signal.Signals(number).name
             self.model.stop_training = True

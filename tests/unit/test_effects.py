@@ -73,6 +73,15 @@ def test_it_depends_on_the_machine(tmp_path):
     assert "pipeline_device_mapping" not in pipelined
 
 
+def test_where_the_optimizer_state_lies_depends_on_device_and_processes(tmp_path):
+    offchip = loaded(tmp_path, "--optimizer-state-offchip", "true")
+    assert "optimizer_state_offchip" in line_of(offchip)
+    assert "optimizer_state_offchip" not in (line_of(offchip, CPU._replace(on_gpu=True)) or "")
+    sharded = loaded(tmp_path, "--ipu-config.replicated-tensor-sharding", "true", "--optimizer-state-offchip", "false")
+    assert "replicated_tensor_sharding" in line_of(sharded)
+    assert "replicated_tensor_sharding" not in (line_of(sharded, CPU._replace(processes=2)) or "")
+
+
 def test_the_plan_has_the_table_with_defaults(tmp_path):
     lines = list(plan_lines(loaded(tmp_path)))
     start = next(number for number, line in enumerate(lines) if line.startswith("Without effect on stock TensorFlow"))

@@ -8,7 +8,7 @@ names as the real ones, so ``tf.train.Checkpoint.read`` finds everything by its 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -34,11 +34,13 @@ class HostCopy:
 
     Args:
         objects: name → layers, optimizers, variables or anything else that TensorFlow tracks.
+        value: of a variable; other than its own where it stands for something larger.
     """
 
-    def __init__(self, objects: Mapping[str, Any]) -> None:
+    def __init__(self, objects: Mapping[str, Any], value: Optional[Callable[[tf.Variable], np.ndarray]] = None) -> None:
+        read = value or value_of
         self._nodes = [
-            Node(children, np.asarray(thing.numpy()) if isinstance(thing, tf.Variable) else None)
+            Node(children, np.asarray(read(thing)) if isinstance(thing, tf.Variable) else None)
             for thing, children in tracked(objects)
         ]
 
@@ -55,9 +57,30 @@ class HostCopy:
         """
         try:
             with tf.device("CPU:0"):
-                _rebuilt(self._nodes).write(str(prefix))
+                _joined(_made(self._nodes), self._nodes).write(str(prefix))
         except tf.errors.OpError as error:
             raise OSError(" ".join(error.message.split())[:200]) from error
+
+    def restored(self, read: Callable[[tf.train.Checkpoint], None]) -> List[np.ndarray]:
+        """Values of a checkpoint with the same names, in the order of ``variables_of``.
+
+        Args:
+            read: reads a checkpoint's values into these objects.
+        """
+        with tf.device("CPU:0"):
+            made = _made(self._nodes)
+            read(_joined(made, self._nodes))
+        return [thing.numpy() for thing, node in zip(made, self._nodes) if node.value is not None]
+
+
+def value_of(variable: tf.Variable) -> np.ndarray:
+    """The present value of a variable."""
+    return variable.numpy()
+
+
+def variables_of(objects: Mapping[str, Any]) -> List[tf.Variable]:
+    """The variables below some objects, each once, in the order in which ``HostCopy`` asks for them."""
+    return [node.thing for node in tracked(objects) if isinstance(node.thing, tf.Variable)]
 
 
 def tracked(objects: Mapping[str, Any]) -> List[Tracked]:
@@ -93,9 +116,13 @@ def _children(thing: Any) -> Mapping[str, Any]:
     return {child.name: child.ref for child in thing._checkpoint_dependencies}  # no public way before TensorFlow 2.10
 
 
-def _rebuilt(nodes: List[Node]) -> tf.train.Checkpoint:
-    """Objects of the same names and values."""
-    made: List[Any] = [tf.Module() if node.value is None else tf.Variable(node.value) for node in nodes]
+def _made(nodes: List[Node]) -> List[Any]:
+    """An object for each node, with its value."""
+    return [tf.Module() if node.value is None else tf.Variable(node.value) for node in nodes]
+
+
+def _joined(made: List[Any], nodes: List[Node]) -> tf.train.Checkpoint:
+    """The objects under the names that the nodes have."""
     for thing, node in zip(made, nodes):
         for name, number in node.children.items():
             setattr(thing, name, made[number])

@@ -93,6 +93,33 @@ class CheckpointWriter:
         return path
 
 
+class Participant:
+    """Stands for the writer where another process writes: it only gives what that one needs of this process' state.
+
+    Args:
+        folder: of the run's checkpoints, as this process would have it.
+        state: of which this process keeps a part.
+    """
+
+    def __init__(self, folder: Path, state: TrainingState) -> None:
+        self.folder = folder
+        self._state = state
+
+    def save(self, step: int) -> None:
+        """Give the parts of the present state; the writer of the other process must save at the same step."""
+        if self._state.is_shared:
+            self._state.copy()
+
+    def check(self) -> None:
+        """Nothing to find out."""
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
 def _step_back() -> None:
     """Lower this thread's priority, where the system has one for each thread: what training leaves over is enough."""
     if sys.platform == "linux":

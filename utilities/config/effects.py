@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from execution.software.cluster.membership import membership_of
 from utilities.config.fields import leaves, value_at
 from utilities.config.loading import DEFAULT, DERIVED
 from utilities.config.schema import TrainingConfig
@@ -21,10 +22,14 @@ class Machine(NamedTuple):
     Attributes:
         precision: number format of weights and computation.
         pipelined: whether stages lie on several devices.
+        on_gpu: whether it computes on GPUs.
+        processes: that share each update.
     """
 
     precision: str
     pipelined: bool
+    on_gpu: bool = False
+    processes: int = 1
 
 
 class Effect(NamedTuple):
@@ -89,6 +94,18 @@ EFFECTS: Tuple[Effect, ...] = (
         lambda value, machine: value > 1,
         "multiplies by the word table in slices",
         "one product, with the same result",
+    ),
+    Effect(
+        "optimizer_state_offchip",
+        lambda value, machine: value and not machine.on_gpu,
+        "keeps optimizer state outside the chip's memory",
+        "the state is in the host's memory already, as is the model",
+    ),
+    Effect(
+        "ipu_config.replicated_tensor_sharding",
+        lambda value, machine: value and machine.processes == 1,
+        "keeps a share of the optimizer state on each replica",
+        "one process keeps all of it (python -m execution.launch starts several)",
     ),
     Effect(
         "use_outlining",
@@ -161,7 +178,8 @@ def planned_machine(config: TrainingConfig) -> Machine:
     """The machine as far as the config alone tells: where it leaves the precision open, that of a CPU."""
     precision = config.execution.precision
     pipelined = (config.execution.pipeline_devices or 1) > 1
-    return Machine("float32" if precision == "auto" else precision, pipelined)
+    narrow = "float32" if precision == "auto" else precision
+    return Machine(narrow, pipelined, config.execution.device == "gpu", membership_of().count)
 
 
 def effect_rows(config: TrainingConfig, origins: Dict[str, str]) -> Iterator[Tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Iterable, Iterator, List, Optional, Sequence, TextIO, Tuple
 
+from execution.software.cluster.membership import membership_of
 from model.architecture import (
     BLOCK_NAMES,
     EMB,
@@ -22,6 +23,7 @@ from utilities.config.figures import (
     manifest_records,
     masked_positions,
     max_learning_rate,
+    micro_batches,
     number_of_ipus,
     number_of_labels,
     options_come_from_checkpoint,
@@ -103,6 +105,7 @@ def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
         f"{batch.replicas} replicas"
         f" × {batch.grad_acc_steps_per_replica} accumulation steps",
     )
+    yield "processes", _processes(config)
     records = manifest_records(config)
     samples, steps = training_samples(config, records), training_steps(config, records)
     yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
@@ -126,6 +129,15 @@ def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
     architecture, blocks = architecture_of(config), blocks_of(config, task)
     if architecture is not None and blocks is not None:
         yield from _flops_rows(config, task, architecture, blocks, steps)
+
+
+def _processes(config: TrainingConfig) -> str:
+    """How the processes that the environment names share an update; more words where they cannot."""
+    count, parts = membership_of().count, micro_batches(config)
+    if count == 1:
+        return f"1; {parts:,} micro batches of an update, which processes may share (python -m execution.launch)"
+    share = f"{parts // count:,} of the" if parts % count == 0 else "not to be shared evenly:"
+    return f"{count}, each {share} {parts:,} micro batches of an update"
 
 
 def _betas(config: TrainingConfig, factor: Optional[float]) -> str:

@@ -119,7 +119,8 @@ class TrainingConfig(Section):
     )
     optimizer_state_offchip: bool = Field(
         True,
-        description="Keep optimizer state outside the device's memory; excludes replicated_tensor_sharding.",
+        description="Keep optimizer state outside the device's memory (of a GPU: in the host's); excludes "
+        "replicated_tensor_sharding.",
     )
     enable_stochastic_rounding: bool = Field(
         True,

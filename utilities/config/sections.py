@@ -61,7 +61,11 @@ class GlobalBatch(Section):
     """Samples per weight update = micro_batch_size × replicas × grad_acc_steps_per_replica."""
 
     micro_batch_size: Count = Field(1, description="Samples of one forward and backward pass on one replica.")
-    replicas: Count = Field(1, description="Copies of the model that train side by side on shares of the batch.")
+    replicas: Count = Field(
+        1,
+        description="Copies of the model that train side by side on shares of the batch; on stock TensorFlow the "
+        "processes of a run, however many, share replicas × grad_acc_steps_per_replica micro batches evenly.",
+    )
     grad_acc_steps_per_replica: Count = Field(
         1,
         description="Micro batches whose gradients a replica accumulates before an update; with several "
@@ -129,7 +133,8 @@ class IpuConfig(Section):
     )
     replicated_tensor_sharding: bool = Field(
         False,
-        description="Keep 1/replicas of the optimizer state on each replica; excludes optimizer_state_offchip.",
+        description="Keep 1/replicas of the optimizer state on each replica (on stock TensorFlow, in each process); "
+        "excludes optimizer_state_offchip.",
     )
     pipeline_schedule: Literal["grouped", "interleaved", "sequential"] = Field(
         "grouped", description="Order in which stages take micro batches."

@@ -40,7 +40,7 @@ def failures_told() -> Iterator[Failures]:
             raise
         with contextlib.suppress(OSError):  # the state is saved; that the disk is full now is no news
             run.history.add(INTERRUPT, run.last_step(), told=str(stop))
-        raise Stopped(str(stop), run.path.name) from None
+        raise Stopped(str(stop), run.path.name, stop.told) from None
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -29,6 +29,7 @@ from utilities.training.saving import Saver
 from utilities.training.session import Plan, Session, TrainingData
 from utilities.training.sparsity import pattern_callbacks
 from utilities.training.task import BuiltModel, Task
+from utilities.training.together import agreed_position
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +74,11 @@ def update_of(session: Session, plan: Plan) -> Update:
     """How the micro batches of an update are combined."""
     options = session.config.optimizer_opts
     adaptive = options.loss_scaling == "auto"
+    processes = session.processes
+    replicas = session.config.global_batch.replicas
     return Update(
-        micro_batches=plan.micro_batches,
-        virtual_replicas=session.config.global_batch.replicas,
+        micro_batches=plan.micro_batches // processes.count,
+        virtual_replicas=replicas if processes.is_alone else replicas / processes.count,
         reduction=options.gradient_accumulation_reduction,
         loss_scale=INITIAL_SCALE if adaptive else options.loss_scaling or 1.0,
         adaptive_loss_scale=adaptive,
@@ -88,13 +91,15 @@ def data_of(session: Session, data: TrainingData, position: Position) -> Any:
     return training_dataset(
         data.reader,
         micro_batch_size=config.global_batch.micro_batch_size,
-        micro_batches_per_update=data.plan.micro_batches,
+        micro_batches_per_update=data.plan.micro_batches // session.processes.count,
         seed=config.seed,
         num_updates=data.plan.updates - position.step,
         first_update=position.step,
         shuffle=config.data.shuffle,
         reader_threads=config.data.reader_threads,
         prefetch=config.data.prefetch,
+        replica=session.processes.index,
+        replicas=session.processes.count,
         skipped=position.skipped,
     )
 
@@ -146,32 +151,44 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
         return None
     platform, variables = session.platform, built.model.trainable_variables
     state = TrainingState(built.blocks, platform.state(optimizer), variables, platform.other_state())
+    state.parts = platform.parts(optimizer)
+    processes = session.processes
     memory = LastPeriod(position.seconds)
     saver = Saver(session, data, state, position, lambda: memory.seconds)
     with contextlib.closing(saver.writer), session.stop.waiting():
         if config.on_divergence == "rewind" and position.checkpoint is None:
             saver.writer.save(position.step)  # there must be something to go back to
         while saver.position.step < plan.updates:
-            if saver.position.checkpoint is not None:
-                state.restore(saver.position.checkpoint)
+            state.restore_together(saver.position.checkpoint, processes)
             try:
                 fit_from(session, data, built, saver, memory)
                 break
             except DivergenceError as error:
                 saver.writer.wait()
-                saver.position = rewind(session, saver, error)
+                saver.position = rewound(session, saver, error)
         saver.writer.wait()
+        processes.meet()
     if session.stop.signal is not None:
         step = saver.position.step if memory.last is None else memory.last.step
         raise Stopped(f"stopped by {session.stop.signal} at step {step:,} of {plan.updates:,}, which is saved")
     return memory.last
 
 
+def rewound(session: Session, saver: Saver, error: DivergenceError) -> Position:
+    """Where training goes on after a divergence, as the chief decides; all processes saw the same losses."""
+    if session.config.on_divergence != "rewind":
+        raise error
+    position = agreed_position(session.processes, lambda: rewind(session, saver, error))
+    assert position is not None
+    return position
+
+
 def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Saver, memory: LastPeriod) -> None:
     """Train from the saver's position to the end, to the next divergence, or until someone asks to stop."""
     config, plan, position = session.config, data.plan, saver.position
     losses = session.task.objective.losses
-    guard = StopOnDivergence(losses, config.exploding_loss_ratio, session.run.losses(losses))
+    before = session.processes.decided(lambda: session.run.losses(losses))
+    guard = StopOnDivergence(losses, config.exploding_loss_ratio, before)
     skipped = CorruptRecordsTold(data.reader, session.run.history)
     reporting = Reporting(
         total_steps=plan.updates,
@@ -186,7 +203,7 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
     )
     callbacks = [
         PerExecutionMetrics(), *pattern_callbacks(session, data, built, position.step, position.skipped), reporting,
-        saver.callback(plan.updates_per_execution), StopWhenAsked(session.stop)
+        saver.callback(plan.updates_per_execution), StopWhenAsked(session.stop, session.processes.largest),
     ]  # fmt: skip
     updates = plan.updates - position.step
     try:

@@ -50,10 +50,16 @@ class Resumed(NamedTuple):
 
 
 class SavedState:
-    """The weights of a run's own checkpoint; a :class:`utilities.training.start.Start`."""
+    """The weights of a run's own checkpoint; a :class:`utilities.training.start.Start`.
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    Args:
+        checkpoint: of the run.
+        read: whether this process reads the weights; it may get them from another one.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, read: bool = True) -> None:
         assert checkpoint.facts is not None
+        self._read = read
         self._checkpoint = checkpoint
         self.origin = str(checkpoint.folder)
         self.architecture: Dict[str, Any] = checkpoint.facts["architecture"]
@@ -65,7 +71,8 @@ class SavedState:
 
     def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
         """See :class:`utilities.training.start.Start`."""
-        load_weights(self._checkpoint, blocks)
+        if self._read:
+            load_weights(self._checkpoint, blocks)
 
 
 def run_to_resume(loaded: LoadedConfig, held: contextlib.ExitStack) -> Optional[Resumed]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
 from data_utils.records.pipeline import SampleReader
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from utilities.checkpoints.folder import step_folders, step_of
 from utilities.checkpoints.rotation import Rotation
 from utilities.checkpoints.state import TrainingState
-from utilities.checkpoints.writer import CheckpointWriter
+from utilities.checkpoints.writer import CheckpointWriter, Participant
 from utilities.config.schema import TrainingConfig
 from utilities.environment import environment_facts
 from utilities.training.position import Position
@@ -58,6 +58,9 @@ class Saver:
         self._seconds = seconds
         words = words_of(session.task, data.reader)
         self._constant = constant_facts(session, words)
+        self.writer: Union[CheckpointWriter, Participant] = Participant(checkpoint_folder(config, session.run), state)
+        if not session.processes.is_chief:
+            return
         self.writer = CheckpointWriter(
             checkpoint_folder(config, session.run),
             state,
@@ -79,6 +82,7 @@ class Saver:
             every_seconds=None if minutes is None else minutes * 60,
             saved_step=None if position.checkpoint is None else position.step,
             check=self.writer.check,
+            agreed=self._session.processes.chief_says,
         )
 
     def position_facts(self, position: Position, step: int) -> Dict[str, Any]:

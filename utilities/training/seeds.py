@@ -6,7 +6,9 @@ Fine-tuning on small data sets depends on the seed, so results are published ove
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import gc
 import json
 import logging
@@ -15,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
+from execution.software.cluster.processes import Processes
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.progress import run_log
 from utilities.config.loading import LoadedConfig
@@ -22,7 +25,8 @@ from utilities.config.schema import TrainingConfig
 from utilities.errors import Stopped, UserError
 from utilities.training.run_folder import RunFolder
 from utilities.training.task import MakeTask
-from utilities.training.trainer import train
+from utilities.training.together import processes_of, run_folder
+from utilities.training.trainer import platform_of, train
 from utilities.training.unchanged import refuse_differences
 
 logger = logging.getLogger(__name__)
@@ -45,18 +49,34 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
     if config.seeds is None:
         train(loaded, make_task, started)
         return
-    folder = folder_of(config)
+    with contextlib.ExitStack() as held:
+        train_each(loaded, config.seeds, make_task, started, held)
+
+
+def train_each(
+    loaded: LoadedConfig, seeds: Sequence[int], make_task: MakeTask, started: float, held: contextlib.ExitStack
+) -> None:
+    """Train and evaluate once for each seed.
+
+    Args:
+        held: is closed when all have ended.
+    """
+    config, processes = loaded.config, processes_of(loaded.config)
+    if not processes.is_alone:
+        platform_of(config, processes)  # joins them
+    folder = run_folder(processes, lambda: folder_of(config), held)
     scores: Dict[int, Dict[str, float]] = {}
-    for number, seed in enumerate(config.seeds, start=1):
+    for number, seed in enumerate(seeds, start=1):
         one = with_seed(loaded, seed, folder.path)
-        done = scores_of_finished(one.config)
+        done = processes.decided(functools.partial(scores_of_finished, one.config))
         how = "" if done is None else ", has ended before"
-        tell(folder, config, [f"seed {seed}, {number} of {len(config.seeds)}{how}"])
-        scores[seed] = train_one(one, make_task, started, folder) if done is None else done
+        if processes.is_chief:
+            tell(folder, config, [f"seed {seed}, {number} of {len(seeds)}{how}"])
+        scores[seed] = train_one(one, make_task, started, folder, processes) if done is None else done
         started = time.perf_counter()
         if any(scores.values()):
             write_summary(folder, scores)
-    if any(scores.values()):
+    if any(scores.values()) and processes.is_chief:
         tell(folder, config, [*table(scores), f"scores of all seeds: {folder.path / f'{SUMMARY}.txt'}"])
 
 
@@ -100,16 +120,18 @@ def scores_of_finished(config: TrainingConfig) -> Optional[Dict[str, float]]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def train_one(loaded: LoadedConfig, make_task: MakeTask, started: float, folder: RunFolder) -> Dict[str, float]:
+def train_one(
+    loaded: LoadedConfig, make_task: MakeTask, started: float, folder: RunFolder, processes: Processes
+) -> Dict[str, float]:
     """Train and evaluate with one seed.
 
     Raises:
         Stopped: someone asked for it; with the name under which all seeds go on.
     """
     try:
-        return train(loaded, make_task, started)
+        return train(loaded, make_task, started, processes)
     except Stopped as stop:
-        raise Stopped(str(stop), folder.path.name) from None
+        raise Stopped(str(stop), folder.path.name, stop.told) from None
     finally:
         keras.backend.clear_session()  # the model of one seed is not to stay in memory beside the next one's
         gc.collect()

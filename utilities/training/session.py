@@ -7,6 +7,7 @@ from typing import Any, Dict, NamedTuple, Sequence
 
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Platform
+from execution.software.cluster.processes import ALONE, Processes
 from keras_extensions.callbacks.reporting import Listener
 from keras_extensions.callbacks.signals import StopRequest
 from model.architecture import Architecture
@@ -20,6 +21,7 @@ class Plan(NamedTuple):
     """Lengths that the config and the data give.
 
     Attributes:
+        micro_batches: of an update, over all replicas and processes.
         packing_factor: samples in a row of the batch on average; 1 without packing.
     """
 
@@ -38,6 +40,7 @@ class Session:
         stop: whether someone asked it to stop.
         listeners: told of everything worth telling.
         started: ``time.perf_counter()`` when the program started.
+        processes: that train together.
     """
 
     config: TrainingConfig
@@ -49,6 +52,7 @@ class Session:
     stop: StopRequest
     listeners: Sequence[Listener]
     started: float
+    processes: Processes = ALONE
 
 
 class TrainingData(NamedTuple):

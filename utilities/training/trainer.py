@@ -10,6 +10,7 @@ from typing import Dict, Iterator, List, Optional
 from execution.interface import Platform
 from execution.options import ExecutionOptions
 from execution.select import select_platform
+from execution.software.cluster.processes import ALONE, Processes
 from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
@@ -39,22 +40,26 @@ from utilities.training.session import Session, TrainingData
 from utilities.training.sparsity import sparse_lines, sparse_xla
 from utilities.training.start import Start, refuse_random_weights, start_of
 from utilities.training.task import BuiltModel, MakeTask
+from utilities.training.together import agreed_position, ended_together, processes_of, replica_log, run_folder
 
 logger = logging.getLogger(__name__)
 
 EVALUATION_BATCH_SIZE = 32
 
 
-def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str, float]:
+def train(
+    loaded: LoadedConfig, make_task: MakeTask, started: float, processes: Optional[Processes] = None
+) -> Dict[str, float]:
     """Train and evaluate as the config says.
 
     Args:
         loaded: the config and the origin of its values.
         make_task: what is trained.
         started: ``time.perf_counter()`` when the program started.
+        processes: that train together; None: those that the environment names.
 
     Returns:
-        The scores of the evaluation; empty where there was none.
+        The scores of the evaluation; empty where there was none, and to all processes but the chief.
 
     Raises:
         UserError: data, checkpoint or folder is not what the config says.
@@ -63,12 +68,15 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
     with contextlib.ExitStack() as held:
         stop = held.enter_context(stop_on_signals())
         failures = held.enter_context(failures_told())
+        together = processes_of(config) if processes is None else processes
+        held.enter_context(ended_together(together, stop, lambda: failures.run.path.name if failures.run else None))
         reference = reference_of(config)
-        resumed = run_to_resume(loaded, held)
+        platform = platform_of(config, together)
+        resumed = run_to_resume(loaded, held) if together.is_chief else None
         failures.run = resumed.run if resumed else None
-        position = resumed.position if resumed else Position()
+        position = agreed_position(together, lambda: resumed.position if resumed else None) or Position()
         if position.checkpoint is not None:
-            saved = SavedState(position.checkpoint)
+            saved = SavedState(position.checkpoint, read=together.is_chief)
             start, architecture = saved, resumed_architecture(config, saved)
         else:
             start = start_of(config)
@@ -79,35 +87,43 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Dict[str
         data = open_training_data(config, task) if config.do_training else None
         if data is not None:
             check_same_data(position, data.identity, config)
-        run = failures.run = resumed.run if resumed else new_run(loaded, held)
-        held.enter_context(run_log(run.path / "train.log", config.logging))
+        run = run_folder(together, lambda: resumed.run if resumed else new_run(loaded, held), held)
+        failures.run = run
+        log = run_log(run.path / "train.log", config.logging) if together.is_chief else replica_log(together.index)
+        held.enter_context(log)
         if resumed:
             go_on(resumed, config)
         derived = {**(data.plan._asdict() if data else {}), **sparsity_figures(config, task.name, architecture)}
         run.describe(loaded, derived, data.facts if data else {})
         logger.info("run folder %s; %s", run.path, platform.describe())
-        tell_what_has_no_effect(loaded, platform)
-        listeners = listeners_of(config, run, reference)
-        session = Session(config, task, architecture, platform, run, position, stop, listeners, started)
+        if together.is_chief:
+            tell_what_has_no_effect(loaded, platform, together)
+        listeners = listeners_of(config, run, reference) if together.is_chief else []
+        session = Session(config, task, architecture, platform, run, position, stop, listeners, started, together)
         with closing(listeners), reported(session):
             built = build(session, start)
             if data is not None:
                 fit_and_tell(session, data, built)
-            scores = {} if config.compile_only else evaluate(session, built)
+            scores = {} if config.compile_only or not together.is_chief else evaluate(session, built)
         if not config.compile_only:
             run.history.add(END, data.plan.updates if data else position.step)
+        together.meet()  # so that nobody takes the first one to end for lost
         return scores
 
 
-def platform_of(config: TrainingConfig) -> Platform:
-    """The machine that the config asks for."""
-    return select_platform(options_of(config))
+def platform_of(config: TrainingConfig, processes: Processes = ALONE) -> Platform:
+    """The machine that the config asks for, with all processes joined."""
+    return select_platform(options_of(config), processes)
 
 
-def tell_what_has_no_effect(loaded: LoadedConfig, platform: Platform) -> None:
+def tell_what_has_no_effect(loaded: LoadedConfig, platform: Platform, processes: Processes) -> None:
     """One warning for all that the config asks of an IPU and this machine does not do."""
     if platform.name == "software":
-        line = warning_line(loaded.config, loaded.origins, Machine(platform.precision, platform.pipelined))
+        line = warning_line(
+            loaded.config,
+            loaded.origins,
+            Machine(platform.precision, platform.pipelined, platform.on_gpu, processes.count),
+        )
         if line is not None:
             logger.warning(line)
 

@@ -98,7 +98,7 @@ class PipelineEngine:
             (tf.constant(0), state),
             parallel_iterations=1,
         )
-        return {**state.sums, **self._rule.apply(self._joined(state.gradients))}
+        return {**self._rule.totals(state.sums), **self._rule.apply(self._joined(state.gradients))}
 
     def compile_step(self, element_spec: Tensors) -> None:
         """See :class:`execution.software.trainable.Engine`."""
@@ -193,7 +193,8 @@ class PipelineEngine:
         return tf.logical_and(micro_batch >= 0, micro_batch < self._rule.update.micro_batches)
 
     def _seed(self, micro_batch: tf.Tensor) -> tf.Tensor:
-        return micro_batch_seed(self._run_seed, self._rule.optimizer.iterations, micro_batch)
+        number = micro_batch + self._rule.first_micro_batch if self._rule.first_micro_batch else micro_batch
+        return micro_batch_seed(self._run_seed, self._rule.optimizer.iterations, number)
 
     def _joined(self, gradients: List[List[tf.Tensor]]) -> List[tf.Tensor]:
         """Gradients in the order of the rule's variables; those of a weight that stages share are added."""

@@ -1,0 +1,210 @@
+"""Starts the replicas of a run as processes on this machine.
+
+    python -m execution.launch --replicas 2 -- run_pretraining.py --config … --dataset-dir …
+
+Each process gets ``TF_CONFIG`` with a free port for each, a share of the cores, and a share of the GPUs. What the
+chief, replica 0, prints appears as it is; lines of the others get their number before them. SIGINT and SIGTERM are
+passed on, once. When a replica ends with an error, the others end by themselves; those that do not are ended.
+
+Imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
+from utilities.errors import UserError
+
+EXIT_USER_ERROR = 2
+SECONDS_TO_END = 45.0  # for the others, once one has failed
+SECONDS_BETWEEN_LOOKS = 0.2
+THREADS_FLAG = "--execution.threads"
+GPUS, GPUS_OF_PROCESS = "/proc/driver/nvidia/gpus", "CUDA_VISIBLE_DEVICES"
+
+
+def parse(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
+    """The launcher's own arguments, and the command that it starts."""
+    parser = argparse.ArgumentParser(prog="python -m execution.launch", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--replicas", type=int, required=True, metavar="N", help="processes to start")
+    parser.add_argument(
+        "--threads-per-replica", type=int, metavar="N",
+        help="CPU threads of each (execution.threads); by default the cores are shared evenly",
+    )  # fmt: skip
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM …", help="program and its arguments")
+    options = parser.parse_args(argv)
+    options.command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if options.replicas < 1:
+        raise UserError(f"--replicas {options.replicas}: give a number of processes, 1 or more")
+    if options.threads_per_replica is not None and options.threads_per_replica < 1:
+        raise UserError(f"--threads-per-replica {options.threads_per_replica}: give a number of threads, 1 or more")
+    if not options.command:
+        raise UserError("no program to start; give one after --: … -- run_pretraining.py --config …")
+    return options
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Starts the replicas and waits for them.
+
+    Returns:
+        The status of the first that failed (128 + signal where one ended it), else 0.
+    """
+    try:
+        options = parse(argv)
+        return run(options.command, options.replicas, options.threads_per_replica)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+
+
+def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) -> int:
+    """Run ``command`` in so many processes; see :func:`main`."""
+    with free_ports(replicas) as ports:
+        addresses = tuple(f"localhost:{port}" for port in ports)
+    line = with_threads(with_interpreter(command), replicas, threads)
+    gpus = gpu_shares(replicas, os.environ)
+    started: List[subprocess.Popen] = []
+    readers: List[threading.Thread] = []
+    # Handlers come first: no signal is to fall between a start and them.
+    with passing_signals_on(started):
+        for index in range(replicas):
+            environment = {**os.environ, TF_CONFIG: tf_config(Membership(addresses, index)), **gpus[index]}
+            process = start(line, environment, chief=index == 0)
+            started.append(process)
+            if index:
+                readers += [
+                    reading(stream, sink, index)
+                    for stream, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+                    if stream is not None
+                ]
+        status = wait(started)
+    for reader in readers:
+        reader.join(timeout=5)
+    return status
+
+
+@contextlib.contextmanager
+def free_ports(count: int) -> Iterator[List[int]]:
+    """Ports that nobody uses; held until the block ends, so that they differ."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("localhost", 0))
+        yield [one.getsockname()[1] for one in sockets]
+
+
+def with_interpreter(command: Sequence[str]) -> List[str]:
+    """A Python script or ``-m module`` run by this Python, anything else as it is."""
+    is_python = command[0].endswith(".py") or command[0] == "-m"
+    return [sys.executable, *command] if is_python else list(command)
+
+
+def with_threads(command: Sequence[str], replicas: int, threads: Optional[int]) -> List[str]:
+    """The command with its share of the cores, unless it says itself how many threads it wants."""
+    said = any(argument == THREADS_FLAG or argument.startswith(f"{THREADS_FLAG}=") for argument in command)
+    if said and threads is None:
+        return list(command)
+    share = threads or max(len(os.sched_getaffinity(0)) // replicas, 1)
+    return [*command, THREADS_FLAG, str(share)]
+
+
+def gpu_shares(replicas: int, environment: Mapping[str, str]) -> List[Dict[str, str]]:
+    """What each replica's environment says of GPUs: as many of its own as there are for each.
+
+    Raises:
+        UserError: there are some, but not one for each.
+    """
+    folder = Path(GPUS)
+    named = environment.get(GPUS_OF_PROCESS)
+    found = len(list(folder.iterdir())) if folder.is_dir() else 0
+    gpus = [str(number) for number in range(found)] if named is None else [gpu for gpu in named.split(",") if gpu]
+    if not gpus:
+        return [{} for _ in range(replicas)]
+    if len(gpus) < replicas:
+        raise UserError(
+            f"--replicas {replicas}: there are {len(gpus)} GPUs, and each replica wants one; start as many as there are"
+            f" GPUs, or use CPUs ({GPUS_OF_PROCESS}= and --execution.device cpu)"
+        )
+    share = len(gpus) // replicas
+    return [{GPUS_OF_PROCESS: ",".join(gpus[i * share : (i + 1) * share])} for i in range(replicas)]
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], chief: bool) -> subprocess.Popen:
+    """Start a process in a session of its own, so that a terminal's Ctrl-C reaches it through here only."""
+    pipe = None if chief else subprocess.PIPE
+    try:
+        return subprocess.Popen(
+            command, env=dict(environment), stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError as error:
+        raise UserError(f"{command[0]}: cannot be started ({error.strerror}); name a program") from error
+
+
+def reading(stream: IO[bytes], sink: IO[str], index: int) -> threading.Thread:
+    """A thread that prints the lines of a stream with the number of their replica before them."""
+
+    def read() -> None:
+        for line in stream:
+            sink.write(f"[{index}] {line.decode('utf-8', 'replace')}")
+            sink.flush()
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread
+
+
+@contextlib.contextmanager
+def passing_signals_on(processes: List[subprocess.Popen]) -> Iterator[None]:
+    """For the time of a block, SIGINT and SIGTERM go to all processes; each time they come, once."""
+
+    def pass_on(number: int, frame: object) -> None:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    previous = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for process in processes:  # where something here went wrong, nothing is left behind
+            if process.poll() is None:
+                process.kill()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def wait(processes: Sequence[subprocess.Popen]) -> int:
+    """Wait until all have ended; returns the status of the first that failed, else 0."""
+    status, deadline = 0, float("inf")
+    running = dict(enumerate(processes))
+    while running:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+        # Where several have ended since the last look, one that a signal ended is the cause, not the consequence.
+        ended = {index: process.poll() for index, process in running.items() if process.poll() is not None}
+        for index, code in sorted(ended.items(), key=lambda item: (item[1] or 0, item[0])):
+            del running[index]
+            if code and not status:
+                status, deadline = (128 - code if code < 0 else code), time.monotonic() + SECONDS_TO_END
+                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+                if len(processes) > 1:
+                    print(f"replica {index} {how}; the others stop", file=sys.stderr, flush=True)
+        if time.monotonic() > deadline:
+            for index, process in running.items():
+                print(f"replica {index} does not stop and is killed", file=sys.stderr, flush=True)
+                process.kill()
+            deadline = float("inf")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

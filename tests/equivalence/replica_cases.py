@@ -1,0 +1,115 @@
+"""Three updates of a very small BERT, by one process or shared by several: the same program for both.
+
+    python -m execution.launch --replicas 2 -- -m tests.equivalence.replica_cases FOLDER
+
+writes the weights of each case into FOLDER.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from execution.interface import OptimizerSettings, Update
+from execution.software.cluster.processes import Processes
+from execution.software.devices import pipeline_devices
+from execution.software.platform import ONE_DEVICE, PipelineLayout, SoftwarePlatform
+from keras_extensions.backend import tf
+from keras_extensions.schedules import UpDown
+from model.bert import assemble, pretraining_shapes
+from model.conversion import convert_pretraining
+from model.huggingface import untrained_bert
+from model.losses import PretrainingObjective
+from tests.equivalence.bert_pairs import architecture, batch
+from utilities.checkpoints.state import TrainingState
+
+UPDATES, MICRO_BATCHES, MICRO_BATCH_SIZE = 3, 8, 2
+STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
+DEVICES = ("/CPU:0", "/CPU:1", "/CPU:0")  # the embedding is tied to the heads, so both are on one device
+
+
+class Case(NamedTuple):
+    """What is trained."""
+
+    optimizer: str
+    sharded: bool = False
+    pipelined: bool = False
+    reduction: str = "mean"
+    clipped: bool = False
+
+    @property
+    def name(self) -> str:
+        """Tells it from the others."""
+        options = (field for field in ("sharded", "pipelined", "clipped") if getattr(self, field))
+        return "-".join([self.optimizer, self.reduction, *options])
+
+
+CASES = [
+    Case("AdamW"),
+    Case("AdamW", sharded=True, clipped=True),
+    Case("LAMB", reduction="sum"),
+    Case("LAMB", sharded=True),
+    Case("LAMB", sharded=True, pipelined=True, reduction="running_mean"),
+]
+
+
+def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarray], Any]:
+    """The weights by name, and the metrics of the last update."""
+    a = architecture(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    layout = PipelineLayout(DEVICES) if case.pipelined else ONE_DEVICE
+    on = SoftwarePlatform(seed=1, xla=False, recompute=False, layout=layout, processes=processes, sharded=case.sharded)
+    source = untrained_bert(a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
+    blocks, conversion = convert_pretraining(source, a, on)
+    stages = STAGES if case.pipelined else [[block.name for block in blocks]]
+    model = assemble(blocks, pretraining_shapes(24, 6), ("masked_lm", "next_sentence"), stages, on)
+    conversion.carry_weights(source)
+    norm = 0.5 if case.clipped else None
+    settings = OptimizerSettings(case.optimizer, UpDown(0.01, UPDATES, 0.4), max_gradient_norm=norm)
+    optimizer = on.optimizer(settings)
+    share = MICRO_BATCHES // processes.count
+    update = Update(share, virtual_replicas=4 / processes.count, reduction=case.reduction)
+    on.compile(model, optimizer, PretrainingObjective(), update, updates_per_execution=2)
+    state = TrainingState(blocks, on.state(optimizer), model.trainable_variables)
+    state.parts = on.parts(optimizer)
+    state.restore_together(None, processes)
+    history = model.fit(data_of(a, processes, share), steps_per_epoch=UPDATES, verbose=0).history
+    weights = {f"{block.name}/{i}": w.numpy() for block in blocks for i, w in enumerate(block.weights)}
+    return weights, {name: values[-1] for name, values in history.items()}
+
+
+def data_of(a: Any, processes: Processes, share: int) -> tf.data.Dataset:
+    """The micro batches of every update that are this process'."""
+    first = processes.index * share
+    parts = []
+    for step in range(UPDATES):
+        whole = batch(a, MICRO_BATCHES * MICRO_BATCH_SIZE, seed=step)
+        shaped = {name: values.reshape(MICRO_BATCHES, -1, *values.shape[1:]) for name, values in whole.items()}
+        parts.append({name: values[first : first + share] for name, values in shaped.items()})
+    return tf.data.Dataset.from_tensor_slices({name: np.stack([part[name] for part in parts]) for name in parts[0]})
+
+
+def main(folder: Path) -> None:
+    """All cases, in the processes that the environment names."""
+    processes = Processes.of()
+    pipeline_devices(2)
+    processes.join()
+    for case in CASES:
+        weights, metrics = weights_after(case, processes)
+        np.savez(
+            folder / f"{case.name}-{processes.index}.npz", **weights, **{f"metric_{n}": m for n, m in metrics.items()}
+        )
+    told = processes.decided(lambda: {"text": "größer", "of": processes.index})
+    assert told == {"text": "größer", "of": 0}, told
+    assert processes.largest(processes.index) == processes.count - 1
+    assert processes.chief_says(processes.is_chief) and not processes.chief_says(not processes.is_chief)
+    arrays = [np.array([1.5, -0.0], np.float64) * (1 + processes.index), np.arange(3, dtype=np.int8) + processes.index]
+    back = processes.from_chief(arrays)
+    assert back[0].tobytes() == np.array([1.5, -0.0]).tobytes() and back[1].tolist() == [0, 1, 2]
+    processes.meet()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
