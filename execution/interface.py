@@ -75,6 +75,7 @@ class Platform(abc.ABC):
         name: ``software`` or ``graphcore``.
         precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``.
         pipelined: whether stages lie on devices of their own.
+        on_gpu: whether weights are on a GPU.
     """
 
     name: str

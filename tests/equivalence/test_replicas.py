@@ -32,7 +32,7 @@ def by_several(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(f"replicas-{request.param}")
     command = [sys.executable, "-m", "execution.launch", "--replicas", str(request.param), "--"]
     command += ["-m", "tests.equivalence.replica_cases", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-6000:]
     return folder, request.param
 
