@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
+import threading
 from typing import Any, Callable, List, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
@@ -159,6 +161,9 @@ def connect(membership: Membership) -> None:
             tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
     finally:
         chatter.setLevel(level)
+    if threading.current_thread() is threading.main_thread():
+        # TensorFlow has put a handler of its own in the place of Python's, by which SIGTERM would be swallowed.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 ALONE = Processes()
