@@ -81,7 +81,6 @@ def train(
         else:
             start = start_of(config)
             architecture = resolved_architecture(config, start)
-        platform = platform_of(config)
         check_same_precision(position, platform.precision)
         task = make_task(config, architecture, start)
         data = open_training_data(config, task) if config.do_training else None
