@@ -37,8 +37,8 @@ def processes_of(config: TrainingConfig) -> Processes:
     processes = Processes.of()
     if not processes.is_alone and config.sparsity.ratio:
         raise UserError(
-            f"sparsity.ratio: sparse layers train in one process, and there are {processes.count}; set it to 0, or start"
-            " one process (unset TF_CONFIG)"
+            f"sparsity.ratio: sparse layers train in one process, and there are {processes.count}; set it to 0, or"
+            " start one process (unset TF_CONFIG)"
         )
     parts = micro_batches(config)
     if parts % processes.count:
