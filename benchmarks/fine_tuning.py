@@ -52,7 +52,7 @@ class Recipe(NamedTuple):
 
 
 RECIPES = {
-    "sst2": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 64, 3, 3e-4, ("accuracy",)),
+    "sst2": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 64, 1, 3e-4, ("accuracy",)),
     "mrpc": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("accuracy", "f1")),
     "squad": Recipe("squad/squad_tiny_checkpoint_path_cpu.json", 384, 4, 3e-4, ("exact_match", "f1")),
 }
