@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -94,6 +95,7 @@ class Study:
         folder = self._work / f"{name}-{variant}-{seed}"
         done = folder / "scores.json"
         if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a study that was broken off
             if variant == PYTORCH:
                 self._pytorch(name, seed, folder)
             else:
