@@ -19,6 +19,15 @@ import json, os, signal, sys, time
 task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 print("task", task, "arguments", *sys.argv[1:], flush=True)
 print("warning of", task, file=sys.stderr, flush=True)
+
+def after_the_first():
+    flag = os.path.join(os.path.dirname(os.path.abspath(__file__)), "failed")
+    if task == 1:
+        return open(flag, "w").close()
+    while not os.path.exists(flag):
+        time.sleep(0.05)
+    time.sleep(3)
+
 """
 
 
@@ -42,13 +51,15 @@ def test_each_replica_has_its_place_and_its_lines_its_number(tmp_path):
 
 
 def test_the_first_failure_is_the_status_and_is_named(tmp_path):
-    done = started(write(tmp_path, "time.sleep(0.2 if task == 1 else 1.5); sys.exit({0: 0, 1: 7, 2: 2}[task])"), 3)
+    done = started(write(tmp_path, "after_the_first(); sys.exit({0: 0, 1: 7, 2: 2}[task])"), 3)
     assert done.returncode == 7
     assert "replica 1 ended with status 7; the others stop" in done.stderr
 
 
 def test_a_killed_replica_is_the_cause(tmp_path):
-    done = started(write(tmp_path, "if task == 1: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(1); sys.exit(2)"), 2)
+    done = started(
+        write(tmp_path, "after_the_first()\nif task == 1: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(2)"), 2
+    )
     assert done.returncode == 128 + signal.SIGKILL
     assert "replica 1 was ended by SIGKILL" in done.stderr
 
