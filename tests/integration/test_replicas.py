@@ -100,8 +100,8 @@ def test_two_processes_of_two_stages_train_the_published_tiny_config(tmp_path):
     published = "configs/pretraining/pretrain_tiny_128_phase1.json"
     arguments = [
         "--config", published, "--generated-dataset", "true", "--output-dir", str(tmp_path), "--name", "tiny",
-        "--global-batch.replicas", "2", "--global-batch.grad-acc-steps-per-replica", "8",
-        "--total-num-train-samples", str(2 * 2 * 8 * 3), "--execution.pipeline-devices", "2",
+        "--global-batch.replicas", "2", "--global-batch.grad-acc-steps-per-replica", "6",
+        "--total-num-train-samples", str(2 * 2 * 6 * 3), "--execution.pipeline-devices", "2",
         "--execution.precision", "float32", "--report", "false", "--tensorboard", "false",
     ]  # fmt: skip
     launched = ["-m", "execution.launch", "--replicas", "2", "--", "run_pretraining.py", *arguments]
