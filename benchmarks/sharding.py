@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -30,19 +29,12 @@ def shapes_of(size: str) -> list[tuple[int, ...]]:
     return [*embeddings, *layer * layers, *heads]
 
 
-def resident() -> int:
-    """Bytes of this process in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def measure(size: str, folder: Path) -> None:
-    """In one process: the moments' bytes, and what the process grew by as they were made."""
+    """In one process: the moments' bytes with and without sharding."""
     from execution.software.cluster.processes import Processes
 
     processes = Processes.of()
     processes.join()
-    # Sharded first: what one leaves to the next in free memory then speaks against sharding.
     found = {name: optimizer_memory(size, processes, name == "sharded") for name in ("sharded", "whole")}
     (folder / f"{processes.index}.json").write_text(json.dumps(found), encoding="utf-8")
     processes.meet()
@@ -57,13 +49,11 @@ def optimizer_memory(size: str, processes: Any, sharded: bool) -> dict[str, int]
 
     platform = SoftwarePlatform(0, xla=False, recompute=False, processes=processes, sharded=sharded)
     weights = [tf.Variable(tf.fill(shape, 0.01)) for shape in shapes_of(size)]
-    before = resident()
     optimizer = platform.optimizer(OptimizerSettings("LAMB", UpDown(1e-3, 10, 0.1)))
     optimizer.build(weights)
-    grown = resident() - before
     update = tf.function(lambda gradients: optimizer.apply_gradients(zip(gradients, weights)), autograph=False)
     update([tf.fill(weight.shape, 0.01) for weight in weights])
-    return {"moments": sum(variable.numpy().nbytes for variable in optimizer.variables), "grown": grown}
+    return {"moments": sum(variable.numpy().nbytes for variable in optimizer.variables)}
 
 
 def main() -> None:
@@ -81,14 +71,12 @@ def main() -> None:
         command += ["-m", "benchmarks.sharding", "--size", options.size, "--folder", folder]
         subprocess.run(command, check=True)
         print(f"BERT-{options.size}, optimizer of each of {options.replicas} processes, in MB")
-        print(f"{'process':<10}{'moments':>10}{'sharded':>10}{'less':>8}{'resident':>12}{'sharded':>10}{'less':>8}")
+        print(f"{'process':<10}{'whole':>10}{'sharded':>10}{'less':>8}")
         for path in sorted(Path(folder).glob("*.json")):
             found = json.loads(path.read_text(encoding="utf-8"))
             row = f"{path.stem:<10}"
-            for key, width in (("moments", 10), ("grown", 12)):
-                whole, sharded = found["whole"][key], found["sharded"][key]
-                row += f"{whole / 1e6:>{width}.1f}{sharded / 1e6:>10.1f}{1 - sharded / whole:>8.1%}"
-            print(row)
+            whole, sharded = found["whole"]["moments"], found["sharded"]["moments"]
+            print(f"{row}{whole / 1e6:>10.1f}{sharded / 1e6:>10.1f}{1 - sharded / whole:>8.1%}")
 
 
 if __name__ == "__main__":
