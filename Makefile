@@ -32,7 +32,7 @@ demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny in two phas
 	@$(PY) -m utilities.demo
 
 test: $(DEV)  ## the whole test suite (under 10 minutes on 2 cores); PYTEST_ARGS="-k name" for some
-	@$(PY) -m pytest --numprocesses $(WORKERS) $(PYTEST_ARGS)
+	@$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .
