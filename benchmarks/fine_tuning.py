@@ -135,7 +135,7 @@ class Study:
             (Path(place) / "job.json").write_text(json.dumps(job), encoding="utf-8")
             np.savez(Path(place) / "samples.npz", **flat)
             call(["-m", "benchmarks.competitors.hf_fine_tuning", place], USE_TF="0", USE_TORCH="1")
-            with np.load(Path(place) / "outputs.npz") as outputs:
+            with np.load(Path(place) / "outputs.npz", allow_pickle=False) as outputs:
                 scores = task.scores(dict(outputs))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "scores.json").write_text(json.dumps(scores), encoding="utf-8")

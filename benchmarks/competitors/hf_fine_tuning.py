@@ -95,7 +95,7 @@ def main(folder: Path) -> None:
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(job["seed"])
-    with np.load(folder / "samples.npz") as arrays:
+    with np.load(folder / "samples.npz", allow_pickle=False) as arrays:
         parts = {part: {k.split("/")[1]: arrays[k] for k in arrays if k.startswith(part)} for part in ("train", "dev")}
     model = model_of(job)
     train(model, parts["train"], job)
