@@ -31,7 +31,7 @@ dev: $(DEV)  ## as venv, with what tests and checks need besides
 demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny in two phases (6 minutes on 2 cores)
 	@$(PY) -m utilities.demo
 
-test: $(DEV)  ## the whole test suite (under 10 minutes on 2 cores); PYTEST_ARGS="-k name" for some
+test: $(DEV)  ## the whole test suite (a quarter of an hour on 2 cores); PYTEST_ARGS="-k name" for some
 	@$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
