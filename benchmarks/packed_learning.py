@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.commands import REPOSITORY, command
 from tests.real_data import real_data_root
 from utilities.errors import UserError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 CONFIG = REPOSITORY / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.json"
 REAL_TEXT = "wikipedia_en/AA"  # as WikiExtractor writes it, a megabyte a file
 REAL_FILES = 8
@@ -90,17 +89,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write both curves")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw both curves")
     return parser.parse_args(arguments)
-
-
-def command(*arguments: object) -> None:
-    """Run one of the product's commands; its output is seen on standard error.
-
-    Raises:
-        UserError: it failed.
-    """
-    line = [sys.executable, *map(str, arguments)]
-    if subprocess.run(line, cwd=REPOSITORY, stdout=sys.stderr, check=False).returncode:
-        raise UserError(f"{' '.join(line)} failed, see above")
 
 
 def prepare(text: Path, folder: Path) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,17 +16,23 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.commands import REPOSITORY, command
+from benchmarks.jobs import SIZES
 from benchmarks.tables import markdown
 from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
 from tests.real_data import real_data_root
 from utilities.errors import UserError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 CONFIG = REPOSITORY / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.json"
 REAL_TEXT, REAL_FILES = "wikipedia_en/AA", 24  # as WikiExtractor writes it, a megabyte a file
 WIDTHS = {
-    "tiny": {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512},
-    "mini": {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
+    name: {
+        "num_hidden_layers": SIZES[name].layers,
+        "hidden_size": SIZES[name].hidden,
+        "num_attention_heads": SIZES[name].heads,
+        "intermediate_size": 4 * SIZES[name].hidden,
+    }
+    for name in ("tiny", "mini")
 }
 METHODS = ("dense", "static", "set", "rigl")
 VOCABULARY, SEQUENCE, PREDICTIONS = 8192, 128, 20
@@ -81,17 +86,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all curves")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw all curves")
     return parser.parse_args(arguments)
-
-
-def command(*arguments: object) -> None:
-    """Run one of the product's commands; its output is seen on standard error.
-
-    Raises:
-        UserError: it failed.
-    """
-    line = [sys.executable, *map(str, arguments)]
-    if subprocess.run(line, cwd=REPOSITORY, stdout=sys.stderr, check=False).returncode:
-        raise UserError(f"{' '.join(line)} failed, see above")
 
 
 def prepare(text: Path | None, work: Path) -> Path:

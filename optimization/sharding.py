@@ -129,7 +129,7 @@ class Underway:
 
 
 def pieces(lengths: Sequence[int], limit: int = PIECE) -> List[List[int]]:
-    """Numbers of consecutive tensors that are exchanged together: at most ``limit`` elements, or one tensor.
+    """Numbers of consecutive tensors that are exchanged together: of at most ``limit`` in all, or one tensor.
 
     Example:
         >>> pieces([4, 4, 9, 1], limit=9)

@@ -10,11 +10,13 @@ from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence
 import numpy as np
 
 from keras_extensions.backend import keras, tf
+from optimization.sharding import pieces
 from utilities.checkpoints.folder import OPTIMIZER, VOCABULARY, WEIGHTS, Checkpoint, name_of, writing
 from utilities.checkpoints.host_copy import HostCopy, names_of, value_of, variables_of
 from utilities.errors import UserError
 
 ORDER = "optimizer_order"  # the fact by which moments belong to weights
+BYTES_AT_ONCE = 1 << 26  # that the chief sends to the others
 
 
 class Parts(Protocol):
@@ -110,7 +112,7 @@ class TrainingState:
             self._check_order(checkpoint)
             _read(tf.train.Checkpoint(**self._weights), checkpoint, checkpoint.weights)
         values = [variable.numpy() for variable in weights] + self._whole_moments(moments, checkpoint, processes)
-        for group in groups([value.nbytes for value in values]):
+        for group in pieces([value.nbytes for value in values], BYTES_AT_ONCE):
             told = processes.from_chief([values[number] for number in group])
             for number, value in zip(group, told):
                 variable = [*weights, *moments][number]
@@ -180,19 +182,6 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint of the present state; see :class:`TrainingState` and :meth:`StateCopy.write`."""
     return TrainingState(blocks, optimizer).copy().write(folder, step, facts, vocabulary)
-
-
-def groups(sizes: Sequence[int], limit: int = 1 << 26) -> List[List[int]]:
-    """Consecutive numbers whose sizes add up to at most ``limit`` bytes, or single ones."""
-    found: List[List[int]] = []
-    filled = limit + 1
-    for number, size in enumerate(sizes):
-        if filled + size > limit:
-            found.append([])
-            filled = 0
-        found[-1].append(number)
-        filled += size
-    return found
 
 
 def load_weights(checkpoint: Checkpoint, blocks: Sequence[keras.layers.Layer]) -> None:
