@@ -105,7 +105,7 @@ def sparsity_options(config: TrainingConfig) -> Dict[str, Any]:
     return {
         "sparsity_ratio": sparsity.ratio,
         "sparsity_block_size": sparsity.block_size,
-        "sparse_parts": list(sparsity.layers),
+        "sparse_parts": tuple(sparsity.layers),
         "sparsity_kernel": sparsity.kernel,
     }
 
