@@ -4,7 +4,8 @@
 
 Each process gets ``TF_CONFIG`` with a free port for each, a share of the cores, and a share of the GPUs. What the
 chief, replica 0, prints appears as it is; lines of the others get their number before them. SIGINT and SIGTERM are
-passed on, once. When a replica ends with an error, the others end by themselves; those that do not are ended.
+passed on, once. When a replica ends with an error, the others end by themselves; those that do not are ended. When the
+launcher itself is killed, all save and end.
 
 Imports no TensorFlow.
 """
@@ -23,11 +24,12 @@ import time
 from pathlib import Path
 from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence
 
+from execution.software.cluster.lifeline import LIFELINE, PATIENCE, lifeline_of
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
 from utilities.errors import UserError
 
 EXIT_USER_ERROR = 2
-SECONDS_TO_END = 45.0  # for the others, once one has failed
+SECONDS_TO_END = PATIENCE  # for the others, once one has failed
 SECONDS_BETWEEN_LOOKS = 0.2
 THREADS_FLAG = "--execution.threads"
 GPUS, GPUS_OF_PROCESS = "/proc/driver/nvidia/gpus", "CUDA_VISIBLE_DEVICES"
@@ -76,10 +78,11 @@ def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) ->
     started: List[subprocess.Popen] = []
     readers: List[threading.Thread] = []
     # Handlers come first: no signal is to fall between a start and them.
-    with passing_signals_on(started):
+    with passing_signals_on(started), lifeline() as reader:
+        own = {LIFELINE: lifeline_of(reader)}
         for index in range(replicas):
-            environment = {**os.environ, TF_CONFIG: tf_config(Membership(addresses, index)), **gpus[index]}
-            process = start(line, environment, chief=index == 0)
+            environment = {**os.environ, **own, TF_CONFIG: tf_config(Membership(addresses, index)), **gpus[index]}
+            process = start(line, environment, reader, chief=index == 0)
             started.append(process)
             if index:
                 readers += [
@@ -101,6 +104,17 @@ def free_ports(count: int) -> Iterator[List[int]]:
         for one in sockets:
             one.bind(("localhost", 0))
         yield [one.getsockname()[1] for one in sockets]
+
+
+@contextlib.contextmanager
+def lifeline() -> Iterator[int]:
+    """The end to be inherited of a pipe whose other end this process alone has, until the block or the process ends."""
+    reader, writer = os.pipe()
+    try:
+        yield reader
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def with_interpreter(command: Sequence[str]) -> List[str]:
@@ -139,13 +153,18 @@ def gpu_shares(replicas: int, environment: Mapping[str, str]) -> List[Dict[str, 
     return [{GPUS_OF_PROCESS: ",".join(gpus[i * share : (i + 1) * share])} for i in range(replicas)]
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], chief: bool) -> subprocess.Popen:
-    """Start a process in a session of its own, so that a terminal's Ctrl-C reaches it through here only."""
+def start(command: Sequence[str], environment: Mapping[str, str], reader: int, chief: bool) -> subprocess.Popen:
+    """Start a process in a session of its own, so that a terminal's Ctrl-C reaches it through here only.
+
+    Args:
+        reader: the file descriptor that it inherits.
+    """
     pipe = None if chief else subprocess.PIPE
     try:
         return subprocess.Popen(
-            command, env=dict(environment), stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+            command, env=dict(environment), stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, start_new_session=True,
+            pass_fds=(reader,),
+        )  # fmt: skip
     except OSError as error:
         raise UserError(f"{command[0]}: cannot be started ({error.strerror}); name a program") from error
 

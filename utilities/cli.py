@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Callable, List, Optional, Sequence
 
+from execution.software.cluster.lifeline import watch_lifeline
 from execution.software.cluster.membership import membership_of
 from utilities.config.flags import parse_flags, program_of
 from utilities.config.loading import LoadedConfig, resolve
@@ -44,6 +45,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    watch_lifeline()
     try:
         return _main(task, run, arguments)
     except UserError as error:

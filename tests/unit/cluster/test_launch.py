@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -9,10 +10,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from execution import launch
+from execution.software.cluster.lifeline import LIFELINE, watch_lifeline
+
+ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -39,7 +44,7 @@ def write(folder: Path, text: str) -> str:
 
 def started(program: str, replicas: int, *flags: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "execution.launch", "--replicas", str(replicas), *flags, "--", program, "--x", "1"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
 
 def test_each_replica_has_its_place_and_its_lines_its_number(tmp_path):
@@ -90,6 +95,53 @@ signal.signal(signal.SIGTERM, stop); open(os.path.join({str(tmp_path)!r}, f"read
     assert launch.run([program], 2) == 0
     assert [path.read_text() for path in sorted(tmp_path.glob("stopped-*"))] == ["x", "x"]
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_processes_end_when_the_launcher_is_killed(tmp_path):
+    text = f"""
+import fcntl
+sys.path.insert(0, {str(ROOT)!r})
+from execution.software.cluster.lifeline import LIFELINE, watch_lifeline
+
+def stop(number, frame):
+    if task == 0:
+        open("stopped", "w").close(); sys.exit(0)
+    open("asked", "w").close()
+
+os.chdir({str(tmp_path)!r})
+lock = open(f"alive-{{task}}", "w"); fcntl.flock(lock, fcntl.LOCK_EX)
+signal.signal(signal.SIGTERM, stop); assert watch_lifeline(patience=0.5) is not None and LIFELINE not in os.environ
+os.rename(lock.name, f"ready-{{task}}")
+while True:
+    time.sleep(60)
+"""
+    command = [sys.executable, "-m", "execution.launch", "--replicas", "2", "--", write(tmp_path, text)]
+    launcher = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    while len(list(tmp_path.glob("ready-*"))) < 2:
+        assert launcher.poll() is None
+        time.sleep(0.05)
+    launcher.kill()
+    launcher.wait()
+    for task in range(2):  # the lock is free when the process is gone, whoever its parent is now
+        with open(tmp_path / f"ready-{task}", "w") as lock:
+            assert freed(lock, seconds=30), f"{task} goes on"
+    assert (tmp_path / "stopped").exists() and (tmp_path / "asked").exists()
+
+
+def freed(lock: Any, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("lifeline", ["", "x", "987654:1", "0:1"])
+def test_without_a_launchers_pipe_nothing_is_watched(lifeline):
+    assert watch_lifeline({LIFELINE: lifeline} if lifeline else {}) is None
 
 
 def test_threads_are_shared_unless_the_command_says_how_many(monkeypatch):
