@@ -50,12 +50,14 @@ class Recipe(NamedTuple):
     epochs: int
     learning_rate: float
     metrics: tuple[str, ...]
+    stride: int = 0  # of windows as long as the sequences of pre-training: positions behind them are untrained
+    query: int = 0
 
 
 RECIPES = {
     "sst2": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 64, 1, 3e-4, ("accuracy",)),
     "mrpc": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("accuracy", "f1")),
-    "squad": Recipe("squad/squad_tiny_checkpoint_path_cpu.json", 384, 4, 3e-4, ("exact_match", "f1")),
+    "squad": Recipe("squad/squad_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("exact_match", "f1"), 48, 32),
 }
 
 
@@ -88,7 +90,8 @@ class Study:
 
     def task(self, name: str) -> Any:
         """The task on the model's vocabulary."""
-        return task_of(name, self._data, self.exported / "vocab.txt", RECIPES[name].length)
+        recipe = RECIPES[name]
+        return task_of(name, self._data, self.exported / "vocab.txt", recipe.length, recipe.query, recipe.stride)
 
     def scores(self, name: str, variant: str, seed: int) -> Scores:
         """Trains and evaluates once."""
@@ -108,7 +111,11 @@ class Study:
         command = ["run_squad.py" if name == "squad" else "run_seq_classification.py"]
         command += ["--config", str(self._random_config(recipe) if variant == RANDOM else config_of(recipe))]
         command += ["--dataset-dir", str(self._data / ("squad" if name == "squad" else "glue"))]
-        command += ["--squad.train-file", SQUAD_TRAINING] if name == "squad" else ["--glue-task", name]
+        if name == "squad":
+            command += ["--squad.train-file", SQUAD_TRAINING, "--squad.doc-stride", str(recipe.stride)]
+            command += ["--squad.max-query-length", str(recipe.query)]
+        else:
+            command += ["--glue-task", name]
         if variant == OURS:
             command += ["--pretrained-ckpt-path", str(self._checkpoint), "--bert-config.vocab-size", self._vocab_size]
         command += ["--max-seq-length", str(recipe.length), "--num-epochs", str(recipe.epochs), "--seed", str(seed)]

@@ -90,19 +90,18 @@ class Squad:
 
     classes: int | None = None
 
-    def __init__(self, data: Path, vocabulary: Path, length: int):
+    def __init__(self, data: Path, vocabulary: Path, geometry: Geometry):
         self._train = read_squad(data / "squad" / SQUAD_TRAINING)
         self._dev = read_squad(data / "squad" / "dev-v1.1.json")
         self._vocabulary, self._path = read_vocabulary(vocabulary), vocabulary
-        self._length = length
+        self._geometry = geometry
         self._windows = self._windows_of(self._dev, labels=False)
 
     def _windows_of(self, squad: SquadSet, labels: bool) -> Windows:
-        geometry = Geometry(self._length, max_query_length=64, doc_stride=128)
-        return make_windows(squad, load_tokenizer(str(self._path), True), geometry, labels)
+        return make_windows(squad, load_tokenizer(str(self._path), True), self._geometry, labels)
 
     def _arrays(self, windows: Windows, labels: bool) -> Arrays:
-        spec = squad_features(self._length, len(self._vocabulary.pieces), labels=labels)
+        spec = squad_features(self._geometry.max_seq_length, len(self._vocabulary.pieces), labels=labels)
         return WindowReader(spec, windows, self._vocabulary).read(np.arange(windows.count))
 
     def training(self) -> Arrays:
@@ -132,6 +131,8 @@ def words_at(squad: SquadSet, begin: int, end: int) -> Iterator[tuple[str, str]]
     return ((question.id, texts[question.paragraph]) for question in squad.questions)
 
 
-def task_of(name: str, data: Path, vocabulary: Path, length: int) -> Any:
-    """By its name on the command line."""
-    return Squad(data, vocabulary, length) if name == "squad" else Classification(name, data, vocabulary, length)
+def task_of(name: str, data: Path, vocabulary: Path, length: int, query: int, stride: int) -> Any:
+    """By its name on the command line; ``query`` and ``stride``, in tokens, are of SQuAD's windows."""
+    if name == "squad":
+        return Squad(data, vocabulary, Geometry(length, query, stride))
+    return Classification(name, data, vocabulary, length)
