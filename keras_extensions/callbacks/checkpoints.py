@@ -23,6 +23,8 @@ class Checkpoints(UpdateCounter):
         check: called after every execution that saves nothing, to raise what went wrong with writing meanwhile.
         clock: seconds that only grow; tests bring their own.
         agreed: makes of every process' view that the time is up the one that all act on.
+        save_last: writes the checkpoint at the end of training, which nothing is left to do beside; as ``save``.
+        last_step: updates after which training ends, where known: the end saves that state, not the execution before.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class Checkpoints(UpdateCounter):
         check: Callable[[], Any] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         agreed: Callable[[bool], bool] = bool,
+        save_last: Optional[Callable[[int], Any]] = None,
+        last_step: Optional[int] = None,
     ) -> None:
         super().__init__(first_step)
         assert every_n_updates is None or every_n_updates >= 1
@@ -44,6 +48,8 @@ class Checkpoints(UpdateCounter):
         self.check = check
         self._clock = clock
         self._agreed = agreed
+        self._save_last = save_last or save
+        self._last_step = last_step
         self._saved_step = saved_step
         self._saved_at = clock()
 
@@ -56,17 +62,17 @@ class Checkpoints(UpdateCounter):
         every = self.every_n_updates
         by_step = every is not None and self.step // every > (self.step - updates) // every
         by_time = self.every_seconds is not None and self._agreed(self._clock() - self._saved_at >= self.every_seconds)
-        if by_step or by_time:
-            self._save()
+        if (by_step or by_time) and self.step != self._last_step:
+            self._save(self.save)
         else:
             self.check()
 
     def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         """Saves the final state."""
-        self._save()
+        self._save(self._save_last)
 
-    def _save(self) -> None:
+    def _save(self, save: Callable[[int], Any]) -> None:
         if self._saved_step != self.step:
-            self.save(self.step)
+            save(self.step)
             self._saved_step = self.step
             self._saved_at = self._clock()

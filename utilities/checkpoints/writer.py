@@ -62,8 +62,20 @@ class CheckpointWriter:
             UserError: the checkpoint before could not be written.
         """
         self.wait()
-        facts = {**self._facts(step), "run": self._run}
-        self._pending.append(self._thread.submit(self._write, self._state.copy(), step, facts))
+        self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._all_facts(step)))
+
+    def save_now(self, step: int) -> None:
+        """Write the present state before this returns: on the calling thread, at its priority, as nothing else is left
+        to do, and the one of this class has given its own away.
+
+        Args:
+            step: weight updates done.
+
+        Raises:
+            UserError: this checkpoint, or the one before, could not be written.
+        """
+        self.wait()
+        self._on_written(self._write(self._state.copy(), step, self._all_facts(step)))
 
     def check(self) -> None:
         """Find out, without waiting, how the writing went.
@@ -86,6 +98,9 @@ class CheckpointWriter:
     def close(self) -> None:
         """Wait, and end the thread. An error that nobody asked for is dropped; call ``wait`` first to hear of it."""
         self._thread.shutdown(wait=True)
+
+    def _all_facts(self, step: int) -> Dict[str, Any]:
+        return {**self._facts(step), "run": self._run}
 
     def _write(self, copy: Any, step: int, facts: Dict[str, Any]) -> Path:
         path = copy.write(self.folder, step, facts, self._vocabulary)
@@ -110,6 +125,10 @@ class Participant:
         if self._state.is_shared:
             self._state.copy()
 
+    def save_now(self, step: int) -> None:
+        """The same."""
+        self.save(step)
+
     def check(self) -> None:
         """Nothing to find out."""
 
@@ -124,4 +143,5 @@ def _step_back() -> None:
     """Lower this thread's priority, where the system has one for each thread: what training leaves over is enough."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))

@@ -203,7 +203,8 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
     )
     callbacks = [
         PerExecutionMetrics(), *pattern_callbacks(session, data, built, position.step, position.skipped), reporting,
-        saver.callback(plan.updates_per_execution), StopWhenAsked(session.stop, session.processes.largest),
+        saver.callback(plan.updates_per_execution, plan.updates),
+        StopWhenAsked(session.stop, session.processes.largest),
     ]  # fmt: skip
     updates = plan.updates - position.step
     try:

@@ -71,8 +71,8 @@ class Saver:
             self._written,
         )
 
-    def callback(self, updates_per_execution: int) -> Checkpoints:
-        """The Keras callback that saves, for training from the present position."""
+    def callback(self, updates_per_execution: int, last_step: int) -> Checkpoints:
+        """The Keras callback that saves, for training from the present position to the last update."""
         config, position = self._session.config, self.position
         minutes = config.checkpoint_minutes
         return Checkpoints(
@@ -83,6 +83,8 @@ class Saver:
             saved_step=None if position.checkpoint is None else position.step,
             check=self.writer.check,
             agreed=self._session.processes.chief_says,
+            save_last=self.writer.save_now,
+            last_step=last_step,
         )
 
     def position_facts(self, position: Position, step: int) -> Dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 
@@ -13,7 +15,7 @@ from optimization.lamb import LAMB
 from utilities.checkpoints.folder import Checkpoint, damage, find_checkpoint, read_facts
 from utilities.checkpoints.rotation import Rotation
 from utilities.checkpoints.state import TrainingState, save_checkpoint
-from utilities.checkpoints.writer import CheckpointWriter
+from utilities.checkpoints.writer import NICENESS, CheckpointWriter
 from utilities.errors import UserError
 
 
@@ -159,6 +161,28 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_save_waits(
     second.go.set()
     writer.wait()
     assert written == [tmp_path / "1", tmp_path / "2"]
+    writer.close()
+
+
+def test_a_save_that_is_waited_for_is_written_by_who_waits(tmp_path):
+    """At its priority: the writer's own thread has stepped back, and cannot step forward again."""
+    threads = []
+
+    class Copy:
+        def write(self, folder, step, facts, vocabulary):
+            thread = threading.get_native_id()
+            threads.append((thread, os.getpriority(os.PRIO_PROCESS, thread)))
+            return folder / str(step)
+
+    written, own = [], os.getpriority(os.PRIO_PROCESS, 0)
+    writer = writer_of(tmp_path, Copy(), Copy(), on_written=written.append)
+    writer.save(1)
+    writer.save_now(2)
+    assert written == [tmp_path / "1", tmp_path / "2"]  # on return
+    (beside, low), (calling, priority) = threads
+    assert beside != calling == threading.get_native_id() and priority == own
+    if sys.platform == "linux":
+        assert low == max(NICENESS, own)
     writer.close()
 
 
