@@ -1,67 +1,45 @@
 """Dense, static, SET and RigL at equal training FLOPs: ``python -m benchmarks.sparse_pareto``.
 
 Pre-trains BERTs of two widths on English Wikipedia through the product's own command, each with the same number of
-model FLOPs, so that a sparse model sees more sequences. Prints the masked-LM loss against FLOPs, with a verdict.
+model FLOPs, so that a sparse model sees more sequences. Prints the masked-LM loss against FLOPs, with a verdict. What
+is counted are FLOPs and not time, so runs go side by side, a thread each. What has been done in ``--work`` is not done
+again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.commands import REPOSITORY, command
-from benchmarks.jobs import SIZES
+from benchmarks.commands import command
+from benchmarks.sparse_pareto_runs import (
+    DENSE,
+    METHODS,
+    SEQUENCE,
+    STATIC,
+    UPDATES_PER_LOG,
+    VOCABULARY,
+    WIDTHS,
+    Curve,
+    Run,
+    sparse_learning_rate,
+    train_all,
+)
 from benchmarks.tables import markdown
-from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
 from tests.real_data import real_data_root
 from utilities.errors import UserError
 
-CONFIG = REPOSITORY / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.json"
 REAL_TEXT, REAL_FILES = "wikipedia_en/AA", 24  # as WikiExtractor writes it, a megabyte a file
-WIDTHS = {
-    name: {
-        "num_hidden_layers": SIZES[name].layers,
-        "hidden_size": SIZES[name].hidden,
-        "num_attention_heads": SIZES[name].heads,
-        "intermediate_size": 4 * SIZES[name].hidden,
-    }
-    for name in ("tiny", "mini")
-}
-METHODS = ("dense", "static", "set", "rigl")
-VOCABULARY, SEQUENCE, PREDICTIONS = 8192, 128, 20
-SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 10
 POINTS = (0.25, 0.5, 0.75, 1.0)  # of the FLOPs, at which losses are told
 WINDOW = 0.1  # of the FLOPs, over which a loss is a mean
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The masked-LM loss of a run.
-
-    Attributes:
-        flops: model FLOPs spent at the end of each logging period.
-        losses: mean of each period.
-        explored: share of the blocks that ever existed.
-        seconds: of training.
-    """
-
-    flops: np.ndarray
-    losses: np.ndarray
-    samples: int
-    explored: float
-    seconds: float
-
-    def at(self, flops: float, window: float) -> float:
-        """Mean loss of the ``window`` FLOPs before."""
-        inside = (self.flops > flops - window) & (self.flops <= flops * (1 + 1e-9))
-        return float(self.losses[inside].mean())
+HIDDEN = 0.04  # of the FLOPs, at the begin, where all losses fall from ln(vocabulary): left out of the picture
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -74,18 +52,41 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="DIR",
         help=f"records made before, of {SEQUENCE} tokens and {VOCABULARY:,} word pieces",
     )
-    parser.add_argument("--flops", type=float, default=1.2e13, help="of each run (default %(default)g)")
+    parser.add_argument("--flops", type=float, default=8e12, help="of each run (default %(default)g)")
     parser.add_argument("--ratio", type=float, default=0.9, help="share of the blocks that is absent (default 0.9)")
     parser.add_argument("--block-size", type=int, default=16, help="default %(default)s")
-    parser.add_argument("--pattern-updates", type=int, default=160, help="default %(default)s")
-    parser.add_argument("--learning-rate", type=float, default=1e-3, help="at its peak (default %(default)s)")
+    parser.add_argument(
+        "--interval",
+        type=int,
+        default=44,
+        help="weight updates between changes of the pattern (default %(default)s, as 160 changes over phase 1 are)",
+    )
+    parser.add_argument(
+        "--learning-rates",
+        type=float,
+        nargs="+",
+        default=[1e-3],
+        help="of dense models; the best counts (default 1e-3)",
+    )
+    parser.add_argument(
+        "--sparse-learning-rates", type=float, nargs="+", help="default: those of dense ones by the published rule"
+    )
     parser.add_argument("--widths", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seed", type=int, default=1984, help="default %(default)s")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    parser.add_argument("--jobs", type=int, default=cores, help="runs at a time (default: %(default)s, all cores)")
+    parser.add_argument("--threads", type=int, default=1, help="of each run (default 1)")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep data and runs here; default: a temporary folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all curves")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw all curves")
-    return parser.parse_args(arguments)
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw all curves (.svg, .png)")
+    options = parser.parse_args(arguments)
+    if options.interval < UPDATES_PER_LOG:
+        parser.error(f"--interval: a pattern changes after {UPDATES_PER_LOG} updates at the soonest")
+    if not options.sparse_learning_rates:
+        rates = [sparse_learning_rate(rate, options.ratio) for rate in options.learning_rates]
+        options.sparse_learning_rates = rates
+    return options
 
 
 def prepare(text: Path | None, work: Path) -> Path:
@@ -100,7 +101,9 @@ def prepare(text: Path | None, work: Path) -> Path:
             raise UserError("there is no text; name a folder that WikiExtractor wrote with --wikiextractor")
         (text / "AA").mkdir(parents=True, exist_ok=True)
         for file in files:
-            (text / "AA" / file.name).symlink_to(file)
+            link = text / "AA" / file.name
+            link.unlink(missing_ok=True)  # of a study that was broken off
+            link.symlink_to(file)
     command(
         *("-m", "data_utils.wikipedia", "--wikiextractor", text, "--output", data),
         *("--vocab-size", VOCABULARY, "--duplicate-factor", 1),
@@ -108,49 +111,27 @@ def prepare(text: Path | None, work: Path) -> Path:
     return data
 
 
-def flops_per_sample(width: str, method: str, options: argparse.Namespace) -> int:
-    """Model FLOPs to train on one sequence."""
-    sparse = {"sparsity_ratio": options.ratio, "sparsity_block_size": options.block_size} if method != "dense" else {}
-    architecture = Architecture(vocab_size=VOCABULARY, **WIDTHS[width], **sparse)
-    return model_flops_per_sample(architecture, PRETRAINING, SEQUENCE, PREDICTIONS)
+def runs_of(options: argparse.Namespace, data: Path) -> list[Run]:
+    """All runs of the study; the longest ones, which are sparse, first, so that no one is left alone at the end."""
+    rates = dict.fromkeys(METHODS, options.sparse_learning_rates) | {DENSE: options.learning_rates}
+    fixed = (options.flops, options.ratio, options.block_size, options.interval, options.seed, str(data))
+    runs = [
+        Run(width, method, rate, *fixed)
+        for width in options.widths
+        for method in options.methods
+        for rate in rates[method]
+    ]
+    return sorted(runs, key=lambda run: run.method == DENSE)
 
 
-def train(options: argparse.Namespace, data: Path, runs: Path, width: str, method: str) -> Curve:
-    """One run, or what it wrote if it is there already."""
-    each = flops_per_sample(width, method, options)
-    period = SEQUENCES_PER_UPDATE * UPDATES_PER_LOG
-    samples = max(period, round(options.flops / each / period) * period)
-    name = f"{width}-{method}"
-    if (runs / name / "metrics.jsonl").exists() and read(runs / name, each).samples == samples:
-        return read(runs / name, each)
-    sparse: list[object] = []
-    if method != "dense":
-        sparse = ["--sparsity.ratio", options.ratio, "--sparsity.block-size", options.block_size]
-        sparse += ["--sparsity.method", method, "--sparsity.pattern-updates", options.pattern_updates]
-    sizes = [part for key, value in WIDTHS[width].items() for part in (f"--bert-config.{key.replace('_', '-')}", value)]
-    command(
-        *("run_pretraining.py", "--config", CONFIG, "--dataset-dir", data, "--output-dir", runs, "--name", name),
-        *("--total-num-train-samples", samples, "--bert-config.vocab-size", VOCABULARY, *sizes, *sparse),
-        *("--global-batch.micro-batch-size", SEQUENCES_PER_UPDATE, "--global-batch.grad-acc-steps-per-replica", 1),
-        *("--global-batches-per-log", 1 if method in ("set", "rigl") else UPDATES_PER_LOG, "--seed", options.seed),
-        *("--optimizer-opts.learning-rate.max-learning-rate", options.learning_rate),
-        *("--optimizer-opts.learning-rate.warmup-frac", 0.1, "--tensorboard", "false", "--report", "false"),
-    )
-    return read(runs / name, each)
-
-
-def read(run: Path, each: int) -> Curve:
-    """What a run logged."""
-    periods = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    patterns = run / "sparsity.jsonl"
-    explored = json.loads(patterns.read_text(encoding="utf-8").splitlines()[-1])["explored"] if patterns.exists() else 1
-    return Curve(
-        np.array([period["samples"] * float(each) for period in periods]),
-        np.array([period["metrics"]["mlm_loss"] for period in periods]),
-        periods[-1]["samples"],
-        explored,
-        periods[-1]["seconds"],
-    )
+def best_of(curves: dict[Run, Curve], budget: float) -> dict[Run, Curve]:
+    """Of each width and method the learning rate whose last loss is lowest, in the order of widths and methods."""
+    best: dict[tuple[int, int], Run] = {}
+    for run in curves:
+        key = list(WIDTHS).index(run.width), METHODS.index(run.method)
+        if key not in best or losses_at(curves[run], budget)[-1] < losses_at(curves[best[key]], budget)[-1]:
+            best[key] = run
+    return {best[key]: curves[best[key]] for key in sorted(best)}
 
 
 def losses_at(curve: Curve, budget: float) -> list[float]:
@@ -159,24 +140,36 @@ def losses_at(curve: Curve, budget: float) -> list[float]:
     return [curve.at(share * last, WINDOW * budget) for share in POINTS]
 
 
-def summary(curves: dict[tuple[str, str], Curve], options: argparse.Namespace) -> str:
+def records_of(data: Path) -> int:
+    """Sequences in a data set."""
+    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    return sum(file["records"] for file in manifest["files"])
+
+
+def summary(curves: dict[Run, Curve], options: argparse.Namespace, records: int) -> str:
     """A table and verdicts."""
-    header = ["model", "FLOPs/sequence", "sequences", *(f"{p:.0%} of FLOPs" for p in POINTS), "explored", "seconds"]
-    rows = [header]
-    for (width, method), curve in curves.items():
-        each = flops_per_sample(width, method, options)
+    header = ["model", "GFLOPs/sequence", "learning rate", "sequences", *(f"at {p:.0%}" for p in POINTS), "explored"]
+    rows = [[*header, "minutes"]]
+    best = best_of(curves, options.flops)
+    for run, curve in best.items():
         losses = [f"{loss:.3f}" for loss in losses_at(curve, options.flops)]
-        told = [f"{each / 1e9:.3f} G", f"{curve.samples:,}"]
-        rows.append([f"{width} {method}", *told, *losses, f"{curve.explored:.0%}", f"{curve.seconds:.0f}"])
+        told = [f"{run.per_sequence / 1e9:.3f}", f"{run.learning_rate:g}", f"{curve.sequences:,}"]
+        ever = f"{curve.explored:.0%}" if run.method != DENSE else "–"
+        rows.append([f"{run.width} {run.method}", *told, *losses, ever, f"{curve.seconds / 60:.1f}"])
+    b, seen = options.block_size, max(curve.sequences for curve in curves.values()) / records
     lines = [
-        f"Masked-LM loss in nats, {options.flops:.3g} model FLOPs each, {options.ratio:.0%} of the encoder's blocks of"
-        f" {options.block_size}×{options.block_size} absent, {options.pattern_updates} pattern updates, seed"
-        f" {options.seed}; means over the last {WINDOW:.0%} of the FLOPs. Training losses.",
+        f"Masked-LM loss in nats at shares of {options.flops:.3g} model FLOPs; {options.ratio:.0%} of the encoder's"
+        f" {b}×{b} blocks absent, patterns changed every {options.interval} updates, seed {options.seed}. Training"
+        f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} threads a run.",
         "",
         markdown(rows),
         "",
-        *verdicts({name: losses_at(curve, options.flops)[-1] for name, curve in curves.items()}),
+        *verdicts({(run.width, run.method): losses_at(curve, options.flops)[-1] for run, curve in best.items()}),
     ]
+    if len(curves) > len(best):
+        lines.append(f"Of {len(curves)} runs those of the best learning rate.")
+    if seen > 1:
+        lines.append(f"There are {records:,} sequences, of which some runs saw each up to {np.ceil(seen):.0f} times.")
     return "\n".join(lines)
 
 
@@ -187,15 +180,15 @@ def verdicts(final: dict[tuple[str, str], float]) -> list[str]:
         losses = {method: loss for (w, method), loss in final.items() if w == width}
         order = " < ".join(f"{method} {loss:.3f}" for method, loss in sorted(losses.items(), key=lambda item: item[1]))
         lines.append(f"{width}: {order} (lower is better).")
-        sparse = {method: loss for method, loss in losses.items() if method != "dense"}
-        if "dense" in losses and sparse:
+        sparse = {method: loss for method, loss in losses.items() if method != DENSE}
+        if DENSE in losses and sparse:
             best = min(sparse, key=lambda method: sparse[method])
-            apart = losses["dense"] - sparse[best]
+            apart = losses[DENSE] - sparse[best]
             word = "better" if apart > 0 else "worse"
             lines.append(f"  Per FLOP the best sparse model, {best}, is {abs(apart):.3f} nats {word} than dense.")
-        if "static" in sparse and len(sparse) > 1:
-            moving = min(loss for method, loss in sparse.items() if method != "static")
-            apart = sparse["static"] - moving
+        if STATIC in sparse and len(sparse) > 1:
+            moving = min(loss for method, loss in sparse.items() if method != STATIC)
+            apart = sparse[STATIC] - moving
             word = "gains" if apart > 0 else "loses"
             lines.append(f"  Changing the pattern {word} {abs(apart):.3f} nats against a static one.")
     if len(final) > 1:
@@ -204,27 +197,28 @@ def verdicts(final: dict[tuple[str, str], float]) -> list[str]:
     return lines
 
 
-def draw(curves: dict[tuple[str, str], Curve], path: Path) -> None:
-    """Loss against FLOPs, smoothed over a fiftieth of a run."""
+def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
+    """Loss against FLOPs, a panel for each width, smoothed over a twenty-fifth of a run."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    styles = dict(zip(WIDTHS, ("--", "-")))
+    best = best_of(curves, budget)
+    widths = list(dict.fromkeys(run.width for run in best))
+    figure = Figure(figsize=(1 + 4 * len(widths), 4), layout="constrained")
+    panels = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
     colours = dict(zip(METHODS, ("black", "tab:blue", "tab:orange", "tab:green")))
-    for (width, method), curve in curves.items():
-        count = max(1, len(curve.losses) // 50)
+    for run, curve in best.items():
+        count = max(1, len(curve.losses) // 25)
         smooth = np.convolve(curve.losses, np.ones(count) / count, "valid")
-        axes.plot(
-            curve.flops[count - 1 :],
-            smooth,
-            styles[width],
-            color=colours[method],
-            label=f"{width} {method}",
-            linewidth=1.3,
-        )
-    axes.set(xlabel="model FLOPs", ylabel="masked-LM loss (nats)")
-    axes.legend(frameon=False)
+        flops, shown = curve.flops[count - 1 :], curve.flops[count - 1 :] > HIDDEN * budget
+        label = f"{run.method}, {losses_at(curve, budget)[-1]:.3f}"
+        axes = panels[widths.index(run.width)]
+        axes.plot(flops[shown] / 1e12, smooth[shown], color=colours[run.method], label=label, linewidth=1.3)
+    for width, axes in zip(widths, panels):
+        sizes = WIDTHS[width]
+        axes.set(title=f"BERT-{width}, {sizes['num_hidden_layers']} × {sizes['hidden_size']}", xlabel="model TFLOPs")
+        axes.grid(alpha=0.25)
+        axes.legend(frameon=False, title="method, loss at the end", loc="upper right")
+    panels[0].set_ylabel("masked-LM loss (nats)")
     figure.savefig(path, dpi=150)
 
 
@@ -233,25 +227,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     try:
         with tempfile.TemporaryDirectory() as temporary:
-            work = options.work or Path(temporary)
+            work = (options.work or Path(temporary)).resolve()
+            work.mkdir(parents=True, exist_ok=True)
             data = options.dataset.resolve() if options.dataset else prepare(options.wikiextractor, work)
-            curves = {
-                (width, method): train(options, data, work / "runs", width, method)
-                for width in options.widths
-                for method in options.methods
-            }
+            curves = train_all(runs_of(options, data), work, options.jobs, options.threads)
+            records = records_of(data)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(summary(curves, options))
+    print(summary(curves, options, records))
     if options.json:
         values = [
-            {"width": width, "method": method, "flops": curve.flops.tolist(), "losses": curve.losses.tolist()}
-            for (width, method), curve in curves.items()
+            {**vars(run), "flops": curve.flops.tolist(), "losses": curve.losses.tolist()}
+            for run, curve in curves.items()
         ]
         options.json.write_text(json.dumps(values) + "\n", encoding="utf-8")
-    if options.png:
-        draw(curves, options.png)
+    if options.picture:
+        draw(curves, options.flops, options.picture)
+        print(f"picture: {options.picture}")
     return 0
 
 

@@ -1,0 +1,252 @@
+"""The pre-trainings of ``benchmarks.sparse_pareto``: how long each is, side by side, each kept once it is done."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.commands import REPOSITORY, command
+from benchmarks.jobs import SIZES
+from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
+from utilities.errors import UserError
+
+CONFIG = REPOSITORY / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.json"
+WIDTHS = {
+    name: {
+        "num_hidden_layers": SIZES[name].layers,
+        "hidden_size": SIZES[name].hidden,
+        "num_attention_heads": SIZES[name].heads,
+        "intermediate_size": 4 * SIZES[name].hidden,
+    }
+    for name in ("tiny", "mini")
+}
+DENSE, STATIC, SET, RIGL = METHODS = ("dense", "static", "set", "rigl")
+VOCABULARY, SEQUENCE, PREDICTIONS = 8192, 128, 20
+SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 10
+SECONDS_BETWEEN_LINES = 30
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pre-training.
+
+    Attributes:
+        width: one of ``WIDTHS``.
+        method: one of ``METHODS``.
+        learning_rate: at its peak.
+        flops: model FLOPs to be spent.
+        ratio: share of the blocks that is absent from a sparse model.
+        block_size: rows and columns of a block.
+        interval: weight updates between two changes of the pattern, about.
+        seed: of the run.
+        data: folder of the records.
+    """
+
+    width: str
+    method: str
+    learning_rate: float
+    flops: float
+    ratio: float
+    block_size: int
+    interval: int
+    seed: int
+    data: str
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.width}-{self.method}-{self.learning_rate:g}"
+
+    @property
+    def per_sequence(self) -> int:
+        """Model FLOPs to train on one sequence."""
+        return self._per_sequence(self.method != DENSE)
+
+    @property
+    def per_search(self) -> float:
+        """Model FLOPs by which RigL finds what to grow: one micro batch, with gradients of whole matrices.
+
+        As Evci et al. 2020 (arXiv 1911.11134) count: sparse forward and backward, but for the gradient of the weights,
+        which is a third of a matrix' training FLOPs.
+        """
+        if self.method != RIGL:
+            return 0.0
+        whole = (self._per_sequence(sparse=False) - self.per_sequence) / 3
+        return SEQUENCES_PER_UPDATE * (self.per_sequence + whole)
+
+    @property
+    def updates(self) -> int:
+        """Weight updates that the FLOPs suffice for, in whole logging periods."""
+        each = SEQUENCES_PER_UPDATE * self.per_sequence + self.per_search / self.interval
+        return max(1, round(self.flops / each / UPDATES_PER_LOG)) * UPDATES_PER_LOG
+
+    @property
+    def pattern_updates(self) -> int:
+        """Changes of the pattern."""
+        return max(1, self.updates // self.interval - 1)
+
+    def _per_sequence(self, sparse: bool) -> int:
+        kept = {"sparsity_ratio": self.ratio, "sparsity_block_size": self.block_size} if sparse else {}
+        architecture = Architecture(vocab_size=VOCABULARY, **WIDTHS[self.width], **kept)
+        return model_flops_per_sample(architecture, PRETRAINING, SEQUENCE, PREDICTIONS)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The masked-LM loss of a run.
+
+    Attributes:
+        flops: model FLOPs spent at the end of each logging period.
+        losses: mean of each period.
+        sequences: trained on.
+        explored: share of the blocks that ever existed.
+        seconds: of training.
+    """
+
+    flops: np.ndarray
+    losses: np.ndarray
+    sequences: int
+    explored: float
+    seconds: float
+
+    def at(self, flops: float, window: float) -> float:
+        """Mean loss of the ``window`` FLOPs before; of the period that ends there where that is longer."""
+        until = self.flops <= flops * (1 + 1e-9)
+        inside = until & (self.flops > flops - window)
+        return float(self.losses[inside].mean() if inside.any() else self.losses[until][-1])
+
+
+def sparse_learning_rate(dense: float, ratio: float) -> float:
+    """The learning rate of a sparse model whose dense counterpart trains best at ``dense``.
+
+    Source: Dietrich et al. 2021 (arXiv 2108.06277), η(s) = η(0) · exp(1.969 s² + 0.2905 s), fitted to BERT-Medium with
+    static patterns and checked there with dynamic ones and blocks.
+    """
+    return float(f"{dense * math.exp(1.969 * ratio**2 + 0.2905 * ratio):.2g}")
+
+
+def train_all(runs: Sequence[Run], work: Path, jobs: int, threads: int) -> dict[Run, Curve]:
+    """All runs; those that ``work`` holds already are not done again.
+
+    Args:
+        jobs: runs at a time.
+        threads: of each.
+
+    Raises:
+        UserError: a run failed; those that ran beside it are kept.
+    """
+    missing = [run for run in runs if kept(run, work) is None]
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        futures = [pool.submit(train, run, work, threads) for run in missing]
+        told(missing, futures, work, len(runs) - len(missing))
+    curves = {run: kept(run, work) for run in runs}
+    return {run: curve for run, curve in curves.items() if curve is not None}
+
+
+def told(runs: Sequence[Run], futures: Sequence[Future[None]], work: Path, before: int) -> None:
+    """Wait, and say now and then how far the runs are; when one fails, none is begun any more."""
+    started, waiting = time.monotonic(), set(futures)
+    while waiting:
+        done, waiting = wait(waiting, timeout=SECONDS_BETWEEN_LINES, return_when=FIRST_EXCEPTION)
+        if any(future.exception() for future in done):
+            for future in waiting:
+                future.cancel()
+        share = sum(progress(run, work) for run in runs) / len(runs)
+        ended = before + sum(future.done() for future in futures)
+        passed = time.monotonic() - started
+        left = f", about {passed * (1 - share) / share / 60:.0f} min left" if share else ""
+        line = f"{ended} of {before + len(runs)} runs done, {share:.0%} of the FLOPs of the others{left}"
+        print(line, file=sys.stderr, flush=True)
+    for future in futures:
+        if not future.cancelled():
+            future.result()
+
+
+def train(run: Run, work: Path, threads: int) -> None:
+    """One run through the product's command; its curve is kept."""
+    folder = work / "runs" / run.name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # of a study that was broken off, or of other settings
+    sparse: list[object] = []
+    if run.method != DENSE:
+        sparse = ["--sparsity.ratio", run.ratio, "--sparsity.block-size", run.block_size]
+        sparse += ["--sparsity.method", run.method, "--sparsity.pattern-updates", run.pattern_updates]
+    sizes = [part for key, value in WIDTHS[run.width].items() for part in (f"--bert-config.{dashed(key)}", value)]
+    command(
+        *("run_pretraining.py", "--config", CONFIG, "--dataset-dir", run.data),
+        *("--output-dir", folder.parent, "--name", run.name),
+        *("--total-num-train-samples", run.updates * SEQUENCES_PER_UPDATE, "--bert-config.vocab-size", VOCABULARY),
+        *(*sizes, *sparse, "--global-batch.micro-batch-size", SEQUENCES_PER_UPDATE),
+        *("--global-batch.grad-acc-steps-per-replica", 1, "--global-batches-per-log", UPDATES_PER_LOG),
+        *("--optimizer-opts.learning-rate.max-learning-rate", run.learning_rate, "--seed", run.seed),
+        *("--optimizer-opts.learning-rate.warmup-frac", 0.1, "--tensorboard", "false", "--report", "false"),
+        *("--execution.threads", threads),
+        log=folder.with_suffix(".log"),
+    )
+    curve = read(folder, run)
+    if curve.sequences < run.updates * SEQUENCES_PER_UPDATE:  # someone stopped it, which is no failure to it
+        raise UserError(f"{folder} was stopped; the same command goes on with the runs that are not done")
+    values = {**asdict(curve), "flops": curve.flops.tolist(), "losses": curve.losses.tolist()}
+    done = result_file(run, work)
+    temporary = done.with_suffix(".new")
+    temporary.write_text(json.dumps({"run": asdict(run), "curve": values}) + "\n", encoding="utf-8")
+    temporary.replace(done)
+
+
+def dashed(key: str) -> str:
+    """A key as flags have it."""
+    return key.replace("_", "-")
+
+
+def result_file(run: Run, work: Path) -> Path:
+    """Where the curve of a run that is done lies."""
+    return work / f"{run.name}.json"
+
+
+def kept(run: Run, work: Path) -> Curve | None:
+    """The curve of a run that was done before with the same settings."""
+    path = result_file(run, work)
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if content.get("run") != asdict(run):
+        return None
+    values = content["curve"]
+    return Curve(**{**values, "flops": np.array(values["flops"]), "losses": np.array(values["losses"])})
+
+
+def progress(run: Run, work: Path) -> float:
+    """Share of a run that is done."""
+    if kept(run, work) is not None:
+        return 1.0
+    periods = rows(work / "runs" / run.name / "metrics.jsonl")
+    return periods[-1]["samples"] / (run.updates * SEQUENCES_PER_UPDATE) if periods else 0.0
+
+
+def read(folder: Path, run: Run) -> Curve:
+    """What a run logged."""
+    periods, patterns = rows(folder / "metrics.jsonl"), rows(folder / "sparsity.jsonl")
+    changed = np.array([pattern["step"] for pattern in patterns if pattern["grown"]])
+    steps = np.array([period["step"] for period in periods])
+    searches = (changed[None, :] < steps[:, None]).sum(axis=1)  # of RigL: on the next update's batch
+    samples = np.array([period["samples"] for period in periods])
+    return Curve(
+        samples * float(run.per_sequence) + searches * run.per_search,
+        np.array([period["metrics"]["mlm_loss"] for period in periods]),
+        int(samples[-1]),
+        patterns[-1]["explored"] if patterns else 1.0,
+        periods[-1]["seconds"],
+    )
+
+
+def rows(path: Path) -> list[dict]:
+    """The whole lines of a file of JSON; none where there is no file yet."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
