@@ -160,7 +160,7 @@ def summary(curves: dict[Run, Curve], options: argparse.Namespace, records: int)
     lines = [
         f"Masked-LM loss in nats at shares of {options.flops:.3g} model FLOPs; {options.ratio:.0%} of the encoder's"
         f" {b}×{b} blocks absent, patterns changed every {options.interval} updates, seed {options.seed}. Training"
-        f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} threads a run.",
+        f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} thread(s) a run.",
         "",
         markdown(rows),
         "",

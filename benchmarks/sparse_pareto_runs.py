@@ -31,8 +31,8 @@ WIDTHS = {
 }
 DENSE, STATIC, SET, RIGL = METHODS = ("dense", "static", "set", "rigl")
 VOCABULARY, SEQUENCE, PREDICTIONS = 8192, 128, 20
-SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 10
-SECONDS_BETWEEN_LINES = 30
+SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 5
+SECONDS_BETWEEN_LINES = 60
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ class Curve:
     seconds: float
 
     def at(self, flops: float, window: float) -> float:
-        """Mean loss of the ``window`` FLOPs before; of the period that ends there where that is longer."""
-        until = self.flops <= flops * (1 + 1e-9)
-        inside = until & (self.flops > flops - window)
-        return float(self.losses[inside].mean() if inside.any() else self.losses[until][-1])
+        """Mean loss of the periods that end in the ``window`` FLOPs before; else that of the period around."""
+        inside = (self.flops > flops - window) & (self.flops <= flops * (1 + 1e-9))
+        around = min(int(np.searchsorted(self.flops, flops)), len(self.flops) - 1)
+        return float(self.losses[inside].mean() if inside.any() else self.losses[around])
 
 
 def sparse_learning_rate(dense: float, ratio: float) -> float:
@@ -190,7 +190,7 @@ def train(run: Run, work: Path, threads: int) -> None:
         *("--optimizer-opts.learning-rate.max-learning-rate", run.learning_rate, "--seed", run.seed),
         *("--optimizer-opts.learning-rate.warmup-frac", 0.1, "--tensorboard", "false", "--report", "false"),
         *("--execution.threads", threads),
-        log=folder.with_suffix(".log"),
+        log=folder.with_name(f"{run.name}.log"),
     )
     curve = read(folder, run)
     if curve.sequences < run.updates * SEQUENCES_PER_UPDATE:  # someone stopped it, which is no failure to it
