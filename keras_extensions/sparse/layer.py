@@ -6,7 +6,7 @@ B micro batch · S sequence · I inputs · O outputs · n blocks · b block size
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from keras_extensions.backend import keras, tf
 from keras_extensions.sparse import blocks as as_blocks
 from keras_extensions.sparse.choice import AUTO, choose
 from keras_extensions.sparse.products import product_of
+
+# rows x (T, I) and x · W (T, O) → the latter
+Probe = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class BlockSparseDense(keras.layers.Layer):
@@ -50,7 +53,7 @@ class BlockSparseDense(keras.layers.Layer):
         self.kernel_wish = kernel
         self._on_host = on_host
         self._chosen = False
-        self._probe: Any = None
+        self._probe: Optional[Probe] = None
 
     def build(self, input_shape: Any) -> None:
         inputs, b = int(input_shape[-1]), self.block_size
@@ -77,7 +80,7 @@ class BlockSparseDense(keras.layers.Layer):
         rows = tf.reshape(x, (-1, x.shape[-1]))  # (B·S, I)
         y = self._product(rows, tf.cast(self.blocks, x.dtype), self.positions)
         if self._probe is not None:
-            y += tf.matmul(rows, tf.cast(self._probe, x.dtype))
+            y = self._probe(rows, y)
         y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
         y.set_shape((*x.shape[:-1], self.units))
         return y if self.bias is None else y + tf.cast(self.bias, x.dtype)
@@ -121,8 +124,8 @@ class BlockSparseDense(keras.layers.Layer):
         return int(np.unpackbits(self.explored.numpy()).sum())
 
     @contextlib.contextmanager
-    def probing(self, probe: tf.Tensor) -> Iterator[None]:
-        """Within, x · ``probe`` (I, O) is added: at zero it changes nothing, and its gradient is W's whole gradient."""
+    def probing(self, probe: Probe) -> Iterator[None]:
+        """Within, what is computed goes through ``probe``, which changes nothing and sees the gradient."""
         self._probe = probe
         try:
             yield

@@ -1,8 +1,8 @@
 """How a pattern changes: small blocks go, and as many others come.
 
 SET (Mocanu et al. 2018, arXiv 1707.04780) draws those that come at random; RigL (Evci et al. 2020, arXiv 1911.11134)
-takes those whose gradient is largest. Both keep the number of blocks. Block norms in place of single magnitudes are
-those of Dietrich et al. 2021 (arXiv 2108.06277).
+takes those whose gradient is largest. Both keep the number of blocks. Norms of blocks in place of single magnitudes:
+Dietrich et al. 2021 (arXiv 2108.06277), where L1 norms did best.
 
 R rows of blocks · C columns of blocks · n blocks that exist
 """

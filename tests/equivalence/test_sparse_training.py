@@ -1,4 +1,4 @@
-"""Sparse training over a pipeline is sparse training in sequence, and moments go where their blocks go."""
+"""Sparse training in any way of computing is sparse training in sequence; what RigL and changes of the pattern do."""
 
 from __future__ import annotations
 
@@ -8,32 +8,31 @@ import pytest
 from execution.interface import Update
 from execution.software.platform import PipelineLayout, SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from keras_extensions.sparse.layer import sparse_layers_of
+from keras_extensions.sparse import native
+from keras_extensions.sparse.layer import sparse_layers, sparse_layers_of
 from keras_extensions.sparse.probe import DenseGradients
 from model.bert import assemble, pretraining_shapes
 from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
-from model.losses import PretrainingObjective
+from model.losses import PackedPretrainingObjective, PretrainingObjective
 from optimization.adamw import AdamW
 from optimization.sparsity.changes import NEW, set_change
 from optimization.sparsity.pattern import Grid, random_pattern
 from tests.equivalence.bert_pairs import architecture, batch
+from tests.equivalence.packs import in_packs, packed_model, sequences
 from utilities.training.sparsity import move
 
 LENGTH, STAGES = 24, [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
 DEVICES = ["/CPU:0", "/CPU:1", "/CPU:0"]
 
 
-def built(kernel="masked", devices=(), xla=False):
-    a = architecture(
-        num_hidden_layers=2,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        sparsity_ratio=0.5,
-        sparsity_block_size=4,
-        sparsity_kernel=kernel,
-    )
-    platform = SoftwarePlatform(seed=1, xla=xla, recompute=False, layout=PipelineLayout(devices))
+def sparse_architecture(kernel):
+    return architecture(sparsity_ratio=0.5, sparsity_block_size=4, sparsity_kernel=kernel)
+
+
+def built(kernel="masked", devices=(), xla=False, recompute=False):
+    a = sparse_architecture(kernel)
+    platform = SoftwarePlatform(seed=1, xla=xla, recompute=recompute, layout=PipelineLayout(devices))
     source = untrained_bert(a, seed=11)
     blocks, conversion = convert_pretraining(source, a, platform)
     model = assemble(blocks, pretraining_shapes(LENGTH, 6), ("masked_lm", "next_sentence"), STAGES, platform)
@@ -50,25 +49,49 @@ def data(a, micro_batches=4):
     return tf.data.Dataset.from_tensors(element).repeat()
 
 
-@pytest.mark.parametrize("xla", [False, True])
-def test_a_pipeline_trains_as_stages_in_sequence(xla):
-    if len(tf.config.list_logical_devices("CPU")) < 2:
+def trained(**how):
+    """The whole matrices after two updates."""
+    a, platform, model, layers = built(**how)
+    platform.compile(model, keras.optimizers.SGD(0.5), PretrainingObjective(), Update(4), updates_per_execution=1)
+    model.fit(data(a), steps_per_epoch=2, verbose=0)
+    return [layer.dense() for layer in layers]
+
+
+@pytest.fixture(scope="module")
+def in_sequence():
+    return trained()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"devices": DEVICES},
+        {"devices": DEVICES, "kernel": "gather", "xla": True},
+        {"kernel": "native", "recompute": True},
+    ],
+    ids=["pipeline", "pipeline, gather, XLA", "native, recomputed"],
+)
+def test_it_trains_as_stages_in_sequence(in_sequence, how):
+    if "devices" in how and len(tf.config.list_logical_devices("CPU")) < 2:
         pytest.skip("needs two logical CPU devices, which can only be made before TensorFlow starts")
-    trained = []
-    for devices in ((), DEVICES):
-        a, platform, model, layers = built(devices=devices, xla=xla)
-        platform.compile(model, keras.optimizers.SGD(0.5), PretrainingObjective(), Update(4), updates_per_execution=1)
-        model.fit(data(a), steps_per_epoch=2, verbose=0)
-        trained.append([layer.dense() for layer in layers])
-    for one, other in zip(*trained):
+    if how.get("kernel") == "native" and not native.is_available():
+        pytest.skip("llvmlite is not installed")
+    for one, other in zip(in_sequence, trained(**how)):
         np.testing.assert_allclose(one, other, atol=2e-6)
 
 
-def test_moments_go_with_their_blocks_and_new_ones_start_fresh():
-    a, platform, model, layers = built()
+@pytest.fixture(scope="module")
+def with_moments():
+    """A model after two updates of AdamW, with recomputation."""
+    a, platform, model, layers = built(recompute=True)
     optimizer = AdamW(1e-3)
     platform.compile(model, optimizer, PretrainingObjective(), Update(4), updates_per_execution=1)
     model.fit(data(a), steps_per_epoch=2, verbose=0)
+    return a, model, layers, optimizer
+
+
+def test_moments_go_with_their_blocks_and_new_ones_start_fresh(with_moments):
+    a, model, layers, optimizer = with_moments
     layer = layers[0]
     variables = (layer.blocks, *optimizer.moments(layer.blocks))
     before, old = [variable.numpy() for variable in variables], layer.positions.numpy()
@@ -85,20 +108,29 @@ def test_moments_go_with_their_blocks_and_new_ones_start_fresh():
     model.fit(data(a), steps_per_epoch=1, verbose=0)  # the compiled step goes on with them
 
 
-def test_dense_gradients_are_those_of_the_whole_matrix():
-    """Those of the blocks that exist are the trained blocks' own."""
-    a, _, model, layers = built()
-    objective, sample = PretrainingObjective(), batch(a, 2, LENGTH, seed=3)
-
-    def loss():
+def assert_dense_gradients_hold_the_blocks_own(model, objective, layers, sample):
+    """Norms of the whole gradient are those of the trained blocks' own where these exist, and not zero elsewhere."""
+    with tf.GradientTape() as tape:
         outputs = model({name: sample[name] for name in model.input_names}, training=True)
         sums, counts = objective.sums(outputs, sample), objective.counts(sample)
-        return tf.add_n([sums[name] / counts[name] for name in objective.losses])
-
-    with tf.GradientTape() as tape:
-        value = loss()
+        value = tf.add_n([sums[name] / counts[name] for name in objective.losses])
     own = tape.gradient(value, [layer.blocks for layer in layers])
     probed = DenseGradients(model, objective, layers).block_norms(sample)
     for layer, gradient, norms in zip(layers, own, probed):
-        expected = np.linalg.norm(gradient.numpy().reshape(layer.count, -1), axis=1)
-        np.testing.assert_allclose(norms.numpy()[layer.positions.numpy()], expected, rtol=2e-4, atol=1e-7)
+        expected = np.abs(gradient.numpy()).sum(axis=(1, 2))
+        np.testing.assert_allclose(norms[layer.positions.numpy()], expected, rtol=2e-4, atol=1e-6)
+        assert np.delete(norms, layer.positions.numpy()).min() > 0
+
+
+def test_dense_gradients_are_those_of_the_whole_matrix(with_moments):
+    a, model, layers, _ = with_moments
+    sample = {name: tf.constant(values) for name, values in batch(a, 2, LENGTH, seed=3).items()}
+    assert_dense_gradients_hold_the_blocks_own(model, PretrainingObjective(), layers, sample)
+
+
+def test_dense_gradients_of_packs():
+    a = sparse_architecture("masked")
+    model = packed_model(a).model
+    packs = in_packs(sequences(a, [20, 25, 17, 30]), [[0, 1], [2, 3]])
+    sample = {name: tf.constant(values) for name, values in packs.items()}
+    assert_dense_gradients_hold_the_blocks_own(model, PackedPretrainingObjective(), sparse_layers(model), sample)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import keras, tf
+from keras_extensions.policy import layers_in
 from keras_extensions.sparse import native
 from keras_extensions.sparse.blocks import all_blocks, dense_matrix, largest_blocks, norms
 from keras_extensions.sparse.choice import choose
@@ -12,12 +13,13 @@ from keras_extensions.sparse.probe import DenseGradients
 from keras_extensions.sparse.products import product_of
 from optimization.sparsity.pattern import Grid, random_pattern
 
-WAYS = [("masked", False), ("masked", True), ("gather", False), ("gather", True), ("native", False)]
+SIZES = (1, 4, 8, 16)
+WAYS = [(kernel, False, size) for kernel in ("masked", "gather") for size in SIZES]
+WAYS += [("native", False, size) for size in SIZES[1:]]  # single weights have no code of their own
+WAYS += [(kernel, True, size) for kernel in ("masked", "gather") for size in (1, 16)]  # compiled, sizes are alike
 
 
-def skip_without(kernel, block_size):
-    if kernel == "native" and block_size == 1:
-        pytest.skip("single weights have no code of their own")
+def skip_without(kernel):
     if kernel == "native" and not native.is_available():
         pytest.skip("llvmlite is not installed")
 
@@ -47,20 +49,19 @@ def assert_close(actual, expected):
     assert np.abs(np.asarray(actual) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("block_size", [1, 4, 8, 16])
-@pytest.mark.parametrize(("kernel", "xla"), WAYS)
+@pytest.mark.parametrize(("kernel", "xla", "block_size"), WAYS)
 def test_outputs_and_gradients_are_those_of_a_masked_dense_layer(kernel, xla, block_size):
-    skip_without(kernel, block_size)
+    skip_without(kernel)
     x, dy, positions, blocks, matrix = problem(block_size)
     multiply = product_of(kernel, *matrix.shape, block_size)
 
-    @tf.function(jit_compile=xla)
     def run(x, blocks, positions, dy):
         with tf.GradientTape() as tape:
             tape.watch([x, blocks])
             y = multiply(x, blocks, positions)
         return y, *tape.gradient(y, [x, blocks], dy)
 
+    run = tf.function(run, jit_compile=True) if xla else run
     numbers = tf.constant(positions, tf.int64)
     y, dx, of_blocks = run(tf.constant(x), tf.constant(blocks), numbers, tf.constant(dy))
     assert_close(y, x.astype(np.float64) @ matrix)
@@ -71,7 +72,7 @@ def test_outputs_and_gradients_are_those_of_a_masked_dense_layer(kernel, xla, bl
 @pytest.mark.parametrize("tokens", [1, 23, 24, 25, 130])
 @pytest.mark.parametrize("block_size", [4, 8, 16])
 def test_native_products_of_any_number_of_tokens(block_size, tokens):
-    skip_without("native", block_size)
+    skip_without("native")
     x, dy, positions, blocks, matrix = problem(block_size, tokens=tokens)
     layout = native.layout_of(positions, 6, 10)
     assert_close(native.product(x, blocks, layout), x.astype(np.float64) @ matrix)
@@ -81,7 +82,7 @@ def test_native_products_of_any_number_of_tokens(block_size, tokens):
 
 
 def test_native_products_where_columns_and_rows_are_empty():
-    skip_without("native", 8)
+    skip_without("native")
     x, dy, positions, blocks, matrix = problem(8, kept=2)
     layout = native.layout_of(positions, 6, 10)
     assert_close(native.product(x, blocks, layout), x @ matrix)
@@ -89,7 +90,7 @@ def test_native_products_where_columns_and_rows_are_empty():
 
 
 def test_a_pattern_that_changes_is_followed_without_a_new_graph():
-    skip_without("native", 16)
+    skip_without("native")
     x, _, positions, blocks, matrix = problem(16)
     variables = tf.Variable(positions.astype(np.int64)), tf.Variable(blocks)
     multiply = product_of("native", *matrix.shape, 16)
@@ -104,7 +105,7 @@ def test_a_pattern_that_changes_is_followed_without_a_new_graph():
 
 @pytest.mark.parametrize("kernel", ["masked", "native"])
 def test_the_layer_against_a_dense_layer(kernel):
-    skip_without(kernel, 4)
+    skip_without(kernel)
     rng = np.random.default_rng(2)
     matrix, bias = rng.normal(size=(24, 40)).astype(np.float32), rng.normal(size=40).astype(np.float32)
     layer = BlockSparseDense(40, 4, count=11, kernel=kernel)
@@ -133,49 +134,82 @@ def test_without_a_pattern_the_largest_blocks_of_a_dense_matrix_are_taken():
     assert layer.explored_count() == 2
 
 
-def test_the_gradient_of_a_probe_is_the_dense_gradient():
-    layer = BlockSparseDense(8, 4, count=3, kernel="masked")
-    x = tf.random.stateless_normal((5, 16), (1, 2))
-    layer(x)
-    layer.kernel.assign(np.random.default_rng(4).normal(size=(16, 8)).astype(np.float32))
-    before = layer(x).numpy()
-    with tf.GradientTape() as tape:
-        probe = tf.zeros((16, 8))
-        tape.watch(probe)
-        with layer.probing(probe):
-            y = layer(x)
-        loss = tf.reduce_sum(tf.sin(y))
-    np.testing.assert_array_equal(y, before)
-    np.testing.assert_allclose(tape.gradient(loss, probe), x.numpy().T @ np.cos(before), rtol=1e-5, atol=1e-6)
-    assert sparse_layers(layer) == [layer]
-
-
 class SumOfSines:
     """An objective of one term: the sum of sin(y) over so many numbers."""
 
     losses = ("sines",)
 
+    def __init__(self, count):
+        self._count = count
+
     def sums(self, outputs, batch):
-        return {"sines": tf.reduce_sum(tf.sin(outputs))}
+        return {"sines": tf.reduce_sum(tf.sin(tf.cast(outputs, tf.float32)))}
 
     def counts(self, batch):
-        return {"sines": tf.constant(20.0)}
+        return {"sines": tf.constant(self._count)}
 
 
-def test_norms_of_the_dense_gradient_by_block():
+class Recomputed(keras.layers.Layer):
+    """A layer whose activations are not kept for the backward pass."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def build(self, input_shape):
+        self.inner.build(input_shape)
+
+    def call(self, x):
+        return tf.recompute_grad(self.inner)(x)
+
+
+@pytest.mark.parametrize("kernel", ["masked", "native"])
+def test_recomputation_changes_no_gradient(kernel):
+    skip_without(kernel)
+    layer = BlockSparseDense(8, 4, count=3, kernel=kernel)
     inputs = keras.Input((16,), name="x")
-    layer = BlockSparseDense(8, 4, count=3, kernel="masked", use_bias=False)
-    model = keras.Model({"x": inputs}, layer(inputs))
+    models = [keras.Model({"x": inputs}, made(inputs)) for made in (layer, Recomputed(layer))]
     layer.kernel.assign(np.random.default_rng(6).normal(size=(16, 8)).astype(np.float32))
-    x = np.random.default_rng(7).normal(size=(5, 16)).astype(np.float32)
-    (found,) = DenseGradients(model, SumOfSines(), [layer]).block_norms({"x": tf.constant(x)})
-    gradient = x.T @ np.cos(x @ layer.dense()) / 20
+    x = tf.constant(np.random.default_rng(7).normal(size=(5, 16)).astype(np.float32))
+
+    @tf.function
+    def own(model, x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.sin(model({"x": x})))
+        return tape.gradient(loss, [layer.blocks, layer.bias])
+
+    kept, again = (own(model, x) for model in models)
+    for one, other in zip(kept, again):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+        assert np.abs(one).min() > 0
+    (kept,), (again,) = (DenseGradients(model, SumOfSines(20.0), [layer]).block_norms({"x": x}) for model in models)
+    np.testing.assert_allclose(kept, again, rtol=1e-6)
+    assert kept.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("precision", "count", "tolerance"),
+    [("float32", 20.0, 1e-5), ("float16", 20.0, 5e-3), ("float16", 1e9, 5e-3), ("float16", 1e-5, 5e-3)],
+    ids=["float32", "float16", "too small for float16", "too large for float16"],
+)
+def test_norms_of_the_dense_gradient_by_block(precision, count, tolerance):
+    inputs = keras.Input((16,), name="x", dtype=precision)
+    with layers_in(precision):
+        layer = BlockSparseDense(8, 4, count=3, kernel="masked", use_bias=False)
+        model = keras.Model({"x": inputs}, layer(inputs))
+    layer.kernel.assign(np.random.default_rng(6).normal(size=(16, 8)).astype(np.float32))
+    assert layer.blocks.dtype == precision and sparse_layers(model) == [layer]
+    x = np.random.default_rng(7).normal(size=(5, 16)).astype(precision)
+    before = model({"x": x}).numpy()
+    (found,) = DenseGradients(model, SumOfSines(count), [layer]).block_norms({"x": tf.constant(x)})
+    gradient = x.astype(np.float64).T @ np.cos(x.astype(np.float64) @ layer.dense()) / count
     expected = [
-        np.linalg.norm(gradient[row * 4 : row * 4 + 4, column * 4 : column * 4 + 4])
+        np.abs(gradient[row * 4 : row * 4 + 4, column * 4 : column * 4 + 4]).sum()
         for column in range(2)
         for row in range(4)
     ]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=tolerance)
+    np.testing.assert_array_equal(model({"x": x}), before)
 
 
 def test_a_matrix_becomes_blocks_and_comes_back():
@@ -185,7 +219,7 @@ def test_a_matrix_becomes_blocks_and_comes_back():
     np.testing.assert_array_equal(blocks[1], matrix[4:8, :4])  # down the first column
     np.testing.assert_array_equal(blocks[3], matrix[:4, 4:8])
     np.testing.assert_array_equal(dense_matrix(blocks, np.arange(15), (12, 20)), matrix)
-    np.testing.assert_allclose(norms(blocks)[1], np.linalg.norm(matrix[4:8, :4]), rtol=1e-6)
+    np.testing.assert_allclose(norms(blocks)[1], np.abs(matrix[4:8, :4]).sum(), rtol=1e-6)
     assert largest_blocks(np.array([3.0, 1.0, 3.0, 5.0]), 2).tolist() == [0, 3]
 
 
