@@ -13,6 +13,7 @@ import numpy as np
 
 from data_utils.records.order import batch_of, positions
 from execution.interface import Objective, Platform, Tensors
+from execution.software.cluster.processes import ALONE, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.updates import UpdateCounter
 from keras_extensions.sparse.blocks import norms
@@ -22,6 +23,7 @@ from keras_extensions.sparse.probe import DenseGradients
 from optimization.sparsity.changes import Change, moved, rigl_change, set_change
 from optimization.sparsity.pattern import Grid, random_pattern
 from optimization.sparsity.schedule import pattern_steps, prune_fraction
+from utilities.checkpoints.state import Parts
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.training.session import Session, TrainingData
@@ -90,7 +92,9 @@ def pattern_callbacks(
     gradients = None
     if config.sparsity.method == RIGL and due:
         gradients = GradientNorms(built.model, session.task.objective, layers, batches(config, data, skipped))
-    rule = PatternRule(config, updates, built.model.optimizer.moments, gradients)
+    optimizer = built.model.optimizer
+    parts = session.platform.parts(optimizer)
+    rule = PatternRule(config, updates, optimizer.moments, gradients, session.processes, parts)
     return [PatternUpdates(layers, due, rule, session.run.path / PATTERNS, first_step)]
 
 
@@ -129,17 +133,21 @@ class GradientNorms:
 
     def __call__(self, step: int) -> List[np.ndarray]:
         """(R · C,) for each layer, after ``step`` updates."""
-        return [norm.numpy() for norm in self._gradients.block_norms(self._read(step))]
+        return self._gradients.block_norms(self._read(step))
 
 
 class PatternRule:
-    """How patterns change.
+    """How patterns change: as the chief decides, where several processes train together.
+
+    They hold the same weights to the bit, but need not compute the same norms of gradients if their processors differ.
 
     Args:
         config: method, fraction and seed.
         updates: weight updates of the whole training.
         moments: gives the optimizer's variables beside a weight.
         gradients: for RigL.
+        processes: that train together.
+        parts: knows which moments are a part of something that several processes keep; None: all are whole.
     """
 
     def __init__(
@@ -147,36 +155,61 @@ class PatternRule:
         config: TrainingConfig,
         updates: int,
         moments: Callable[[tf.Variable], Sequence[tf.Variable]],
-        gradients: Optional[GradientNorms] = None,
+        gradients: Optional[Callable[[int], List[np.ndarray]]] = None,
+        processes: Processes = ALONE,
+        parts: Optional[Parts] = None,
     ):
         self._sparsity, self._seed, self._updates = config.sparsity, pattern_seed(config), updates
         self._moments = moments
         self._gradients = gradients
+        self._processes = processes
+        self._parts = parts
 
     def fraction(self, step: int) -> float:
         """Share of the blocks that is replaced after ``step`` updates."""
         return prune_fraction(step, self._updates, self._sparsity.prune_fraction)
 
     def apply(self, layers: Sequence[BlockSparseDense], step: int) -> int:
-        """Change the pattern of every layer; returns how many blocks are new."""
+        """Change the pattern of every layer; returns how many blocks are new. All processes must call it together."""
+        changes = self._changes(layers, step) if self._processes.is_chief else [unknown(layer) for layer in layers]
+        told = self._processes.from_chief([array for change in changes for array in change])
+        changes = [Change(*pair) for pair in zip(told[::2], told[1::2])]
+        for layer, change in zip(layers, changes):
+            move(layer, change, self._moments(layer.blocks), self._parts)
+        return sum(change.grown for change in changes)
+
+    def _changes(self, layers: Sequence[BlockSparseDense], step: int) -> List[Change]:
         of_gradients = self._gradients(step) if self._gradients is not None else None
-        fraction, grown = self.fraction(step), 0
+        fraction, found = self.fraction(step), []
         for number, layer in enumerate(layers):
             pattern, of_blocks = layer.positions.numpy(), norms(layer.blocks.numpy())
             grid = Grid(*layer.grid)
             if of_gradients is None:
-                change = set_change(pattern, of_blocks, fraction, grid, self._seed, step, number)
+                found.append(set_change(pattern, of_blocks, fraction, grid, self._seed, step, number))
             else:
-                change = rigl_change(pattern, of_blocks, of_gradients[number], fraction, grid)
-            move(layer, change, self._moments(layer.blocks))
-            grown += change.grown
-        return grown
+                found.append(rigl_change(pattern, of_blocks, of_gradients[number], fraction, grid))
+        return found
 
 
-def move(layer: BlockSparseDense, change: Change, moments: Sequence[tf.Variable]) -> None:
-    """Take a layer's blocks and their moments to their places in a new pattern; new ones are zero."""
-    for variable in (layer.blocks, *moments):
-        variable.assign(moved(variable.numpy(), change))
+def unknown(layer: BlockSparseDense) -> Change:
+    """Something of the shapes and dtypes of a change of a layer's pattern."""
+    return Change(np.zeros(layer.count, np.int32), np.zeros(layer.count, np.int64))
+
+
+def move(
+    layer: BlockSparseDense, change: Change, moments: Sequence[tf.Variable], parts: Optional[Parts] = None
+) -> None:
+    """Take a layer's blocks and their moments to their places in a new pattern; new ones are zero.
+
+    Args:
+        parts: where moments are kept in parts by several processes, which must all call this together.
+    """
+    layer.blocks.assign(moved(layer.blocks.numpy(), change))
+    for moment in moments:
+        if parts is None:
+            moment.assign(moved(moment.numpy(), change))
+        else:
+            moment.assign(parts.own(moment, moved(parts.whole(moment), change)))
     layer.positions.assign(change.pattern)
     layer.mark_explored(change.pattern)
 

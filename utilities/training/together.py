@@ -30,16 +30,11 @@ def processes_of(config: TrainingConfig) -> Processes:
     """The processes that the environment names; on Graphcore's TensorFlow they are PopDist's business.
 
     Raises:
-        UserError: they cannot share an update evenly, or not train such a model together.
+        UserError: they cannot share an update evenly.
     """
     if config.execution.platform == "graphcore":
         return ALONE
     processes = Processes.of()
-    if not processes.is_alone and config.sparsity.ratio:
-        raise UserError(
-            f"sparsity.ratio: sparse layers train in one process, and there are {processes.count}; set it to 0, or"
-            " start one process (unset TF_CONFIG)"
-        )
     parts = micro_batches(config)
     if parts % processes.count:
         batch = config.global_batch
