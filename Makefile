@@ -99,7 +99,7 @@ recomputation: $(RUNTIME)  ## activation memory and time with recomputation and 
 sparse-layer: $(DEV)  ## a block-sparse layer beside a dense one, by block size (a minute; wants an idle machine)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_layer $(BENCHMARK_ARGS)
 
-sparse-pareto: $(DEV)  ## dense, static, SET and RigL at equal training FLOPs (half an hour on 2 cores); BENCHMARK_ARGS="--work runs/pareto --picture pareto.png"
+sparse-pareto: $(DEV)  ## dense, static, SET and RigL at equal training FLOPs (20 minutes on 2 cores); BENCHMARK_ARGS="--work runs/pareto --picture pareto.png"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_pareto $(BENCHMARK_ARGS)
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay

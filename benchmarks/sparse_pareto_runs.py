@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -95,8 +96,10 @@ class Run:
         return max(1, self.updates // self.interval - 1)
 
     def _per_sequence(self, sparse: bool) -> int:
-        kept = {"sparsity_ratio": self.ratio, "sparsity_block_size": self.block_size} if sparse else {}
-        architecture = Architecture(vocab_size=VOCABULARY, **WIDTHS[self.width], **kept)
+        settings: dict[str, Any] = dict(WIDTHS[self.width])
+        if sparse:
+            settings.update(sparsity_ratio=self.ratio, sparsity_block_size=self.block_size)
+        architecture = Architecture(vocab_size=VOCABULARY, **settings)
         return model_flops_per_sample(architecture, PRETRAINING, SEQUENCE, PREDICTIONS)
 
 
@@ -246,7 +249,7 @@ def read(folder: Path, run: Run) -> Curve:
     )
 
 
-def rows(path: Path) -> list[dict]:
+def rows(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a file of JSON; none where there is no file yet."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
