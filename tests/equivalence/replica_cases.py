@@ -18,13 +18,17 @@ from execution.software.cluster.processes import Processes
 from execution.software.devices import pipeline_devices
 from execution.software.platform import ONE_DEVICE, PipelineLayout, SoftwarePlatform
 from keras_extensions.backend import tf
+from keras_extensions.callbacks.updates import UpdateCounter
 from keras_extensions.schedules import UpDown
+from keras_extensions.sparse.layer import sparse_layers_of
 from model.bert import assemble, pretraining_shapes
 from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
 from model.losses import PretrainingObjective
 from tests.equivalence.bert_pairs import architecture, batch
 from utilities.checkpoints.state import TrainingState
+from utilities.config.schema import TrainingConfig
+from utilities.training.sparsity import PatternRule
 
 UPDATES, MICRO_BATCHES, MICRO_BATCH_SIZE = 3, 8, 2
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
@@ -39,26 +43,29 @@ class Case(NamedTuple):
     pipelined: bool = False
     reduction: str = "mean"
     clipped: bool = False
+    sparse: bool = False
 
     @property
     def name(self) -> str:
         """Tells it from the others."""
-        options = (field for field in ("sharded", "pipelined", "clipped") if getattr(self, field))
+        options = (field for field in ("sharded", "pipelined", "clipped", "sparse") if getattr(self, field))
         return "-".join([self.optimizer, self.reduction, *options])
 
 
 CASES = [
     Case("AdamW"),
-    Case("AdamW", sharded=True, clipped=True),
+    Case("AdamW", sharded=True, clipped=True, sparse=True),
     Case("LAMB", reduction="sum"),
     Case("LAMB", sharded=True),
     Case("LAMB", sharded=True, pipelined=True, reduction="running_mean"),
 ]
+SPARSE = {"sparsity_ratio": 0.75, "sparsity_block_size": 4}
 
 
 def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarray], Any]:
     """The weights by name, and the metrics of the last update."""
-    a = architecture(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    sparse = SPARSE if case.sparse else {}
+    a = architecture(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, **sparse)
     layout = PipelineLayout(DEVICES) if case.pipelined else ONE_DEVICE
     on = SoftwarePlatform(seed=1, xla=False, recompute=False, layout=layout, processes=processes, sharded=case.sharded)
     source = untrained_bert(a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
@@ -75,9 +82,28 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
     state = TrainingState(blocks, on.state(optimizer), model.trainable_variables)
     state.parts = on.parts(optimizer)
     state.restore_together(None, processes)
-    history = model.fit(data_of(a, processes, share), steps_per_epoch=UPDATES, verbose=0).history
+    changes = [PatternChanges(blocks, optimizer, processes)] if case.sparse else []
+    history = model.fit(data_of(a, processes, share), steps_per_epoch=UPDATES, verbose=0, callbacks=changes).history
     weights = {f"{block.name}/{i}": w.numpy() for block in blocks for i, w in enumerate(block.weights)}
     return weights, {name: values[-1] for name, values in history.items()}
+
+
+class PatternChanges(UpdateCounter):
+    """Changes the patterns after two of the three updates, by the gradient of samples that the chief alone has."""
+
+    def __init__(self, blocks: Any, optimizer: Any, processes: Processes):
+        super().__init__()
+        self._layers = sparse_layers_of(blocks)
+        config = TrainingConfig(sparsity={"ratio": 0.75, "method": "rigl"})
+        size = max(layer.grid[0] * layer.grid[1] for layer in self._layers)
+        norms = np.random.default_rng(2 + processes.index).uniform(size=size)
+        gradients = [norms[: layer.grid[0] * layer.grid[1]] for layer in self._layers]
+        moments, parts = optimizer.moments, optimizer.parts()
+        self._rule = PatternRule(config, 2 * UPDATES, moments, lambda step: gradients, processes, parts)
+
+    def on_execution_end(self, updates: int, metrics: dict[str, float]) -> None:
+        if self.step == 2:
+            assert self._rule.apply(self._layers, self.step) > 0
 
 
 def data_of(a: Any, processes: Processes, share: int) -> tf.data.Dataset:
