@@ -12,7 +12,21 @@ class UserError(ValueError):
 
 
 class ReplicaLostError(UserError):
-    """Another process of the run is gone, so this one cannot go on."""
+    """Another process of the run is gone, so this one cannot go on.
+
+    Args:
+        lost: which, in words.
+        index: of this process.
+        run: the name under which the run goes on; none where it has not begun.
+    """
+
+    def __init__(self, lost: str, index: int, run: str = "") -> None:
+        again = (
+            f"; go on from the last checkpoint with --name {run} --resume, with any number of replicas" if run else ""
+        )
+        super().__init__(f"{lost}, so replica {index} stops, too{again}")
+        self.lost = lost
+        self.index = index
 
 
 class Stopped(KeyboardInterrupt):

@@ -155,7 +155,7 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
     processes = session.processes
     memory = LastPeriod(position.seconds)
     saver = Saver(session, data, state, position, lambda: memory.seconds)
-    with contextlib.closing(saver.writer), session.stop.waiting():
+    with contextlib.closing(saver.writer), session.stop.waiting(), processes.watched():
         if config.on_divergence == "rewind" and position.checkpoint is None:
             saver.writer.save(position.step)  # there must be something to go back to
         while saver.position.step < plan.updates:

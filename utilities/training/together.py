@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from execution.software.cluster.lost import lost_replicas
 from execution.software.cluster.processes import ALONE, Processes
@@ -24,6 +24,8 @@ from utilities.errors import ReplicaLostError, Stopped, UserError
 from utilities.secrets import MaskingFormatter
 from utilities.training.position import Position
 from utilities.training.run_folder import RunFolder
+
+Value = TypeVar("Value")
 
 
 def processes_of(config: TrainingConfig) -> Processes:
@@ -71,9 +73,18 @@ def ended_together(processes: Processes, stop: StopRequest, name: Callable[[], O
             raise
         if stop.signal is not None:
             raise Stopped(f"stopped by {stop.signal}", told=processes.is_chief) from None
-        run = name()
-        again = f"; go on from the last checkpoint with --name {run} --resume, with any number of replicas"
-        raise ReplicaLostError(f"{lost}, so replica {processes.index} stops, too{again if run else ''}") from error
+        raise ReplicaLostError(lost, processes.index, name() or "") from error
+
+
+def by_chief(processes: Processes, make: Callable[[], Value]) -> Optional[Value]:
+    """What the chief alone makes; None to the others.
+
+    Raises:
+        UserError: in all processes, what kept the chief from it.
+    """
+    made: List[Value] = []
+    processes.decided(lambda: made.append(make()))
+    return made[0] if made else None
 
 
 def agreed_position(processes: Processes, position: Callable[[], Optional[Position]]) -> Optional[Position]:
@@ -108,13 +119,10 @@ def run_folder(processes: Processes, make: Callable[[], RunFolder], held: contex
     Args:
         held: removes that of the others.
     """
-    if processes.is_alone:
-        return make()
-    if processes.is_chief:
-        run = make()
-        processes.decided(lambda: run.path.name)
-        return run
-    name = processes.decided(str)
+    made = by_chief(processes, make)
+    name = processes.decided(lambda: made.path.name if made else "")
+    if made is not None:
+        return made
     path = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="replica-"))) / name
     path.mkdir()
     return RunFolder(path)

@@ -15,7 +15,7 @@ from keras_extensions.backend import tf
 
 GROUP = 1000  # keys of groups begin here; a group is one device of each process
 DEVICES = 100  # of one kind in a process at most
-RING, NCCL = "RING", "NCCL"
+RING, NCCL = "ring", "nccl"  # as TensorFlow's runtime spells them; what it does not know is a ring to it
 BUCKET_BYTES = 64 << 20
 
 
@@ -56,6 +56,8 @@ class Collectives:
 
     def gathered(self, values: tf.Tensor) -> tf.Tensor:
         """A flat tensor (n,) of each process, in the order of their numbers: (R·n,), in the host's memory."""
+        if values.dtype == tf.bfloat16:  # which TensorFlow does not gather; nothing is lost on the way
+            return tf.cast(self.gathered(tf.cast(values, tf.float32)), tf.bfloat16)
         self._made += 1
         with tf.device("/CPU:0"):
             gathered = tf.raw_ops.CollectiveGatherV2(

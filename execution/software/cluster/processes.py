@@ -5,19 +5,21 @@ Values that processes exchange here are a few bytes now and then; gradients go a
 
 from __future__ import annotations
 
+import contextlib
 import json
-import logging
 import os
 import signal
 import threading
-from typing import Any, Callable, List, Mapping, Optional, Sequence, TypeVar
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
 
 from execution.software.cluster.collectives import Collectives
+from execution.software.cluster.lookout import Lookout
 from execution.software.cluster.membership import Membership, membership_of
-from execution.software.cluster.waiting import waiting_told
+from execution.software.cluster.waiting import wait_for_all
 from keras_extensions.backend import tf
+from utilities.errors import UserError
 
 Value = TypeVar("Value")
 
@@ -37,6 +39,7 @@ class Processes:
     def __init__(self, membership: Membership = ONE) -> None:
         self.membership = membership
         self._collectives: Optional[Collectives] = None
+        self._lookout: Optional[Lookout] = None
         self._largest: Any = None
 
     @classmethod
@@ -76,15 +79,32 @@ class Processes:
         """
         if self.is_alone or self._collectives is not None:
             return
-        connect(self.membership)
-        self._collectives = Collectives(self.count, self.index)
-        self._largest = tf.function(self._collectives.largest, autograph=False)
+        serve(self.membership)
+        wait_for_all(self.membership)
+        self._lookout = Lookout(self.membership)
+        self.exchange_by(Collectives(self.count, self.index))
+        self.meet()
+
+    def exchange_by(self, collectives: Collectives) -> None:
+        """Say how tensors go from process to process; ``join`` does."""
+        self._collectives = collectives
+        self._largest = tf.function(collectives.largest, autograph=False)
+
+    def goes_on_as(self, run: str) -> None:
+        """Say under which name all goes on, for the line that tells of another process' end; the first one counts."""
+        if self._lookout is not None:
+            self._lookout.run = self._lookout.run or run
+
+    def watched(self) -> ContextManager[None]:
+        """Around what may have to wait for other processes: this one ends, too, where one of them is gone for good."""
+        return contextlib.nullcontext() if self._lookout is None else self._lookout.kept()
 
     def largest(self, value: int) -> int:
         """The largest of all processes' values; every process must call it at the same place."""
         if self._collectives is None:
             return value
-        return int(self._largest(tf.constant([value], tf.int32))[0])
+        with self.watched():
+            return int(self._largest(tf.constant([value], tf.int32))[0])
 
     def any(self, condition: bool) -> bool:
         """Whether it holds for any process."""
@@ -103,12 +123,27 @@ class Processes:
 
         Args:
             decide: called by the chief alone; gives something that JSON can hold.
+
+        Raises:
+            UserError: in all processes, where ``decide`` raises one.
         """
         if self._collectives is None:
             return decide()
-        text = json.dumps(decide()).encode("utf-8") if self.is_chief else b""
+        content: Dict[str, Any] = {}
+        failure: Optional[UserError] = None
+        if self.is_chief:
+            try:
+                content = {"value": decide()}
+            except UserError as error:
+                content, failure = {"error": str(error)}, error
+        text = json.dumps(content).encode("utf-8")
         length = self.largest(len(text))
-        return json.loads(self.from_chief([np.frombuffer(text.ljust(length), np.uint8)])[0].tobytes())
+        told = json.loads(self.from_chief([np.frombuffer(text.ljust(length), np.uint8)])[0].tobytes())
+        if failure is not None:
+            raise failure
+        if "error" in told:
+            raise UserError(f"replica 0: {told['error']}")
+        return told["value"]
 
     def from_chief(self, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
         """The chief's arrays, to the bit.
@@ -123,8 +158,9 @@ class Processes:
         if self.is_chief:
             words.view(np.uint8)[: sum(sizes)] = np.concatenate([_bytes(array) for array in arrays])
         for start in range(0, len(words), PIECE):
-            piece = self._collectives.total(tf.constant(words[start : start + PIECE]))  # all others add zeros
-            words[start : start + PIECE] = piece.numpy()
+            with self.watched():
+                piece = self._collectives.total(tf.constant(words[start : start + PIECE]))  # all others add zeros
+                words[start : start + PIECE] = piece.numpy()
         ends = np.cumsum(sizes)
         flat = words.view(np.uint8)
         return [
@@ -137,33 +173,39 @@ def _bytes(array: np.ndarray) -> np.ndarray:
     return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
 
 
-def connect(membership: Membership) -> None:
-    """Start TensorFlow's server in this process, and wait until all processes have done so.
+def serve(membership: Membership) -> None:
+    """Start TensorFlow's server in this process, through which the collectives of the others reach it.
 
-    The strategy is made for this alone: it configures TensorFlow's collectives and the service by which processes
-    notice that another one is gone. Variables are not made under it: they are plain ones on the devices of this
-    process, kept equal because every process applies the same update.
+    By the function that does only this. ``tf.distribute.MultiWorkerMirroredStrategy`` does the same, and starts a
+    service that takes a process for dead that gets no processor time for ten seconds, which nothing can change; see
+    ``lookout.py`` for what is here instead. Variables are plain ones on the devices of this process, kept equal because
+    every process applies the same update.
     """
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": list(membership.addresses)}),
-        task_type="worker",
-        task_id=membership.index,
-        rpc_layer="grpc",
-    )
-    options = tf.distribute.experimental.CommunicationOptions(
-        implementation=tf.distribute.experimental.CommunicationImplementation.RING
-    )
-    chatter = logging.getLogger("tensorflow")
-    level = chatter.level
-    chatter.setLevel(logging.WARNING)  # else each process tells of its devices
-    try:
-        with waiting_told(membership):
-            tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
-    finally:
-        chatter.setLevel(level)
+    with described_to_tensorflow(membership):
+        tf.experimental.dtensor.initialize_accelerator_system("CPU", enable_coordination_service=False)
     if threading.current_thread() is threading.main_thread():
         # TensorFlow has put a handler of its own in the place of Python's, by which SIGTERM would be swallowed.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+@contextlib.contextmanager
+def described_to_tensorflow(membership: Membership) -> Iterator[None]:
+    """For the time of a block, the environment variables in which that function looks for who is who."""
+    said = {
+        "DTENSOR_JOBS": ",".join(membership.addresses),
+        "DTENSOR_CLIENT_ID": str(membership.index),
+        "DTENSOR_JOB_NAME": "worker",
+    }
+    before = {name: os.environ.get(name) for name in said}
+    os.environ.update(said)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 ALONE = Processes()

@@ -1,39 +1,31 @@
-"""Says whom this process is waiting for, while not all have come."""
+"""Waits until all processes of a run are there."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
-from typing import Iterator
+import time
 
 from execution.software.cluster.lost import unreachable
 from execution.software.cluster.membership import Membership
 
 logger = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_LINES = 60.0
+SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_LOOKS = 60.0, 0.5
 
 
-@contextlib.contextmanager
-def waiting_told(membership: Membership, every: float = SECONDS_BETWEEN_LINES) -> Iterator[None]:
-    """For the time of a block, a line now and then that names the processes that do not answer yet.
+def wait_for_all(membership: Membership, every: float = SECONDS_BETWEEN_LINES) -> None:
+    """Return when every other process takes connections; a line now and then names those that do not yet.
 
     Args:
         membership: who is who.
         every: seconds between lines.
     """
-    done = threading.Event()
-
-    def tell() -> None:
-        while not done.wait(every):
-            absent = [f"{number} ({membership.addresses[number]})" for number in unreachable(membership)]
-            if absent:
-                logger.warning("replica %d waits for %s", membership.index, ", ".join(absent))
-
-    thread = threading.Thread(target=tell, name="waiting", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
+    said = time.monotonic()
+    while True:
+        absent = [f"{number} ({membership.addresses[number]})" for number in unreachable(membership)]
+        if not absent:
+            return
+        if time.monotonic() - said >= every:
+            said = time.monotonic()
+            logger.warning("replica %d waits for %s", membership.index, ", ".join(absent))
+        time.sleep(min(SECONDS_BETWEEN_LOOKS, every))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
-from execution.launch import free_ports
 from execution.software.cluster.membership import Membership, membership_of, tf_config
 from execution.software.cluster.slurm import host_names, slurm_addresses, tasks_per_node
-from execution.software.cluster.waiting import waiting_told
 from utilities.errors import UserError
 
 
@@ -129,13 +126,3 @@ def test_host_lists(text, names):
 def test_tasks_per_node():
     assert tasks_per_node("3") == [3]
     assert tasks_per_node("2(x3),1,4(x2)") == [2, 2, 2, 1, 4, 4]
-
-
-def test_says_whom_it_waits_for(caplog):
-    with free_ports(1) as ports:  # bound, but nobody listens
-        member = Membership(("localhost:1", f"localhost:{ports[0]}"), 0)
-        with waiting_told(member, every=0.05):
-            deadline = time.monotonic() + 20
-            while not caplog.records and time.monotonic() < deadline:
-                time.sleep(0.02)
-    assert f"replica 0 waits for 1 (localhost:{ports[0]})" in caplog.text
