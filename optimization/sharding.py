@@ -10,7 +10,8 @@ R processes · n elements of a variable's part
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, List, NamedTuple, Sequence
+import functools
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -91,14 +92,21 @@ class Parts:
     def __init__(self, shards: Shards, parts: Sequence[tf.Variable], shapes: Sequence[tf.TensorShape]) -> None:
         self._shards = shards
         self._shapes = {part.ref(): shape for part, shape in zip(parts, shapes)}
-        self._gathered = tf.function(shards.gathered, autograph=False)
+        self._gathered: Dict[int, Any] = {}
 
     def whole(self, variable: tf.Variable) -> np.ndarray:
         """The whole that a variable is a part of, or its value."""
         shape = self._shapes.get(variable.ref())
         if shape is None:
             return variable.numpy()
-        return self._gathered(variable.read_value()).numpy()[: shape.num_elements()].reshape(shape)
+        return self._joined(variable.read_value()).numpy()[: shape.num_elements()].reshape(shape)
+
+    def _joined(self, part: tf.Tensor) -> tf.Tensor:
+        """The parts (n,) of all processes, (R·n,); by one function for each n, as TensorFlow warns of one for many."""
+        length = part.shape[0]
+        if length not in self._gathered:
+            self._gathered[length] = tf.function(functools.partial(self._shards.gathered), autograph=False)
+        return self._gathered[length](part)
 
     def blank(self, variable: tf.Variable) -> np.ndarray:
         """Zeros of the whole's shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -10,25 +11,20 @@ import numpy as np
 import pytest
 
 from execution.software.cluster.processes import ALONE
-from tests.equivalence.replica_cases import CASES, weights_after
+from tests.equivalence.replica_cases import cases_of, weights_after
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def by_one():
-    """Weights and metrics of one process on one device, without shards; by optimizer, reduction and clipping."""
-    found = {}
-    for case in CASES:
-        plain = case._replace(sharded=False, pipelined=False)
-        if plain not in found:
-            found[plain] = weights_after(plain, ALONE)
-    return found
+    """Gives weights and metrics of one process; each case is trained once."""
+    return functools.lru_cache(maxsize=None)(lambda case: weights_after(case, ALONE))
 
 
 @pytest.fixture(scope="module", params=[2, 4])
 def by_several(request, tmp_path_factory):
-    """Where the processes of one start have put the weights of all cases, and how many they are."""
+    """Where the processes of one start have put the weights of their cases, and how many they are."""
     folder = tmp_path_factory.mktemp(f"replicas-{request.param}")
     command = [sys.executable, "-m", "execution.launch", "--replicas", str(request.param), "--"]
     command += ["-m", "tests.equivalence.replica_cases", str(folder)]
@@ -37,21 +33,20 @@ def by_several(request, tmp_path_factory):
     return folder, request.param
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_several_processes_train_as_one(by_one, by_several, case):
+def test_several_processes_train_as_one(by_one, by_several):
     folder, count = by_several
-    weights, metrics = by_one[case._replace(sharded=False, pipelined=False)]
-    for index in range(count):
-        with np.load(folder / f"{case.name}-{index}.npz") as found:
+    for case in cases_of(count):
+        weights, metrics = by_one(case._replace(sharded=False, pipelined=False))
+        with np.load(folder / f"{case.name}-0.npz") as chief:
             for name, value in metrics.items():
-                np.testing.assert_allclose(found[f"metric_{name}"], value, rtol=1e-5, err_msg=name)
+                np.testing.assert_allclose(chief[f"metric_{name}"], value, rtol=1e-5, err_msg=f"{case.name} {name}")
             for name, value in weights.items():
-                np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5, err_msg=f"{name} of {index}")
+                np.testing.assert_allclose(chief[name], value, rtol=1e-5, atol=1e-5, err_msg=f"{case.name} {name}")
 
 
 def test_all_processes_hold_the_same_bits(by_several):
     folder, count = by_several
-    for case in CASES:
+    for case in cases_of(count):
         with np.load(folder / f"{case.name}-0.npz") as chief:
             for index in range(1, count):
                 with np.load(folder / f"{case.name}-{index}.npz") as other:

@@ -20,6 +20,7 @@ from utilities.cli import main
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "awful", "poor", "dull"]
 FILLING = ["the", "a", "film", "story", "is", "very", "it", "was"]
+PIECES = [*SPECIAL_TOKENS, *GOOD, *BAD, *FILLING]
 SEQUENCE = 16
 
 
@@ -110,8 +111,7 @@ def write_config(root: Path, task: str, **changes: Any) -> Path:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("classification")
-    pieces = [*SPECIAL_TOKENS, *GOOD, *BAD, *FILLING]
-    (root / "vocab.txt").write_text("".join(piece + "\n" for piece in pieces), encoding="utf-8")
+    (root / "vocab.txt").write_text("".join(piece + "\n" for piece in PIECES), encoding="utf-8")
     return root
 
 

@@ -20,12 +20,13 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 from execution.software.cluster.processes import Processes
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.progress import run_log
+from keras_extensions.callbacks.signals import StopRequest
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
-from utilities.errors import Stopped, UserError
+from utilities.errors import ReplicaLostError, Stopped, UserError
 from utilities.training.run_folder import RunFolder
 from utilities.training.task import MakeTask
-from utilities.training.together import processes_of, run_folder
+from utilities.training.together import ended_together, processes_of, run_folder
 from utilities.training.trainer import platform_of, train
 from utilities.training.unchanged import refuse_differences
 
@@ -62,9 +63,11 @@ def train_each(
         held: is closed when all have ended.
     """
     config, processes = loaded.config, processes_of(loaded.config)
+    held.enter_context(ended_together(processes, StopRequest(), lambda: None))
     if not processes.is_alone:
         platform_of(config, processes)  # joins them
     folder = run_folder(processes, lambda: folder_of(config), held)
+    processes.goes_on_as(folder.path.name)
     scores: Dict[int, Dict[str, float]] = {}
     for number, seed in enumerate(seeds, start=1):
         one = with_seed(loaded, seed, folder.path)
@@ -74,7 +77,7 @@ def train_each(
             tell(folder, config, [f"seed {seed}, {number} of {len(seeds)}{how}"])
         scores[seed] = train_one(one, make_task, started, folder, processes) if done is None else done
         started = time.perf_counter()
-        if any(scores.values()):
+        if any(scores.values()) and processes.is_chief:  # others have no scores of the seeds that they train with
             write_summary(folder, scores)
     if any(scores.values()) and processes.is_chief:
         tell(folder, config, [*table(scores), f"scores of all seeds: {folder.path / f'{SUMMARY}.txt'}"])
@@ -127,11 +130,14 @@ def train_one(
 
     Raises:
         Stopped: someone asked for it; with the name under which all seeds go on.
+        ReplicaLostError: another process is gone; with that name, too.
     """
     try:
         return train(loaded, make_task, started, processes)
     except Stopped as stop:
         raise Stopped(str(stop), folder.path.name, stop.told) from None
+    except ReplicaLostError as error:
+        raise ReplicaLostError(error.lost, error.index, folder.path.name) from error
     finally:
         keras.backend.clear_session()  # the model of one seed is not to stay in memory beside the next one's
         gc.collect()

@@ -21,6 +21,7 @@ from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.history import END
 from utilities.report.page import write_report
+from utilities.training.alike import check_alike
 from utilities.training.architecture import resolved_architecture
 from utilities.training.failures import failures_told
 from utilities.training.fitting import fit, open_training_data
@@ -40,7 +41,14 @@ from utilities.training.session import Session, TrainingData
 from utilities.training.sparsity import sparse_lines, sparse_xla
 from utilities.training.start import Start, refuse_random_weights, start_of
 from utilities.training.task import BuiltModel, MakeTask
-from utilities.training.together import agreed_position, ended_together, processes_of, replica_log, run_folder
+from utilities.training.together import (
+    agreed_position,
+    by_chief,
+    ended_together,
+    processes_of,
+    replica_log,
+    run_folder,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +80,7 @@ def train(
         held.enter_context(ended_together(together, stop, lambda: failures.run.path.name if failures.run else None))
         reference = reference_of(config)
         platform = platform_of(config, together)
-        resumed = run_to_resume(loaded, held) if together.is_chief else None
+        resumed = by_chief(together, lambda: run_to_resume(loaded, held))
         failures.run = resumed.run if resumed else None
         position = agreed_position(together, lambda: resumed.position if resumed else None) or Position()
         if position.checkpoint is not None:
@@ -86,8 +94,10 @@ def train(
         data = open_training_data(config, task) if config.do_training else None
         if data is not None:
             check_same_data(position, data.identity, config)
+        check_alike(together, config, data.identity if data else "", platform.precision)
         run = run_folder(together, lambda: resumed.run if resumed else new_run(loaded, held), held)
         failures.run = run
+        together.goes_on_as(run.path.name)
         log = run_log(run.path / "train.log", config.logging) if together.is_chief else replica_log(together.index)
         held.enter_context(log)
         if resumed:

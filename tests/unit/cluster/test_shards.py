@@ -13,36 +13,9 @@ from keras_extensions.backend import tf
 from optimization.adamw import AdamW
 from optimization.lamb import LAMB
 from optimization.sharding import Shards, pieces
+from tests.unit.cluster.meeting import Meeting
 
 SHAPES = [(5, 3), (7,), (4, 4), (1,)]
-
-
-class Meeting:
-    """Collectives between threads."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._barrier = threading.Barrier(count, timeout=60)
-        self._given: dict[int, np.ndarray] = {}
-
-    def exchanged(self, index: int, values: np.ndarray) -> list[np.ndarray]:
-        self._given[index] = values
-        self._barrier.wait()
-        all_values = [self._given[number] for number in range(self.count)]
-        self._barrier.wait()
-        return all_values
-
-    def shards(self, index: int) -> Shards:
-        def total(values: np.ndarray) -> np.ndarray:
-            return np.sum(self.exchanged(index, values), axis=0)
-
-        def gathered(values: np.ndarray) -> np.ndarray:
-            return np.concatenate(self.exchanged(index, values))
-
-        def called(function: Any) -> Any:
-            return lambda values: tf.numpy_function(function, [values], tf.float32)
-
-        return Shards(self.count, index, called(total), called(gathered))
 
 
 def weights() -> list[Any]:

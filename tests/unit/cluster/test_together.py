@@ -1,0 +1,146 @@
+"""What processes agree upon, and what they refuse: two of them, played by threads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from execution.interface import Update
+from execution.software.cluster.processes import Processes
+from execution.software.precision import FLOAT16
+from execution.software.update_rule import UpdateRule
+from keras_extensions.backend import tf
+from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
+from keras_extensions.callbacks.signals import StopRequest
+from model.losses import PretrainingObjective
+from optimization.adamw import AdamW
+from tests.unit.cluster.meeting import played
+from utilities.checkpoints.folder import Checkpoint
+from utilities.config.schema import TrainingConfig
+from utilities.errors import ReplicaLostError, UserError
+from utilities.training.alike import check_alike
+from utilities.training.position import Position
+from utilities.training.together import agreed_position, by_chief, ended_together, processes_of, run_folder
+
+SCALE = 4.0
+
+
+def updates(gradients: list[list[float]], processes: Processes | None = None) -> dict[str, Any]:
+    """What is left of a float16 weight after these gradients, with a loss scale that adapts."""
+    weight = tf.Variable([1.0, 2.0], dtype=tf.float16)
+    optimizer = AdamW(learning_rate=0.1, rounding_seed=7)
+    update = Update(1, loss_scale=SCALE, adaptive_loss_scale=True)
+    collectives = None if processes is None else processes.collectives
+    rule = UpdateRule(optimizer, PretrainingObjective(), update, [weight], FLOAT16, collectives)
+    told = [rule.apply([tf.constant(gradient)]) for gradient in gradients]
+    return {
+        "weight": weight.numpy().tolist(),
+        "moments": [moment.numpy().tolist() for moment in optimizer.moments(weight)],
+        "updates": int(optimizer.iterations),
+        "scales": [float(one[LOSS_SCALE]) for one in told] + [float(rule.loss_scale.factor)],
+        "overflows": [float(one[OVERFLOWS]) for one in told],
+    }
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_an_overflow_of_one_process_leaves_the_update_of_all_out(bad):
+    own = [[[1.0, -2.0], [0.5, 0.5], [1.0, 1.0]], [[3.0, 1.0], [bad, 0.5], [-2.0, 1.0]]]
+    found = played(2, lambda processes: updates(own[processes.index], processes))
+    assert found[0] == found[1]
+    assert found[0]["overflows"] == [0, 1, 0] and found[0]["updates"] == 2
+    assert found[0]["scales"] == [SCALE, SCALE, SCALE / 2, SCALE / 2]
+    alone = updates([[4.0, -1.0], [bad, 1.0], [-1.0, 2.0]])
+    assert found[0] == alone and alone["weight"] != [1.0, 2.0]
+
+
+def test_opposite_infinities_are_an_overflow_too():
+    found = played(2, lambda processes: updates([[np.inf if processes.index else -np.inf, 1.0]], processes))
+    assert found[0] == found[1] and found[0]["overflows"] == [1] and found[0]["weight"] == [1.0, 2.0]
+
+
+def test_all_go_back_to_where_the_chief_says():
+    checkpoint = Checkpoint(Path("run/step-00000004/weights"), {"step": 4, "rewinds": 0})
+    there = Position(4, (5, 6), 1, 2.5, checkpoint)
+    found = played(2, lambda processes: agreed_position(processes, lambda: there))
+    assert found == [there, there]
+
+
+def test_what_keeps_the_chief_from_deciding_ends_all():
+    def fails() -> Position:
+        raise UserError("diverges again and again")
+
+    chief, other = played(2, lambda processes: agreed_position(processes, fails))
+    assert isinstance(chief, UserError) and str(chief) == "diverges again and again"
+    assert isinstance(other, UserError) and str(other) == "replica 0: diverges again and again"
+
+
+def test_what_the_chief_makes_is_its_own(tmp_path):
+    assert played(2, lambda processes: by_chief(processes, lambda: [processes.index])) == [[0], None]
+    assert by_chief(Processes(), lambda: None) is None
+
+    def folder(processes: Processes) -> tuple[str, bool]:
+        with contextlib.ExitStack() as held:
+            run = run_folder(processes, lambda: RunFolderAt(tmp_path / "mine"), held)
+            return run.path.name, run.path == tmp_path / "mine"
+
+    assert played(2, folder) == [("mine", True), ("mine", False)]
+
+
+class RunFolderAt:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+
+@pytest.mark.parametrize(
+    ("change", "data", "precision", "named"),
+    [
+        ({"output_dir": "elsewhere", "execution": {"threads": 1}}, "a", "float32", None),
+        ({"seed": 5}, "a", "float32", "seed is 5 for replica 1 and 42 for replica 0"),
+        ({"global_batches_per_log": 7}, "a", "float32", "global_batches_per_log is 7 for replica 1"),
+        ({}, "b", "float32", "dataset_dir: None of replica 1 does not hold the data of replica 0"),
+        ({}, "a", "float16", "execution.precision: replica 1 computes in float16, replica 0 in float32"),
+    ],
+)
+def test_all_must_be_started_alike(change, data, precision, named):
+    def check(processes: Processes) -> str:
+        own = processes.index == 1
+        config = TrainingConfig.model_validate({"seed": 42, **(change if own else {})})
+        check_alike(processes, config, data if own else "a", precision if own else "float32")
+        return "alike"
+
+    chief, other = played(2, check)
+    assert chief == "alike"
+    assert other == "alike" if named is None else isinstance(other, UserError) and named in str(other)
+
+
+@pytest.mark.parametrize(
+    ("count", "config", "named"),
+    [
+        (3, {"global_batch": {"grad_acc_steps_per_replica": 4}}, "3 processes cannot share 4 micro batches evenly"),
+        (2, {"global_batch": {"grad_acc_steps_per_replica": 4}, "sparsity": {"ratio": 0.5}}, "sparsity.ratio"),
+    ],
+)
+def test_what_processes_cannot_do_together(monkeypatch, count, config, named):
+    cluster = {"worker": [f"localhost:{number}" for number in range(1, count + 1)]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
+    with pytest.raises(UserError, match=named):
+        processes_of(TrainingConfig.model_validate(config))
+
+
+def test_an_error_that_is_of_another_process_is_told_in_one_line(monkeypatch):
+    def end(processes: Processes) -> None:
+        with ended_together(processes, StopRequest(), lambda: "mine"):
+            raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /task:0 Connection reset")
+
+    monkeypatch.setattr("execution.software.cluster.lost.GRACE", 0.0)
+    monkeypatch.setattr("execution.software.cluster.lost.knock", lambda address: "refuses")
+    lost = played(2, end)[1]
+    assert isinstance(lost, ReplicaLostError) and str(lost) == (
+        "replica 0 (host0:1) has ended, or cannot be reached, so replica 1 stops, too; go on from the last checkpoint"
+        " with --name mine --resume, with any number of replicas"
+    )
