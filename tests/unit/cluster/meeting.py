@@ -43,7 +43,11 @@ class Played:
         self._meeting = meeting
 
     def total(self, values: Any) -> Any:
-        return self._met(values, lambda given: np.add.reduce(given, dtype=given[0].dtype))
+        def added(given: list[np.ndarray]) -> np.ndarray:
+            with np.errstate(invalid="ignore"):  # infinities of both signs
+                return np.add.reduce(given, dtype=given[0].dtype)
+
+        return self._met(values, added)
 
     def largest(self, values: Any) -> Any:
         return self._met(values, np.maximum.reduce)

@@ -118,18 +118,12 @@ def test_all_must_be_started_alike(change, data, precision, named):
     assert other == "alike" if named is None else isinstance(other, UserError) and named in str(other)
 
 
-@pytest.mark.parametrize(
-    ("count", "config", "named"),
-    [
-        (3, {"global_batch": {"grad_acc_steps_per_replica": 4}}, "3 processes cannot share 4 micro batches evenly"),
-        (2, {"global_batch": {"grad_acc_steps_per_replica": 4}, "sparsity": {"ratio": 0.5}}, "sparsity.ratio"),
-    ],
-)
-def test_what_processes_cannot_do_together(monkeypatch, count, config, named):
-    cluster = {"worker": [f"localhost:{number}" for number in range(1, count + 1)]}
+def test_processes_must_share_the_micro_batches_evenly(monkeypatch):
+    cluster = {"worker": ["localhost:1", "localhost:2", "localhost:3"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
-    with pytest.raises(UserError, match=named):
-        processes_of(TrainingConfig.model_validate(config))
+    config = TrainingConfig.model_validate({"global_batch": {"grad_acc_steps_per_replica": 4}})
+    with pytest.raises(UserError, match="3 processes cannot share 4 micro batches evenly"):
+        processes_of(config)
 
 
 def test_an_error_that_is_of_another_process_is_told_in_one_line(monkeypatch):
