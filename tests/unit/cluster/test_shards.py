@@ -70,6 +70,15 @@ def test_parts_of_a_checkpoint():
     assert parts.whole(optimizer.iterations) == 0 and parts.own(optimizer.iterations, np.int64(3)) == 3
 
 
+def test_parts_of_many_lengths_are_joined_in_silence(caplog):
+    variables = [tf.Variable(tf.zeros([length])) for length in range(1, 9)]
+    optimizer = AdamW(shards=Shards(1, 0, tf.identity, tf.identity))
+    optimizer.build(variables)
+    parts = optimizer.parts()
+    assert [parts.whole(optimizer.moments(variable)[0]).size for variable in variables] == list(range(1, 9))
+    assert "retracing" not in caplog.text
+
+
 def test_parts_cover_everything_once():
     values = np.arange(11, dtype=np.float32).reshape(1, 11)
     parts = [Shards(4, index, tf.identity, tf.identity).own(tf.constant(values)).numpy() for index in range(4)]
