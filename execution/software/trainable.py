@@ -68,6 +68,8 @@ class TrainableModel(keras.Model):
         self._totals = totals
         self.engine = engine
         self._ratios: Dict[str, RatioMetric] = {}
+        # Keras traces its loop over the updates of an execution up to four times; a function in it is traced once.
+        self._update = tf.function(engine.update, autograph=False)
 
     def _ratio(self, name: str) -> RatioMetric:
         if name not in self._ratios:
@@ -80,7 +82,7 @@ class TrainableModel(keras.Model):
 
     @tf.autograph.experimental.do_not_convert  # graph loops are written as such; rewriting the model takes seconds
     def train_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
-        return self._record(self.engine.update(data), self._totals(self._objective.counts(data)))
+        return self._record(self._update(data), self._totals(self._objective.counts(data)))
 
     @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
