@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from data_utils.wikipedia import sources
+from data_utils.wikipedia.punkt import Parameters
 from data_utils.wikipedia.segmentation import (
     Splitter,
-    Token,
     load_parameters,
     load_splitter,
     save_parameters,
     train,
-    trained_model_exists,
 )
 from data_utils.wikipedia.sentences import TextSettings, read_corpus, write_sentences
 from data_utils.wikipedia.sources import add_source_options, source_of
@@ -182,9 +181,7 @@ def test_punkt_trained_on_the_corpus_knows_its_abbreviations(tmp_path: Path) -> 
     ],
 )
 def test_splitting(paragraph: str, sentences: list[str]) -> None:
-    from nltk.tokenize.punkt import PunktSentenceTokenizer
-
-    assert Splitter(PunktSentenceTokenizer()).split(paragraph) == sentences
+    assert Splitter(Parameters.empty()).split(paragraph) == sentences
 
 
 def test_sentence_files(tmp_path: Path) -> None:
@@ -200,52 +197,3 @@ def test_sentence_files(tmp_path: Path) -> None:
     assert read_corpus(tmp_path / "out") == corpus
     with pytest.raises(UserError, match="no prose"):
         write_sentences(source, tmp_path / "none", TextSettings(min_characters=10**6))
-
-
-WORDS = [
-    *("It", "it.", "U.S.", "e.g.", "3.", "-3,000.5", ".5", "...", "..", ".a", "A.", "é.", "_.", "٣."),
-    *("?", "--", "St.-Denis.", "."),
-]
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_tokens_are_those_of_the_library(word: str) -> None:
-    from nltk.tokenize.punkt import PunktToken
-
-    ours, theirs = Token(word, linestart=True), PunktToken(word, linestart=True)
-    for name in ("tok", "type", "period_final", "parastart", "linestart", "sentbreak", "abbr", "ellipsis"):
-        assert getattr(ours, name) == getattr(theirs, name)
-    assert (ours.is_ellipsis, ours.is_initial) == (bool(theirs.is_ellipsis), bool(theirs.is_initial))
-
-
-def test_sentences_of_real_text_are_those_of_the_library() -> None:
-    from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTrainer
-
-    text = real_data("wikipedia_en", "AA", "wiki_00").read_text(encoding="utf-8")[:400_000]
-    trainer = PunktTrainer()
-    trainer.train(text, finalize=False)
-    theirs, ours = trainer.get_params(), train([text])
-    for name in ("abbrev_types", "collocations", "sent_starters", "ortho_context"):
-        assert getattr(ours, name) == getattr(theirs, name)
-    library, splitter = PunktSentenceTokenizer(theirs), Splitter(PunktSentenceTokenizer(ours, token_cls=Token))
-    for line in text.split("\n")[:2000]:
-        found = library.tokenize(line) if re.search("[.!?]", line) else [line]
-        expected = [" ".join(sentence.split()) for sentence in found]
-        assert splitter.split(line) == [sentence for sentence in expected if re.search(r"\w", sentence)]
-
-
-def test_a_trained_model_of_nltk_is_used_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import nltk
-    from nltk.tokenize.punkt import PunktParameters, save_punkt_params
-
-    parameters = PunktParameters()
-    parameters.abbrev_types.add("qux")
-    folder = tmp_path / "tokenizers" / "punkt_tab" / "klingon"
-    folder.mkdir(parents=True)
-    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    save_punkt_params(parameters, dir=str(folder))
-    assert trained_model_exists("klingon")
-    assert not trained_model_exists("english")
-    assert load_splitter("klingon").split("Say qux. this. Then go.") == ["Say qux. this.", "Then go."]
-    with pytest.raises(UserError, match="no name of a Punkt model"):
-        trained_model_exists("../klingon")
