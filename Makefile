@@ -69,7 +69,7 @@ learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorc
 squad-features: $(DEV)  ## features of SQuAD beside Hugging Face's (3 minutes)
 	@$(PY) -m benchmarks.squad_features $(BENCHMARK_ARGS)
 
-preprocessing: $(DEV)  ## data preparation beside the classic script, with one worker and two (30 minutes; wants an idle machine)
+preprocessing: $(DEV)  ## data preparation beside the classic script, with one worker and two (15 minutes; wants an idle machine); BENCHMARK_ARGS="--only scaling --megabytes 62"
 	@$(PY) -m benchmarks.preprocessing $(BENCHMARK_ARGS)
 
 input-pipeline: $(DEV)  ## samples that the input pipeline delivers beside those that BERT-base takes (5 minutes)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import multiprocessing
 import os
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,13 +24,15 @@ from utilities.errors import UserError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AHEAD = 3  # tasks given out for each thread: one runs, the others wait where they will run
+AHEAD = 2  # tasks given out for each thread: one runs, the other waits where it will run
 SMALL_BYTES = 3 << 20  # what one process is done with before a cluster has started
 CONNECT_SECONDS = 20
 # Of glibc's allocator in workers, bytes. Dask lets it give freed memory back at once; to get it again, page by page,
 # for each array of each unit takes a fifth of the workers' time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
-_BEFORE_SPAWN = "distributed.nanny.pre-spawn-environ"
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1)
+SERVER = "forkserver"
+_NO_MORE: Any = object()
 MARK = ".seen-"  # names of files by which workers show that they see a folder
 
 
@@ -42,8 +46,9 @@ def available_cores() -> int:
 class Pool:
     """Workers: this process, a Dask cluster on this machine, or one that runs already.
 
-    A cluster is started when it is first needed, and ended with the ``with`` block. What comes out never depends on
-    the number of workers.
+    A cluster on this machine is started in the background, by ``begin`` or when it is first needed; until it is there
+    this process does the work. It is ended with the ``with`` block. What comes out never depends on the number of
+    workers.
 
     Args:
         workers: processes on this machine; 1 runs everything here.
@@ -68,16 +73,39 @@ class Pool:
         self._folders, self._files = list(folders), list(files)
         self._client: Any = None
         self._cluster: Any = None
+        self._starting: Future[None] | None = None
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.exception()  # waits: what is half started cannot be ended
         client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
         if client is not None:
             client.close()
         if cluster is not None:
             cluster.close()
+
+    def begin(self, modules: Sequence[str] = (), size: int | None = None, wait: bool = False) -> None:
+        """Has the cluster on this machine start meanwhile, where there will be one: it takes seconds.
+
+        Args:
+            modules: that the functions come from; loaded once, for all workers.
+            size: bytes of all items, as for ``map``.
+            wait: whether to return when the workers are there.
+        """
+        if self._scheduler is None and not self._works_here(size) and self._starting is None:
+            _start_server(["distributed", *modules])
+            executor = ThreadPoolExecutor(1, "cluster")
+            self._starting = executor.submit(self._start_local)
+            executor.shutdown(wait=False)
+        if wait and self._starting is not None:
+            self._starting.result()
+
+    def _works_here(self, size: int | None) -> bool:
+        return self._workers <= 1 or (size is not None and size <= SMALL_BYTES)
 
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item], size: int | None = None
@@ -94,8 +122,7 @@ class Pool:
         Raises:
             UserError: one of the function's own, or the cluster was lost.
         """
-        small = size is not None and size <= SMALL_BYTES
-        if self._scheduler is None and (self._workers <= 1 or small):
+        if self._scheduler is None and self._works_here(size):
             return map(function, items)
         return self._on_cluster(function, iter(items))
 
@@ -104,12 +131,20 @@ class Pool:
         if len(first) < 2 and self._scheduler is None:
             yield from map(function, first)
             return
+        items = itertools.chain(first, items)
+        if self._scheduler is None:
+            self.begin([_module_of(function)])
+            assert self._starting is not None, "it was begun"
+            while not self._starting.done():  # nobody is idle meanwhile
+                item = next(items, _NO_MORE)
+                if item is _NO_MORE:
+                    return
+                yield function(item)
         from distributed import KilledWorker, as_completed
         from distributed.client import FutureCancelledError
         from distributed.comm.core import CommClosedError
 
         client = self._connected()
-        items = itertools.chain(first, items)
         window = AHEAD * max(1, sum(client.nthreads().values()))
         running = as_completed([client.submit(function, item, pure=False) for item in itertools.islice(items, window)])
         try:
@@ -130,11 +165,11 @@ class Pool:
             running.clear()  # lets go of what has not begun
 
     def _connected(self) -> Any:
-        if self._client is None:
-            if self._scheduler is None:
-                self._start_local()
-            else:
-                self._connect(self._scheduler)
+        if self._starting is not None:
+            self._starting.result()
+        elif self._client is None:
+            assert self._scheduler is not None, "a cluster on this machine was begun"
+            self._connect(self._scheduler)
         return self._client
 
     def _start_local(self) -> None:
@@ -143,7 +178,11 @@ class Pool:
         import dask
         from distributed import Client, LocalCluster
 
-        with _interrupts_are_ours(), dask.config.set({f"{_BEFORE_SPAWN}.{name}": v for name, v in MALLOC.items()}):
+        settings: dict[str, Any] = {f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in MALLOC.items()}
+        settings["distributed.worker.profile.enabled"] = False  # looks at what runs a hundred times a second
+        if _has_server():
+            settings["distributed.worker.multiprocessing-method"] = SERVER
+        with dask.config.set(settings):
             self._cluster = LocalCluster(
                 n_workers=self._workers,
                 threads_per_worker=1,  # the work is Python's: threads would wait for one another
@@ -196,6 +235,37 @@ class Pool:
                     f"--scheduler {address}: worker {worker} does not see {missing};"
                     " every machine must reach input and output under the same path"
                 )
+
+
+def _module_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "func", function).__module__  # behind functools.partial
+
+
+def _has_server() -> bool:
+    return SERVER in multiprocessing.get_all_start_methods()
+
+
+def _start_server(modules: Sequence[str]) -> None:
+    """Starts the process that workers are forked from, where the system has such: each needs what it has loaded."""
+    if not _has_server():
+        return
+    from multiprocessing import forkserver
+
+    multiprocessing.get_context(SERVER).set_forkserver_preload(list(modules))
+    with _interrupts_are_ours(), _environment({**MALLOC, **ONE_THREAD}):
+        forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, object]) -> Iterator[None]:
+    """Environment of processes started here; what the user has set stays."""
+    new = {name: str(value) for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from data_utils.wikipedia.examples import (
     write_examples,
 )
 from data_utils.wikipedia.extract import add_extract_options
-from data_utils.wikipedia.instances import Settings, check_settings
+from data_utils.wikipedia.instances import Settings, check_settings, quiet_tokenizers
 from data_utils.wikipedia.ledger import Ledger
 from data_utils.wikipedia.output_folder import look_at_output, take_up
 from data_utils.wikipedia.running import on_every_machine, pool_of
@@ -82,6 +82,8 @@ def _action(options: argparse.Namespace) -> None:
     on_every_machine(options)
     settings = settings_of(options)
     check_settings(settings)
+    if options.workers == 1:
+        quiet_tokenizers()  # before a vocabulary is trained: one worker is one core
     given = read_corpus(options.sentences) if options.sentences else source_of(options)
     with pool_of(options, options.output, given.files) as pool:
         manifest = _prepare(options, settings, given, pool)

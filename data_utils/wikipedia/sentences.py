@@ -32,6 +32,7 @@ CORPUS_NAME = "corpus.json"
 PUNKT_NAME = "punkt.json"
 FILES = "sentences_*.txt"
 DEFAULT_TRAINING_MEGABYTES = 4
+RUN_BY_WORKERS = (__name__, "data_utils.wikipedia.passes")  # here, and in the step behind this one
 
 
 class Corpus(NamedTuple):
@@ -186,6 +187,7 @@ def _write(
     recipe: dict[str, Any],
 ) -> Corpus:
     ledger = Ledger.begin(folder, "sentences", recipe)
+    pool.begin(RUN_BY_WORKERS, source.total_bytes)
     model = choose_model(source, folder, settings)
     totals = {"documents": 0, "sentences": 0, "words": 0}
     files: dict[int, list[str]] = {}

@@ -166,14 +166,16 @@ def test_a_file_damaged_between_two_runs_is_made_again(
     assert content(tmp_path / "out") == content(data_set)
 
 
-# The command of the preparation, but for the size of what it starts processes for.
+# The command of the preparation, but for the size of what it starts processes for, and that it waits for these.
 SMALL_UNITS = """
+import functools
 import sys
 from data_utils import parallel
 from data_utils.wikipedia import sources
 from data_utils.wikipedia.__main__ import main
 
 parallel.SMALL_BYTES = 0
+parallel.Pool.begin = functools.partialmethod(parallel.Pool.begin, wait=True)
 sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
 if __name__ == "__main__":
     sys.exit(main())

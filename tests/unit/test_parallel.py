@@ -44,9 +44,21 @@ def test_little_work_starts_no_cluster() -> None:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
+def begun() -> Iterator[Pool]:
     with Pool(2) as pool:
+        pool.begin(["data_utils.records_writer"])
         yield pool
+
+
+@pytest.fixture(scope="module")
+def pool(begun: Pool) -> Pool:
+    begun.begin(wait=True)
+    return begun
+
+
+def test_work_is_done_here_until_the_others_are_there(begun: Pool) -> None:
+    assert list(begun.map(process, range(5))) == [os.getpid()] * 5
+    assert not {name for name in parallel.MALLOC if name in os.environ}  # theirs, not ours
 
 
 def test_processes(pool: Pool) -> None:
@@ -81,6 +93,7 @@ def test_a_worker_that_ends_is_reported_in_one_line() -> None:
 
     once = dask.config.set({"distributed.scheduler.allowed-failures": 0})  # Dask tries four times, which takes long
     with once, Pool(2) as pool, pytest.raises(UserError, match="out of memory"):
+        pool.begin(wait=True)
         list(pool.map(end, range(4)))
 
 
