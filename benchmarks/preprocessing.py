@@ -16,107 +16,37 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from benchmarks.preprocessing_jobs import (
+    CLASSIC,
+    COMPARED,
+    LITTLE_ONE,
+    LITTLE_TWO,
+    MAKERS,
+    ONE,
+    OURS,
+    REPOSITORY,
+    SCALING,
+    SPEED,
+    TWO,
+    Job,
+    measure,
+)
 from benchmarks.tables import machine, markdown
 from tests.real_data import real_data_root
 from utilities.environment import environment_facts
 from utilities.errors import UserError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 REAL_TEXT, REAL_VOCABULARY = "wikipedia_en", "vocab/vocab-bert-base-uncased.txt"
-CLASSIC, OURS, ONE, TWO = "classic", "ours", "one worker", "two workers"
-LITTLE_ONE, LITTLE_TWO = "one worker, little text", "two workers, little text"
-WORKERS = {ONE: 1, TWO: 2, LITTLE_ONE: 1, LITTLE_TWO: 2}
-SPEED, SCALING = "speed", "scaling"
-COMPARED = {SPEED: (CLASSIC, OURS), SCALING: (LITTLE_ONE, LITTLE_TWO, ONE, TWO)}
 TITLES = {CLASSIC: "classic script, HF's Python tokenizer", OURS: "this project"}
 SPEED_TARGET, SCALING_TARGET, MEMORY_TARGET = 10.0, 1.8, 1000.0  # ×, ×, MB
-
-
-class Job(NamedTuple):
-    """One measurement.
-
-    Attributes:
-        name: what is measured.
-        input: folder of text, as WikiExtractor writes it, or of sentences.
-        vocabulary: ``vocab.txt``.
-    """
-
-    name: str
-    input: Path
-    vocabulary: Path
-
-
-def classic(job: Job, folder: Path) -> None:
-    """Sentences to records, the classic way."""
-    from benchmarks.competitors.classic_records import Recipe, prepare
-
-    prepare(sorted(job.input.glob("sentences_*.txt")), job.vocabulary, folder / "all.tfrecord", Recipe())
-
-
-def ours(job: Job, folder: Path) -> None:
-    """Sentences to records, both passes, in this process."""
-    from data_utils.wikipedia.examples import write_examples
-    from data_utils.wikipedia.instances import Settings
-    from data_utils.wikipedia.sentences import read_corpus
-
-    write_examples(read_corpus(job.input), job.vocabulary, folder, Settings())
-
-
-def whole(job: Job, folder: Path) -> None:
-    """All steps, by the command that users run."""
-    command = [sys.executable, "-m", "data_utils.wikipedia", "--wikiextractor", str(job.input), "--output", str(folder)]
-    command += ["--vocab-file", str(job.vocabulary), "--workers", str(WORKERS[job.name])]
-    # A worker is one core's, whatever the shell says of the tokenizer's threads.
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
-    subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, stdout=sys.stderr)
-
-
-MAKERS: dict[str, Callable[[Job, Path], None]] = {CLASSIC: classic, OURS: ours, **dict.fromkeys(WORKERS, whole)}
-
-
-def imported(name: str) -> None:
-    """Loads what a job needs, before the clock runs."""
-    if name == CLASSIC:
-        import benchmarks.competitors.classic_records  # noqa: F401 (TensorFlow and Transformers)
-    elif name == OURS:
-        import data_utils.wikipedia.examples  # noqa: F401
-
-
-def measure(job: Job) -> dict[str, float]:
-    """Runs a job in this process.
-
-    Returns:
-        ``seconds`` by the clock; ``processor_seconds`` of this process and all that it started; ``memory_mb`` of the
-        largest of them.
-    """
-    imported(job.name)
-    with tempfile.TemporaryDirectory() as folder:
-        begun, used = time.perf_counter(), processor_seconds()
-        MAKERS[job.name](job, Path(folder) / "out" if job.name in WORKERS else Path(folder))
-        seconds, used = time.perf_counter() - begun, processor_seconds() - used
-    who = resource.RUSAGE_CHILDREN if job.name in WORKERS else resource.RUSAGE_SELF
-    return {
-        "seconds": seconds,
-        "processor_seconds": used,
-        "memory_mb": resource.getrusage(who).ru_maxrss * 1024 / 1e6,
-    }
-
-
-def processor_seconds() -> float:
-    """Of this process and of those of its children that ended."""
-    both = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
 def in_process(job: Job) -> dict[str, float]:

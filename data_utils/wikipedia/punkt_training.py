@@ -7,6 +7,7 @@ what it is long: the library sums up all counts anew for each.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from typing import NamedTuple
@@ -74,7 +75,7 @@ class Trainer:
                 lines.append(words_of(line))
             else:
                 after_gap.add(len(lines))
-        seen = Counter(word for words in lines for word in words)
+        seen = Counter(itertools.chain.from_iterable(lines))
         for word, count in seen.items():
             self._types[word.type] += count
             self._words += count
