@@ -31,6 +31,12 @@ CONNECT_SECONDS = 20
 # for each array of each unit takes a fifth of the workers' time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1)
+# What Dask does for its pictures beside the work: looks at the work a hundred times a second, at its loops fifty times.
+QUIET = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "5s",
+}
 SERVER = "forkserver"
 _NO_MORE: Any = object()
 MARK = ".seen-"  # names of files by which workers show that they see a folder
@@ -179,7 +185,7 @@ class Pool:
         from distributed import Client, LocalCluster
 
         settings: dict[str, Any] = {f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in MALLOC.items()}
-        settings["distributed.worker.profile.enabled"] = False  # looks at what runs a hundred times a second
+        settings |= QUIET
         if _has_server():
             settings["distributed.worker.multiprocessing-method"] = SERVER
         with dask.config.set(settings):
