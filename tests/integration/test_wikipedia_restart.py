@@ -27,6 +27,7 @@ from tests.integration.test_preprocessing import read_records
 from tests.unit.wikipedia.test_dump import HEAD, page
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE = 300  # seconds, for a busy machine
 OPTIONS = [
     *("--max-seq-length", 32, "--max-predictions", 5, "--vocab-size", 2000, "--duplicate-factor", 2),
     *("--unit-megabytes", 0.02),
@@ -194,12 +195,12 @@ def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
     def ended(mark: str, how: signal.Signals) -> tuple[int, str]:
         """Status and standard error of a run that is sent a signal when a file is there."""
         process = subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True)
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while not list(out.glob(mark)) and process.poll() is None and time.monotonic() < until:
             time.sleep(0.002)
         with contextlib.suppress(ProcessLookupError):  # it may have come to its end
             os.killpg(process.pid, how)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
         return process.returncode, errors
 
     status, errors = ended("corpus/.work/*/000000.json", signal.SIGINT)
