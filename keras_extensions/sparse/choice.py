@@ -16,7 +16,7 @@ KERNELS = (AUTO, NATIVE, GATHER, MASKED)
 # Share of masked dense's rate at which each block size's own code does its operations, forward and backward together:
 # below this density it is faster. As measured at 768 × 3072, 1024 tokens, on 2 cores of an AMD EPYC with AVX-512:
 # `make sparse-layer`. For ``gather``, compiled by XLA for a CPU.
-RATES = {NATIVE: {4: 0.3, 8: 0.55, 16: 0.6}, GATHER: {16: 0.18}}
+RATES = {NATIVE: {4: 0.28, 8: 0.53, 16: 0.54}, GATHER: {16: 0.17}}
 
 
 class Choice(NamedTuple):
