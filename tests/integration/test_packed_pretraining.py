@@ -104,11 +104,12 @@ def test_the_log_tells_the_packing_factor_and_what_it_makes_of_the_betas(run):
 
 
 def test_a_data_set_of_the_packing_command_needs_no_more_than_its_sequences(place, sequences):
-    """Its manifest tells the rest: room for masked tokens, sequences in a pack."""
+    """Its manifest tells the rest: room for masked tokens, sequences in a pack. The model is sparse, grown by RigL."""
     folder = place / "packed-by-command"
     command = ["--input", str(sequences), "--output", str(folder), "--max-seq-length", str(LENGTH), "--workers", "1"]
     assert pack([*command, "--max-sequences-per-pack", str(PLACES), "--no-picture"]) in (0, None)
-    config = packed_config(place / "command.json", packing={"max_sequences_per_pack": PLACES})
+    sparse = {"ratio": 0.5, "block_size": 4, "method": "rigl", "pattern_updates": 3}
+    config = packed_config(place / "command.json", packing={"max_sequences_per_pack": PLACES}, sparsity=sparse)
     outcome = pretrain(config, place / "runs", "--dataset-dir", str(folder), "--total-num-train-samples", "1000")
     assert outcome.status == 0, outcome.errors
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -118,6 +119,8 @@ def test_a_data_set_of_the_packing_command_needs_no_more_than_its_sequences(plac
     factor = manifest["totals"]["sequences"] / manifest["totals"]["records"]
     assert resolved["derived"]["packing_factor"] == factor
     assert resolved["derived"]["updates"] == int(1000 // (16 * factor))
+    patterns = [json.loads(line) for line in (place / "runs" / "command" / "sparsity.jsonl").read_text().splitlines()]
+    assert len(patterns) == 4 and all(pattern["grown"] for pattern in patterns[1:])
 
 
 def test_the_report_tells_them_too(run):
