@@ -248,8 +248,9 @@ def report(measured: Measured, material: Material, facts: dict[str, Any], rounds
             goals += found
     rows = [["target", "wanted", "found", ""]]
     rows += [[*goal[:3], "reached" if goal.is_reached else "NOT reached"] for goal in goals]
+    sentences = f"{material.sentence_mb:.1f} MB of sentences, " if material.sentence_mb else ""
     about = (
-        f"{material.sentence_mb:.1f} MB of sentences, {material.text_mb:.1f} MB of text; sequence 128, 20 predictions,"
+        f"{sentences}{material.text_mb:.1f} MB of text; sequence 128, 20 predictions,"
         f" 5 passes. Medians of {rounds} processes, run in alternation; ratios are taken within a round."
     )
     return "\n\n".join([machine(facts), about, *parts, markdown(rows)])

@@ -81,12 +81,14 @@ def measure(job: Job) -> dict[str, float]:
         largest of them.
     """
     imported(job.name)
-    adopt_orphans()
+    if job.name in WORKERS:
+        adopt_orphans()
     with tempfile.TemporaryDirectory() as folder:
         begun, used = time.perf_counter(), processor_seconds()
         MAKERS[job.name](job, Path(folder) / "out" if job.name in WORKERS else Path(folder))
         seconds = time.perf_counter() - begun
-        wait_for_children()
+        if job.name in WORKERS:
+            wait_for_children()
         used = processor_seconds() - used
     who = resource.RUSAGE_CHILDREN if job.name in WORKERS else resource.RUSAGE_SELF
     return {
