@@ -141,9 +141,8 @@ def gather_all(job: RecordsJob, units: Sequence[Unit], records: int, pool: Pool)
 
     share = -(-records // job.layout.strips)
     strips = [Strip(number, share, len(units)) for number in range(job.layout.strips)]
-    size = job.text_bytes * job.settings.duplicate_factor
     with Progress(share * job.layout.strips, "shuffle", "records") as progress:
-        run_units(pool, job.gathered, functools.partial(_gather, job), strips, size, progress, on_done)
+        run_units(pool, job.gathered, functools.partial(_gather, job), strips, job.text_bytes, progress, on_done)
     return [entries[name] for name in sorted(entries)]
 
 
