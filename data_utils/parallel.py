@@ -188,7 +188,7 @@ class Pool:
         settings |= QUIET
         if _has_server():
             settings["distributed.worker.multiprocessing-method"] = SERVER
-        with dask.config.set(settings):
+        with dask.config.set(settings), _environment({}):
             self._cluster = LocalCluster(
                 n_workers=self._workers,
                 threads_per_worker=1,  # the work is Python's: threads would wait for one another
@@ -264,13 +264,13 @@ def _start_server(modules: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, object]) -> Iterator[None]:
-    """Environment of processes started here; what the user has set stays."""
-    new = {name: str(value) for name, value in values.items() if name not in os.environ}
-    os.environ.update(new)
+    """Environment of processes started here; what the user has set stays, and what is new goes again, Dask's too."""
+    before = set(os.environ)
+    os.environ.update({name: str(value) for name, value in values.items() if name not in before})
     try:
         yield
     finally:
-        for name in new:
+        for name in set(os.environ) - before:
             del os.environ[name]
 
 
