@@ -167,28 +167,21 @@ def test_a_file_damaged_between_two_runs_is_made_again(
     assert content(tmp_path / "out") == content(data_set)
 
 
-# The command of the preparation, but for the size of what it starts processes for, that it waits for these, and that it
-# takes results slowly, so that no step is over before its files are seen.
+# The command of the preparation, but for the size of what it starts processes for, and that it waits for these; Ctrl-C
+# is no matter to processes that a shell has put into the background, as the tests may have been.
 SMALL_UNITS = """
 import functools
+import signal
 import sys
-import time
 from data_utils import parallel
 from data_utils.wikipedia import sources
 from data_utils.wikipedia.__main__ import main
 
 parallel.SMALL_BYTES = 0
 parallel.Pool.begin = functools.partialmethod(parallel.Pool.begin, wait=True)
-swift = parallel.Pool.map
-
-def slow(*arguments, **options):
-    for result in swift(*arguments, **options):
-        time.sleep(0.02)
-        yield result
-
-parallel.Pool.map = slow
 sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())
 """
 
