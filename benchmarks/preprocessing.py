@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from benchmarks.commands import REPOSITORY
 from benchmarks.preprocessing_jobs import (
     CLASSIC,
     COMPARED,
@@ -32,7 +33,6 @@ from benchmarks.preprocessing_jobs import (
     MAKERS,
     ONE,
     OURS,
-    REPOSITORY,
     SCALING,
     SPEED,
     TWO,

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from benchmarks.commands import REPOSITORY
+
 CLASSIC, OURS, ONE, TWO = "classic", "ours", "one worker", "two workers"
 LITTLE_ONE, LITTLE_TWO = "one worker, little text", "two workers, little text"
 WORKERS = {ONE: 1, TWO: 2, LITTLE_ONE: 1, LITTLE_TWO: 2}

@@ -26,9 +26,8 @@ from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from execution.software.cluster.lifeline import LIFELINE, PATIENCE, lifeline_of
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
-from utilities.errors import UserError
+from utilities.errors import EXIT_USER_ERROR, UserError
 
-EXIT_USER_ERROR = 2
 SECONDS_TO_END = PATIENCE  # for the others, once one has failed
 SECONDS_BETWEEN_LOOKS = 0.2
 THREADS_FLAG = "--execution.threads"

@@ -18,13 +18,12 @@ from utilities.config.loading import LoadedConfig, resolve
 from utilities.config.plan import print_plan
 from utilities.config.problems import ConfigError
 from utilities.config.schema import TrainingConfig
-from utilities.errors import Stopped, UserError
+from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
 from utilities.planner.lines import planner_lines
 from utilities.planner.picture import draw
 from utilities.resume_command import resume_command
 from utilities.secrets import MaskingFormatter, mask, shown_line
 
-EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 Run = Callable[[LoadedConfig], Optional[int]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+EXIT_USER_ERROR = 2  # status of every command that ends with one
+
 
 class UserError(ValueError):
     """Something the user wrote or pointed to is wrong.

@@ -44,16 +44,10 @@ def test_little_work_starts_no_cluster() -> None:
 
 
 @pytest.fixture(scope="module")
-def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def begun(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[Pool]:
-    for name in parallel.MALLOC:
-        monkeypatch_module.delenv(name, raising=False)
-    with Pool(2) as pool:
+def begun() -> Iterator[Pool]:
+    with pytest.MonkeyPatch.context() as patch, Pool(2) as pool:
+        for name in parallel.MALLOC:
+            patch.delenv(name, raising=False)
         pool.begin(["data_utils.records_writer"])
         yield pool
 

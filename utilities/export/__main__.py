@@ -8,9 +8,7 @@ import traceback
 from pathlib import Path
 from typing import List, Optional
 
-from utilities.errors import UserError
-
-EXIT_USER_ERROR = 2
+from utilities.errors import EXIT_USER_ERROR, UserError
 
 
 def make_parser() -> argparse.ArgumentParser:

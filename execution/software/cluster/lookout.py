@@ -17,9 +17,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from execution.software.cluster.lost import LISTENS, REFUSES, knocks, told
 from execution.software.cluster.membership import Membership
-from utilities.errors import ReplicaLostError
-
-EXIT_USER_ERROR = 2
+from utilities.errors import EXIT_USER_ERROR, ReplicaLostError
 
 
 class Times(NamedTuple):
