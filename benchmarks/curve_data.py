@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.commands import command
 from data_utils.records.features import pretraining_features
 from data_utils.records.generated import GeneratedReader
 from data_utils.records.reader import RecordReader
@@ -16,7 +15,6 @@ from tests.real_data import real_data_root
 
 Samples = dict[str, np.ndarray]
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 REAL_TEXT = "wikipedia_en/AA/wiki_00"  # one megabyte as WikiExtractor writes it
 REAL_VOCABULARY = "vocab/vocab-bert-base-uncased.txt"
 SEQUENCE_LENGTH, MASKED_POSITIONS = 128, 20
@@ -46,8 +44,7 @@ def real_text(vocabulary: int, count: int) -> Samples | None:
         source, output = Path(folder) / "text", Path(folder) / "records"
         (source / "AA").mkdir(parents=True)
         (source / "AA" / text.name).symlink_to(text)
-        command = [sys.executable, "-m", "data_utils.wikipedia", "--wikiextractor", str(source)]
-        command += ["--vocab-file", str(words), "--duplicate-factor", "1", "--output", str(output)]
-        command += ["--max-seq-length", str(SEQUENCE_LENGTH), "--max-predictions", str(MASKED_POSITIONS)]
-        subprocess.run(command, cwd=REPOSITORY, check=True, stdout=sys.stderr)
+        arguments: list[object] = ["-m", "data_utils.wikipedia", "--wikiextractor", source, "--output", output]
+        arguments += ["--vocab-file", words, "--duplicate-factor", 1]
+        command(*arguments, "--max-seq-length", SEQUENCE_LENGTH, "--max-predictions", MASKED_POSITIONS)
         return read(output, vocabulary, count)

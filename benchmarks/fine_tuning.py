@@ -2,8 +2,8 @@
 
 Fine-tunes a model pre-trained by this project on SST-2, MRPC and SQuAD, through the product's own commands. Beside it:
 the same model from random weights; the same weights, exported, in a plain PyTorch loop on Hugging Face's model; and the
-best answer that does not look at the sample. Several seeds each. PyTorch (requirements-bench.txt) is needed for the
-third only. What has been done in ``--work`` is not done again.
+best answer that does not look at the sample. Several seeds each; with several learning rates, each variant at its
+best. PyTorch (requirements-bench.txt) is needed for the third only. What has been done in ``--work`` is not done again.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,21 +21,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.commands import REPOSITORY, command
 from benchmarks.fine_tuning_tasks import SQUAD_TRAINING, Scores, task_of
 from benchmarks.tables import machine, markdown, with_pytorch
 from tests.real_data import real_data_root
 from utilities.environment import environment_facts
 from utilities.errors import UserError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 OURS, RANDOM, PYTORCH = "ours", "random", "pytorch"
 TITLES = {
     OURS: "**this project, pre-trained here**",
     RANDOM: "the same from random weights",
     PYTORCH: "HF PyTorch from the same weights",
 }
+ByRate = dict[float, list[Scores]]  # one for each seed
+Results = dict[str, dict[str, ByRate]]  # task → variant → learning rate
 GUESSED = "guessing without looking"
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+SIZES = (
+    "initializer_range",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+)
 BIASES = ("use_qkv_split", "use_qkv_bias", "use_projection_bias")
 WARM_UP, WEIGHT_DECAY, EPSILON, BATCH = 0.1, 0.01, 1e-6, 32  # as the fine-tuning configs have them
 
@@ -70,6 +77,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=RECIPES, default=list(RECIPES), help="default: all")
     parser.add_argument("--variants", nargs="+", choices=TITLES, default=list(TITLES), help="default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="default: 1 2 3")
+    parser.add_argument(
+        "--learning-rates", nargs="+", type=float, metavar="RATE", help="each variant at its best; default: the task's"
+    )
     parser.add_argument("--data", type=Path, default=real_data_root(), metavar="DIR", help="has glue/ and squad/")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep runs here; default: a temporary folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all scores")
@@ -83,8 +93,8 @@ class Study:
         self._data, self._work, self._checkpoint = options.data.resolve(), work, options.checkpoint.resolve()
         self.exported = work / "exported"
         if not self.exported.exists():
-            command = ["-m", "utilities.export", "--checkpoint", str(self._checkpoint), "--output", str(self.exported)]
-            call(command)
+            export = ["-m", "utilities.export", "--checkpoint", self._checkpoint, "--output", self.exported]
+            command(*export, log=work / "export.log")
         self._theirs = json.loads((self.exported / "config.json").read_text(encoding="utf-8"))
         self._vocab_size = str(self._theirs["vocab_size"])
 
@@ -93,34 +103,34 @@ class Study:
         recipe = RECIPES[name]
         return task_of(name, self._data, self.exported / "vocab.txt", recipe.length, recipe.query, recipe.stride)
 
-    def scores(self, name: str, variant: str, seed: int) -> Scores:
+    def scores(self, name: str, variant: str, rate: float, seed: int) -> Scores:
         """Trains and evaluates once."""
-        folder = self._work / f"{name}-{variant}-{seed}"
+        folder = self._work / f"{name}-{variant}-{rate:g}-{seed}"
         done = folder / "scores.json"
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of a study that was broken off
             if variant == PYTORCH:
-                self._pytorch(name, seed, folder)
+                self._pytorch(name, rate, seed, folder)
             else:
-                self._product(name, variant, seed, folder)
+                self._product(name, variant, rate, seed, folder)
         found: Scores = json.loads(done.read_text(encoding="utf-8"))
         return found
 
-    def _product(self, name: str, variant: str, seed: int, folder: Path) -> None:
+    def _product(self, name: str, variant: str, rate: float, seed: int, folder: Path) -> None:
         recipe = RECIPES[name]
-        command = ["run_squad.py" if name == "squad" else "run_seq_classification.py"]
-        command += ["--config", str(self._random_config(recipe) if variant == RANDOM else config_of(recipe))]
-        command += ["--dataset-dir", str(self._data / ("squad" if name == "squad" else "glue"))]
+        line = ["run_squad.py" if name == "squad" else "run_seq_classification.py"]
+        line += ["--config", str(self._random_config(recipe) if variant == RANDOM else config_of(recipe))]
+        line += ["--dataset-dir", str(self._data / ("squad" if name == "squad" else "glue"))]
         if name == "squad":
-            command += ["--squad.train-file", SQUAD_TRAINING, "--squad.doc-stride", str(recipe.stride)]
-            command += ["--squad.max-query-length", str(recipe.query)]
+            line += ["--squad.train-file", SQUAD_TRAINING, "--squad.doc-stride", str(recipe.stride)]
+            line += ["--squad.max-query-length", str(recipe.query)]
         else:
-            command += ["--glue-task", name]
+            line += ["--glue-task", name]
         if variant == OURS:
-            command += ["--pretrained-ckpt-path", str(self._checkpoint), "--bert-config.vocab-size", self._vocab_size]
-        command += ["--max-seq-length", str(recipe.length), "--num-epochs", str(recipe.epochs), "--seed", str(seed)]
-        command += ["--optimizer-opts.learning-rate.max-learning-rate", str(recipe.learning_rate)]
-        call([*command, "--output-dir", str(folder.parent), "--name", folder.name])
+            line += ["--pretrained-ckpt-path", str(self._checkpoint), "--bert-config.vocab-size", self._vocab_size]
+        line += ["--max-seq-length", str(recipe.length), "--num-epochs", str(recipe.epochs), "--seed", str(seed)]
+        line += ["--optimizer-opts.learning-rate.max-learning-rate", str(rate)]
+        command(*line, "--output-dir", folder.parent, "--name", folder.name, log=self._work / f"{folder.name}.log")
 
     def _random_config(self, recipe: Recipe) -> Path:
         """The recipe for a model of the checkpoint's sizes that starts from random weights."""
@@ -131,17 +141,18 @@ class Study:
         path.write_text(json.dumps(config, indent=2), encoding="utf-8")
         return path
 
-    def _pytorch(self, name: str, seed: int, folder: Path) -> None:
+    def _pytorch(self, name: str, rate: float, seed: int, folder: Path) -> None:
         recipe, task = RECIPES[name], self.task(name)
         job = {"weights": str(self.exported), "classes": task.classes, "seed": seed, "epochs": recipe.epochs}
-        job.update(learning_rate=recipe.learning_rate, warmup=WARM_UP, weight_decay=WEIGHT_DECAY)
+        job.update(learning_rate=rate, warmup=WARM_UP, weight_decay=WEIGHT_DECAY)
         job.update(epsilon=EPSILON, batch=BATCH)
         with tempfile.TemporaryDirectory() as place:
             parts = {"train": task.training(), "dev": task.evaluation()}
             flat = {f"{part}/{key}": values for part, arrays in parts.items() for key, values in arrays.items()}
             (Path(place) / "job.json").write_text(json.dumps(job), encoding="utf-8")
             np.savez(Path(place) / "samples.npz", **flat)
-            call(["-m", "benchmarks.competitors.hf_fine_tuning", place], USE_TF="0", USE_TORCH="1")
+            theirs = ["-m", "benchmarks.competitors.hf_fine_tuning", place]
+            command(*theirs, log=self._work / f"{folder.name}.log", USE_TF="0", USE_TORCH="1")
             with np.load(Path(place) / "outputs.npz", allow_pickle=False) as outputs:
                 scores = task.scores(dict(outputs))
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,23 +164,6 @@ def config_of(recipe: Recipe) -> Path:
     return REPOSITORY / "configs" / recipe.config
 
 
-def call(arguments: list[str], **environment: str) -> None:
-    """Runs Python in a process of its own.
-
-    Args:
-        environment: variables that differ there.
-
-    Raises:
-        UserError: it failed.
-    """
-    variables = {**os.environ, **environment}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=REPOSITORY, env=variables, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print("\n".join((done.stdout + done.stderr).splitlines()[-15:]), file=sys.stderr)
-        raise UserError(f"{' '.join(arguments[:3])} … ended with status {done.returncode}; its last lines are above")
-
-
 def cell(values: list[float], percent: bool) -> str:
     """Mean and deviation, in percent."""
     scaled = [100 * value if percent else value for value in values]
@@ -177,34 +171,54 @@ def cell(values: list[float], percent: bool) -> str:
     return f"{statistics.mean(scaled):.1f}{deviation}"
 
 
-def table(results: dict[str, dict[str, list[Scores]]]) -> str:
-    """A row for each variant, a column for each metric."""
+def table(results: Results) -> str:
+    """A row for each variant at its best learning rate, a column for each metric."""
     columns = [(name, metric) for name in results for metric in RECIPES[name].metrics]
     rows = [["mean ± deviation", *(f"{name} {metric}" for name, metric in columns)]]
     for variant in (*TITLES, GUESSED):
         if any(variant in found for found in results.values()):
             cells = []
             for name, metric in columns:
-                values = [scores[metric] for scores in results[name].get(variant, [])]
+                _, scores = best(name, results[name].get(variant, {}))
+                values = [one[metric] for one in scores]
                 cells.append(cell(values, percent=name != "squad") if values else "–")
             rows.append([TITLES.get(variant, variant), *cells])
     return markdown(rows)
 
 
-def study(options: argparse.Namespace, work: Path) -> dict[str, dict[str, list[Scores]]]:
-    """All scores: task → variant → by seed."""
+def best(name: str, found: ByRate) -> tuple[float, list[Scores]]:
+    """The learning rate whose mean score, by the task's last metric, is the highest, and its scores."""
+    metric = RECIPES[name].metrics[-1]
+    return max(found.items(), key=lambda one: statistics.mean(scores[metric] for scores in one[1]), default=(0.0, []))
+
+
+def rates(results: Results) -> str:
+    """Which learning rates the table has."""
+    found = [
+        f"{name}: "
+        + ", ".join(f"{variant} {best(name, of)[0]:g}" for variant, of in variants.items() if variant != GUESSED)
+        for name, variants in results.items()
+    ]
+    return "learning rates: " + "; ".join(found)
+
+
+def study(options: argparse.Namespace, work: Path) -> Results:
+    """All scores."""
     made, results = Study(options, work), {}
     for name in options.tasks:
-        found: dict[str, list[Scores]] = {}
+        found: dict[str, ByRate] = {}
         for seed in options.seeds:
             for variant in options.variants:
-                begin = time.monotonic()
-                scores = made.scores(name, variant, seed)
-                found.setdefault(variant, []).append(scores)
-                took = time.monotonic() - begin
-                told = ", ".join(f"{metric} {scores[metric]:.4f}" for metric in RECIPES[name].metrics)
-                print(f"{name}, {variant}, seed {seed}: {told} ({took:.0f} s)", file=sys.stderr, flush=True)
-        found[GUESSED] = [made.task(name).guessed()]
+                for rate in options.learning_rates or [RECIPES[name].learning_rate]:
+                    begin = time.monotonic()
+                    scores = made.scores(name, variant, rate, seed)
+                    found.setdefault(variant, {}).setdefault(rate, []).append(scores)
+                    took = time.monotonic() - begin
+                    told = ", ".join(f"{metric} {scores[metric]:.4f}" for metric in RECIPES[name].metrics)
+                    print(
+                        f"{name}, {variant}, {rate:g}, seed {seed}: {told} ({took:.0f} s)", file=sys.stderr, flush=True
+                    )
+        found[GUESSED] = {0.0: [made.task(name).guessed()]}
         results[name] = found
     return results
 
@@ -226,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print("\n\n".join([machine(with_pytorch(environment_facts())), table(results)]))
+    print("\n\n".join([machine(with_pytorch(environment_facts())), table(results), rates(results)]))
     if options.json:
         options.json.write_text(json.dumps(results, indent=2), encoding="utf-8")
     return 0

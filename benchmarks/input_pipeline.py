@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.commands import measurement
 from benchmarks.jobs import MASKED_POSITIONS, MICRO_BATCH, OURS, SEQUENCE_LENGTH, SIZES, VOCABULARY, Job
 from benchmarks.rounds import run_process
 from benchmarks.tables import machine, markdown
 from utilities.environment import environment_facts
 from utilities.errors import UserError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 SIZE = "base"
 TARGET = 20.0
 RECORDS, FILES = 40_000, 4
@@ -79,12 +78,8 @@ def measure() -> dict[str, float]:
 
 def in_process() -> dict[str, float]:
     """The same in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.input_pipeline", "--measure"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print("\n".join(done.stderr.splitlines()[-15:]), file=sys.stderr)
-        raise UserError(f"the measurement ended with status {done.returncode}; its last lines are above")
-    return json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float] = measurement("-m", "benchmarks.input_pipeline", "--measure")
+    return found
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.commands import REPOSITORY
+from benchmarks.commands import command, measurement
 from benchmarks.preprocessing_jobs import (
     CLASSIC,
     COMPARED,
@@ -55,12 +54,8 @@ def in_process(job: Job) -> dict[str, float]:
     Raises:
         UserError: it failed; its last lines are shown before.
     """
-    command = [sys.executable, "-m", "benchmarks.preprocessing", "--job", json.dumps([*map(str, job)])]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print("\n".join(done.stderr.splitlines()[-15:]), file=sys.stderr)
-        raise UserError(f"the measurement of {job.name} ended with status {done.returncode}; its last lines are above")
-    return json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float] = measurement("-m", "benchmarks.preprocessing", "--job", json.dumps([*map(str, job)]))
+    return found
 
 
 class Material(NamedTuple):
@@ -105,14 +100,8 @@ def prepare_material(options: argparse.Namespace, folder: Path) -> Material:
                 size += path.stat().st_size
     few, sentences, text = folder / "few", folder / "sentences", folder / "all"
     if SPEED in options.only:
-        command = [sys.executable, "-m", "data_utils.wikipedia.sentences", "--wikiextractor", str(few)]
-        subprocess.run(
-            [*command, "--output", str(sentences)],
-            cwd=REPOSITORY,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        arguments = ["-m", "data_utils.wikipedia.sentences", "--wikiextractor", few, "--output", sentences]
+        command(*arguments, log=folder / "sentences.log")
     sizes = (megabytes(sentences, "sentences_*.txt"), megabytes(text, "wiki_*"), megabytes(few, "wiki_*"))
     return Material(sentences, sizes[0], text, sizes[1], few, sizes[2])
 

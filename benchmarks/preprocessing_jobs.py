@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.commands import REPOSITORY
+from benchmarks.commands import command
 
 CLASSIC, OURS, ONE, TWO = "classic", "ours", "one worker", "two workers"
 LITTLE_ONE, LITTLE_TWO = "one worker, little text", "two workers, little text"
@@ -56,11 +55,10 @@ def ours(job: Job, folder: Path) -> None:
 
 def whole(job: Job, folder: Path) -> None:
     """All steps, by the command that users run."""
-    command = [sys.executable, "-m", "data_utils.wikipedia", "--wikiextractor", str(job.input), "--output", str(folder)]
-    command += ["--vocab-file", str(job.vocabulary), "--workers", str(WORKERS[job.name])]
+    arguments = ["-m", "data_utils.wikipedia", "--wikiextractor", job.input, "--output", folder]
+    arguments += ["--vocab-file", job.vocabulary, "--workers", WORKERS[job.name]]
     # A worker is one core's, whatever the shell says of the tokenizer's threads.
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
-    subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, stdout=sys.stderr)
+    command(*arguments, TOKENIZERS_PARALLELISM="false")
 
 
 MAKERS: dict[str, Callable[[Job, Path], None]] = {CLASSIC: classic, OURS: ours, **dict.fromkeys(WORKERS, whole)}

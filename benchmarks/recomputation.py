@@ -12,13 +12,13 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from benchmarks.commands import measurement
+
 LEAST_SAVED, MOST_TIME = 0.60, 0.30
 _TEMPORARY = re.compile(r"^allocation \d+: size (\d+), .*preallocated-temp", re.MULTILINE)
 
@@ -40,14 +40,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def measured(options: argparse.Namespace, recompute: str) -> dict[str, float]:
     """The figures of one process."""
-    command = [sys.executable, "-m", "benchmarks.recomputation", "--one", recompute, "--precision", options.precision]
+    command = ["-m", "benchmarks.recomputation", "--one", recompute, "--precision", options.precision]
     for name in ("layers", "hidden", "micro_batch", "length", "updates"):
         command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     with tempfile.TemporaryDirectory() as dump:
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={dump} --xla_dump_hlo_as_text"
-        environment = {**os.environ, "XLA_FLAGS": flags, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        done = subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-        return {**json.loads(done.stdout.splitlines()[-1]), "activations": temporaries(Path(dump))}
+        found: dict[str, float] = measurement(*command, XLA_FLAGS=flags, TF_CPP_MIN_LOG_LEVEL="3")
+        return {**found, "activations": temporaries(Path(dump))}
 
 
 def temporaries(dump: Path) -> int:

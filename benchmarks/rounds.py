@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
+from benchmarks.commands import measurement
 from benchmarks.jobs import COMPETITORS, GEMM, MICRO_BATCH, Job
-from utilities.errors import UserError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 START_UP_SECONDS = 20.0  # imports and compilation, for the first guess of the remaining time
 ASSUMED_GFLOPS = 80.0
-ERROR_LINES = 15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,15 +47,9 @@ def run_process(job: Job) -> dict[str, Any]:
         UserError: the process failed; its last lines are shown before.
     """
     job = dataclasses.replace(job, started=time.time())
-    command = [sys.executable, "-m", "benchmarks.worker", *job.arguments()]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print("\n".join(done.stderr.splitlines()[-ERROR_LINES:]), file=sys.stderr)
-        raise UserError(
-            f"the benchmark of {job.competitor} at {job.size} ended with status {done.returncode}; its last"
-            f" lines are above; leave it out with --competitors, or look closer with: {' '.join(command)}"
-        )
-    return json.loads(done.stdout.splitlines()[-1])
+    fix = f"leave {job.competitor} out with --competitors"
+    found: dict[str, Any] = measurement("-m", "benchmarks.worker", *job.arguments(), fix=fix)
+    return found
 
 
 def measure_all(

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.commands import REPOSITORY
 from benchmarks.published.figures import figures_of
 from benchmarks.published.machine import describe_machine, system_of, title_of
 from benchmarks.published.process import command_of, run
@@ -31,7 +32,6 @@ from utilities.config.problems import nearest
 from utilities.errors import UserError
 from utilities.secrets import mask, shown_line
 
-ROOT = Path(__file__).resolve().parent.parent
 TAIL_LINES = 5  # of a failed process that are shown
 
 
@@ -42,7 +42,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--spec",
         type=Path,
         nargs="+",
-        default=[ROOT / "benchmarks.yml"],
+        default=[REPOSITORY / "benchmarks.yml"],
         metavar="FILE",
         help="default: benchmarks.yml",
     )

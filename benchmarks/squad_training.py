@@ -10,22 +10,20 @@ import argparse
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from benchmarks.commands import measurement
 from benchmarks.jobs import LEARNING_RATE, OURS, SIZES, VOCABULARY, WEIGHT_DECAY, Job, Trainer
 from benchmarks.tables import machine, markdown, with_pytorch
 from utilities.environment import environment_facts
 from utilities.errors import UserError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 SEQUENCE_LENGTH, MICRO_BATCH, SAMPLES = 384, 8, 64
 WARM_UP = 3
 
@@ -181,14 +179,10 @@ def measured(competitor: str, size: str, steps: int | None) -> float:
     Raises:
         UserError: the process failed.
     """
-    command = [sys.executable, "-m", "benchmarks.squad_training", "--worker", competitor, "--sizes", size]
+    command = ["-m", "benchmarks.squad_training", "--worker", competitor, "--sizes", size]
     command += ["--steps", str(steps)] if steps else []
-    environment = {**os.environ, f"USE_{COMPETITORS[competitor][2]}": "0"}  # read by transformers when it is imported
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print("\n".join(done.stderr.splitlines()[-15:]), file=sys.stderr)
-        raise UserError(f"the benchmark of {competitor} ended with status {done.returncode}; its last lines are above")
-    value: float = json.loads(done.stdout.splitlines()[-1])
+    environment = {f"USE_{COMPETITORS[competitor][2]}": "0"}  # read by transformers when it is imported
+    value: float = measurement(*command, **environment)
     return value
 
 

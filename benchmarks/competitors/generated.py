@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.commands import REPOSITORY
 from benchmarks.jobs import (
     LEARNING_RATE,
     MASKED_POSITIONS,
@@ -21,7 +22,6 @@ from benchmarks.jobs import (
     Job,
 )
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.05
 
 
