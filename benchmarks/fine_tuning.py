@@ -59,11 +59,13 @@ class Recipe(NamedTuple):
     metrics: tuple[str, ...]
     stride: int = 0  # of windows as long as the sequences of pre-training: positions behind them are untrained
     query: int = 0
+    packed: int = 0  # samples in a row at most; the rows of a batch then hold about as many samples as BATCH
+    rows: int = BATCH
 
 
 RECIPES = {
-    "sst2": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 64, 1, 3e-4, ("accuracy",)),
-    "mrpc": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("accuracy", "f1")),
+    "sst2": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 64, 1, 3e-4, ("accuracy",), packed=6, rows=8),
+    "mrpc": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("accuracy", "f1"), packed=2, rows=17),
     "squad": Recipe("squad/squad_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("exact_match", "f1"), 48, 32),
 }
 
@@ -126,6 +128,9 @@ class Study:
             line += ["--squad.max-query-length", str(recipe.query)]
         else:
             line += ["--glue-task", name]
+        if recipe.packed:
+            line += ["--packing.max-sequences-per-pack", str(recipe.packed), "--packing.adjust-betas", "false"]
+            line += ["--global-batch.micro-batch-size", str(recipe.rows)]
         if variant == OURS:
             line += ["--pretrained-ckpt-path", str(self._checkpoint), "--bert-config.vocab-size", self._vocab_size]
         line += ["--max-seq-length", str(recipe.length), "--num-epochs", str(recipe.epochs), "--seed", str(seed)]

@@ -1,7 +1,8 @@
 """Fine-tuning speed on SQuAD beside Hugging Face's: ``python -m benchmarks.squad_training``.
 
-Every competitor trains the same span model on the same full windows in a process of its own; the processes take turns,
-round after round. PyTorch is needed for this only: ``pip install -r requirements-bench.txt``.
+Every competitor trains the same span model on the same windows in a process of its own; the processes take turns, round
+after round. ``--windows real`` are those of real questions: Hugging Face pads them, this project can pack them. PyTorch
+is needed for this only: ``pip install -r requirements-bench.txt``.
 """
 
 from __future__ import annotations
@@ -13,87 +14,89 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from benchmarks.commands import measurement
 from benchmarks.jobs import LEARNING_RATE, OURS, SIZES, VOCABULARY, WEIGHT_DECAY, Job, Trainer
+from benchmarks.squad_windows import FULL, REAL, SEQUENCE_LENGTH, Arrays, by_their_names, windows_of
 from benchmarks.tables import machine, markdown, with_pytorch
+from tests.real_data import real_data_root
 from utilities.environment import environment_facts
 from utilities.errors import UserError
 
-SEQUENCE_LENGTH, MICRO_BATCH, SAMPLES = 384, 8, 64
+MICRO_BATCH = 8
 WARM_UP = 3
+PACKED = "ours-packed"
+WINDOWS_IN_A_PACK = 6
+Made = tuple[Trainer, float]  # how to train a number of steps, and the windows in a step
 
 
-def samples() -> dict[str, np.ndarray]:
-    """Full windows of random word pieces with random answers, in this project's features."""
-    random = np.random.default_rng(1984)
-    shape = (SAMPLES, SEQUENCE_LENGTH)
-    start = random.integers(0, SEQUENCE_LENGTH, (SAMPLES, 1))
-    made = {
-        "input_ids": random.integers(0, VOCABULARY, shape),
-        "input_mask": np.ones(shape),
-        "segment_ids": np.broadcast_to(np.arange(SEQUENCE_LENGTH) >= 16, shape),
-        "start_positions": start,
-        "end_positions": random.integers(start, SEQUENCE_LENGTH),
-    }
-    return {name: values.astype("int32") for name, values in made.items()}
-
-
-def hugging_face_samples(integer: str) -> dict[str, np.ndarray]:
-    """The same by Hugging Face's names."""
-    data = samples()
-    return {
-        "input_ids": data["input_ids"].astype(integer),
-        "attention_mask": data["input_mask"].astype(integer),
-        "token_type_ids": data["segment_ids"].astype(integer),
-        "start_positions": data["start_positions"][:, 0].astype(integer),
-        "end_positions": data["end_positions"][:, 0].astype(integer),
-    }
-
-
-def ours(job: Job) -> Trainer:
-    """Conversion, compile and ``fit`` as the trainer calls them."""
-    from benchmarks.competitors.fit_clock import FitClock
+def ours(job: Job, windows: Arrays) -> Made:
+    """One window a row."""
     from data_utils.records.arrays import ArrayReader
     from data_utils.records.features import squad_features
+    from model.bert import token_shapes
+    from model.losses import SpanObjective
+
+    reader = ArrayReader(squad_features(SEQUENCE_LENGTH, VOCABULARY), windows)
+    train = _ours(job, reader, list, token_shapes(SEQUENCE_LENGTH), SpanObjective(), MICRO_BATCH)
+    return train, MICRO_BATCH
+
+
+def ours_packed(job: Job, windows: Arrays) -> Made:
+    """Several windows a row, and so many rows that a batch holds about as many windows."""
+    from data_utils.records.arrays import ArrayReader
+    from data_utils.records.features import packed_squad_features, squad_features
+    from data_utils.records.packed_reader import PackedReader, pack_samples
+    from model.losses import PackedSpanObjective
+    from model.packing import packed, packed_token_shapes
+
+    lengths = windows["input_mask"].sum(axis=1)
+    packs = pack_samples(lengths, SEQUENCE_LENGTH, WINDOWS_IN_A_PACK, seed=1984)
+    single = ArrayReader(squad_features(SEQUENCE_LENGTH, VOCABULARY), windows)
+    reader = PackedReader(packed_squad_features(SEQUENCE_LENGTH, WINDOWS_IN_A_PACK, VOCABULARY), single, lengths, packs)
+    in_a_pack = len(lengths) / len(packs)
+    rows = max(1, round(MICRO_BATCH / in_a_pack))
+    train = _ours(job, reader, packed, packed_token_shapes(SEQUENCE_LENGTH), PackedSpanObjective(), rows)
+    return train, rows * in_a_pack
+
+
+def _ours(
+    job: Job, reader: Any, fit_for: Callable[[list], list], shapes: dict[str, tuple], objective: Any, rows: int
+) -> Trainer:
+    """Conversion, compile and ``fit`` as the trainer calls them."""
+    from benchmarks.competitors.fit_clock import FitClock
     from data_utils.records.pipeline import training_dataset
     from execution.interface import Update
     from execution.options import ExecutionOptions
     from execution.select import select_platform
     from model.architecture import QA_HEAD, SQUAD, expected_blocks
-    from model.bert import assemble, token_shapes
+    from model.bert import assemble
     from model.conversion import convert_squad
     from model.huggingface import untrained_squad
-    from model.losses import SpanObjective
     from optimization.adamw import AdamW
 
     platform = select_platform(ExecutionOptions(device="cpu", seed=1984))
     source = untrained_squad(job.architecture, seed=1984)
     blocks, conversion = convert_squad(source, job.architecture, platform, [QA_HEAD])
     stages = [expected_blocks(SQUAD, job.architecture.num_hidden_layers)]
-    outputs = ("start_logits", "end_logits")
-    model = assemble(blocks, token_shapes(SEQUENCE_LENGTH), outputs, stages, platform)
+    model = assemble(fit_for(blocks), shapes, ("start_logits", "end_logits"), stages, platform)
     conversion.carry_weights(source)
     optimizer = AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
-    platform.compile(model, optimizer, SpanObjective(), Update(micro_batches=1), max(job.steps, 2))
-    reader = ArrayReader(squad_features(SEQUENCE_LENGTH, VOCABULARY), samples())
+    platform.compile(model, optimizer, objective, Update(micro_batches=1), max(job.steps, 2))
     clock = FitClock()
 
     def train(steps: int) -> float:
-        data = training_dataset(
-            reader, micro_batch_size=MICRO_BATCH, micro_batches_per_update=1, seed=1984, num_updates=steps
-        )
+        data = training_dataset(reader, micro_batch_size=rows, micro_batches_per_update=1, seed=1984, num_updates=steps)
         model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=[clock])
         return clock.seconds
 
     return train
 
 
-def hf_tensorflow(job: Job) -> Trainer:
+def hf_tensorflow(job: Job, windows: Arrays) -> Made:
     """``compile`` without a loss (the model brings its own) and ``fit``, as shipped."""
     from transformers import TFBertForQuestionAnswering
 
@@ -105,7 +108,7 @@ def hf_tensorflow(job: Job) -> Trainer:
     keras.utils.set_random_seed(1984)
     model = TFBertForQuestionAnswering(bert_config(job.architecture))
     model.compile(optimizer=shared.optimizer())
-    data = tf.data.Dataset.from_tensor_slices(hugging_face_samples("int32"))
+    data = tf.data.Dataset.from_tensor_slices(by_their_names(windows, "int32"))
     data = data.batch(MICRO_BATCH, drop_remainder=True).repeat().prefetch(tf.data.AUTOTUNE)
     clock = FitClock()
 
@@ -113,20 +116,20 @@ def hf_tensorflow(job: Job) -> Trainer:
         model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=[clock])
         return clock.seconds
 
-    return train
+    return train, MICRO_BATCH
 
 
-def hf_pytorch(job: Job) -> Trainer:
+def hf_pytorch(job: Job, windows: Arrays) -> Made:
     """Eager, as shipped: the model's own loss and ``torch.optim.AdamW``."""
-    return _pytorch(job)
+    return _pytorch(job, windows)
 
 
-def hf_pytorch_fused(job: Job) -> Trainer:
+def hf_pytorch_fused(job: Job, windows: Arrays) -> Made:
     """The same with PyTorch's fused AdamW."""
-    return _pytorch(job, fused=True)
+    return _pytorch(job, windows, fused=True)
 
 
-def _pytorch(job: Job, **options: Any) -> Trainer:
+def _pytorch(job: Job, windows: Arrays, **options: Any) -> Made:
     import torch
     from transformers import BertForQuestionAnswering
 
@@ -137,12 +140,13 @@ def _pytorch(job: Job, **options: Any) -> Trainer:
     torch.manual_seed(1984)
     model = BertForQuestionAnswering(bert_config(job.architecture)).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, **options)
-    data = pytorch.tensors(hugging_face_samples("int64"), MICRO_BATCH)
-    return pytorch.loop(data, lambda batch: model(**batch).loss, optimizer)
+    data = pytorch.tensors(by_their_names(windows, "int64"), MICRO_BATCH)
+    return pytorch.loop(data, lambda batch: model(**batch).loss, optimizer), MICRO_BATCH
 
 
-COMPETITORS: dict[str, tuple[Callable[[Job], Trainer], str, str]] = {  # how, title, framework that is not loaded
+COMPETITORS: dict[str, tuple[Callable[[Job, Arrays], Made], str, str]] = {  # how, title, framework that is not loaded
     OURS: (ours, "this project", "TORCH"),
+    PACKED: (ours_packed, "this project, windows packed", "TORCH"),
     "hf-tensorflow": (hf_tensorflow, "HF TensorFlow, `fit` as shipped", "TORCH"),
     "hf-pytorch": (hf_pytorch, "HF PyTorch, eager", "TF"),
     "hf-pytorch-fused": (hf_pytorch_fused, "HF PyTorch, fused AdamW", "TF"),
@@ -153,11 +157,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.squad_training", description=__doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["mini", "base"], help="default: mini base")
-    parser.add_argument("--competitors", nargs="+", choices=COMPETITORS, default=list(COMPETITORS), help="default: all")
+    parser.add_argument("--competitors", nargs="+", choices=COMPETITORS, help="default: all that the windows fit")
+    parser.add_argument("--windows", choices=(FULL, REAL), default=FULL, help="default: %(default)s")
+    parser.add_argument("--data", type=Path, default=real_data_root(), metavar="DIR", help="has squad/ and vocab/")
     parser.add_argument("--rounds", type=int, default=3, help="processes of each competitor (default %(default)s)")
     parser.add_argument("--steps", type=int, help="measured steps of a process; default: by size")
     parser.add_argument("--worker", choices=COMPETITORS, help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.competitors is None:  # full windows cannot be packed
+        options.competitors = [name for name in COMPETITORS if options.windows == REAL or name != PACKED]
+    return options
 
 
 def job_of(competitor: str, size: str, steps: int | None) -> Job:
@@ -165,22 +174,23 @@ def job_of(competitor: str, size: str, steps: int | None) -> Job:
     return Job(competitor, size, WARM_UP, steps or max(2, SIZES[size].steps // 2))
 
 
-def measure(job: Job) -> float:
-    """Samples per second, in this process."""
-    train = COMPETITORS[job.competitor][0](job)
+def measure(job: Job, windows: Arrays) -> float:
+    """Windows per second, in this process."""
+    train, windows_in_a_step = COMPETITORS[job.competitor][0](job, windows)
     train(1)
     train(job.warm_up)
-    return job.steps * MICRO_BATCH / train(job.steps)
+    return job.steps * windows_in_a_step / train(job.steps)
 
 
-def measured(competitor: str, size: str, steps: int | None) -> float:
-    """Samples per second, in a process of its own.
+def measured(competitor: str, size: str, options: argparse.Namespace) -> float:
+    """Windows per second, in a process of its own.
 
     Raises:
         UserError: the process failed.
     """
     command = ["-m", "benchmarks.squad_training", "--worker", competitor, "--sizes", size]
-    command += ["--steps", str(steps)] if steps else []
+    command += ["--windows", options.windows, "--data", str(options.data)]
+    command += ["--steps", str(options.steps)] if options.steps else []
     environment = {f"USE_{COMPETITORS[competitor][2]}": "0"}  # read by transformers when it is imported
     value: float = measurement(*command, **environment)
     return value
@@ -188,17 +198,18 @@ def measured(competitor: str, size: str, steps: int | None) -> float:
 
 def report(speeds: dict[tuple[str, str], list[float]], options: argparse.Namespace, facts: dict[str, Any]) -> str:
     """Medians, and ratios taken within a round."""
-    speed = [["samples/s", *options.sizes]]
+    best = PACKED if PACKED in options.competitors and options.windows == REAL else OURS
+    speed = [["windows/s", *options.sizes]]
     ratio = [["this project is faster than", *options.sizes]]
     for name in options.competitors:
         title = COMPETITORS[name][1]
         speed.append([title, *(f"{median(speeds[name, size]):.2f}" for size in options.sizes)])
-        if name != OURS and OURS in options.competitors:
-            pairs = [zip(speeds[OURS, size], speeds[name, size]) for size in options.sizes]
+        if name not in (OURS, PACKED) and best in options.competitors:
+            pairs = [zip(speeds[best, size], speeds[name, size]) for size in options.sizes]
             ratio.append([title, *(f"{median(own / theirs for own, theirs in pair):.2f} ×" for pair in pairs)])
     about = (
-        f"Fine-tuning a span model on full windows of {SEQUENCE_LENGTH} tokens, micro batch {MICRO_BATCH}, dropout 0.1,"
-        f" AdamW, float32; medians of {options.rounds} processes in alternation."
+        f"Fine-tuning a span model on {options.windows} windows of {SEQUENCE_LENGTH} tokens, micro batch {MICRO_BATCH},"
+        f" dropout 0.1, AdamW, float32; medians of {options.rounds} processes in alternation."
     )
     return "\n\n".join([machine(facts), about, markdown(speed), markdown(ratio)])
 
@@ -207,7 +218,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, and print tables on standard output."""
     options = parse(arguments)
     if options.worker:
-        print(json.dumps(measure(job_of(options.worker, options.sizes[0], options.steps))), flush=True)
+        job = job_of(options.worker, options.sizes[0], options.steps)
+        print(json.dumps(measure(job, windows_of(options.windows, options.data))), flush=True)
         return 0
     if importlib.util.find_spec("torch") is None and any("pytorch" in name for name in options.competitors):
         print(
@@ -222,10 +234,10 @@ def main(arguments: list[str] | None = None) -> int:
             for size in options.sizes:
                 for name in options.competitors:
                     begin = time.monotonic()
-                    value = measured(name, size, options.steps)
+                    value = measured(name, size, options)
                     speeds.setdefault((name, size), []).append(value)
                     took = time.monotonic() - begin
-                    print(f"round {number + 1}, {size}, {name}: {value:.2f} samples/s ({took:.0f} s)", file=sys.stderr)
+                    print(f"round {number + 1}, {size}, {name}: {value:.2f} windows/s ({took:.0f} s)", file=sys.stderr)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -9,8 +9,11 @@ import pytest
 
 from benchmarks import squad_features, squad_training
 from benchmarks.jobs import OURS
+from benchmarks.squad_windows import REAL, windows_of
+from tests.real_data import real_data, real_data_root
 from tests.unit.squad.data import random_document, write_vocabulary
 from utilities.environment import environment_facts
+from utilities.errors import UserError
 
 
 def test_features_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,3 +39,26 @@ def test_ratios_of_training_are_taken_within_a_round() -> None:
     text = squad_training.report(speeds, options, environment_facts())
     assert "30.00" in text
     assert "3.00 ×" in text
+
+
+def test_packed_windows_are_compared_where_windows_are_real() -> None:
+    assert squad_training.PACKED not in squad_training.parse([]).competitors
+    options = squad_training.parse(["--sizes", "mini", "--windows", REAL])
+    speeds = {(name, "mini"): [float(place + 1)] for place, name in enumerate(options.competitors)}
+    assert options.competitors[:3] == [OURS, squad_training.PACKED, "hf-tensorflow"]
+    assert "0.67 ×" in squad_training.report(speeds, options, environment_facts())  # 2 / 3, and not 1 / 3
+
+
+def test_real_windows_hold_every_question_and_its_answer() -> None:
+    document = json.loads(real_data("squad", "train-v1.1-prefix.json").read_text(encoding="utf-8"))
+    questions = sum(len(p["qas"]) for article in document["data"] for p in article["paragraphs"])
+    windows = windows_of(REAL, real_data_root())
+    answered = windows["start_positions"][:, 0] > 0
+    assert questions <= len(answered) < 1.1 * questions
+    assert answered.sum() >= questions
+    assert (windows["segment_ids"][answered, windows["start_positions"][answered, 0]] == 1).all()
+
+
+def test_real_windows_need_data(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="BERT_REAL_DATA"):
+        windows_of(REAL, tmp_path)
