@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -83,6 +83,9 @@ crash-test: $(DEV)  ## training and data preparation killed at 25 random moments
 
 checkpoint-cost: $(DEV)  ## what a checkpoint every ten steps costs BERT-mini; wants an idle machine
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpointing $(BENCHMARK_ARGS)
+
+checkpoint-formats: $(DEV)  ## seconds from a checkpoint of every format to a model, and to export it
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpoint_formats $(BENCHMARK_ARGS)
 
 fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (some minutes); FUZZ_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.fuzz $(FUZZ_ARGS)
