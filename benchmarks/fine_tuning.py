@@ -64,9 +64,9 @@ class Recipe(NamedTuple):
 
 
 RECIPES = {
-    "sst2": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 64, 1, 3e-4, ("accuracy",), packed=6, rows=8),
+    "sst2": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 64, 2, 3e-4, ("accuracy",), packed=6, rows=8),
     "mrpc": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("accuracy", "f1"), packed=2, rows=17),
-    "squad": Recipe("squad/squad_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("exact_match", "f1"), 48, 32),
+    "squad": Recipe("squad/squad_tiny_checkpoint_path_cpu.json", 128, 2, 3e-4, ("exact_match", "f1"), 64, 32),
 }
 
 
