@@ -191,7 +191,8 @@ def measured(competitor: str, size: str, options: argparse.Namespace) -> float:
     command = ["-m", "benchmarks.squad_training", "--worker", competitor, "--sizes", size]
     command += ["--windows", options.windows, "--data", str(options.data)]
     command += ["--steps", str(options.steps)] if options.steps else []
-    environment = {f"USE_{COMPETITORS[competitor][2]}": "0"}  # read by transformers when it is imported
+    # Read by transformers when it is imported; both are said, as the reader of windows sets one for this process.
+    environment = {"USE_TF": "1", "USE_TORCH": "1", f"USE_{COMPETITORS[competitor][2]}": "0"}
     value: float = measurement(*command, **environment)
     return value
 
