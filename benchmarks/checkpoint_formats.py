@@ -8,11 +8,11 @@ Hugging Face reads the format without PyTorch: ``TFBertForPreTraining.from_pretr
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,13 +21,11 @@ from transformers import TFBertForPreTraining
 
 from benchmarks.jobs import SIZES, VOCABULARY
 from benchmarks.tables import NOTHING, machine, markdown
-from keras_extensions.backend import keras
-from model.architecture import PRETRAINING, Architecture
+from model.architecture import PRETRAINING
 from model.huggingface import untrained_bert
-from tests.equivalence.bert_pairs import architecture, source_with_random_weights
-from tests.unit.pretrained.models import built
+from tests.equivalence.bert_pairs import architecture
+from tests.unit.pretrained.saved import save
 from tests.unit.pretrained.writers import FORMATS
-from utilities.checkpoints.state import save_checkpoint
 from utilities.environment import environment_facts
 from utilities.export.folder import export
 from utilities.pretrained.opening import open_pretrained
@@ -45,11 +43,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def write_own(a: Architecture, folder: Path) -> None:
-    """A checkpoint as training writes it."""
-    _, blocks = built(PRETRAINING, source_with_random_weights(a), a)
-    facts = {"task": PRETRAINING, "architecture": dataclasses.asdict(a), "lower_case": True}
-    save_checkpoint(folder, 1, blocks, keras.optimizers.SGD(0.1), facts, None)
+def seconds(action: Callable[..., object], *arguments: object) -> float:
+    """Of the wall clock."""
+    begin = time.perf_counter()
+    action(*arguments)
+    return time.perf_counter() - begin
+
+
+def read(folder: Path, target: Any) -> None:
+    """From the files to a filled Hugging Face model."""
+    open_pretrained(str(folder), "pretrained_ckpt_path").fill_source(target)
 
 
 def once(folder: Path, target: Any, output: Path, theirs: bool) -> dict[str, float]:
@@ -59,25 +62,19 @@ def once(folder: Path, target: Any, output: Path, theirs: bool) -> dict[str, flo
         target: the Hugging Face model to fill.
         theirs: whether Hugging Face reads it without PyTorch.
     """
-    marks = {"": time.perf_counter()}
-    open_pretrained(str(folder), "pretrained_ckpt_path").fill_source(target)
-    marks["read"] = time.perf_counter()
-    export(str(folder), output, None, lower_case=True)
-    marks["export"] = time.perf_counter()
+    found = {"read": seconds(read, folder, target), "export": seconds(export, str(folder), output, None, True)}
     shutil.rmtree(output)
     if theirs:
-        begin = time.perf_counter()
-        TFBertForPreTraining.from_pretrained(folder)
-        marks["theirs"] = marks["export"] + time.perf_counter() - begin
-    return {name: end - begin for (name, end), begin in zip(list(marks.items())[1:], marks.values())}
+        found["theirs"] = seconds(TFBertForPreTraining.from_pretrained, folder)
+    return found
 
 
-def measured(a: Architecture, rounds: int, work: Path) -> list[list[str]]:
+def measured(sizes: dict[str, int], rounds: int, work: Path) -> list[list[str]]:
     """The rows of the table."""
-    source, target = source_with_random_weights(a), untrained_bert(a, seed=1)
+    source = save(PRETRAINING, sizes, work / "own").source
+    target = untrained_bert(architecture(**sizes), seed=1)
     folders = {form: FORMATS[form](source, work / form.replace(" ", "-")) for form in READ}
     folders[OWN] = work / "own"
-    write_own(a, folders[OWN])
     times: dict[str, list[dict[str, float]]] = {form: [] for form in folders}
     for _ in range(rounds):
         for form, folder in folders.items():
@@ -94,12 +91,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, and print the table on standard output."""
     options = parse(arguments)
     size = SIZES[options.size]
-    a = architecture(
-        hidden_size=size.hidden, num_hidden_layers=size.layers, num_attention_heads=size.heads,
-        intermediate_size=4 * size.hidden, vocab_size=VOCABULARY, max_position_embeddings=512,
-    )  # fmt: skip
+    sizes = {
+        "hidden_size": size.hidden, "num_hidden_layers": size.layers, "num_attention_heads": size.heads,
+        "intermediate_size": 4 * size.hidden, "vocab_size": VOCABULARY, "max_position_embeddings": 512,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory() as work:
-        rows = measured(a, options.rounds, Path(work))
+        rows = measured(sizes, options.rounds, Path(work))
     title = f"BERT-{options.size}, seconds, medians of {options.rounds}"
     table = markdown([[title, "file to model", "file to Hugging Face folder", "HF `from_pretrained`"], *rows])
     print("\n\n".join([machine(environment_facts()), table]))
