@@ -13,6 +13,7 @@ from utilities.errors import UserError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LAST_LINES = 15
+FRAMEWORKS = ("TF", "TORCH")  # as Transformers calls them
 
 
 def command(*arguments: object, log: Path | None = None, **environment: str) -> None:
@@ -56,6 +57,15 @@ def measurement(*arguments: object, fix: str = "", **environment: str) -> Any:
         told = f"the measurement {' '.join(line)} ended with status {done.returncode}; its last lines are above"
         raise UserError(told + (f"; {fix}" if fix else ""))
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def only(framework: str) -> dict[str, str]:
+    """The variables of a process in which Transformers loads one of ``FRAMEWORKS`` and not the other.
+
+    Both are said: a process that has loaded TensorFlow passes on to all that it starts that PyTorch is not wanted.
+    """
+    assert framework in FRAMEWORKS
+    return {f"USE_{name}": str(int(name == framework)) for name in FRAMEWORKS}
 
 
 def show_last_lines(text: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.commands import REPOSITORY, command
+from benchmarks.commands import REPOSITORY, command, only
 from benchmarks.fine_tuning_tasks import SQUAD_TRAINING, Scores, task_of
 from benchmarks.tables import machine, markdown, with_pytorch
 from tests.real_data import real_data_root
@@ -157,7 +157,7 @@ class Study:
             (Path(place) / "job.json").write_text(json.dumps(job), encoding="utf-8")
             np.savez(Path(place) / "samples.npz", **flat)
             theirs = ["-m", "benchmarks.competitors.hf_fine_tuning", place]
-            command(*theirs, log=self._work / f"{folder.name}.log", USE_TF="0", USE_TORCH="1")
+            command(*theirs, log=self._work / f"{folder.name}.log", **only("TORCH"))
             with np.load(Path(place) / "outputs.npz", allow_pickle=False) as outputs:
                 scores = task.scores(dict(outputs))
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.commands import measurement
+from benchmarks.commands import measurement, only
 from benchmarks.jobs import LEARNING_RATE, OURS, SIZES, VOCABULARY, WEIGHT_DECAY, Job, Trainer
 from benchmarks.squad_windows import FULL, REAL, SEQUENCE_LENGTH, Arrays, by_their_names, windows_of
 from benchmarks.tables import machine, markdown, with_pytorch
@@ -144,12 +144,12 @@ def _pytorch(job: Job, windows: Arrays, **options: Any) -> Made:
     return pytorch.loop(data, lambda batch: model(**batch).loss, optimizer), MICRO_BATCH
 
 
-COMPETITORS: dict[str, tuple[Callable[[Job, Arrays], Made], str, str]] = {  # how, title, framework that is not loaded
-    OURS: (ours, "this project", "TORCH"),
-    PACKED: (ours_packed, "this project, windows packed", "TORCH"),
-    "hf-tensorflow": (hf_tensorflow, "HF TensorFlow, `fit` as shipped", "TORCH"),
-    "hf-pytorch": (hf_pytorch, "HF PyTorch, eager", "TF"),
-    "hf-pytorch-fused": (hf_pytorch_fused, "HF PyTorch, fused AdamW", "TF"),
+COMPETITORS: dict[str, tuple[Callable[[Job, Arrays], Made], str, str]] = {  # how, title, framework
+    OURS: (ours, "this project", "TF"),
+    PACKED: (ours_packed, "this project, windows packed", "TF"),
+    "hf-tensorflow": (hf_tensorflow, "HF TensorFlow, `fit` as shipped", "TF"),
+    "hf-pytorch": (hf_pytorch, "HF PyTorch, eager", "TORCH"),
+    "hf-pytorch-fused": (hf_pytorch_fused, "HF PyTorch, fused AdamW", "TORCH"),
 }
 
 
@@ -191,9 +191,7 @@ def measured(competitor: str, size: str, options: argparse.Namespace) -> float:
     command = ["-m", "benchmarks.squad_training", "--worker", competitor, "--sizes", size]
     command += ["--windows", options.windows, "--data", str(options.data)]
     command += ["--steps", str(options.steps)] if options.steps else []
-    # Read by transformers when it is imported; both are said, as the reader of windows sets one for this process.
-    environment = {"USE_TF": "1", "USE_TORCH": "1", f"USE_{COMPETITORS[competitor][2]}": "0"}
-    value: float = measurement(*command, **environment)
+    value: float = measurement(*command, **only(COMPETITORS[competitor][2]))
     return value
 
 
