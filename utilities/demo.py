@@ -1,7 +1,7 @@
-"""The demo: from a corpus that every Python carries to a BERT-tiny trained in two phases.
+"""The demo: from a corpus that every Python carries to a BERT-tiny trained on ever longer sequences.
 
 ``python -m utilities.demo`` runs the commands that a user would type, and prints each before it runs:
-a dump of documentation texts, the whole Wikipedia path to TFRecords for both phases, and the two trainings of
+a dump of documentation texts, the whole Wikipedia path to TFRecords of each length, and the trainings of
 ``configs/demo``. Prepared data is used again by later demos.
 """
 
@@ -25,6 +25,7 @@ from utilities.report.run_folder import read_run_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "demo"
+PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
 WORDS = 400_000
 DUPLICATE_FACTOR = 10  # so many maskings that training meets none twice, and its loss is that of new ones
 DUMP_NAME = "corpus.xml"
@@ -65,10 +66,10 @@ def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
     number = free_number(phases)
     checkpoints: Optional[Path] = None
     results = []
-    for position, (path, config) in enumerate(zip(configs, phases), start=1):
+    for path, config in zip(configs, phases):
         name = f"{path.stem}-{number}"
         run = Path(config.output_dir) / name
-        title = f"phase {position} ({config.max_seq_length} tokens)"
+        title = f"{config.max_seq_length} tokens"
         flags = ["--config", shown(path), "--name", name]
         if checkpoints is not None:
             flags += ["--pretrained-ckpt-path", shown(checkpoints)]
@@ -168,7 +169,7 @@ def print_results(results: Sequence[Result]) -> None:
         print(f"{label:<32}" + "".join(f"{cell:>24}" for cell in cells))
     print("(Knowing word frequencies only: the entropy of the corpus' unigram distribution.)\n")
     for result in results:
-        print(f"report of {result.title}: {shown(result.report)}")
+        print(f"report on {result.title}: {shown(result.report)}")
 
 
 def data_folder(config: TrainingConfig) -> Path:
@@ -199,7 +200,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = parser.parse_args(arguments)
     os.chdir(ROOT)
     try:
-        run_demo(options.config or [CONFIGS / "phase1.json", CONFIGS / "phase2.json"], options.words)
+        run_demo(options.config or [CONFIGS / f"{name}.json" for name in PHASES], options.words)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

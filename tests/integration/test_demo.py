@@ -1,7 +1,8 @@
-"""The demo's whole way, from documentation texts to two trained phases, with a small corpus and small models."""
+"""The demo's whole way, from documentation texts to a model trained on three lengths, with a small corpus and model."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from data_utils.demo_corpus import plain_prose
 from data_utils.records.manifest import load_manifest
 from utilities.config.loading import load_config
-from utilities.demo import CONFIGS, Result, free_number, is_ready, main, prepare, print_results
+from utilities.demo import CONFIGS, PHASES, Result, free_number, is_ready, main, prepare, print_results
 
 WORDS = 30_000
 SMALL = {
@@ -26,7 +27,7 @@ SMALL = {
 def small_configs(folder: Path) -> list[Path]:
     """The demo's own configs, made small, with all their files under ``folder``."""
     configs = []
-    for name, length in (("phase1", 128), ("phase2", 384)):
+    for name, length in zip(PHASES, (32, 128, 384), strict=True):
         values = {
             "extends": str(CONFIGS / f"{name}.json"),
             "bert_config": SMALL,
@@ -49,9 +50,9 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_both_phases_end_with_checkpoint_and_report(done: Path) -> None:
-    for name in ("phase1-1", "phase2-1"):
-        run = done / "runs" / name
+def test_every_phase_ends_with_checkpoint_and_report(done: Path) -> None:
+    for name in PHASES:
+        run = done / "runs" / f"{name}-1"
         assert "</html>" in (run / "report.html").read_text(encoding="utf-8")
         periods = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         assert periods[-1]["samples"] == 24
@@ -59,26 +60,27 @@ def test_both_phases_end_with_checkpoint_and_report(done: Path) -> None:
         assert list((run / "checkpoints").glob("step-*"))
 
 
-def test_phase_2_starts_from_phase_1(done: Path) -> None:
-    resolved = json.loads((done / "runs" / "phase2-1" / "resolved_config.json").read_text(encoding="utf-8"))
-    assert Path(resolved["config"]["pretrained_ckpt_path"]) == done / "runs" / "phase1-1" / "checkpoints"
+@pytest.mark.parametrize("before, name", itertools.pairwise(PHASES))
+def test_a_phase_starts_from_the_one_before(done: Path, before: str, name: str) -> None:
+    resolved = json.loads((done / "runs" / f"{name}-1" / "resolved_config.json").read_text(encoding="utf-8"))
+    assert Path(resolved["config"]["pretrained_ckpt_path"]) == done / "runs" / f"{before}-1" / "checkpoints"
 
 
-def test_both_lengths_are_of_the_same_corpus_and_vocabulary(done: Path) -> None:
-    short, long = (load_manifest(done / "data" / length) for length in ("128", "384"))
-    assert short is not None and long is not None
-    assert short.vocabulary == long.vocabulary
-    assert short.totals["words"] == long.totals["words"] >= 0.9 * WORDS
-    assert short.totals["records"] > long.totals["records"]
+def test_all_lengths_are_of_the_same_corpus_and_vocabulary(done: Path) -> None:
+    found = [load_manifest(done / "data" / length) for length in ("32", "128", "384")]
+    short, middle, long = (manifest for manifest in found if manifest is not None)
+    assert short.vocabulary == middle.vocabulary == long.vocabulary
+    assert short.totals["words"] == middle.totals["words"] == long.totals["words"] >= 0.9 * WORDS
+    assert short.totals["records"] > middle.totals["records"] > long.totals["records"]
 
 
 def test_prepared_data_is_used_again_and_runs_get_new_names(done: Path, capfd: pytest.CaptureFixture[str]) -> None:
     phases = [load_config("pretraining", ["--config", str(path)]).config for path in small_configs(done)]
-    before = (done / "data" / "128" / "manifest.json").stat().st_mtime_ns
+    before = (done / "data" / "32" / "manifest.json").stat().st_mtime_ns
     prepare(phases, WORDS)
     said = capfd.readouterr().out
     assert "prepared already" in said and "$ " not in said
-    assert (done / "data" / "128" / "manifest.json").stat().st_mtime_ns == before
+    assert (done / "data" / "32" / "manifest.json").stat().st_mtime_ns == before
     assert free_number(phases) == 2
 
 
@@ -93,8 +95,8 @@ def test_data_of_another_vocabulary_is_not_used(done: Path) -> None:
 def test_the_end_shows_losses_beside_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
     print_results(
         [
-            Result("phase 1 (128 tokens)", 5.5, 6.25, 1000, Path("one.html")),
-            Result("phase 2 (384 tokens)", 5.25, 6.25, 1000, Path("two.html")),
+            Result("128 tokens", 5.5, 6.25, 1000, Path("one.html")),
+            Result("384 tokens", 5.25, 6.25, 1000, Path("two.html")),
         ]
     )
     lines = capsys.readouterr().out.splitlines()
@@ -102,9 +104,9 @@ def test_the_end_shows_losses_beside_what_to_expect(capsys: pytest.CaptureFixtur
     assert row["masked-LM loss at the end"] == ["5.500", "nats", "5.250", "nats"]
     assert row["knowing word frequencies only"] == ["6.250", "nats"] * 2
     assert row["knowing nothing: ln(vocabulary)"] == ["6.908", "nats"] * 2  # ln 1000
-    assert [line for line in lines if line.startswith("report of")] == [
-        "report of phase 1 (128 tokens): one.html",
-        "report of phase 2 (384 tokens): two.html",
+    assert [line for line in lines if line.startswith("report on")] == [
+        "report on 128 tokens: one.html",
+        "report on 384 tokens: two.html",
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from utilities.config.figures import training_steps
 from utilities.config.loading import LoadedConfig, load_config
+from utilities.demo import PHASES
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 ROWS = json.loads((Path(__file__).parent / "published_settings.json").read_text(encoding="utf-8"))["rows"]
@@ -125,10 +126,11 @@ def test_every_config_says_its_command() -> None:
 
 
 def test_demo_configs_load() -> None:
-    first = load_config("pretraining", ["--config", str(CONFIGS / "demo" / "phase1.json")]).config
-    second = load_config("pretraining", ["--config", str(CONFIGS / "demo" / "phase2.json")]).config
-    assert (first.max_seq_length, second.max_seq_length) == (128, 384)
-    assert first.bert_config == second.bert_config
+    phases = [
+        load_config("pretraining", ["--config", str(CONFIGS / "demo" / f"{name}.json")]).config for name in PHASES
+    ]
+    assert [config.max_seq_length for config in phases] == [32, 128, 384]
+    assert all(config.bert_config == phases[0].bert_config for config in phases)
 
 
 def test_no_number_is_copied_between_sibling_configs() -> None:
