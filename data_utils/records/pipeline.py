@@ -172,6 +172,9 @@ def _mapped(
     options.deterministic = True
     # Nothing is left to tune, and the thread that would do it often misses the word to end: dropping an iterator then
     # waits for its next round, up to a minute at the end of a run.
-    options.autotune.enabled = False
+    if hasattr(options, "autotune"):
+        options.autotune.enabled = False
+    else:  # before TensorFlow 2.7; Graphcore's is 2.6
+        options.experimental_optimization.autotune = False
     dataset = numbers.map(element, num_parallel_calls=reader_threads, deterministic=True)
     return dataset.prefetch(prefetch).with_options(options)
