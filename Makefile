@@ -11,7 +11,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test long-test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
@@ -33,6 +33,9 @@ demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 
 
 test: $(DEV)  ## the whole test suite (a quarter of an hour on 2 cores); PYTEST_ARGS="-k name" for some
 	@$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes, each precision with each way to execute (5 minutes)
+	@$(PY) -m pytest -m long --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .

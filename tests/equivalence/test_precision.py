@@ -23,6 +23,15 @@ ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # relative error of one r
 NARROW = sorted(ROUNDING)
 A = architecture()
 SAMPLES = 8
+COMPILED, RECOMPUTED, BOTH = {"xla": True}, {"recompute": True}, {"xla": True, "recompute": True}
+UPDATES = [
+    ("float16", BOTH),
+    ("bfloat16", COMPILED),
+    ("bfloat16", RECOMPUTED),
+    pytest.param("float16", COMPILED, marks=pytest.mark.long),
+    pytest.param("float16", RECOMPUTED, marks=pytest.mark.long),
+    pytest.param("bfloat16", BOTH, marks=pytest.mark.long),
+]
 
 
 @functools.cache
@@ -94,8 +103,7 @@ def test_weights_and_computation_are_narrow_and_logits_those_of_float32(precisio
         assert 0 < error < 12 * ROUNDING[precision], "some twenty roundings one after the other, most of them smaller"
 
 
-@pytest.mark.parametrize("precision", NARROW)
-@pytest.mark.parametrize("options", [{"recompute": True}, {"xla": True}, {"xla": True, "recompute": True}], ids=str)
+@pytest.mark.parametrize("precision, options", UPDATES, ids=str)
 def test_updates_are_those_of_float32(whole, precision, options):
     model, optimizer, history = trained(precision, Update(2, loss_scale=128.0), **options)
     limit = 8 * ROUNDING[precision]
@@ -121,18 +129,19 @@ def test_at_random_and_to_nearest_are_one_rounding_apart(whole):
     assert difference(rounded.trainable_variables, whole[0].trainable_variables) < 8 * ROUNDING["float16"]
 
 
-def test_a_pipeline_is_the_sequence():
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_pipeline_is_the_sequence(xla):
     if len(tf.config.list_logical_devices("CPU")) < 2:
         pytest.skip("needs two logical CPU devices, which can only be made before TensorFlow starts")
     layouts = (ONE_DEVICE, PipelineLayout(["/CPU:0", "/CPU:1"], "interleaved"))
-    one, other = (spans(layout) for layout in layouts)
+    one, other = (spans(layout, xla) for layout in layouts)
     # Where they differ in the last digit, a weight may be rounded to its other neighbour in each update.
     assert difference(one.trainable_variables, other.trainable_variables) < 8 * ROUNDING["float16"]
 
 
-def spans(layout):
+def spans(layout, xla):
     """A span model in float16 after two updates of four micro batches, with a loss scale that adapts."""
-    on = SoftwarePlatform(1, True, False, layout, Numerics("float16", stochastic_rounding=True))
+    on = SoftwarePlatform(1, xla, False, layout, Numerics("float16", stochastic_rounding=True))
     with on.scope():
         blocks, conversion = convert_squad(span_source(), A, on, ["qa_head"])
     stages = [["emb", "hid"], ["hid", "qa_head"]] if layout.is_spread else [[b.name for b in blocks]]

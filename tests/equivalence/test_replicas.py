@@ -22,7 +22,7 @@ def by_one():
     return functools.lru_cache(maxsize=None)(lambda case: weights_after(case, ALONE))
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def by_several(request, tmp_path_factory):
     """Where the processes of one start have put the weights of their cases, and how many they are."""
     folder = tmp_path_factory.mktemp(f"replicas-{request.param}")

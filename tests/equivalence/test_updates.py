@@ -16,6 +16,7 @@ from tests.equivalence.bert_pairs import architecture, batch, converted, source_
 from tests.equivalence.test_conversion import loss_of
 
 SAMPLES = 8
+WAYS = [{"recompute": True}, {"xla": True, "recompute": True}, pytest.param({"xla": True}, marks=pytest.mark.long)]
 
 
 def trained(update=None, micro_batches=1, steps=2, dropout=0.0, optimizer=None, executions=1, **platform):
@@ -65,7 +66,7 @@ def test_sum_is_the_mean_times_the_accumulation_steps_of_a_replica(whole):
     assert_same(weights, whole[0])
 
 
-@pytest.mark.parametrize("options", [{"xla": True}, {"recompute": True}, {"xla": True, "recompute": True}], ids=str)
+@pytest.mark.parametrize("options", WAYS, ids=str)
 def test_how_it_executes_changes_nothing(whole, options):
     assert_same(trained(micro_batches=2, **options)[0], whole[0], rtol=1e-4, atol=1e-6)
 
@@ -79,7 +80,7 @@ def test_several_updates_in_one_execution(whole):
     assert_same(weights, whole[0])
 
 
-@pytest.mark.parametrize("options", [{"xla": True}, {"recompute": True}], ids=str)
+@pytest.mark.parametrize("options", WAYS, ids=str)
 def test_dropout_is_the_same_compiled_and_recomputed(options):
     plain, _ = trained(micro_batches=2, dropout=0.3)
     assert_same(trained(micro_batches=2, dropout=0.3, **options)[0], plain, rtol=1e-4, atol=1e-6)
