@@ -34,7 +34,7 @@ demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 
 test: $(DEV)  ## the whole test suite (a quarter of an hour on 2 cores); PYTEST_ARGS="-k name" for some
 	@$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes, each precision with each way to execute (5 minutes)
+long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes, each precision with each way to execute (4 minutes)
 	@$(PY) -m pytest -m long --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
