@@ -14,6 +14,7 @@ CRASH_ARGS ?=
 .PHONY: help venv dev demo test long-test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
+PYTEST = $(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
 RUNTIME := $(VENV)/.installed-$(basename $(REQUIREMENTS))
 DEV := $(VENV)/.installed-requirements-dev
@@ -31,11 +32,11 @@ dev: $(DEV)  ## as venv, with what tests and checks need besides
 demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 and 384 tokens (6 minutes on 2 cores)
 	@$(PY) -m utilities.demo
 
-test: $(DEV)  ## the whole test suite (a quarter of an hour on 2 cores); PYTEST_ARGS="-k name" for some
-	@$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: $(DEV)  ## the test suite (a quarter of an hour on 2 cores); PYTEST_ARGS="-k name" for some
+	@$(PYTEST) $(PYTEST_ARGS)
 
 long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes, each precision with each way to execute (4 minutes)
-	@$(PY) -m pytest -m long --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PYTEST) -m long $(PYTEST_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .
