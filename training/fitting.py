@@ -11,11 +11,9 @@ from data_utils.records.identity import identity_of
 from data_utils.records.packs import sequences_per_pack
 from data_utils.records.pipeline import SampleReader, raise_data_errors, training_dataset
 from execution.interface import Update
-from keras_extensions.callbacks.divergence import DivergenceError, StopOnDivergence
-from keras_extensions.callbacks.executions import PerExecutionMetrics
-from keras_extensions.callbacks.overflows import Overflows
-from keras_extensions.callbacks.reporting import Listener, Period, Reporting, Rows
-from keras_extensions.callbacks.signals import StopWhenAsked
+from keras_extensions.callbacks.reporting import Listener, PerExecutionMetrics, Period, Reporting, Rows
+from keras_extensions.callbacks.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
+from keras_extensions.callbacks.signals import StopWhenRequested
 from model.losses import SEQUENCES_PER_PACK, TOKENS_PER_PACK
 from optimization.loss_scaling import INITIAL_SCALE
 from training.corrupt_records import CorruptRecordsTold
@@ -155,7 +153,7 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
     processes = session.processes
     memory = LastPeriod(position.seconds)
     saver = Saver(session, data, state, position, lambda: memory.seconds)
-    with contextlib.closing(saver.writer), session.stop.waiting(), processes.watched():
+    with contextlib.closing(saver.writer), session.stop.defer(), processes.watched():
         if config.on_divergence == "rewind" and position.checkpoint is None:
             saver.writer.save(position.step)  # there must be something to go back to
         while saver.position.step < plan.updates:
@@ -194,7 +192,7 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
         total_steps=plan.updates,
         samples_per_step=config.samples_per_update * plan.packing_factor,
         # Last come those that may end the run, when the others have written what led to it.
-        listeners=[memory, skipped, *session.listeners, Overflows(), guard],
+        listeners=[memory, skipped, *session.listeners, OverflowCounter(), guard],
         steps_per_period=plan.updates_per_execution,
         first_step=position.step,
         started=session.started,
@@ -204,7 +202,7 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
     callbacks = [
         PerExecutionMetrics(), *pattern_callbacks(session, data, built, position.step, position.skipped), reporting,
         saver.callback(plan.updates_per_execution, plan.updates),
-        StopWhenAsked(session.stop, session.processes.largest),
+        StopWhenRequested(session.stop, session.processes.largest),
     ]  # fmt: skip
     updates = plan.updates - position.step
     try:

@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from keras_extensions.callbacks.live_report import LiveReport
-from keras_extensions.callbacks.metrics_file import MetricsFile
+from keras_extensions.callbacks.outputs import LiveReport, MetricsFile, TensorBoardScalars
 from keras_extensions.callbacks.progress import Progress
 from keras_extensions.callbacks.reporting import Listener
-from keras_extensions.callbacks.tensorboard import TensorBoardScalars
 from keras_extensions.callbacks.wandb_run import WandbRun
 from training.on_track import OnTrack
 from training.run_folder import RunFolder
@@ -21,7 +19,7 @@ from utilities.report.reference import REFERENCE_NAME, Band, curve, load_referen
 from utilities.report.run_folder import read_run_folder
 from utilities.secrets import mask_value
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def reference_of(config: TrainingConfig) -> Optional[Band]:

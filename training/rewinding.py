@@ -17,7 +17,7 @@ from checkpoints.folder import (
     step_of,
 )
 from data_utils.records.order import batch_of
-from keras_extensions.callbacks.divergence import DivergenceError
+from keras_extensions.callbacks.safeguards import DivergenceError
 from training.position import Position
 from training.saving import Saver
 from training.session import Session

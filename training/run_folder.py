@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from keras_extensions.callbacks.divergence import total_loss
+from keras_extensions.callbacks.safeguards import total_loss
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.environment import environment_facts

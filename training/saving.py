@@ -82,7 +82,7 @@ class Saver:
             every_seconds=None if minutes is None else minutes * 60,
             saved_step=None if position.checkpoint is None else position.step,
             check=self.writer.check,
-            agreed=self._session.processes.chief_says,
+            agree=self._session.processes.chief_says,
             save_last=self.writer.save_now,
             last_step=last_step,
         )

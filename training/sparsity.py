@@ -16,7 +16,7 @@ from data_utils.records.order import batch_of, positions
 from execution.interface import Objective, Platform, Tensors
 from execution.software.cluster.processes import ALONE, Processes
 from keras_extensions.backend import keras, tf
-from keras_extensions.callbacks.updates import UpdateCounter
+from keras_extensions.callbacks.reporting import UpdateCounter
 from sparsity.blocks import norms
 from sparsity.changes import Change, moved, rigl_change, set_change
 from sparsity.choice import AUTO, NATIVE, choose

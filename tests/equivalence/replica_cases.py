@@ -19,7 +19,7 @@ from execution.software.cluster.processes import Processes
 from execution.software.devices import pipeline_devices
 from execution.software.platform import ONE_DEVICE, PipelineLayout, SoftwarePlatform
 from keras_extensions.backend import tf
-from keras_extensions.callbacks.updates import UpdateCounter
+from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
 from model.bert import assemble, pretraining_shapes
 from model.conversion import convert_pretraining

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from keras_extensions.callbacks.divergence import FEWEST, DivergenceError, StopOnDivergence
 from keras_extensions.callbacks.reporting import Period
+from keras_extensions.callbacks.safeguards import MIN_PERIODS, DivergenceError, StopOnDivergence
 from utilities.errors import UserError
 
 LOSSES = ("mlm_loss", "nsp_loss")
@@ -30,7 +30,7 @@ def test_no_number(value):
 
 def test_explosion_beside_the_running_median():
     guard = StopOnDivergence(LOSSES, ratio=3.0)
-    for step in range(FEWEST):
+    for step in range(MIN_PERIODS):
         guard.period(period(step, 3.5 if step == 0 else 1.5))  # too few to judge, and a median minds no outlier
     guard.period(period(50, 5.4))  # 5.9 < 3 × 2.0
     with pytest.raises(DivergenceError, match=r"loss is 6\.1, .*median .* 2"):
@@ -50,6 +50,6 @@ def test_without_a_ratio_nothing_explodes():
 
 
 def test_the_median_of_a_resumed_run_begins_with_what_was_before():
-    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[2.0] * FEWEST)
+    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[2.0] * MIN_PERIODS)
     with pytest.raises(DivergenceError):
         guard.period(period(1, 6.0))

@@ -10,17 +10,17 @@ import threading
 
 import pytest
 
-from keras_extensions.callbacks.signals import StopWhenAsked, stop_on_signals
+from keras_extensions.callbacks.signals import StopWhenRequested, stop_on_signals
 from utilities.errors import Stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_while_waiting_a_signal_is_a_wish(number):
     with stop_on_signals() as request:
-        with request.waiting():
+        with request.defer():
             os.kill(os.getpid(), number)
             assert request.signal == number.name
-        callback = StopWhenAsked(request)
+        callback = StopWhenRequested(request)
         callback.set_model(type("Model", (), {"stop_training": False})())
         callback.on_train_batch_end(0)
         assert callback.model.stop_training
@@ -33,7 +33,7 @@ def test_elsewhere_it_stops_the_run():
         assert request.signal == "SIGTERM"
     with stop_on_signals() as request, pytest.raises(Stopped):
         request.signal = "SIGINT"  # came just before
-        with request.waiting():
+        with request.defer():
             raise AssertionError("training must not begin")
 
 
@@ -62,7 +62,7 @@ LONG = """
 import os, signal, sys, time
 from keras_extensions.callbacks.signals import stop_on_signals
 from keras_extensions.backend import tf
-with stop_on_signals() as request, request.waiting():
+with stop_on_signals() as request, request.defer():
     print("ready", flush=True)
     # An execution that Python's own handlers cannot interrupt.
     tf.function(lambda: tf.while_loop(lambda i: i < 10**12, lambda i: i + 1, [tf.constant(0, tf.int64)]))()

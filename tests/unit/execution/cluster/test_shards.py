@@ -13,7 +13,7 @@ from keras_extensions.backend import tf
 from optimization.adamw import AdamW
 from optimization.lamb import LAMB
 from optimization.sharding import Shards, pieces
-from tests.unit.cluster.meeting import Meeting
+from tests.unit.execution.cluster.meeting import Meeting
 
 SHAPES = [(5, 3), (7,), (4, 4), (1,)]
 

@@ -20,7 +20,7 @@ from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from keras_extensions.callbacks.signals import StopRequest
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
-from tests.unit.cluster.meeting import played
+from tests.unit.execution.cluster.meeting import played
 from training.alike import check_alike
 from training.position import Position
 from training.together import agreed_position, by_chief, ended_together, processes_of, run_folder

@@ -17,7 +17,7 @@ import pytest
 from execution import launch
 from execution.software.cluster.lifeline import LIFELINE, watch_lifeline
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 PROGRAM = """
 import json, os, signal, sys, time

@@ -7,13 +7,13 @@ import types
 import pytest
 
 from keras_extensions.callbacks.checkpoints import Checkpoints
-from keras_extensions.callbacks.signals import StopRequest, StopWhenAsked
+from keras_extensions.callbacks.signals import StopRequest, StopWhenRequested
 
 
 def stopping(own: str | None, largest: object) -> tuple[StopRequest, bool]:
     request, model = StopRequest(), types.SimpleNamespace(stop_training=False)
     request.signal = own
-    callback = StopWhenAsked(request, largest)
+    callback = StopWhenRequested(request, largest)
     callback.set_model(model)
     callback.on_train_batch_end(0)
     return request, model.stop_training
@@ -39,7 +39,7 @@ def test_a_process_ends_with_the_others(own, agreed, ends, told):
 def test_time_is_up_when_all_say_so(up, agreed, saves):
     saved, seen, now = [], [], [0.0]
     callback = Checkpoints(
-        saved.append, every_seconds=10, clock=lambda: now[0], agreed=lambda own: seen.append(own) or agreed
+        saved.append, every_seconds=10, clock=lambda: now[0], agree=lambda own: seen.append(own) or agreed
     )
     callback.on_train_begin()
     now[0] = 11.0 if up else 1.0

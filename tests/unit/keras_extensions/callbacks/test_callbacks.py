@@ -12,10 +12,9 @@ import pytest
 
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.checkpoints import Checkpoints
-from keras_extensions.callbacks.metrics_file import MetricsFile
+from keras_extensions.callbacks.outputs import MetricsFile, TensorBoardScalars
 from keras_extensions.callbacks.progress import Progress, format_duration, run_log
 from keras_extensions.callbacks.reporting import Listener, Reporting, Rows
-from keras_extensions.callbacks.tensorboard import TensorBoardScalars
 from keras_extensions.schedules import UpDown
 
 THROUGHPUT = re.compile(r"throughput: *(.*?) samples\/sec")

@@ -11,11 +11,11 @@ import pytest
 
 from keras_extensions.callbacks.reporting import Period
 from keras_extensions.callbacks.wandb_run import ID_FILE, WandbRun, run_id
-from tests.unit.callbacks.terminals import on_terminal
+from tests.unit.keras_extensions.callbacks.terminals import on_terminal
 from utilities.errors import UserError
 
 pytest.importorskip("wandb")
-from tests.unit.callbacks.wandb_files import OfflineRun, offline_runs
+from tests.unit.keras_extensions.callbacks.wandb_files import OfflineRun, offline_runs
 
 SESSION = Path(__file__).with_name("wandb_session.py")
 
