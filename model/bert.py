@@ -40,7 +40,7 @@ def assemble(
         platform: gives the model its class and lays out the stages.
     """
     with platform.scope():
-        inputs = {name: keras.Input(shapes[name], dtype="int32", name=name) for name in block_inputs(blocks)}
+        inputs = {name: platform.model_input(shapes[name], "int32", name) for name in block_inputs(blocks)}
         by_name = {block.name: block for block in blocks}
         tensors, layout = inputs, named_stages(blocks, stages)
         for number, names in enumerate(layout):

@@ -5,9 +5,9 @@ B micro batch · S sequence · P masked positions · V vocabulary · C classes �
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Callable, Tuple
 
-from execution.interface import Tensors
+from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.embeddings import MASKED_SCORE
 
@@ -16,6 +16,8 @@ MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"
 SEQUENCES_PER_PACK, TOKENS_PER_PACK = "sequences_per_pack", "tokens_per_pack"
 LOSS, ACCURACY = "loss", "accuracy"
 START_ACCURACY, END_ACCURACY = "start_accuracy", "end_accuracy"
+
+CrossEntropy = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class PretrainingObjective:
@@ -27,8 +29,14 @@ class PretrainingObjective:
 
     losses = (MLM_LOSS, NSP_LOSS)
 
-    def __init__(self, accuracies: bool = True):
+    def __init__(self, accuracies: bool = True, word_cross_entropy: CrossEntropy = cross_entropy):
+        """
+        Args:
+            accuracies: measure them, too.
+            word_cross_entropy: of scores (B, P, V) and labels (B, P), as the machine computes it.
+        """
         self._accuracies = accuracies
+        self._word_cross_entropy = word_cross_entropy
 
     def counts(self, batch: Tensors) -> Tensors:
         tokens = tf.reduce_sum(batch["masked_lm_weights"])
@@ -43,7 +51,7 @@ class PretrainingObjective:
         labels, real = self.sequences(batch)  # (B,)
         word_scores, next_scores = outputs["masked_lm"], outputs["next_sentence"]  # (B, P, V), (B, 2)
         sums = {
-            MLM_LOSS: tf.reduce_sum(weights * cross_entropy(word_scores, words)),
+            MLM_LOSS: tf.reduce_sum(weights * self._word_cross_entropy(word_scores, words)),
             NSP_LOSS: tf.reduce_sum(real * cross_entropy(next_scores, labels)),
         }
         if self._accuracies:
@@ -214,11 +222,6 @@ class PackedRegressionObjective(OfPacks, RegressionObjective):
 def number_of(values: tf.Tensor) -> tf.Tensor:
     """How many values a tensor holds, as float32."""
     return tf.cast(tf.size(values), tf.float32)
-
-
-def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Negative log-likelihood of ``labels`` (…) under softmax of ``scores`` (…, classes), in float32."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(scores, tf.float32))
 
 
 def correct(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

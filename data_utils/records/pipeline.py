@@ -169,7 +169,6 @@ def _mapped(
 
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    options.deterministic = True
     # Nothing is left to tune, and the thread that would do it often misses the word to end: dropping an iterator then
     # waits for its next round, up to a minute at the end of a run.
     if hasattr(options, "autotune"):
