@@ -24,11 +24,10 @@ import time
 from pathlib import Path
 from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from execution.software.cluster.lifeline import LIFELINE, PATIENCE, lifeline_of
+from execution.software.cluster.lifeline import LIFELINE, SECONDS_TO_STOP, lifeline_variable
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
 from utilities.errors import EXIT_USER_ERROR, UserError
 
-SECONDS_TO_END = PATIENCE  # for the others, once one has failed
 SECONDS_BETWEEN_LOOKS = 0.2
 THREADS_FLAG = "--execution.threads"
 GPUS, GPUS_OF_PROCESS = "/proc/driver/nvidia/gpus", "CUDA_VISIBLE_DEVICES"
@@ -78,7 +77,7 @@ def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) ->
     readers: List[threading.Thread] = []
     # Handlers come first: no signal is to fall between a start and them.
     with passing_signals_on(started), lifeline() as reader:
-        own = {LIFELINE: lifeline_of(reader)}
+        own = {LIFELINE: lifeline_variable(reader)}
         for index in range(replicas):
             environment = {**os.environ, **own, TF_CONFIG: tf_config(Membership(addresses, index)), **gpus[index]}
             process = start(line, environment, reader, chief=index == 0)
@@ -212,7 +211,7 @@ def wait(processes: Sequence[subprocess.Popen]) -> int:
         for index, code in sorted(ended.items(), key=lambda item: (item[1] or 0, item[0])):
             del running[index]
             if code and not status:
-                status, deadline = (128 - code if code < 0 else code), time.monotonic() + SECONDS_TO_END
+                status, deadline = (128 - code if code < 0 else code), time.monotonic() + SECONDS_TO_STOP
                 how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
                 if len(processes) > 1:
                     print(f"replica {index} {how}; the others stop", file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from execution.software.cluster.processes import Processes
+from execution.processes import Processes
 from training.run_folder import shown_config
 from utilities.config.fields import leaves, value_at
 from utilities.config.schema import TrainingConfig
@@ -28,10 +28,10 @@ def check_alike(processes: Processes, config: TrainingConfig, data: str, precisi
     Raises:
         UserError: it was started with another config, on other data, or on a machine that computes in another format.
     """
-    if processes.is_alone:
+    if processes.is_single:
         return
     own = shown_config(config)
-    told = processes.decided(lambda: {"config": own, "data": data, "precision": precision})
+    told = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
     for name, leaf in leaves().items():
         mine, chiefs = value_at(own, leaf.path), value_at(told["config"], leaf.path)
         if name not in OWN and mine != chiefs:

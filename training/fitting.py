@@ -79,7 +79,7 @@ def update_of(session: Session, plan: Plan) -> Update:
     replicas = session.config.global_batch.replicas
     return Update(
         micro_batches=plan.micro_batches // processes.count,
-        virtual_replicas=replicas if processes.is_alone else replicas / processes.count,
+        virtual_replicas=replicas if processes.is_single else replicas / processes.count,
         reduction=reduction,
         loss_scale=INITIAL_SCALE if adaptive else options.loss_scaling or 1.0,
         adaptive_loss_scale=adaptive,
@@ -156,11 +156,11 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
     processes = session.processes
     memory = LastPeriod(position.seconds)
     saver = Saver(session, data, state, position, lambda: memory.seconds)
-    with contextlib.closing(saver.writer), session.stop.defer(), processes.watched():
+    with contextlib.closing(saver.writer), session.stop.defer(), processes.monitored():
         if config.on_divergence == "rewind" and position.checkpoint is None:
             saver.writer.save(position.step)  # there must be something to go back to
         while saver.position.step < plan.updates:
-            state.restore_together(saver.position.checkpoint, processes)
+            state.restore_on_all(saver.position.checkpoint, processes)
             try:
                 fit_from(session, data, built, saver, memory)
                 break
@@ -168,7 +168,7 @@ def fit(session: Session, data: TrainingData, built: BuiltModel) -> Optional[Per
                 saver.writer.wait()
                 saver.position = rewound(session, saver, error)
         saver.writer.wait()
-        processes.meet()
+        processes.barrier()
     if session.stop.signal is not None:
         step = saver.position.step if memory.last is None else memory.last.step
         raise Stopped(f"stopped by {session.stop.signal} at step {step:,} of {plan.updates:,}, which is saved")
@@ -188,7 +188,7 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
     """Train from the saver's position to the end, to the next divergence, or until someone asks to stop."""
     config, plan, position = session.config, data.plan, saver.position
     losses = session.task.objective.losses
-    before = session.processes.decided(lambda: session.run.losses(losses))
+    before = session.processes.decide(lambda: session.run.losses(losses))
     guard = StopOnDivergence(losses, config.exploding_loss_ratio, before)
     skipped = CorruptRecordsTold(data.reader, session.run.history)
     reporting = Reporting(
@@ -205,7 +205,7 @@ def fit_from(session: Session, data: TrainingData, built: BuiltModel, saver: Sav
     callbacks = [
         PerExecutionMetrics(), *pattern_callbacks(session, data, built, position.step, position.skipped), reporting,
         saver.callback(plan.updates_per_execution, plan.updates),
-        StopWhenRequested(session.stop, session.processes.largest),
+        StopWhenRequested(session.stop, session.processes.maximum),
     ]  # fmt: skip
     updates = plan.updates - position.step
     try:

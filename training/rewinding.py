@@ -11,11 +11,11 @@ from checkpoints.folder import (
     Checkpoint,
     damage,
     read_facts,
-    rewrite_facts,
     set_aside,
     step_folders,
     step_of,
 )
+from checkpoints.writer import rewrite_facts
 from data_utils.records.order import batch_of
 from keras_extensions.callbacks.safeguards import DivergenceError
 from training.position import Position

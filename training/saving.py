@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
 from checkpoints.folder import step_folders, step_of
-from checkpoints.rotation import Rotation
 from checkpoints.state import TrainingState
-from checkpoints.writer import CheckpointWriter, Participant
+from checkpoints.writer import CheckpointWriter, ReplicaWriter, Rotation
 from data_utils.records.pipeline import SampleReader
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from training.position import Position
@@ -58,7 +57,9 @@ class Saver:
         self._seconds = seconds
         words = words_of(session.task, data.reader)
         self._constant = constant_facts(session, words)
-        self.writer: Union[CheckpointWriter, Participant] = Participant(checkpoint_folder(config, session.run), state)
+        self.writer: Union[CheckpointWriter, ReplicaWriter] = ReplicaWriter(
+            checkpoint_folder(config, session.run), state
+        )
         if not session.processes.is_chief:
             return
         self.writer = CheckpointWriter(
@@ -82,7 +83,7 @@ class Saver:
             every_seconds=None if minutes is None else minutes * 60,
             saved_step=None if position.checkpoint is None else position.step,
             check=self.writer.check,
-            agree=self._session.processes.chief_says,
+            agree=lambda due: bool(self._session.processes.maximum(due and self._session.processes.is_chief)),
             save_last=self.writer.save_now,
             last_step=last_step,
         )

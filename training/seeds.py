@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from execution.software.cluster.processes import Processes
+from execution.processes import Processes
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.signals import StopRequest
@@ -64,14 +64,14 @@ def train_each(
     """
     config, processes = loaded.config, processes_of(loaded.config)
     held.enter_context(ended_together(processes, StopRequest(), lambda: None))
-    if not processes.is_alone:
+    if not processes.is_single:
         platform_of(config, processes)  # joins them
     folder = run_folder(processes, lambda: folder_of(config), held)
-    processes.goes_on_as(folder.path.name)
+    processes.run_name = processes.run_name or folder.path.name
     scores: Dict[int, Dict[str, float]] = {}
     for number, seed in enumerate(seeds, start=1):
         one = with_seed(loaded, seed, folder.path)
-        done = processes.decided(functools.partial(scores_of_finished, one.config))
+        done = processes.decide(functools.partial(scores_of_finished, one.config))
         how = "" if done is None else ", has ended before"
         if processes.is_chief:
             tell(folder, config, [f"seed {seed}, {number} of {len(seeds)}{how}"])

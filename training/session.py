@@ -7,7 +7,7 @@ from typing import Any, Dict, NamedTuple, Sequence
 
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Platform
-from execution.software.cluster.processes import ALONE, Processes
+from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.callbacks.reporting import Listener
 from keras_extensions.callbacks.signals import StopRequest
 from model.architecture import Architecture
@@ -52,7 +52,7 @@ class Session:
     stop: StopRequest
     listeners: Sequence[Listener]
     started: float
-    processes: Processes = ALONE
+    processes: Processes = SINGLE_PROCESS
 
 
 class TrainingData(NamedTuple):

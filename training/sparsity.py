@@ -14,7 +14,7 @@ import numpy as np
 from checkpoints.state import Parts
 from data_utils.records.order import batch_of, positions
 from execution.interface import Objective, Platform, Tensors
-from execution.software.cluster.processes import ALONE, Processes
+from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import UpdateCounter
 from sparsity.blocks import norms
@@ -156,7 +156,7 @@ class PatternRule:
         updates: int,
         moments: Callable[[tf.Variable], Sequence[tf.Variable]],
         gradients: Optional[Callable[[int], List[np.ndarray]]] = None,
-        processes: Processes = ALONE,
+        processes: Processes = SINGLE_PROCESS,
         parts: Optional[Parts] = None,
     ):
         self._sparsity, self._seed, self._updates = config.sparsity, pattern_seed(config), updates
@@ -172,7 +172,7 @@ class PatternRule:
     def apply(self, layers: Sequence[BlockSparseDense], step: int) -> int:
         """Change the pattern of every layer; returns how many blocks are new. All processes must call it together."""
         changes = self._changes(layers, step) if self._processes.is_chief else [unknown(layer) for layer in layers]
-        told = self._processes.from_chief([array for change in changes for array in change])
+        told = self._processes.broadcast([array for change in changes for array in change])
         changes = [Change(*pair) for pair in zip(told[::2], told[1::2])]
         for layer, change in zip(layers, changes):
             move(layer, change, self._moments(layer.blocks), self._parts)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from checkpoints.folder import Checkpoint
+from execution.processes import Processes
 from execution.select import processes_for
-from execution.software.cluster.processes import Processes
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.signals import StopRequest
 from training.position import Position
@@ -58,7 +58,7 @@ def ended_together(processes: Processes, stop: StopRequest, name: Callable[[], O
         ReplicaLostError: another process is gone.
         Stopped: all were asked to stop; only the chief has something to tell then.
     """
-    if processes.is_alone:
+    if processes.is_single:
         yield
         return
     try:
@@ -81,15 +81,15 @@ def by_chief(processes: Processes, make: Callable[[], Value]) -> Optional[Value]
         UserError: in all processes, what kept the chief from it.
     """
     made: List[Value] = []
-    processes.decided(lambda: made.append(make()))
+    processes.decide(lambda: made.append(make()))
     return made[0] if made else None
 
 
 def agreed_position(processes: Processes, position: Callable[[], Optional[Position]]) -> Optional[Position]:
     """The position that the chief names; None where it names none."""
-    if processes.is_alone:
+    if processes.is_single:
         return position()
-    told: Optional[Dict[str, Any]] = processes.decided(lambda: as_json(position()))
+    told: Optional[Dict[str, Any]] = processes.decide(lambda: as_json(position()))
     return None if told is None else from_json(told)
 
 
@@ -118,7 +118,7 @@ def run_folder(processes: Processes, make: Callable[[], RunFolder], held: contex
         held: removes that of the others.
     """
     made = by_chief(processes, make)
-    name = processes.decided(lambda: made.path.name if made else "")
+    name = processes.decide(lambda: made.path.name if made else "")
     if made is not None:
         return made
     path = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="replica-"))) / name

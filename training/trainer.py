@@ -9,8 +9,8 @@ from typing import Dict, Iterator, List, Optional
 
 from execution.interface import Platform
 from execution.options import ExecutionOptions
+from execution.processes import SINGLE_PROCESS, Processes
 from execution.select import select_platform
-from execution.software.cluster.processes import ALONE, Processes
 from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
@@ -97,7 +97,7 @@ def train(
         check_alike(together, config, data.identity if data else "", platform.precision)
         run = run_folder(together, lambda: resumed.run if resumed else new_run(loaded, held), held)
         failures.run = run
-        together.goes_on_as(run.path.name)
+        together.run_name = together.run_name or run.path.name
         log = run_log(run.path / "train.log", config.logging) if together.is_chief else replica_log(together.index)
         held.enter_context(log)
         if resumed:
@@ -117,11 +117,11 @@ def train(
             scores = evaluate(session, built) if predicts and not config.compile_only else {}
         if not config.compile_only:
             run.history.add(END, data.plan.updates if data else position.step)
-        together.meet()  # so that nobody takes the first one to end for lost
+        together.barrier()  # so that nobody takes the first one to end for lost
         return scores
 
 
-def platform_of(config: TrainingConfig, processes: Processes = ALONE) -> Platform:
+def platform_of(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> Platform:
     """The machine that the config asks for, with all processes joined."""
     return select_platform(options_of(config), processes)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from checkpoints.folder import Checkpoint, find_checkpoint
 from checkpoints.state import TrainingState, load_weights
+from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras, tf
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
@@ -44,7 +45,9 @@ class Checkpoints:
         for step in STEPS:
             self._optimizer.apply_gradients([(tf.ones_like(v) * step, v) for v in self._variables])
             facts = {**Position().facts(step, 1.0, 8, "data"), "task": "pretraining", "run": run.identity, "seed": 1}
-            path = self._state.copy().write(run.checkpoints, step, {**facts, "architecture": {"hidden_size": 3}})
+            path = write_checkpoint(
+                self._state.copy(), run.checkpoints, step, {**facts, "architecture": {"hidden_size": 3}}
+            )
             self._saved[step] = self._values()
         self._files = sorted(file.name for file in path.iterdir())
         self._others = {

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.folder import Checkpoint, damage, find_checkpoint, writing
+from checkpoints.folder import Checkpoint, damage, find_checkpoint
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.writer import atomic_checkpoint
 from model.architecture import Architecture
 from tests.integration.runs import write_config
 from training.architecture import resolved_architecture
@@ -19,7 +20,7 @@ from utilities.errors import UserError
 
 
 def write(folder: Path, step: int, content: str = "weights") -> Path:
-    with writing(folder, step, {"task": "pretraining"}) as temporary:
+    with atomic_checkpoint(folder, step, {"task": "pretraining"}) as temporary:
         for name in ("weights.index", "weights.data-00000-of-00001"):
             (temporary / name).write_text(f"{content} {step}")
     return folder / f"step-{step:08d}"
@@ -51,7 +52,7 @@ def test_a_damaged_one_asked_for_by_name_is_refused(tmp_path):
 
 
 def test_a_failed_write_leaves_no_checkpoint(tmp_path):
-    with pytest.raises(UserError, match="save_ckpt_path"), writing(tmp_path, 3, {}):
+    with pytest.raises(UserError, match="save_ckpt_path"), atomic_checkpoint(tmp_path, 3, {}):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 

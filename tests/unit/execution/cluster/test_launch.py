@@ -70,7 +70,7 @@ def test_a_killed_replica_is_the_cause(tmp_path):
 
 
 def test_those_that_do_not_stop_are_killed(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(launch, "SECONDS_TO_END", 0.5)
+    monkeypatch.setattr(launch, "SECONDS_TO_STOP", 0.5)
     begun = time.monotonic()
     assert launch.run([write(tmp_path, "time.sleep(60 * task); sys.exit(3)")], 2) == 3
     assert time.monotonic() - begun < 30

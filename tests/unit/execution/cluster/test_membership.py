@@ -6,8 +6,14 @@ import json
 
 import pytest
 
-from execution.software.cluster.membership import Membership, membership_of, tf_config
-from execution.software.cluster.slurm import host_names, slurm_addresses, tasks_per_node
+from execution.software.cluster.membership import (
+    Membership,
+    host_names,
+    membership_of,
+    slurm_addresses,
+    tasks_per_node,
+    tf_config,
+)
 from utilities.errors import UserError
 
 

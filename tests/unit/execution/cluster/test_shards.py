@@ -13,7 +13,7 @@ from keras_extensions.backend import tf
 from optimization.adamw import AdamW
 from optimization.lamb import LAMB
 from optimization.sharding import Shards, pieces
-from tests.unit.execution.cluster.meeting import Meeting
+from tests.unit.execution.cluster.fake_processes import Exchange
 
 SHAPES = [(5, 3), (7,), (4, 4), (1,)]
 
@@ -37,10 +37,10 @@ def train(make: Any, steps: int = 3, **options: Any) -> tuple[list[np.ndarray], 
 @pytest.mark.parametrize("count", [2, 3])
 def test_shards_make_the_whole_update(make, count):
     whole, optimizer = train(make)
-    meeting, results = Meeting(count), {}
+    exchange, results = Exchange(count), {}
 
     def work(index: int) -> None:
-        found, sharded = train(make, shards=meeting.shards(index))
+        found, sharded = train(make, shards=exchange.shards(index))
         results[index] = found, [moment.numpy() for moment in (*sharded._first_moments, *sharded._second_moments)]
 
     threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]

@@ -12,7 +12,7 @@ import pytest
 
 from checkpoints.folder import Checkpoint
 from execution.interface import Update
-from execution.software.cluster.processes import Processes
+from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.precision import FLOAT16
 from execution.software.update_rule import UpdateRule
 from keras_extensions.backend import tf
@@ -20,7 +20,7 @@ from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from keras_extensions.callbacks.signals import StopRequest
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
-from tests.unit.execution.cluster.meeting import played
+from tests.unit.execution.cluster.fake_processes import run_as_processes
 from training.alike import check_alike
 from training.position import Position
 from training.together import agreed_position, by_chief, ended_together, processes_of, run_folder
@@ -50,7 +50,7 @@ def updates(gradients: list[list[float]], processes: Processes | None = None) ->
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_an_overflow_of_one_process_leaves_the_update_of_all_out(bad):
     own = [[[1.0, -2.0], [0.5, 0.5], [1.0, 1.0]], [[3.0, 1.0], [bad, 0.5], [-2.0, 1.0]]]
-    found = played(2, lambda processes: updates(own[processes.index], processes))
+    found = run_as_processes(2, lambda processes: updates(own[processes.index], processes))
     assert found[0] == found[1]
     assert found[0]["overflows"] == [0, 1, 0] and found[0]["updates"] == 2
     assert found[0]["scales"] == [SCALE, SCALE, SCALE / 2, SCALE / 2]
@@ -59,14 +59,14 @@ def test_an_overflow_of_one_process_leaves_the_update_of_all_out(bad):
 
 
 def test_opposite_infinities_are_an_overflow_too():
-    found = played(2, lambda processes: updates([[np.inf if processes.index else -np.inf, 1.0]], processes))
+    found = run_as_processes(2, lambda processes: updates([[np.inf if processes.index else -np.inf, 1.0]], processes))
     assert found[0] == found[1] and found[0]["overflows"] == [1] and found[0]["weight"] == [1.0, 2.0]
 
 
 def test_all_go_back_to_where_the_chief_says():
     checkpoint = Checkpoint(Path("run/step-00000004/weights"), {"step": 4, "rewinds": 0})
     there = Position(4, (5, 6), 1, 2.5, checkpoint)
-    found = played(2, lambda processes: agreed_position(processes, lambda: there))
+    found = run_as_processes(2, lambda processes: agreed_position(processes, lambda: there))
     assert found == [there, there]
 
 
@@ -74,21 +74,21 @@ def test_what_keeps_the_chief_from_deciding_ends_all():
     def fails() -> Position:
         raise UserError("diverges again and again")
 
-    chief, other = played(2, lambda processes: agreed_position(processes, fails))
+    chief, other = run_as_processes(2, lambda processes: agreed_position(processes, fails))
     assert isinstance(chief, UserError) and str(chief) == "diverges again and again"
     assert isinstance(other, UserError) and str(other) == "replica 0: diverges again and again"
 
 
 def test_what_the_chief_makes_is_its_own(tmp_path):
-    assert played(2, lambda processes: by_chief(processes, lambda: [processes.index])) == [[0], None]
-    assert by_chief(Processes(), lambda: None) is None
+    assert run_as_processes(2, lambda processes: by_chief(processes, lambda: [processes.index])) == [[0], None]
+    assert by_chief(SINGLE_PROCESS, lambda: None) is None
 
     def folder(processes: Processes) -> tuple[str, bool]:
         with contextlib.ExitStack() as held:
             run = run_folder(processes, lambda: RunFolderAt(tmp_path / "mine"), held)
             return run.path.name, run.path == tmp_path / "mine"
 
-    assert played(2, folder) == [("mine", True), ("mine", False)]
+    assert run_as_processes(2, folder) == [("mine", True), ("mine", False)]
 
 
 class RunFolderAt:
@@ -113,7 +113,7 @@ def test_all_must_be_started_alike(change, data, precision, named):
         check_alike(processes, config, data if own else "a", precision if own else "float32")
         return "alike"
 
-    chief, other = played(2, check)
+    chief, other = run_as_processes(2, check)
     assert chief == "alike"
     assert other == "alike" if named is None else isinstance(other, UserError) and named in str(other)
 
@@ -131,9 +131,9 @@ def test_an_error_that_is_of_another_process_is_told_in_one_line(monkeypatch):
         with ended_together(processes, StopRequest(), lambda: "mine"):
             raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /task:0 Connection reset")
 
-    monkeypatch.setattr("execution.software.cluster.lost.GRACE", 0.0)
-    monkeypatch.setattr("execution.software.cluster.lost.knock", lambda address: "refuses")
-    lost = played(2, end)[1]
+    monkeypatch.setattr("execution.software.cluster.heartbeat.SECONDS_TO_STAY", 0.0)
+    monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
+    lost = run_as_processes(2, end)[1]
     assert isinstance(lost, ReplicaLostError) and str(lost) == (
         "replica 0 (host0:1) has ended, or cannot be reached, so replica 1 stops, too; go on from the last checkpoint"
         " with --name mine --resume, with any number of replicas"
