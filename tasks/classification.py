@@ -26,9 +26,8 @@ from model.unconverted import unconverted_classification
 from tasks.class_order import class_order
 from tasks.classification_rows import sample_rows_of
 from training.building import Converted, build_model, tail_blocks
-from training.start import Start
+from training.start import Start, Wording, wording_of
 from training.task import BuiltModel, Fill, Predict
-from training.vocabulary import Wording, wording_of
 from utilities.config.schema import TrainingConfig
 
 logger = logging.getLogger(__name__)

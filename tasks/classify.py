@@ -82,9 +82,9 @@ def logits_of(start: Pretrained, settings: Dict[str, Any], texts: Tuple[str, ...
         settings: task, length and vocabulary, as a config has them.
     """
     from tasks.classification import Classification
-    from training.architecture import resolved_architecture
-    from training.prediction import predictor
-    from training.trainer import platform_of
+    from training.evaluation import predictor
+    from training.machine import platform_of
+    from training.start import resolved_architecture
     from utilities.config.schema import TrainingConfig
 
     values = {

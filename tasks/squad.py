@@ -27,9 +27,8 @@ from model.losses import LOSS
 from model.unconverted import unconverted_squad
 from tasks.squad_rows import window_rows_of
 from training.building import Converted, build_model, tail_blocks
-from training.start import Start
+from training.start import Start, Wording, wording_of
 from training.task import BuiltModel, Fill, Predict
-from training.vocabulary import Wording, wording_of
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.report.answers import Answered, write_answers

@@ -1,4 +1,4 @@
-"""From a Hugging Face model to the model that is trained, for every task alike."""
+"""Builds the model to train from a Hugging Face model, for every task."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def build_model(
     platform: Platform,
     fill: Fill,
 ) -> BuiltModel:
-    """The assembled model, with the weights of ``source``.
+    """Build the model with the weights of ``source``.
 
     Args:
-        config: says how the blocks are staged.
-        source: Hugging Face's model, with random weights.
-        recipe: makes blocks from ``source``.
-        shapes, outputs: of the model, see :func:`model.bert.assemble`.
-        platform: where it runs.
-        fill: gives ``source`` the weights to start from.
+        config: contains the pipeline stages.
+        source: Hugging Face's model with random weights.
+        recipe: makes the blocks from ``source``.
+        shapes, outputs: inputs and outputs of the model, see :func:`model.bert.assemble`.
+        platform: the machine.
+        fill: sets the weights of ``source`` that training starts from.
     """
     fill(source)
     with platform.scope():
@@ -50,7 +50,7 @@ def build_model(
 
 
 def tail_blocks(config: TrainingConfig, task: str) -> List[str]:
-    """Names of the blocks after the encoder layers, as the config's stages have them."""
+    """Return the names of the blocks after the encoder layers, in the order of the config's stages."""
     stages = config.ipu_config.pipeline_stages or [expected_blocks(task, num_layers=1)]
     blocks = [block for stage in stages for block in stage]
     return blocks[blocks.index(HID) + blocks.count(HID) :]

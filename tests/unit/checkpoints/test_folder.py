@@ -14,7 +14,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.writer import atomic_checkpoint
 from model.architecture import Architecture
 from tests.integration.runs import write_config
-from training.architecture import resolved_architecture
+from training.start import resolved_architecture
 from utilities.config.loading import load_config
 from utilities.errors import UserError
 

@@ -10,8 +10,7 @@ import pytest
 from checkpoints.pretrained.pretrained import LoadReport, Pretrained
 from model.architecture import Architecture
 from tests.unit.config_files import FINE_TUNING, changed, write
-from training.architecture import resolved_architecture
-from training.start import refuse_random_weights
+from training.start import refuse_random_weights, resolved_architecture
 from utilities.config.loading import load_config
 from utilities.errors import UserError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keras_extensions.callbacks.outputs import FIRST_REPORT_SECONDS, MAX_CPU_SHARE, LiveReport
-from training.listeners import ROOT, report_command
+from training.monitoring import ROOT, report_command
 
 WORKS = "open('ran', 'a').write('x')"
 

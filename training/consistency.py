@@ -1,17 +1,21 @@
-"""What a run that goes on must have in common with what it goes on from."""
+"""What must be the same: the config of a resumed run and of its beginning, and the start of all processes of a run.
+
+A field has no influence on the outcome, or belongs to each process, only if a table here says so.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping
 
-from training.run_folder import shown_config
+from execution.processes import Processes
+from training.run_folder import config_for_files
 from utilities.config.fields import leaves, value_at
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
 # Fields without influence on the outcome: where files lie, what is shown and kept, how the same numbers are computed.
-# The data is known by its content, not by its path, and the number format by what was chosen, not by how it was asked
-# for. A new field is held to be one that has influence.
+# Data is identified by its content, not its path, and the number format by what was chosen. A field that is not listed
+# counts as having influence.
 FREE = frozenset(
     """
     name resume output_dir save_ckpt_path dataset_dir vocab_file squad.cache_dir
@@ -32,35 +36,44 @@ FREE = frozenset(
     """.split()  # noqa: SIM905 (a table to read)
 )
 
+# Fields that each process may have for itself: where files lie, and how its machine is used.
+PER_PROCESS = frozenset(
+    """
+    name resume output_dir save_ckpt_path dataset_dir vocab_file squad.cache_dir
+    data.reader_threads data.prefetch data.verify_checksums execution.threads execution.executable_cache logging
+    """.split()  # noqa: SIM905 (a table to read)
+)
+
 _BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
 _DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str]:
-    """What of a config would change the outcome of a run that was begun with another, each in words.
+    """Describe each difference between two configs that would change the outcome of a resumed run.
 
-    The global batch may be split in another way, as far as its update is the same: over other numbers of replicas; into
-    micro batches of another size only without dropout, whose masks belong to micro batches.
+    The global batch may be split differently if the update stays the same: over another number of replicas, and without
+    dropout (whose masks belong to micro batches) into micro batches of another size.
 
     Args:
-        config: the present one.
-        recorded: the one that the run was begun with, as its files show it.
+        config: the present config.
+        recorded: the config that the run was begun with, as in its files.
     """
-    present = shown_config(config)
+    present = config_for_files(config)
     found = []
     for name, leaf in leaves().items():
         if name in FREE or leaf.path[0] == "global_batch":
             continue
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
         if new != old:
-            found.append(_told(name, new, old))
+            found.append(_described(name, new, old))
     return [*found, *_batch_differences(present, recorded)]
 
 
 def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
-    """
+    """Refuse to resume a run with another config.
+
     Raises:
-        UserError: the config would change the outcome; every field that does is named.
+        UserError: the config would change the outcome; the message names every field that does.
     """
     found = differences(config, recorded)
     if found:
@@ -70,9 +83,9 @@ def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run:
         )
 
 
-def free_changes(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
-    """Fields without influence that have another value than before: name → (before, now)."""
-    present = shown_config(config)
+def harmless_changes(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the changed fields that have no influence on the outcome: name → (before, now)."""
+    present = config_for_files(config)
     changes = {}
     for name, leaf in leaves().items():
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
@@ -91,7 +104,7 @@ def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) 
         found += [key for key in _BATCH[:1] if new[key] != old[key]]
     if present["optimizer_opts"]["gradient_accumulation_reduction"] == "sum":
         found += [key for key in _BATCH[2:] if new[key] != old[key]]
-    return [_told(f"global_batch.{key}", new[key], old[key]) for key in found]
+    return [_described(f"global_batch.{key}", new[key], old[key]) for key in found]
 
 
 def _product(batch: Mapping[str, int]) -> int:
@@ -102,7 +115,7 @@ def _product(batch: Mapping[str, int]) -> int:
 
 
 def _recorded(recorded: Mapping[str, Any], path: Any, default: Any) -> Any:
-    """A value of the config of before; a field that it does not have yet had its default's effect."""
+    """Return a value of the recorded config. A field that did not exist yet had the effect of its default."""
     value: Any = recorded
     for key in path:
         if not isinstance(value, Mapping) or key not in value:
@@ -111,10 +124,45 @@ def _recorded(recorded: Mapping[str, Any], path: Any, default: Any) -> Any:
     return value
 
 
-def _told(name: str, new: Any, old: Any) -> str:
+def _described(name: str, new: Any, old: Any) -> str:
     return f"{name} is {_short(new)} and was {_short(old)}"
 
 
 def _short(value: Any) -> str:
     text = "unset" if value is None else str(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def check_processes(processes: Processes, config: TrainingConfig, data: str, precision: str) -> None:
+    """Compare the start of this process with the chief's; different ones would diverge, or wait for each other.
+
+    Args:
+        processes: all processes of the run.
+        config: the config of this process.
+        data: a checksum of the samples that it trains on.
+        precision: the number format that it computes in.
+
+    Raises:
+        UserError: this process has another config, other data, or another number format.
+    """
+    if processes.is_single:
+        return
+    own = config_for_files(config)
+    chief = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
+    for name, leaf in leaves().items():
+        value, chief_value = value_at(own, leaf.path), value_at(chief["config"], leaf.path)
+        if name not in PER_PROCESS and value != chief_value:
+            raise UserError(
+                f"{name} is {value} for replica {processes.index} and {chief_value} for replica 0; start all with the"
+                " same config and flags"
+            )
+    if chief["precision"] != precision:
+        raise UserError(
+            f"execution.precision: replica {processes.index} computes in {precision}, replica 0 in"
+            f" {chief['precision']}; name one that all machines have"
+        )
+    if chief["data"] != data:
+        raise UserError(
+            f"dataset_dir: {config.dataset_dir} of replica {processes.index} does not hold the data of replica 0; give"
+            " all the same data set"
+        )

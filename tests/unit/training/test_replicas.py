@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,12 @@ from keras_extensions.callbacks.signals import StopRequest
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
 from tests.unit.execution.cluster.fake_processes import run_as_processes
-from training.alike import check_alike
-from training.position import Position
-from training.together import agreed_position, by_chief, ended_together, processes_of, run_folder
+from training.consistency import check_processes
+from training.failures import CurrentRun, process_failures
+from training.machine import processes_of
+from training.replicas import on_chief, shared_position, shared_run_folder
+from training.resume import Position
+from training.run_folder import RunFolder
 from utilities.config.schema import TrainingConfig
 from utilities.errors import ReplicaLostError, UserError
 
@@ -66,7 +68,7 @@ def test_opposite_infinities_are_an_overflow_too():
 def test_all_go_back_to_where_the_chief_says():
     checkpoint = Checkpoint(Path("run/step-00000004/weights"), {"step": 4, "rewinds": 0})
     there = Position(4, (5, 6), 1, 2.5, checkpoint)
-    found = run_as_processes(2, lambda processes: agreed_position(processes, lambda: there))
+    found = run_as_processes(2, lambda processes: shared_position(processes, lambda: there))
     assert found == [there, there]
 
 
@@ -74,26 +76,20 @@ def test_what_keeps_the_chief_from_deciding_ends_all():
     def fails() -> Position:
         raise UserError("diverges again and again")
 
-    chief, other = run_as_processes(2, lambda processes: agreed_position(processes, fails))
+    chief, other = run_as_processes(2, lambda processes: shared_position(processes, fails))
     assert isinstance(chief, UserError) and str(chief) == "diverges again and again"
     assert isinstance(other, UserError) and str(other) == "replica 0: diverges again and again"
 
 
 def test_what_the_chief_makes_is_its_own(tmp_path):
-    assert run_as_processes(2, lambda processes: by_chief(processes, lambda: [processes.index])) == [[0], None]
-    assert by_chief(SINGLE_PROCESS, lambda: None) is None
+    assert run_as_processes(2, lambda processes: on_chief(processes, lambda: [processes.index])) == [[0], None]
+    assert on_chief(SINGLE_PROCESS, lambda: None) is None
 
     def folder(processes: Processes) -> tuple[str, bool]:
-        with contextlib.ExitStack() as held:
-            run = run_folder(processes, lambda: RunFolderAt(tmp_path / "mine"), held)
+        with shared_run_folder(processes, lambda: RunFolder(tmp_path / "mine")) as run:
             return run.path.name, run.path == tmp_path / "mine"
 
     assert run_as_processes(2, folder) == [("mine", True), ("mine", False)]
-
-
-class RunFolderAt:
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
 
 @pytest.mark.parametrize(
@@ -110,7 +106,7 @@ def test_all_must_be_started_alike(change, data, precision, named):
     def check(processes: Processes) -> str:
         own = processes.index == 1
         config = TrainingConfig.model_validate({"seed": 42, **(change if own else {})})
-        check_alike(processes, config, data if own else "a", precision if own else "float32")
+        check_processes(processes, config, data if own else "a", precision if own else "float32")
         return "alike"
 
     chief, other = run_as_processes(2, check)
@@ -126,9 +122,11 @@ def test_processes_must_share_the_micro_batches_evenly(monkeypatch):
         processes_of(config)
 
 
-def test_an_error_that_is_of_another_process_is_told_in_one_line(monkeypatch):
+def test_the_loss_of_a_process_is_reported_in_one_line(monkeypatch):
     def end(processes: Processes) -> None:
-        with ended_together(processes, StopRequest(), lambda: "mine"):
+        current = CurrentRun()
+        current.folder = RunFolder(Path("runs/mine"))
+        with process_failures(processes, StopRequest(), current):
             raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /task:0 Connection reset")
 
     monkeypatch.setattr("execution.software.cluster.heartbeat.SECONDS_TO_STAY", 0.0)

@@ -1,4 +1,4 @@
-"""What a resumed run must have in common with the one before, and the command that resumes."""
+"""Resuming: which configs may resume a run, the order of data, locks, history and metrics, and the command."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from data_utils.records.features import classification_features
 from data_utils.records.identity import identity_of
 from data_utils.records.order import batch_of
 from data_utils.records.pipeline import training_dataset
-from training.run_folder import RunFolder, shown_config
-from training.run_lock import locked
-from training.unchanged import FREE, differences, free_changes
+from training.consistency import FREE, differences, harmless_changes
+from training.run_folder import FolderLocks, RunFolder, config_for_files
 from utilities.config.fields import leaves
 from utilities.config.loading import load_config
 from utilities.errors import UserError
@@ -36,16 +35,16 @@ def test_every_free_field_exists():
 
 def test_the_same_config_differs_in_nothing():
     config = config_of()
-    recorded = json.loads(json.dumps(shown_config(config)))
+    recorded = json.loads(json.dumps(config_for_files(config)))
     assert differences(config, recorded) == []
-    assert free_changes(config, recorded) == {}
+    assert harmless_changes(config, recorded) == {}
 
 
 @pytest.mark.parametrize("name", sorted(set(leaves()) - FREE))
 def test_any_other_field_counts(name):
     """Whatever the field, its name is told."""
     config = config_of()
-    recorded = json.loads(json.dumps(shown_config(config)))
+    recorded = json.loads(json.dumps(config_for_files(config)))
     *sections, key = name.split(".")
     section = recorded
     for part in sections:
@@ -59,7 +58,7 @@ def test_any_other_field_counts(name):
 
 def test_a_field_that_a_run_of_before_did_not_have_yet_has_its_default():
     config = config_of()
-    recorded = json.loads(json.dumps(shown_config(config)))
+    recorded = json.loads(json.dumps(config_for_files(config)))
     del recorded["optimizer_opts"]["gradient_accumulation_reduction"], recorded["keep_last"]
     assert differences(config, recorded) == []
 
@@ -87,7 +86,7 @@ SUM = ("--optimizer-opts.gradient-accumulation-reduction", "sum")
     ],
 )
 def test_the_global_batch_may_be_split_in_another_way(split, flags, told):
-    assert differences(batch(*split, *flags), shown_config(batch(4, 2, 4, *flags))) == told
+    assert differences(batch(*split, *flags), config_for_files(batch(4, 2, 4, *flags))) == told
 
 
 @pytest.mark.parametrize(
@@ -142,11 +141,15 @@ def test_data_is_known_by_its_content(reader):
     assert identity_of(reader) != identity
 
 
-def test_a_lock_is_held_by_one_and_let_go(tmp_path):
-    with locked(tmp_path), pytest.raises(UserError, match="another run is writing"), locked(tmp_path):
-        pass
-    with locked(tmp_path), pytest.raises(UserError, match="cannot be written to"), locked(tmp_path / "absent"):
-        pass
+def test_a_folder_is_locked_by_one_run_at_a_time(tmp_path):
+    with FolderLocks() as locks, FolderLocks() as others:
+        locks.lock(tmp_path)
+        with pytest.raises(UserError, match="another run is writing"):
+            others.lock(tmp_path)
+        with pytest.raises(UserError, match="cannot be written to"):
+            others.lock(tmp_path / "absent")
+    with FolderLocks() as locks:
+        locks.lock(tmp_path)
 
 
 def test_history_survives_a_torn_line(tmp_path):
@@ -164,10 +167,10 @@ def test_history_survives_a_torn_line(tmp_path):
 
 def test_metrics_after_the_checkpoint_are_forgotten(tmp_path):
     run = RunFolder(tmp_path)
-    run.forget_after(3)  # there are none yet
+    run.discard_metrics_after(3)  # there are none yet
     lines = [json.dumps({"step": step, "metrics": {"a_loss": step, "b_loss": 0.5}}) for step in (1, 2, 3, 4)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5, "metr')
-    run.forget_after(3)
+    run.discard_metrics_after(3)
     assert (tmp_path / "metrics.jsonl").read_text() == "\n".join(lines[:3]) + "\n"
     assert run.last_step() == 3
     assert run.losses(("a_loss", "b_loss")) == [1.5, 2.5, 3.5]
