@@ -63,8 +63,8 @@ def newer_than_38(source: str) -> list[str]:
 def evaluated(tree: ast.Module) -> Iterator[ast.AST]:
     """Nodes that are evaluated when the module runs.
 
-    Annotations are not under ``from __future__ import annotations``, but pydantic evaluates those of its models; a class
-    with a base other than NamedTuple may be one.
+    Annotations are not under ``from __future__ import annotations``, but pydantic evaluates those of its models; a
+    class with a base other than NamedTuple may be one.
     """
     lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
     fields = {
