@@ -76,6 +76,13 @@ class Emulation:
         assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
         return Run(self._folder / name, json.loads(counts.read_text(encoding="utf-8")))
 
+    def script(self, path: str) -> None:
+        """Runs a script of this project on Graphcore's code; it must succeed."""
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, str(self._tool), path]
+        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
+
     def software(self, task: str, config: Path, name: str, *arguments: str) -> Run:
         """The same on stock TensorFlow, in this process."""
         command = ["--config", str(config), "--name", name, "--output-dir", str(self._folder), *SOFTWARE, *arguments]
