@@ -228,7 +228,10 @@ class CheckpointWriter:
         self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._all_facts(step)))
 
     def save_now(self, step: int) -> None:
-        """Write the present state before this method returns, on the calling thread and at its normal priority.
+        """Write the present state before this method returns.
+
+        A new thread writes: it has normal priority, unlike this class's own, and is outside the strategy in whose scope
+        Keras calls, where new variables would be placed on the machine and, with several processes, shared by all.
 
         Args:
             step: weight updates done.
@@ -237,7 +240,9 @@ class CheckpointWriter:
             UserError: this checkpoint, or the one before, could not be written.
         """
         self.wait()
-        self._on_written(self._write(self._state.copy(), step, self._all_facts(step)))
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            written = thread.submit(self._write, self._state.copy(), step, self._all_facts(step))
+        self._on_written(written.result())
 
     def check(self) -> None:
         """Report a finished write without waiting for an unfinished one.

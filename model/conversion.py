@@ -79,6 +79,7 @@ def convert_encoder(
     blocks: List[Block] = [EmbeddingsBlock(embeddings, name=EMB)]
     for number, layer in enumerate(bert.encoder.layer):
         encoder_layer = EncoderLayer(
+            platform,
             attention=conversion.replace(layer.attention.self_attention),
             attention_output=conversion.replace(layer.attention.dense_output),
             intermediate=conversion.replace(layer.intermediate),
