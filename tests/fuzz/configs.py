@@ -155,6 +155,8 @@ def check_meaning(loaded: LoadedConfig, tree: dict[str, Any], flags: list[str]) 
         if name in ("about", "extends") or name.startswith("about."):
             continue
         leaf = leaves().get(name)
+        if name in ("bert_config.max_seq_length", "bert_config.max_predictions_per_seq"):
+            continue  # a warning
         if leaf is None:
             raise WrongError(f"{name} is no key, and was accepted")
         if leaf.flag in given or loaded.origins[name] == "derived":
@@ -192,7 +194,9 @@ def check_rules(loaded: LoadedConfig) -> None:
             for n in (batch.micro_batch_size, batch.replicas, batch.grad_acc_steps_per_replica, config.max_seq_length)
         ),
         "a seed of TensorFlow's": 0 <= config.seed < 2**32,
-        "sharding or off-chip": not (ipu.replicated_tensor_sharding and config.optimizer_state_offchip),
+        "sharded state off-chip on IPUs": config.execution.platform != "graphcore"
+        or not ipu.replicated_tensor_sharding
+        or config.optimizer_state_offchip,
         "QKV bias needs the split": config.use_qkv_split is True or not config.use_qkv_bias,
         "warm-up is a fraction": 0 <= config.optimizer_opts.learning_rate.warmup_frac <= 1,
         "a learning rate above 0": 0 < config.optimizer_opts.learning_rate.max_learning_rate < math.inf,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,92 @@ def test_config_equals_its_published_row(name: str) -> None:
         seen["hidden_dropout"] = config.bert_config.hidden_dropout_prob
         seen["attention_dropout"] = config.bert_config.attention_probs_dropout_prob
     assert {key: seen[key] for key in row} == row
-    assert config.optimizer_state_offchip is not row["rts"]
+    assert config.optimizer_state_offchip
+
+
+def published_file(name: str) -> dict[str, Any]:
+    """Return the config of a published row as its users have it: one file, in which neither length nor task is set."""
+    row = ROWS[name]
+    rate = {"schedule_name": "up_down", "max_learning_rate": row["max_lr"], "warmup_frac": row["warmup_frac"]}
+    optimizer = {"name": row["optimizer"], "weight_decay_rate": row["weight_decay"], "learning_rate": rate}
+    if "loss_scaling" in row:
+        optimizer["loss_scaling"] = row["loss_scaling"]
+    batch = ("replicas", "micro_batch_size", "grad_acc_steps_per_replica")
+    top = ("max_seq_length", "max_predictions_per_seq", "embedding_serialization_factor", "num_epochs", "seed")
+    return {
+        "dataset_dir": "$DATASETS_DIR/wikipedia/" if "max_seq_length" in row else "./cache/",
+        **published_model(row),
+        **{key: row[key] for key in top if key in row},
+        "global_batch": {key: row[key] for key in batch},
+        "ipu_config": {
+            "pipeline_stages": [stage.split() for stage in row["pipeline_stages"]],
+            "pipeline_device_mapping": row["device_mapping"],
+            "matmul_available_memory_proportion_per_pipeline_stage": row["matmul_memory_proportion"],
+            "replicated_tensor_sharding": row["rts"],
+        },
+        "optimizer_opts": optimizer,
+        "global_batches_per_log": 1,
+        "enable_wandb": True,
+        "wandb_tags": ["published"],
+        "output_dir": "./output_dir_hf/",
+    }
+
+
+def published_model(row: dict[str, Any]) -> dict[str, Any]:
+    if row["model"] not in SIZES:
+        return {"bert_model_name": row["model"]}
+    layers, hidden, heads, intermediate = SIZES[row["model"]]
+    sizes = {
+        "hidden_size": hidden,
+        "vocab_size": row["vocab_size"],
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "intermediate_size": intermediate,
+        "hidden_dropout_prob": row["hidden_dropout"],
+        "attention_probs_dropout_prob": row["attention_dropout"],
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "initializer_range": 0.02,
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "absolute",
+    }
+    return {"bert_config": sizes}
+
+
+def published_tests() -> dict[str, dict[str, Any]]:
+    """Return the tiny configs of the published application's tests; SQuAD's has two keys in the wrong section."""
+    tiny = published_file("pretrain_tiny_128_phase1")
+    batch = {"replicas": 2, "micro_batch_size": 2, "grad_acc_steps_per_replica": 6}
+    pretraining = {**tiny, "global_batch": batch, "total_num_train_samples": 540}
+    fine_tuning = {key: tiny[key] for key in tiny if key not in ("max_seq_length", "max_predictions_per_seq")}
+    glue_stages = {**tiny["ipu_config"], "pipeline_stages": [["emb"], ["hid", "hid"], ["pool", "glue_head"]]}
+    squad_stages = {**tiny["ipu_config"], "pipeline_stages": [["emb"], ["hid", "hid"], ["qa_head"]]}
+    squad_sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20, **tiny["bert_config"], "vocab_size": 30528}
+    squad = {**fine_tuning, "ipu_config": squad_stages, "bert_config": squad_sizes, "num_epochs": 1}
+    return {
+        "pretrain_tiny_test": pretraining,
+        "glue_tiny_test": {**fine_tuning, "ipu_config": glue_stages, "num_epochs": 3},
+        "squad_tiny_test": squad,
+    }
+
+
+@pytest.mark.parametrize("name", [*sorted(ROWS), "glue_tiny_test", "pretrain_tiny_test", "squad_tiny_test"])
+@pytest.mark.parametrize("platform", ["auto", "graphcore"])
+def test_published_files_run_by_their_own_command(name: str, platform: str, tmp_path: Path) -> None:
+    values = published_file(name) if name in ROWS else published_tests()[name]
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    task = TASKS[name.split("_")[0]]
+    loaded = load_config(task, ["--config", str(path), "--execution.platform", platform])
+    assert loaded.config.name == name
+    assert [note.split(" = ")[0] for note in loaded.notes] == (
+        ["bert_config.max_seq_length", "bert_config.max_predictions_per_seq"] if name == "squad_tiny_test" else []
+    )
+    if task == "pretraining" and name in ROWS:
+        length = values["max_seq_length"]
+        assert loaded.config.total_num_train_samples == (460_849_152 if length == 128 else 34_239_360)
+    if task == "classification":
+        assert loaded.config.glue_task == "mrpc"
 
 
 def test_the_table_is_whole() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Tuple
 
-from model.architecture import HEADS, PRETRAINING, expected_blocks
-from utilities.config.figures import bert_sizes, is_packed, predictions_per_pack
+from model.architecture import CLASSIFICATION, HEADS, PRETRAINING, expected_blocks
+from utilities.config.figures import PUBLISHED_SAMPLES, bert_sizes, is_packed, predictions_per_pack, runs_on_ipus
 from utilities.config.problems import with_origin
 from utilities.config.schema import TrainingConfig
 from utilities.config.sections import IpuConfig
@@ -23,12 +23,16 @@ def derive(
     notes: List[str] = []
     if config.name is None:
         changes["name"] = file_stem
-    if config.ipu_config.replicated_tensor_sharding and "optimizer_state_offchip" not in config.model_fields_set:
-        changes["optimizer_state_offchip"] = False
+    if task == CLASSIFICATION and config.glue_task is None:
+        changes["glue_task"] = "mrpc"
     if config.total_num_train_samples is not None and config.num_epochs is not None:
         loser, note = _length_overruled(config, origins)
         changes[loser] = None
         notes.append(note)
+    elif task == PRETRAINING and config.total_num_train_samples is None and config.num_epochs is None:
+        samples = PUBLISHED_SAMPLES.get(config.max_seq_length)
+        if samples is not None:
+            changes["total_num_train_samples"] = samples
     pipeline = _pipeline(config, task)
     names = [*changes, *(f"ipu_config.{key}" for key in pipeline)]
     if pipeline:
@@ -37,6 +41,10 @@ def derive(
         predictions = {"max_predictions_per_pack": predictions_per_pack(config)}
         changes["packing"] = config.packing.model_copy(update=predictions)
         names.append("packing.max_predictions_per_pack")
+    if config.optimizer_opts.gradient_accumulation_reduction is None:
+        reduction = {"gradient_accumulation_reduction": "running_mean" if runs_on_ipus(config) else "mean"}
+        changes["optimizer_opts"] = config.optimizer_opts.model_copy(update=reduction)
+        names.append("optimizer_opts.gradient_accumulation_reduction")
     return config.model_copy(update=changes), names, notes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -29,6 +30,18 @@ _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
 LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
 _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
+
+
+# Samples that the published pre-training runs see, by sequence length.
+PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
+
+
+def runs_on_ipus(config: TrainingConfig) -> bool:
+    """Return whether the run uses Graphcore's TensorFlow, without importing it."""
+    platform = config.execution.platform
+    return platform == "graphcore" or (
+        platform == "auto" and importlib.util.find_spec("ipu_tensorflow_addons") is not None
+    )
 
 
 def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:

@@ -17,7 +17,7 @@ from utilities.config.paths import expand_paths
 from utilities.config.problems import ConfigError, describe_rule, describe_validation
 from utilities.config.rules import broken_rules
 from utilities.config.schema import TrainingConfig
-from utilities.config.sources import Tree, read_config
+from utilities.config.sources import Tree, move_misplaced_keys, read_config
 from utilities.errors import UserError
 
 DEFAULT = "default"
@@ -71,6 +71,7 @@ def resolve(task: str, options: argparse.Namespace, flag_values: Dict[str, Any])
         raise UserError("--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json")
     tree, files = read_config(Path(os.path.expanduser(options.config)))
     tree.merge(flag_values, COMMAND_LINE)
+    misplaced = move_misplaced_keys(tree)
     config = _validated(tree)
     config, changed, notes = derive(config, task, tree.origins, Path(options.config).stem)
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
@@ -78,7 +79,7 @@ def resolve(task: str, options: argparse.Namespace, flag_values: Dict[str, Any])
     problems = [describe_rule(problem, config, origins) for problem in broken_rules(config, task)]
     if problems:
         raise ConfigError(problems)
-    return LoadedConfig(config, task, origins, files, options, notes)
+    return LoadedConfig(config, task, origins, files, options, misplaced + notes)
 
 
 def _validated(tree: Tree) -> TrainingConfig:

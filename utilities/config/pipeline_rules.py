@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import List
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, accepted_blocks
-from utilities.config.figures import bert_sizes, number_of_ipus
+from utilities.config.figures import bert_sizes, number_of_ipus, runs_on_ipus
 from utilities.config.problems import FieldError, nearest, show
 from utilities.config.schema import TrainingConfig
 
@@ -133,6 +133,17 @@ def accumulation_fills_the_pipeline(config: TrainingConfig, task: str) -> None:
     )
 
 
+def interleaved_stages_have_their_own_ipus(config: TrainingConfig, task: str) -> None:
+    """Graphcore's interleaved schedule cannot train a pipeline that comes back to an IPU."""
+    devices, schedule = config.ipu_config.pipeline_device_mapping or [], config.ipu_config.pipeline_schedule
+    if schedule == "interleaved" and len(set(devices)) < len(devices) and runs_on_ipus(config):
+        raise FieldError(
+            ["ipu_config.pipeline_schedule", DEVICES],
+            "on IPUs the interleaved schedule cannot train with several stages on one IPU",
+            "set pipeline_schedule to grouped",
+        )
+
+
 RULES = (
     blocks_are_known,
     layers_match,
@@ -142,4 +153,5 @@ RULES = (
     tied_blocks_share_a_device,
     proportion_per_ipu,
     accumulation_fills_the_pipeline,
+    interleaved_stages_have_their_own_ipus,
 )  # fmt: skip

@@ -7,7 +7,14 @@ from typing import Callable, List, Tuple
 
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from utilities.config import pipeline_rules, sparsity_rules
-from utilities.config.figures import LAYER_OPTIONS, bert_sizes, packing_factor, starts_from_checkpoint
+from utilities.config.figures import (
+    LAYER_OPTIONS,
+    PUBLISHED_SAMPLES,
+    bert_sizes,
+    packing_factor,
+    runs_on_ipus,
+    starts_from_checkpoint,
+)
 from utilities.config.problems import FieldError
 from utilities.config.schema import TrainingConfig
 
@@ -154,13 +161,14 @@ def narrow_formats_need_replaced_layers(config: TrainingConfig, task: str) -> No
         )
 
 
-def sharding_excludes_offloading(config: TrainingConfig, task: str) -> None:
-    """Optimizer state is either spread over the replicas or kept off the chip."""
-    if config.ipu_config.replicated_tensor_sharding and config.optimizer_state_offchip:
+def sharded_state_is_offchip_on_ipus(config: TrainingConfig, task: str) -> None:
+    """Graphcore's resource update shards only optimizer state that is kept off the chip."""
+    sharded = config.ipu_config.replicated_tensor_sharding
+    if sharded and not config.optimizer_state_offchip and runs_on_ipus(config):
         raise FieldError(
             ["optimizer_state_offchip", "ipu_config.replicated_tensor_sharding"],
-            "the two exclude each other",
-            "set optimizer_state_offchip to false, or replicated_tensor_sharding to false",
+            "on IPUs sharded optimizer state must be off the chip",
+            "set optimizer_state_offchip to true, or replicated_tensor_sharding to false",
         )
 
 
@@ -178,9 +186,11 @@ def training_has_a_length(config: TrainingConfig, task: str) -> None:
     """A run that trains knows when to end."""
     trains = task == PRETRAINING or config.do_training
     if trains and config.total_num_train_samples is None and config.num_epochs is None:
+        lengths = ", ".join(map(str, PUBLISHED_SAMPLES))
+        only = f", and only sequences of {lengths} have a published one" if task == PRETRAINING else ""
         raise FieldError(
             ["total_num_train_samples", "num_epochs"],
-            "the length of training is not given",
+            f"the length of training is not given{only}",
             "set one of the two",
         )
 
@@ -263,16 +273,10 @@ def evaluation_has_weights(config: TrainingConfig, task: str) -> None:
 
 
 def glue_task_fits(config: TrainingConfig, task: str) -> None:
-    """The benchmark task is for, and needed by, classification."""
+    """Only classification has a benchmark task."""
     if config.glue_task is not None and task != CLASSIFICATION:
         raise FieldError(
             ["glue_task"], f"{task} has no GLUE task", "remove glue_task, or use run_seq_classification.py"
-        )
-    if config.glue_task is None and task == CLASSIFICATION:
-        raise FieldError(
-            ["glue_task"],
-            "classification needs a task",
-            "set glue_task, or --glue-task NAME, for example mrpc",
         )
 
 
@@ -312,7 +316,7 @@ RULES: Tuple[Rule, ...] = (
     *pipeline_rules.RULES,
     options_need_replaced_layers,
     narrow_formats_need_replaced_layers,
-    sharding_excludes_offloading,
+    sharded_state_is_offchip_on_ipus,
     qkv_bias_needs_split,
     data_is_named,
     training_has_a_length,

@@ -86,7 +86,8 @@ class TrainingConfig(Section):
     total_num_train_samples: Optional[Count] = Field(
         None,
         description="Length of training in samples, packed or not; steps = samples / samples of a global batch, "
-        "rounded down.",
+        "rounded down. Unset, as num_epochs is: in pre-training the published number for the sequence length (128: "
+        "460,849,152; 384 and 512: 34,239,360).",
     )
     num_epochs: Optional[Count] = Field(
         None, description="Length of training in passes over the data; total_num_train_samples goes first."
@@ -103,7 +104,9 @@ class TrainingConfig(Section):
         None,
         description="Samples at a time in evaluation. Unset: 32, or the micro batch where that is larger.",
     )
-    glue_task: Optional[GlueTask] = Field(None, description="Task of the GLUE or CLUE benchmark (classification).")
+    glue_task: Optional[GlueTask] = Field(
+        None, description="Task of the GLUE or CLUE benchmark (classification). Unset: mrpc."
+    )
 
     squad: Squad = Field(default_factory=Squad, description="Question answering.")
 
@@ -119,8 +122,8 @@ class TrainingConfig(Section):
     )
     optimizer_state_offchip: bool = Field(
         True,
-        description="Keep optimizer state outside the device's memory (of a GPU: in the host's); excludes "
-        "replicated_tensor_sharding.",
+        description="Keep optimizer state outside the device's memory (of a GPU: in the host's); on IPUs "
+        "replicated_tensor_sharding needs it.",
     )
     enable_stochastic_rounding: bool = Field(
         True,

@@ -106,10 +106,11 @@ class OptimizerOptions(Section):
     max_gradient_norm: Optional[Positive] = Field(
         None, description="Clip the global norm of the gradients to this. Unset: no clipping."
     )
-    gradient_accumulation_reduction: Literal["mean", "sum", "running_mean"] = Field(
-        "mean",
-        description="How micro batches' gradients join: mean and running_mean give the mean (the running "
-        "mean never holds a large sum, which matters in float16), sum their sum.",
+    gradient_accumulation_reduction: Optional[Literal["mean", "sum", "running_mean"]] = Field(
+        None,
+        description="How the gradients of micro batches are combined: mean and running_mean give the mean (the running "
+        "mean never holds a large sum, which matters in float16), sum their sum. Unset: running_mean on IPUs, mean "
+        "elsewhere.",
     )
     learning_rate: LearningRate = Field(default_factory=LearningRate, description="Learning-rate schedule.")
 
@@ -134,7 +135,7 @@ class IpuConfig(Section):
     replicated_tensor_sharding: bool = Field(
         False,
         description="Keep 1/replicas of the optimizer state on each replica (on stock TensorFlow, in each process); "
-        "excludes optimizer_state_offchip.",
+        "on IPUs it needs optimizer_state_offchip.",
     )
     pipeline_schedule: Literal["grouped", "interleaved", "sequential"] = Field(
         "grouped", description="Order in which stages take micro batches."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from utilities.config.problems import show
+from utilities.config.problems import show, with_origin
 from utilities.errors import UserError
 
 
@@ -38,6 +38,31 @@ class Tree:
                 del self.origins[stale]
             target[key] = value
             self.origins[name] = origin
+
+
+# Keys of the top level that published configs also have inside bert_config; the published application ignored them.
+MISPLACED = ("max_seq_length", "max_predictions_per_seq")
+
+
+def move_misplaced_keys(tree: Tree) -> List[str]:
+    """Move ``MISPLACED`` keys of ``bert_config`` to the top of the config, unless they have a value there.
+
+    Returns:
+        One note for each such key, which says where it belongs.
+    """
+    section = tree.values.get("bert_config")
+    notes: List[str] = []
+    for key in MISPLACED if isinstance(section, dict) else ():
+        if key not in section:
+            continue
+        value, origin = section.pop(key), tree.origins.pop(f"bert_config.{key}")
+        note = f"bert_config.{key} = {show(value)} ({origin}) belongs at the top of the config, as {key}"
+        if key in tree.values:
+            notes.append(f"{note}; it has no effect: {with_origin(key, tree.values[key], tree.origins)} holds")
+        else:
+            tree.merge({key: value}, origin)
+            notes.append(f"{note}; its value is used")
+    return notes
 
 
 def read_config(path: Path) -> Tuple[Tree, List[Path]]:

@@ -32,6 +32,9 @@ FREE = frozenset(
     """.split()  # noqa: SIM905 (a table to read)
 )
 
+# Values that lead to the same outcome but for rounding; unset is one of the two.
+_SAME_MEAN = (None, "mean", "running_mean")
+
 _BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
 _DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
@@ -52,6 +55,8 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
         if name in FREE or leaf.path[0] == "global_batch":
             continue
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
+        if name == "optimizer_opts.gradient_accumulation_reduction" and new in _SAME_MEAN and old in _SAME_MEAN:
+            continue
         if new != old:
             found.append(_told(name, new, old))
     return [*found, *_batch_differences(present, recorded)]
