@@ -17,9 +17,9 @@ from unittest import mock
 
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 from utilities.cli import main
-from utilities.config.fields import Leaf, leaves, sections
-from utilities.config.loading import LoadedConfig
-from utilities.config.sources import read_config
+from utilities.config.fields import Leaf
+from utilities.config.loading import LoadedConfig, read_config
+from utilities.config.schema import leaves, sections
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TASK_OF_FOLDER = {"pretraining": "pretraining", "demo": "pretraining", "squad": "squad", "glue": "classification"}
@@ -237,7 +237,7 @@ def base_configs() -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
     """Every config of the project as one object, what it extends merged in; name → task and values."""
     for folder, task in TASK_OF_FOLDER.items():
         for path in sorted((ROOT / "configs" / folder).glob("*.json")):
-            values = read_config(path)[0].values
+            values = read_config([path])[0].values
             values.setdefault("dataset_dir", "data")
             yield str(path.relative_to(ROOT)), (task, values)
 

@@ -111,7 +111,7 @@ def test_origin_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch: p
 
 
 def test_every_field_has_an_origin(tmp_path: Path) -> None:
-    from utilities.config.fields import leaves
+    from utilities.config.schema import leaves
 
     loaded = load(write(tmp_path, TINY))
     assert set(loaded.origins) == set(leaves())

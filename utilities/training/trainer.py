@@ -14,9 +14,10 @@ from execution.software.cluster.processes import ALONE, Processes
 from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
-from utilities.config.effects import Machine, warning_line
+from utilities.config.fields import Machine
 from utilities.config.figures import sparsity_figures
 from utilities.config.loading import LoadedConfig
+from utilities.config.plan import warning_line
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.history import END
