@@ -30,7 +30,7 @@ venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 Ten
 dev: $(DEV)  ## as venv, with what tests and checks need besides
 
 demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 and 384 tokens (6 minutes on 2 cores)
-	@$(PY) -m utilities.demo
+	@$(PY) -m tasks.demo
 
 test: $(DEV)  ## the test suite (a quarter of an hour on 2 cores); PYTEST_ARGS="-k name" for some
 	@$(PYTEST) $(PYTEST_ARGS)

@@ -14,8 +14,8 @@ STARTED = time.perf_counter()
 
 def run(loaded: LoadedConfig) -> None:
     """Train; TensorFlow is imported here, so that plans and errors of the config come at once."""
-    from utilities.training.pretraining import Pretraining
-    from utilities.training.trainer import train
+    from tasks.pretraining import Pretraining
+    from training.trainer import train
 
     train(loaded, Pretraining, started=STARTED)
 

@@ -14,8 +14,8 @@ STARTED = time.perf_counter()
 
 def run(loaded: LoadedConfig) -> None:
     """Train and evaluate; TensorFlow is imported here, so that plans and errors of the config come at once."""
-    from utilities.training.classification import Classification
-    from utilities.training.seeds import train_with_seeds
+    from tasks.classification import Classification
+    from training.seeds import train_with_seeds
 
     train_with_seeds(loaded, Classification, started=STARTED)
 

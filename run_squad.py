@@ -14,8 +14,8 @@ STARTED = time.perf_counter()
 
 def run(loaded: LoadedConfig) -> None:
     """Train and evaluate; TensorFlow is imported here, so that plans and errors of the config come at once."""
-    from utilities.training.squad import Squad
-    from utilities.training.trainer import train
+    from tasks.squad import Squad
+    from training.trainer import train
 
     train(loaded, Squad, started=STARTED)
 

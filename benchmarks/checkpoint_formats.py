@@ -21,14 +21,14 @@ from transformers import TFBertForPreTraining
 
 from benchmarks.jobs import SIZES, VOCABULARY
 from benchmarks.tables import NOTHING, machine, markdown
+from checkpoints.export.folder import export
+from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import PRETRAINING
 from model.huggingface import untrained_bert
 from tests.equivalence.bert_pairs import architecture
 from tests.unit.pretrained.saved import save
 from tests.unit.pretrained.writers import FORMATS
 from utilities.environment import environment_facts
-from utilities.export.folder import export
-from utilities.pretrained.opening import open_pretrained
 
 OWN, H5 = "this project's", "tf_model.h5 of a called model"
 READ = ("safetensors", "safetensors of TensorFlow", "pytorch_model.bin", H5, "bert_model.ckpt")

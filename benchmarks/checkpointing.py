@@ -20,6 +20,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.jobs import LEARNING_RATE, MASKED_POSITIONS, MICRO_BATCH, SEQUENCE_LENGTH, SIZES, VOCABULARY, Job
 from benchmarks.tables import machine, markdown
+from checkpoints.rotation import Rotation
+from checkpoints.state import TrainingState
+from checkpoints.writer import CheckpointWriter
 from data_utils.records.features import pretraining_features
 from data_utils.records.generated import GeneratedReader
 from data_utils.records.pipeline import training_dataset
@@ -33,9 +36,6 @@ from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
-from utilities.checkpoints.rotation import Rotation
-from utilities.checkpoints.state import TrainingState
-from utilities.checkpoints.writer import CheckpointWriter
 from utilities.environment import environment_facts
 
 STEPS, EVERY = 20, 10

@@ -44,7 +44,7 @@ def real_text(vocabulary: int, count: int) -> Samples | None:
         source, output = Path(folder) / "text", Path(folder) / "records"
         (source / "AA").mkdir(parents=True)
         (source / "AA" / text.name).symlink_to(text)
-        arguments: list[object] = ["-m", "data_utils.wikipedia", "--wikiextractor", source, "--output", output]
+        arguments: list[object] = ["-m", "data_utils.text", "--wikiextractor", source, "--output", output]
         arguments += ["--vocab-file", words, "--duplicate-factor", 1]
         command(*arguments, "--max-seq-length", SEQUENCE_LENGTH, "--max-predictions", MASKED_POSITIONS)
         return read(output, vocabulary, count)

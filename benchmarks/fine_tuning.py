@@ -95,7 +95,7 @@ class Study:
         self._data, self._work, self._checkpoint = options.data.resolve(), work, options.checkpoint.resolve()
         self.exported = work / "exported"
         if not self.exported.exists():
-            export = ["-m", "utilities.export", "--checkpoint", self._checkpoint, "--output", self.exported]
+            export = ["-m", "checkpoints.export", "--checkpoint", self._checkpoint, "--output", self.exported]
             command(*export, log=work / "export.log")
         self._theirs = json.loads((self.exported / "config.json").read_text(encoding="utf-8"))
         self._vocab_size = str(self._theirs["vocab_size"])

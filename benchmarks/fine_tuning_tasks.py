@@ -19,7 +19,7 @@ from data_utils.squad.metric import score
 from data_utils.squad.reader import WindowReader
 from data_utils.squad.windows import Geometry, Windows, make_windows
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
-from utilities.training.classification import scores_of
+from tasks.classification import scores_of
 
 Arrays = dict[str, np.ndarray]
 Scores = dict[str, float]

@@ -35,7 +35,7 @@ def write_records(folder: Path) -> None:
     """A data set of random records."""
     from data_utils.records.features import pretraining_features
     from data_utils.records.generated import GeneratedReader
-    from data_utils.records_writer import encode_examples, frame_records, write_record_file
+    from data_utils.records.writer import encode_examples, frame_records, write_record_file
 
     spec = pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, VOCABULARY)
     reader = GeneratedReader(spec, 0, RECORDS)

@@ -98,7 +98,7 @@ def prepare(text: Path, folder: Path) -> float:
         sequences in a pack on average.
     """
     command(
-        *("-m", "data_utils.wikipedia", "--wikiextractor", text, "--output", folder),
+        *("-m", "data_utils.text", "--wikiextractor", text, "--output", folder),
         *("--vocab-size", VOCABULARY, "--short-seq-prob", 1.0, "--duplicate-factor", 1),
     )
     packs = folder / "packed"

@@ -4,7 +4,7 @@
 
 - sentences to TFRecords in one process: this project, and the classic procedure in plain Python with Hugging Face's
   Python tokenizer (``benchmarks/competitors/classic_records.py``): text per second of processor time;
-- the whole command ``python -m data_utils.wikipedia``, text to records, with one worker and with two: seconds by the
+- the whole command ``python -m data_utils.text``, text to records, with one worker and with two: seconds by the
   clock, so this wants an idle machine; and the memory of its largest process. It runs on little text as well: the
   difference is what more text costs, without what is the same for any amount (loading code, training Punkt, starting
   and ending workers).
@@ -100,7 +100,7 @@ def prepare_material(options: argparse.Namespace, folder: Path) -> Material:
                 size += path.stat().st_size
     few, sentences, text = folder / "few", folder / "sentences", folder / "all"
     if SPEED in options.only:
-        arguments = ["-m", "data_utils.wikipedia.sentences", "--wikiextractor", few, "--output", sentences]
+        arguments = ["-m", "data_utils.text.sentences", "--wikiextractor", few, "--output", sentences]
         command(*arguments, log=folder / "sentences.log")
     sizes = (megabytes(sentences, "sentences_*.txt"), megabytes(text, "wiki_*"), megabytes(few, "wiki_*"))
     return Material(sentences, sizes[0], text, sizes[1], few, sizes[2])

@@ -46,16 +46,16 @@ def classic(job: Job, folder: Path) -> None:
 
 def ours(job: Job, folder: Path) -> None:
     """Sentences to records, both passes, in this process."""
-    from data_utils.wikipedia.examples import write_examples
-    from data_utils.wikipedia.instances import Settings
-    from data_utils.wikipedia.sentences import read_corpus
+    from data_utils.text.examples import write_examples
+    from data_utils.text.instances import Settings
+    from data_utils.text.sentences import read_corpus
 
     write_examples(read_corpus(job.input), job.vocabulary, folder, Settings())
 
 
 def whole(job: Job, folder: Path) -> None:
     """All steps, by the command that users run."""
-    arguments = ["-m", "data_utils.wikipedia", "--wikiextractor", job.input, "--output", folder]
+    arguments = ["-m", "data_utils.text", "--wikiextractor", job.input, "--output", folder]
     arguments += ["--vocab-file", job.vocabulary, "--workers", WORKERS[job.name]]
     # A worker is one core's, whatever the shell says of the tokenizer's threads.
     command(*arguments, TOKENIZERS_PARALLELISM="false")
@@ -69,7 +69,7 @@ def imported(name: str) -> None:
     if name == CLASSIC:
         import benchmarks.competitors.classic_records  # noqa: F401 (TensorFlow and Transformers)
     elif name == OURS:
-        import data_utils.wikipedia.examples  # noqa: F401
+        import data_utils.text.examples  # noqa: F401
 
 
 def measure(job: Job) -> dict[str, float]:

@@ -57,11 +57,11 @@ def step(multiply: Callable[..., Any], xla: bool) -> Callable[..., Any]:
 def candidates(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[], Any]]:
     """(block size or ``dense``, way of multiplying) → runs it once."""
     from keras_extensions.backend import tf
-    from keras_extensions.sparse import native
-    from keras_extensions.sparse.choice import GATHER, MASKED, NATIVE
-    from keras_extensions.sparse.products import product_of
     from model.architecture import Architecture
-    from optimization.sparsity.pattern import Grid, random_pattern
+    from sparsity import native
+    from sparsity.choice import GATHER, MASKED, NATIVE
+    from sparsity.pattern import Grid, random_pattern
+    from sparsity.products import product_of
 
     inputs, outputs = options.inputs, options.outputs
     normal = np.random.default_rng(0).standard_normal
@@ -116,7 +116,7 @@ def measure(
 
 def report(options: argparse.Namespace, times: dict[tuple[str, str], list[float]]) -> tuple[str, bool]:
     """A table and verdicts; whether the aims are reached."""
-    from keras_extensions.sparse.choice import choose
+    from sparsity.choice import choose
 
     best_dense = min((name for name in times if name[0] == DENSE), key=lambda name: median(times[name]))
     dense = times[best_dense]

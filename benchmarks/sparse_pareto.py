@@ -105,7 +105,7 @@ def prepare(text: Path | None, work: Path) -> Path:
             link.unlink(missing_ok=True)  # of a study that was broken off
             link.symlink_to(file)
     command(
-        *("-m", "data_utils.wikipedia", "--wikiextractor", text, "--output", data),
+        *("-m", "data_utils.text", "--wikiextractor", text, "--output", data),
         *("--vocab-size", VOCABULARY, "--duplicate-factor", 1),
     )
     return data

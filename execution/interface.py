@@ -179,7 +179,7 @@ class Platform(abc.ABC):
         return model.predict(data, verbose=0, callbacks=list(callbacks))
 
     def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
-        """What of that is a part only, the rest being with other processes: ``utilities.checkpoints.state.Parts``."""
+        """What of that is a part only, the rest being with other processes: ``checkpoints.state.Parts``."""
         return None
 
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from execution.interface import Platform
 from keras_extensions.backend import keras
-from keras_extensions.sparse.layer import BlockSparseDense
 from model.architecture import OUTPUT, Architecture
+from sparsity.layer import BlockSparseDense
 
 INITIALIZER = "zeros"
 

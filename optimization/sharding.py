@@ -82,7 +82,7 @@ class ShardStep(NamedTuple):
 
 
 class Parts:
-    """Wholes of the parts that a sharded optimizer keeps, for checkpoints; see ``utilities.checkpoints.state.Parts``.
+    """Wholes of the parts that a sharded optimizer keeps, for checkpoints; see ``checkpoints.state.Parts``.
 
     Args:
         shards: of the optimizer.

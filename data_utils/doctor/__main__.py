@@ -17,8 +17,8 @@ from data_utils.doctor.opening import DataSet, open_dataset
 from data_utils.doctor.repair import repair
 from data_utils.doctor.report import as_text, draw
 from data_utils.parallel import Pool
-from data_utils.wikipedia.command_line import Progress, make_parser, run_main
-from data_utils.wikipedia.running import add_pool_options, on_every_machine, pool_of
+from data_utils.text.command_line import Progress, make_parser, run_main
+from data_utils.text.running import add_pool_options, on_every_machine, pool_of
 
 PICTURE_NAME = "doctor.png"
 # So many are compared with one another, chosen by their content, whatever the size of the data: memory stays bounded.

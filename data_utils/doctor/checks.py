@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data_utils.packing.decoding import FLOATS, INTEGERS, ExampleError, decode_examples
-from data_utils.records_writer import FLOAT_FEATURES, INTEGER_FEATURES
+from data_utils.records.writer import FLOAT_FEATURES, INTEGER_FEATURES
 
 PACKED_INTEGERS = ("position_ids", "next_sentence_positions")
 PACKED_FLOATS = ("next_sentence_weights",)

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_utils.doctor.examination import Counts
 from data_utils.packing import plan_packing
-from data_utils.wikipedia.masking import MASK_SHARE, RANDOM_SHARE
+from data_utils.text.masking import MASK_SHARE, RANDOM_SHARE
 
 SEQUENCES_PER_PACK = 3  # that the promise of packing is reckoned with
 SIGMAS = 5.0  # a share is off when chance alone would give it once in a million data sets

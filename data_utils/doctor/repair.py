@@ -12,13 +12,13 @@ from data_utils.doctor.frames import boundaries_of
 from data_utils.doctor.opening import DataSet
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
-from data_utils.records_writer import RecordFile, frame_records, index_path, write_atomically, write_manifest
+from data_utils.records.writer import RecordFile, frame_records, index_path, write_atomically, write_manifest
+from data_utils.text.command_line import Progress
+from data_utils.text.ledger import Ledger, forget
+from data_utils.text.output_folder import take_up
+from data_utils.text.recipe import identity_of
+from data_utils.text.running import Done, run_units
 from data_utils.tokenizer import VOCABULARY_NAME
-from data_utils.wikipedia.command_line import Progress
-from data_utils.wikipedia.ledger import Ledger, forget
-from data_utils.wikipedia.output_folder import take_up
-from data_utils.wikipedia.recipe import identity_of
-from data_utils.wikipedia.running import Done, run_units
 from utilities.errors import UserError
 
 

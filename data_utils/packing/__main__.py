@@ -17,8 +17,8 @@ from data_utils.packing.picture import PICTURE_NAME, check_picture, draw_packing
 from data_utils.packing.plan import ALGORITHMS, UNLIMITED
 from data_utils.packing.plan_file import read_plan
 from data_utils.packing.table import before_and_after
-from data_utils.wikipedia.command_line import make_parser, natural, positive, run_main
-from data_utils.wikipedia.running import add_pool_options, on_every_machine, pool_of
+from data_utils.text.command_line import make_parser, natural, positive, run_main
+from data_utils.text.running import add_pool_options, on_every_machine, pool_of
 
 
 def _limit(text: str) -> Union[int, str]:

@@ -23,7 +23,7 @@ from data_utils.packing.source import Shape, Source, source_of
 from data_utils.packing.survey import Stretch, stretches, survey
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT
-from data_utils.records_writer import (
+from data_utils.records.writer import (
     MANIFEST_NAME,
     RecordFile,
     encode_examples,
@@ -31,11 +31,11 @@ from data_utils.records_writer import (
     index_path,
     write_manifest,
 )
-from data_utils.wikipedia.command_line import Progress
-from data_utils.wikipedia.ledger import WORK_FOLDER, Ledger, digest_of, forget
-from data_utils.wikipedia.output_folder import take_up
-from data_utils.wikipedia.recipe import identity_of
-from data_utils.wikipedia.running import Done, run_units
+from data_utils.text.command_line import Progress
+from data_utils.text.ledger import WORK_FOLDER, Ledger, digest_of, forget
+from data_utils.text.output_folder import take_up
+from data_utils.text.recipe import identity_of
+from data_utils.text.running import Done, run_units
 from utilities.errors import UserError
 
 DEFAULT_SEQUENCES = 3

@@ -62,7 +62,7 @@ def decode_examples(
         ExampleError: a message is damaged, lacks a feature, or has another number of values.
 
     Example:
-        >>> from data_utils.records_writer import encode_examples
+        >>> from data_utils.records.writer import encode_examples
         >>> messages = encode_examples({"ids": np.array([[7, 300], [0, 70000]])})
         >>> decode_examples(messages, {"ids": INTEGERS})["ids"].tolist()
         [[7, 300], [0, 70000]]

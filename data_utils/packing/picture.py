@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data_utils.packing.plan import PackingPlan
-from data_utils.records_writer import temporary_beside
+from data_utils.records.writer import temporary_beside
 from utilities.errors import UserError
 
 if TYPE_CHECKING:

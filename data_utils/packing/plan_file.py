@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from data_utils.packing.plan import PackingPlan
-from data_utils.records_writer import write_atomically
+from data_utils.records.writer import write_atomically
 from utilities.errors import UserError
 
 PLAN_NAME = "packing_plan.json"

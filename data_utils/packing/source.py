@@ -17,7 +17,7 @@ from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.manifest import Manifest
-from data_utils.records_writer import FLOAT_FEATURES, INTEGER_FEATURES
+from data_utils.records.writer import FLOAT_FEATURES, INTEGER_FEATURES
 from utilities.errors import UserError
 
 _KINDS = {**dict.fromkeys(INTEGER_FEATURES, INTEGERS), **dict.fromkeys(FLOAT_FEATURES, FLOATS)}

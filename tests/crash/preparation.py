@@ -47,7 +47,7 @@ def crash(folder: Path, kills: int, documents: int, seed: int, tell: Callable[[s
 def start(text: Path, output: Path) -> subprocess.Popen:
     """The whole preparation, its workers in a process group of their own."""
     command = [
-        sys.executable, "-m", "data_utils.wikipedia", "--text", str(text), "--output", str(output), "--workers", "2",
+        sys.executable, "-m", "data_utils.text", "--text", str(text), "--output", str(output), "--workers", "2",
         "--vocab-size", "200", "--max-seq-length", "32", "--max-predictions", "5", "--duplicate-factor", "4",
     ]  # fmt: skip
     with open(f"{output}.out", "ab") as printed:

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from checkpoints.folder import UNFINISHED, damage, step_folders, step_of
 from tests.integration.small_runs import assert_same_run, logged, write_config, write_dataset
-from utilities.checkpoints.folder import UNFINISHED, damage, step_folders, step_of
-from utilities.training.run_folder import RunFolder
+from training.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 180  # seconds for anything to happen

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from checkpoints.state import TrainingState
 from execution.interface import OptimizerSettings, Update
 from execution.software.cluster.processes import Processes
 from execution.software.devices import pipeline_devices
@@ -20,15 +21,14 @@ from execution.software.platform import ONE_DEVICE, PipelineLayout, SoftwarePlat
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.updates import UpdateCounter
 from keras_extensions.schedules import UpDown
-from keras_extensions.sparse.layer import sparse_layers_of
 from model.bert import assemble, pretraining_shapes
 from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
 from model.losses import PretrainingObjective
+from sparsity.layer import sparse_layers_of
 from tests.equivalence.bert_pairs import architecture, batch
-from utilities.checkpoints.state import TrainingState
+from training.sparsity import PatternRule
 from utilities.config.schema import TrainingConfig
-from utilities.training.sparsity import PatternRule
 
 UPDATES, MICRO_BATCHES, MICRO_BATCH_SIZE = 3, 8, 2
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]

@@ -10,6 +10,9 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 from transformers import AutoTokenizer, BertConfig
 
+from checkpoints.export.__main__ import main
+from checkpoints.export.folder import export
+from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch
 from tests.unit.pretrained.models import (
@@ -24,9 +27,6 @@ from tests.unit.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.pretrained.saved import OPTIONS, save
 from tests.unit.pretrained.writers import google, hdf5, safetensors
 from utilities.errors import UserError
-from utilities.export.__main__ import main
-from utilities.export.folder import export
-from utilities.pretrained.opening import open_pretrained
 
 PIECES = 118  # in vocab.txt; the tables have 120 rows
 

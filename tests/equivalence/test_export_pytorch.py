@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from checkpoints.export.folder import export
+from checkpoints.pretrained.opening import open_pretrained
+from checkpoints.state import save_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION, PRETRAINING, Architecture
 from tests.equivalence.bert_pairs import architecture, batch
@@ -34,10 +37,7 @@ from tests.unit.pretrained.models import (
 from tests.unit.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.pretrained.saved import OPTIONS, save
 from tests.unit.pretrained.writers import google
-from utilities.checkpoints.state import save_checkpoint
 from utilities.errors import UserError
-from utilities.export.folder import export
-from utilities.pretrained.opening import open_pretrained
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"

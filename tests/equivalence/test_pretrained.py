@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch
 from tests.unit.pretrained.models import (
@@ -19,7 +20,6 @@ from tests.unit.pretrained.models import (
 from tests.unit.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.pretrained.saved import OPTIONS, save
 from tests.unit.pretrained.writers import FORMATS
-from utilities.pretrained.opening import open_pretrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 

@@ -8,19 +8,19 @@ import pytest
 from execution.interface import Update
 from execution.software.platform import PipelineLayout, SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from keras_extensions.sparse import native
-from keras_extensions.sparse.layer import sparse_layers, sparse_layers_of
-from keras_extensions.sparse.probe import DenseGradients
 from model.bert import assemble, pretraining_shapes
 from model.conversion import convert_pretraining
 from model.huggingface import untrained_bert
 from model.losses import PackedPretrainingObjective, PretrainingObjective
 from optimization.adamw import AdamW
-from optimization.sparsity.changes import NEW, set_change
-from optimization.sparsity.pattern import Grid, random_pattern
+from sparsity import native
+from sparsity.changes import NEW, set_change
+from sparsity.layer import sparse_layers, sparse_layers_of
+from sparsity.pattern import Grid, random_pattern
+from sparsity.probe import DenseGradients
 from tests.equivalence.bert_pairs import architecture, batch
 from tests.equivalence.packs import in_packs, packed_model, sequences
-from utilities.training.sparsity import move
+from training.sparsity import move
 
 LENGTH, STAGES = 24, [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
 DEVICES = ["/CPU:0", "/CPU:1", "/CPU:0"]

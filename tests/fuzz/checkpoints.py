@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints.folder import Checkpoint, find_checkpoint
+from checkpoints.state import TrainingState, load_weights
 from keras_extensions.backend import keras, tf
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
-from utilities.checkpoints.folder import Checkpoint, find_checkpoint
-from utilities.checkpoints.state import TrainingState, load_weights
+from training.position import Position
+from training.resume import position_of
+from training.run_folder import RunFolder
 from utilities.errors import UserError
 from utilities.secrets import shown_line
-from utilities.training.position import Position
-from utilities.training.resume import position_of
-from utilities.training.run_folder import RunFolder
 
 STEPS = (10, 20)
 

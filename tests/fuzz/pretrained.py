@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import PRETRAINING
 from tests.equivalence.bert_pairs import architecture
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
@@ -22,7 +23,6 @@ from tests.unit.pretrained.models import hugging_face, untrained
 from tests.unit.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.pretrained.writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors
 from utilities.errors import UserError
-from utilities.pretrained.opening import open_pretrained
 from utilities.secrets import shown_line
 
 WRITERS = {"safetensors": safetensors, "parts": sharded_safetensors, "bin": pytorch_bin, "h5": hdf5, "google": google}

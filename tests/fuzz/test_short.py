@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from checkpoints import folder as checkpoint_folder
 from data_utils.records import files
 from tests.fuzz.__main__ import main, suite_of
 from tests.fuzz.configs import Configs
 from tests.fuzz.harness import REFUSED, Hanging, WrongError, check_line, limited, outcome_of, run_suite
 from tests.unit.config_files import TINY, changed, run_command, write
-from utilities.checkpoints import folder as checkpoint_folder
 
 SHORT = {"configs": 300, "records": 80, "checkpoints": 50, "pretrained": 50}
 

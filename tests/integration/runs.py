@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, NamedTuple, Tuple
 
 import run_pretraining
-from data_utils.wikipedia.__main__ import main as prepare
+from data_utils.text.__main__ import main as prepare
 from utilities.cli import main
 
 SEQUENCE, PREDICTIONS, VOCABULARY = 32, 5, 200

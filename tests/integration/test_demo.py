@@ -11,8 +11,8 @@ import pytest
 
 from data_utils.demo_corpus import plain_prose
 from data_utils.records.manifest import load_manifest
+from tasks.demo import CONFIGS, PHASES, Result, free_number, is_ready, main, prepare, print_results
 from utilities.config.loading import load_config
-from utilities.demo import CONFIGS, PHASES, Result, free_number, is_ready, main, prepare, print_results
 
 WORDS = 30_000
 SMALL = {

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from checkpoints.folder import damage
 from tests.integration.small_runs import (
     assert_same_run,
     at_step,
@@ -26,8 +27,7 @@ from tests.integration.small_runs import (
     write_dataset,
 )
 from tests.unit.records.samples import write_samples
-from utilities.checkpoints.folder import damage
-from utilities.training.run_lock import locked
+from training.run_lock import locked
 
 IN_ORDER = {"data": {"shuffle": False}, "global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 2}
 BAD_RECORD, BAD_BATCH = 70, 4  # of 16 records each

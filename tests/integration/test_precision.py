@@ -10,6 +10,8 @@ import pytest
 
 import optimization.loss_scaling
 import run_squad
+from checkpoints.export.__main__ import main as export
+from checkpoints.pretrained.opening import open_pretrained
 from keras_extensions.backend import tf
 from tests.integration.small_runs import (
     assert_same_run,
@@ -20,8 +22,6 @@ from tests.integration.small_runs import (
     write_dataset,
 )
 from utilities.cli import main
-from utilities.export.__main__ import main as export
-from utilities.pretrained.opening import open_pretrained
 
 HALF = {"xla": False, "platform": "software", "precision": "float16"}
 AUTO = {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.01}, "loss_scaling": "auto"}
@@ -65,7 +65,7 @@ def run(place, config) -> Path:
 def quick(patch):
     """An automatic loss scale that moves within few updates."""
     patch.setattr(optimization.loss_scaling, "GROWTH_INTERVAL", 4)
-    patch.setattr("utilities.training.fitting.INITIAL_SCALE", 2.0**24)
+    patch.setattr("training.fitting.INITIAL_SCALE", 2.0**24)
 
 
 def weights_of(run: Path):

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
+from data_utils.text import __main__ as whole
+from data_utils.text import examples, extract, sentences, vocabulary
 from data_utils.tokenizer import read_vocabulary
-from data_utils.wikipedia import __main__ as whole
-from data_utils.wikipedia import examples, extract, sentences, vocabulary
 
 LENGTH, PREDICTIONS, PIECES = 64, 10, 4000
 
@@ -292,7 +292,7 @@ def test_a_tiny_corpus_and_overwriting(tmp_path: Path) -> None:
 def test_command_from_the_shell_imports_no_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": \n')
     code = "import sys, runpy\n"
-    code += "try: runpy.run_module('data_utils.wikipedia', run_name='__main__')\n"
+    code += "try: runpy.run_module('data_utils.text', run_name='__main__')\n"
     code += "finally: assert not any(name.split('.')[0] in ('tensorflow', 'tf_keras') for name in sys.modules)"
     command = [
         sys.executable,

@@ -14,7 +14,7 @@ import pytest
 
 import run_seq_classification
 from data_utils.tokenizer import SPECIAL_TOKENS
-from utilities.classify import main as classify
+from tasks.classify import main as classify
 from utilities.cli import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from keras_extensions.sparse import native
-from keras_extensions.sparse.blocks import dense_matrix
-from optimization.sparsity.pattern import Grid, check
+from checkpoints.export.folder import export
+from sparsity import native
+from sparsity.blocks import dense_matrix
+from sparsity.pattern import Grid, check
 from tests.integration.small_runs import assert_same_run, killed_at, state, train, write_config, write_dataset
-from utilities.export.folder import export
 
 SPARSITY = {"ratio": 0.75, "block_size": 4, "pattern_updates": 6}
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"

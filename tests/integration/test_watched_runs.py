@@ -50,7 +50,7 @@ def test_from_text_to_comparison_without_the_network_and_without_secrets(tmp_pat
     text = write_text(tmp_path / "text.txt")
     data = tmp_path / "data"
     prepared = forbidden(
-        *("data_utils.wikipedia", "--text", str(text), "--output", str(data), "--vocab-size", "200", "--workers", "1"),
+        *("data_utils.text", "--text", str(text), "--output", str(data), "--vocab-size", "200", "--workers", "1"),
         *("--max-seq-length", "32", "--max-predictions", "5", "--duplicate-factor", "1"),
     )
     assert prepared.returncode == 0, prepared.stderr

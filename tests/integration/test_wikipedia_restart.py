@@ -19,10 +19,10 @@ import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
 from data_utils.doctor import __main__ as doctor
-from data_utils.wikipedia import __main__ as whole
-from data_utils.wikipedia import examples, extract, passes, sentences, sources
-from data_utils.wikipedia.ledger import WORK_FOLDER
-from data_utils.wikipedia.markup import clean_wikitext
+from data_utils.text import __main__ as whole
+from data_utils.text import examples, extract, passes, sentences, sources
+from data_utils.text.ledger import WORK_FOLDER
+from data_utils.text.markup import clean_wikitext
 from tests.integration.test_preprocessing import read_records
 from tests.unit.wikipedia.test_dump import HEAD, page
 
@@ -174,8 +174,8 @@ import functools
 import signal
 import sys
 from data_utils import parallel
-from data_utils.wikipedia import sources
-from data_utils.wikipedia.__main__ import main
+from data_utils.text import sources
+from data_utils.text.__main__ import main
 
 parallel.SMALL_BYTES = 0
 parallel.Pool.begin = functools.partialmethod(parallel.Pool.begin, wait=True)

@@ -48,7 +48,7 @@ def begun() -> Iterator[Pool]:
     with pytest.MonkeyPatch.context() as patch, Pool(2) as pool:
         for name in parallel.MALLOC:
             patch.delenv(name, raising=False)
-        pool.begin(["data_utils.records_writer"])
+        pool.begin(["data_utils.records.writer"])
         yield pool
 
 

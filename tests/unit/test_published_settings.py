@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tasks.demo import PHASES
 from utilities.config.figures import training_steps
 from utilities.config.loading import LoadedConfig, load_config
-from utilities.demo import PHASES
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 ROWS = json.loads((Path(__file__).parent / "published_settings.json").read_text(encoding="utf-8"))["rows"]

@@ -41,7 +41,7 @@ NETWORK = (
 
 COMPARING = "benchmarks/"  # with PyTorch; nothing is loaded with it
 # Each fetches only what a user named: a dump, a data set, a model.
-FETCHING = {"data_utils/wikipedia/download.py", "data_utils/hub.py", "utilities/pretrained/hub.py"}
+FETCHING = {"data_utils/text/download.py", "data_utils/hub.py", "checkpoints/pretrained/hub.py"}
 # Make markup of what they have escaped themselves.
 MAKING_MARKUP = {"utilities/report/html.py", "utilities/report/charts.py"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keras_extensions.callbacks.live_report import FIRST_AFTER, LARGEST_SHARE, LiveReport, children_seconds
-from utilities.training.listeners import ROOT, report_command
+from training.listeners import ROOT, report_command
 
 WORKS = (
     "import time\nend = time.process_time() + {0}\nwhile time.process_time() < end: pass\nopen('ran', 'a').write('x')"

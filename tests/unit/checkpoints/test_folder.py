@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from checkpoints.folder import Checkpoint, damage, find_checkpoint, writing
+from checkpoints.pretrained.pretrained import Pretrained
 from model.architecture import Architecture
 from tests.integration.runs import write_config
-from utilities.checkpoints.folder import Checkpoint, damage, find_checkpoint, writing
+from training.architecture import resolved_architecture
 from utilities.config.loading import load_config
 from utilities.errors import UserError
-from utilities.pretrained.pretrained import Pretrained
-from utilities.training.architecture import resolved_architecture
 
 
 def write(folder: Path, step: int, content: str = "weights") -> Path:

@@ -14,15 +14,15 @@ from data_utils.records.features import classification_features
 from data_utils.records.identity import identity_of
 from data_utils.records.order import batch_of
 from data_utils.records.pipeline import training_dataset
+from training.run_folder import RunFolder, shown_config
+from training.run_lock import locked
+from training.unchanged import differences, free_changes
 from utilities.cli import resume_command
 from utilities.config.fields import Freedom
 from utilities.config.loading import load_config
 from utilities.config.schema import leaves
 from utilities.errors import UserError
 from utilities.history import END, History
-from utilities.training.run_folder import RunFolder, shown_config
-from utilities.training.run_lock import locked
-from utilities.training.unchanged import differences, free_changes
 
 CONFIG = Path(__file__).parents[3] / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.json"
 

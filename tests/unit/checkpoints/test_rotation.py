@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from utilities.checkpoints.folder import (
+from checkpoints.folder import (
     clear_unfinished,
     damage,
     name_of,
@@ -15,8 +15,8 @@ from utilities.checkpoints.folder import (
     set_aside,
     writing,
 )
-from utilities.checkpoints.folder import step_folders as folders
-from utilities.checkpoints.rotation import Rotation, rotate
+from checkpoints.folder import step_folders as folders
+from checkpoints.rotation import Rotation, rotate
 
 
 def write(folder: Path, step: int, run: str = "mine") -> Path:

@@ -10,12 +10,12 @@ import time
 import numpy as np
 import pytest
 
+from checkpoints.folder import Checkpoint, damage, find_checkpoint, read_facts
+from checkpoints.rotation import Rotation
+from checkpoints.state import TrainingState, save_checkpoint
+from checkpoints.writer import NICENESS, CheckpointWriter
 from keras_extensions.backend import keras, tf
 from optimization.lamb import LAMB
-from utilities.checkpoints.folder import Checkpoint, damage, find_checkpoint, read_facts
-from utilities.checkpoints.rotation import Rotation
-from utilities.checkpoints.state import TrainingState, save_checkpoint
-from utilities.checkpoints.writer import NICENESS, CheckpointWriter
 from utilities.errors import UserError
 
 

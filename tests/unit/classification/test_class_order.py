@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
+from tasks.class_order import class_order
 from utilities.errors import UserError
-from utilities.pretrained.pretrained import Pretrained
-from utilities.pretrained.weights import Weight
-from utilities.training.class_order import class_order
 
 HEAD = {"classifier.weight": Weight((3, 8), lambda: np.zeros((3, 8), np.float32), "here")}
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from checkpoints.folder import Checkpoint
 from execution.interface import Update
 from execution.software.cluster.processes import Processes
 from execution.software.precision import FLOAT16
@@ -20,12 +21,11 @@ from keras_extensions.callbacks.signals import StopRequest
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
 from tests.unit.cluster.meeting import played
-from utilities.checkpoints.folder import Checkpoint
+from training.alike import check_alike
+from training.position import Position
+from training.together import agreed_position, by_chief, ended_together, processes_of, run_folder
 from utilities.config.schema import TrainingConfig
 from utilities.errors import ReplicaLostError, UserError
-from utilities.training.alike import check_alike
-from utilities.training.position import Position
-from utilities.training.together import agreed_position, by_chief, ended_together, processes_of, run_folder
 
 SCALE = 4.0
 

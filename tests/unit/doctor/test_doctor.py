@@ -15,7 +15,7 @@ import pytest
 from data_utils.doctor import __main__ as command
 from data_utils.doctor.__main__ import main
 from data_utils.records.index import load_index
-from data_utils.records_writer import encode_examples, frame_records, write_record_file
+from data_utils.records.writer import encode_examples, frame_records, write_record_file
 from tests.unit.doctor.datasets import MASK, PREDICTIONS, RECORDS, SEQUENCE, UNK, WORDS, features, packs, write
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -19,8 +19,8 @@ from execution.select import graphcore_installed, select_platform
 from keras_extensions.schedules import UpDown
 from tests.unit.graphcore.double import Recorder, installed
 from tests.unit.test_published_settings import ROWS, load
+from training.trainer import options_of
 from utilities.errors import UserError
-from utilities.training.trainer import options_of
 
 SIZE_OF_POD = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8}  # IPUs come in powers of two
 

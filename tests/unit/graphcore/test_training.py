@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from checkpoints.host_copy import HostCopy
 from execution.interface import OptimizerSettings, Platform, Update
 from execution.ipu.layout import largest_divisor
 from execution.options import ExecutionOptions
@@ -15,7 +16,6 @@ from execution.select import select_platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
 from tests.unit.graphcore.computing import graphcore
-from utilities.checkpoints.host_copy import HostCopy
 
 UPDATES, REPLICAS, ACCUMULATION, BATCH, WIDTH = 4, 2, 3, 5, 4
 

@@ -15,7 +15,7 @@ from data_utils.packing.plan_file import read_plan
 from data_utils.parallel import Pool
 from data_utils.records.features import packed_pretraining_features
 from data_utils.records.reader import RecordReader
-from data_utils.records_writer import write_manifest
+from data_utils.records.writer import write_manifest
 from tests.unit.packing.samples import LENGTH, PREDICTIONS, VOCABULARY, comparable, sequence, taken_apart, write
 from utilities.errors import UserError
 

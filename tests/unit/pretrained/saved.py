@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from checkpoints.state import save_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION
 from tests.equivalence.bert_pairs import architecture
 from tests.unit.pretrained.models import built, hugging_face, write_vocabulary
-from utilities.checkpoints.state import save_checkpoint
 
 OPTIONS = {
     "everything": {},

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from checkpoints.pretrained.pretrained import LoadReport, Pretrained
 from model.architecture import Architecture
 from tests.unit.config_files import FINE_TUNING, changed, write
+from training.architecture import resolved_architecture
+from training.start import refuse_random_weights
 from utilities.config.loading import load_config
 from utilities.errors import UserError
-from utilities.pretrained.pretrained import LoadReport, Pretrained
-from utilities.training.architecture import resolved_architecture
-from utilities.training.start import refuse_random_weights
 
 EVERYTHING = dict.fromkeys(
     ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True

@@ -17,20 +17,20 @@ from pathlib import Path
 
 import pytest
 
+from checkpoints.pretrained import hub
+from checkpoints.pretrained.files import chosen_files
+from checkpoints.pretrained.hub import is_model_name
+from checkpoints.pretrained.opening import open_pretrained
 from tests.unit.pretrained.models import hugging_face, write_vocabulary
 from tests.unit.pretrained.writers import pytorch_bin, safetensors
 from utilities.errors import UserError
-from utilities.pretrained import hub
-from utilities.pretrained.files import chosen_files
-from utilities.pretrained.hub import is_model_name
-from utilities.pretrained.opening import open_pretrained
 
 ROOT = Path(__file__).parents[3]
 COMMIT = "c0ffee" + "0" * 34
 FETCH = """
 import os, sys
 from utilities.errors import UserError
-from utilities.pretrained.hub import fetch
+from checkpoints.pretrained.hub import fetch
 try:
     print(*sorted(os.listdir(fetch(sys.argv[1], "bert_model_name"))))
 except UserError as error:

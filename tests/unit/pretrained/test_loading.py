@@ -8,6 +8,8 @@ import logging
 import numpy as np
 import pytest
 
+from checkpoints.pretrained.opening import open_pretrained
+from checkpoints.pretrained.pretrained import Pretrained
 from keras_extensions.backend import tf
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture
@@ -15,8 +17,6 @@ from tests.unit.pretrained.models import hugging_face, untrained, write_vocabula
 from tests.unit.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.pretrained.writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors, write_config
 from utilities.errors import UserError
-from utilities.pretrained.opening import open_pretrained
-from utilities.pretrained.pretrained import Pretrained
 
 TABLE, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 DENSE = "bert.encoder.layer.1.output.dense.weight"

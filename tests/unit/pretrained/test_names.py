@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.equivalence.bert_pairs import architecture
-from tests.unit.pretrained.models import TASKS, hugging_face
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.writers import google_name
-from utilities.pretrained.names import (
+from checkpoints.pretrained.names import (
     from_google,
     from_pytorch,
     from_tensorflow,
@@ -17,8 +13,12 @@ from utilities.pretrained.names import (
     renamed,
     without_slots,
 )
-from utilities.pretrained.sketch import encoder_names
-from utilities.pretrained.weights import Weight
+from checkpoints.pretrained.sketch import encoder_names
+from checkpoints.pretrained.weights import Weight
+from tests.equivalence.bert_pairs import architecture
+from tests.unit.pretrained.models import TASKS, hugging_face
+from tests.unit.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.pretrained.writers import google_name
 
 QUERY = "bert.encoder.layer.11.attention.self.query"
 POSITIONS = "bert.embeddings.position_embeddings.weight"

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from checkpoints.formats.pytorch import open_pytorch
 from tests.unit.pretrained.writers import numbers, tensor, text, whole, write_bin
 from utilities.errors import UserError
-from utilities.pretrained.formats.pytorch import open_pytorch
 
 
 def arrays() -> dict[str, np.ndarray]:

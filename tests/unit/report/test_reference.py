@@ -10,10 +10,10 @@ import pytest
 
 from keras_extensions.callbacks.reporting import Period
 from tests.unit.report.test_page import make_run, period, read_page
+from training.on_track import OnTrack
 from utilities.errors import UserError
 from utilities.report.page import write_report
 from utilities.report.reference import REFERENCE_NAME, TrailingMean, load_reference, read_band, smoothed
-from utilities.training.on_track import OnTrack
 
 
 def loss(samples: float, seed: int = 0, excess: float = 0.0) -> float:

@@ -5,13 +5,13 @@ import pytest
 
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
-from keras_extensions.sparse import native
-from keras_extensions.sparse.blocks import all_blocks, dense_matrix, largest_blocks, norms
-from keras_extensions.sparse.choice import choose
-from keras_extensions.sparse.layer import BlockSparseDense, sparse_layers
-from keras_extensions.sparse.probe import DenseGradients
-from keras_extensions.sparse.products import product_of
-from optimization.sparsity.pattern import Grid, random_pattern
+from sparsity import native
+from sparsity.blocks import all_blocks, dense_matrix, largest_blocks, norms
+from sparsity.choice import choose
+from sparsity.layer import BlockSparseDense, sparse_layers
+from sparsity.pattern import Grid, random_pattern
+from sparsity.probe import DenseGradients
+from sparsity.products import product_of
 
 SIZES = (1, 4, 8, 16)
 WAYS = [(kernel, False, size) for kernel in ("masked", "gather") for size in SIZES]

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from optimization.sparsity.changes import NEW, moved, rigl_change, set_change
-from optimization.sparsity.pattern import Grid, check, random_pattern, shuffled
-from optimization.sparsity.schedule import pattern_steps, prune_fraction
+from sparsity.changes import NEW, moved, rigl_change, set_change
+from sparsity.pattern import Grid, check, random_pattern, shuffled
+from sparsity.schedule import pattern_steps, prune_fraction
 
 
 def cases(count=40):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from data_utils.wikipedia import bzip2
-from data_utils.wikipedia.bzip2 import ends_properly, read_blocks
+from data_utils.text import bzip2
+from data_utils.text.bzip2 import ends_properly, read_blocks
 from tests.real_data import real_data
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from data_utils.wikipedia.download import download, main, published_checksum
+from data_utils.text.download import download, main, published_checksum
 from utilities.errors import UserError
 
 CONTENT = bytes(range(256)) * 4000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from data_utils.wikipedia.dump import read_articles
+from data_utils.text.dump import read_articles
 from utilities.errors import UserError
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/"><siteinfo><dbname>x</dbname></siteinfo>'

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from data_utils.wikipedia.ledger import Ledger, digest_of, forget
-from data_utils.wikipedia.recipe import Standing, differences, identity_of, refuse, standing, write_recipe
-from data_utils.wikipedia.set_aside import FILE_NAME, SetAsides
+from data_utils.text.ledger import Ledger, digest_of, forget
+from data_utils.text.recipe import Standing, differences, identity_of, refuse, standing, write_recipe
+from data_utils.text.set_aside import FILE_NAME, SetAsides
 from utilities.errors import UserError
 
 

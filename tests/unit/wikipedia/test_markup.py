@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from data_utils.wikipedia.dump import read_articles, read_namespaces
-from data_utils.wikipedia.markup import clean_wikitext
-from data_utils.wikipedia.sources import dump_source
+from data_utils.text.dump import read_articles, read_namespaces
+from data_utils.text.markup import clean_wikitext
+from data_utils.text.sources import dump_source
 from tests.real_data import real_data
 
 CASES = [

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from data_utils.wikipedia.masking import (
+from data_utils.text.masking import (
     SpecialIds,
     choose_tokens,
     choose_words,
@@ -16,7 +16,7 @@ from data_utils.wikipedia.masking import (
     prediction_counts,
     predictions,
 )
-from data_utils.wikipedia.pairs import Pair, PairArrays, cut_pairs, make_pairs, pair_arrays
+from data_utils.text.pairs import Pair, PairArrays, cut_pairs, make_pairs, pair_arrays
 
 SPECIAL = SpecialIds(0, 1, 2, 3, 4)
 

@@ -17,9 +17,9 @@ from nltk.tokenize.punkt import (
     save_punkt_params,
 )
 
-from data_utils.wikipedia.punkt import Parameters, split, words_of
-from data_utils.wikipedia.punkt_training import Trainer
-from data_utils.wikipedia.segmentation import load_splitter, trained_model_exists
+from data_utils.text.punkt import Parameters, split, words_of
+from data_utils.text.punkt_training import Trainer
+from data_utils.text.segmentation import load_splitter, trained_model_exists
 from tests.real_data import real_data
 from utilities.errors import UserError
 

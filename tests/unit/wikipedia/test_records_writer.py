@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_utils.records_writer import (
+from data_utils.records.writer import (
     encode_examples,
     entropy_nats,
     frame_records,

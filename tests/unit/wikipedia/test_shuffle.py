@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_utils.wikipedia.columns import (
+from data_utils.text.columns import (
     Columns,
     bytes_of,
     concatenated,
@@ -18,7 +18,7 @@ from data_utils.wikipedia.columns import (
     to_features,
     token_type,
 )
-from data_utils.wikipedia.shuffle import Layout, gather, plan_layout, read_pieces, read_strip, write_spill
+from data_utils.text.shuffle import Layout, gather, plan_layout, read_pieces, read_strip, write_spill
 from utilities.errors import UserError
 
 SEQUENCE, PREDICTIONS, VOCABULARY = 24, 4, 70_000

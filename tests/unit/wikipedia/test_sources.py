@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from data_utils.wikipedia import sources
-from data_utils.wikipedia.punkt import Parameters
-from data_utils.wikipedia.segmentation import (
+from data_utils.text import sources
+from data_utils.text.punkt import Parameters
+from data_utils.text.segmentation import (
     Splitter,
     load_parameters,
     load_splitter,
     save_parameters,
     train,
 )
-from data_utils.wikipedia.sentences import TextSettings, read_corpus, write_sentences
-from data_utils.wikipedia.sources import add_source_options, source_of
+from data_utils.text.sentences import TextSettings, read_corpus, write_sentences
+from data_utils.text.sources import add_source_options, source_of
 from tests.real_data import real_data
 from utilities.errors import UserError
 

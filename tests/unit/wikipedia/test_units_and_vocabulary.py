@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from data_utils.text.tokens import tokenize_lines, tokenize_unit
+from data_utils.text.units import Unit, plan_units
+from data_utils.text.vocabulary import train_vocabulary
 from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer, read_vocabulary
-from data_utils.wikipedia.tokens import tokenize_lines, tokenize_unit
-from data_utils.wikipedia.units import Unit, plan_units
-from data_utils.wikipedia.vocabulary import train_vocabulary
 from tests.real_data import real_data
 from utilities.errors import UserError
 

@@ -1,0 +1,60 @@
+"""``python -m checkpoints.export --checkpoint RUN_OR_CHECKPOINT --output FOLDER``: a folder for users of PyTorch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from pathlib import Path
+from typing import List, Optional
+
+from utilities.errors import EXIT_USER_ERROR, UserError
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m checkpoints.export",
+        description="Write a checkpoint as a Hugging Face folder: config, safetensors in PyTorch's naming, tokenizer,"
+        " model card. Transformers loads it with AutoModel….from_pretrained(FOLDER).",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        metavar="PATH",
+        help="a run's folder (its newest checkpoint is taken), a checkpoint, a Hugging Face folder or file, or Google's"
+        " bert_model.ckpt",
+    )
+    parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="folder to make")
+    parser.add_argument(
+        "--vocab-file", type=Path, metavar="FILE", help="vocab.txt [the one that belongs to the checkpoint]"
+    )
+    parser.add_argument(
+        "--lower-case", choices=("true", "false"), help="whether text is lower-cased [as the checkpoint says]"
+    )
+    parser.add_argument("--encoder-only", action="store_true", help="leave out the heads")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Runs the command; returns its exit status."""
+    options = make_parser().parse_args(arguments)
+    lower_case = None if options.lower_case is None else options.lower_case == "true"
+    try:
+        from checkpoints.export.folder import export  # loads TensorFlow, which --help does without
+
+        outcome = export(options.checkpoint, options.output, options.vocab_file, lower_case, options.encoder_only)
+    except UserError as error:
+        if options.debug:
+            traceback.print_exc()
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    print(f"{outcome.head.model} of {outcome.origin} written to {options.output}")
+    for note in outcome.notes:
+        print(f"  {note}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

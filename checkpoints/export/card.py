@@ -1,0 +1,134 @@
+"""The model card, ``README.md``: what the model is, how to load it, how it was trained and what it scored."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from checkpoints.export.heads import Head
+from checkpoints.pretrained.pretrained import Pretrained
+from utilities.report.run_folder import RunData, read_run_folder
+
+_TASKS = {
+    "pretraining": "pre-training: masked language model and next-sentence prediction",
+    "squad": "question answering on SQuAD 1.1",
+    "classification": "sequence classification",
+}
+_SETTINGS: Tuple[Tuple[str, str], ...] = (
+    ("glue_task", "benchmark task"),
+    ("max_seq_length", "tokens per sequence"),
+    ("optimizer_opts.name", "optimizer"),
+    ("optimizer_opts.learning_rate.max_learning_rate", "highest learning rate"),
+    ("optimizer_opts.learning_rate.warmup_frac", "warm-up, share of the updates"),
+    ("optimizer_opts.weight_decay_rate", "weight decay"),
+    ("num_epochs", "epochs"),
+)
+
+
+def run_folder_of(start: Pretrained) -> Optional[Path]:
+    """The run that a checkpoint belongs to; None if its folder is not there."""
+    if not start.own or start.folder is None:
+        return None
+    run = start.folder.resolve().parent.parent
+    return run if (run / "resolved_config.json").is_file() else None
+
+
+def model_card(
+    name: str, start: Pretrained, head: Head, sizes: Mapping[str, Any], notes: List[str], with_tokenizer: bool
+) -> str:
+    """The text of the card.
+
+    Args:
+        name: of the model.
+        start: the checkpoint.
+        head: what the model is for.
+        sizes: of the model, by their names.
+        notes: what a user should know of the weights.
+        with_tokenizer: whether the tokenizer's files are there.
+    """
+    folder = run_folder_of(start)
+    run = read_run_folder(folder) if folder else None
+    parts = [
+        _header(head),
+        f"# {name}",
+        f"BERT{_purpose(start)}, a checkpoint of a TensorFlow run in Hugging Face's format.",
+        "## Use",
+        _usage(name, head, with_tokenizer),
+        "## Model",
+        _table(sizes),
+    ]
+    if start.own:
+        parts += ["## Training", _table(_training(start, run))]
+        figures = _figures(start, run) if run else {}
+        if figures:
+            parts += ["## Figures", _table(figures)]
+    if notes:
+        parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _header(head: Head) -> str:
+    lines = ["---", "library_name: transformers"]
+    if head.pipeline:
+        lines.append(f"pipeline_tag: {head.pipeline}")
+    return "\n".join([*lines, "tags:", "- bert", "---"])
+
+
+def _purpose(start: Pretrained) -> str:
+    task = _TASKS.get(start.settings.get("task", "")) if start.own else None
+    return f" after {task}" if task else ""
+
+
+def _usage(name: str, head: Head, with_tokenizer: bool) -> str:
+    classes = ["AutoTokenizer"] * with_tokenizer + [head.auto]
+    lines = [f"from transformers import {', '.join(sorted(classes))}", ""]
+    if with_tokenizer:
+        lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{name}")')
+    lines.append(f'model = {head.auto}.from_pretrained("{name}")')
+    return "\n".join(["```python", *lines, "```"])
+
+
+def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
+    facts = start.settings
+    config = run.config if run else {}
+    rows: Dict[str, Any] = {"task": _TASKS.get(facts.get("task", ""), "unknown")}
+    for key in ("dataset_dir", "bert_model_name", "pretrained_ckpt_path"):
+        if config.get(key):  # where it lay on the machine of the training is nobody's business
+            rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
+    rows["updates"] = facts.get("step")
+    samples = (facts.get("data") or {}).get("samples_per_update")
+    rows["samples per update"] = samples
+    rows["samples"] = facts["step"] * samples if samples and "step" in facts else None
+    rows.update({text: config.get(key) for key, text in _SETTINGS})
+    if facts.get("task") == "pretraining":
+        rows["masked tokens per sequence at most"] = config.get("max_predictions_per_seq")
+    rows["seed"] = None if config.get("seed") is None else str(config["seed"])
+    if run:
+        rows["records of the data set"] = run.dataset.get("records")
+        rows["text lower-cased"] = start.lower_case
+    return {name: value for name, value in rows.items() if value is not None}
+
+
+def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
+    """Metrics of the last logging period until the checkpoint; scores, if it is the run's last."""
+    step = start.settings.get("step", 0)
+    periods = [period for period in run.periods if period["step"] <= step]
+    figures: Dict[str, Any] = {}
+    if periods:
+        last = periods[-1]
+        figures = {f"{name}, training, update {last['step']:,}": value for name, value in last["metrics"].items()}
+        if "mlm_loss" in last["metrics"]:
+            figures["mlm_loss of knowing word frequencies only"] = run.unigram_entropy()
+    if not run.periods or run.periods[-1]["step"] <= step:
+        figures.update({f"{name}, validation": value for name, value in run.scores.items()})
+    known = {name: value for name, value in figures.items() if value is not None}
+    return {name: f"{value:.4f}" if isinstance(value, float) else value for name, value in known.items()}
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    lines = ["| | |", "| --- | --- |"]
+    for name, value in rows.items():
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+        lines.append(f"| {name} | {str(shown).replace('|', chr(92) + '|')} |")
+    return "\n".join(lines)

@@ -1,0 +1,6 @@
+"""From a Wikipedia dump, or any text, to pre-training TFRecords.
+
+Steps, each usable alone (``python -m data_utils.text.STEP --help``):
+``download`` → ``extract`` → ``sentences`` → ``vocabulary`` → ``examples``.
+All of them in one command: ``python -m data_utils.text --dump FILE --output FOLDER``.
+"""

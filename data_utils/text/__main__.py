@@ -1,0 +1,128 @@
+"""All steps in one command: text in, pre-training TFRecords out.
+
+``python -m data_utils.text --dump FILE --output FOLDER`` reads a dump (or text, JSON Lines, …), writes
+sentences to ``FOLDER/corpus``, trains a vocabulary unless one is given, and writes records, index files and
+``manifest.json``. Killed, and run again, it goes on where it stopped. For a second data set from the same text, say of
+longer sequences: ``--sentences FOLDER/corpus --vocab-file FOLDER/vocab.txt --max-seq-length 384 --max-predictions 56
+--output OTHER``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from data_utils.parallel import Pool
+from data_utils.text.command_line import make_parser, positive, run_main
+from data_utils.text.examples import (
+    add_example_options,
+    describe,
+    recipe_of,
+    settings_of,
+    unit_bytes_of,
+    write_examples,
+)
+from data_utils.text.extract import add_extract_options
+from data_utils.text.instances import Settings, check_settings, quiet_tokenizers
+from data_utils.text.ledger import Ledger
+from data_utils.text.output_folder import look_at_output, take_up
+from data_utils.text.running import on_every_machine, pool_of
+from data_utils.text.sentences import Corpus, add_sentence_options, read_corpus, text_settings_of, write_sentences
+from data_utils.text.sources import Source, source_of
+from data_utils.text.vocabulary import add_vocabulary_options, train_vocabulary
+from data_utils.tokenizer import VOCABULARY_NAME, read_vocabulary
+
+CORPUS_FOLDER = "corpus"
+PACKED_FOLDER = "packed"
+
+
+def _vocabulary_recipe(options: argparse.Namespace) -> dict[str, Any]:
+    if options.vocab_file:
+        return {"sha256": read_vocabulary(options.vocab_file).sha256}
+    return {"pieces": options.vocab_size, "min_frequency": options.min_frequency, "lower_case": not options.cased}
+
+
+def _vocabulary(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Path:
+    """The vocabulary that is given, or one trained on the corpus, once."""
+    if options.vocab_file:
+        return options.vocab_file
+    path = options.output / VOCABULARY_NAME
+    if is_complete:
+        return path
+    ledger = Ledger.begin(options.output, "vocabulary", {**recipe, "sentences": corpus.identity})
+    if ledger.done(0) is None:
+        print("vocabulary: training", file=sys.stderr, flush=True)
+        train_vocabulary(corpus.files, path, options.vocab_size, not options.cased, options.min_frequency)
+        ledger.finish(0, [path.name], {})
+    return path
+
+
+def _prepare(options: argparse.Namespace, settings: Settings, given: Corpus | Source, pool: Pool) -> Path:
+    """The data set's manifest, after all steps that are not done yet."""
+    unit_bytes, vocabulary_recipe = unit_bytes_of(options), _vocabulary_recipe(options)
+    # Before hours of work, not after: all but the corpus, which may have to be made first, is compared.
+    look_at_output(options.output, recipe_of(settings, unit_bytes, vocabulary_recipe), options.overwrite)
+    if isinstance(given, Corpus):
+        corpus = given
+    else:
+        folder, text = options.output / CORPUS_FOLDER, text_settings_of(options)
+        corpus = write_sentences(given, folder, text, pool, options.max_bad_articles, options.overwrite)
+    recipe = recipe_of(settings, unit_bytes, vocabulary_recipe, corpus.identity)
+    is_complete = take_up(options.output, recipe, options.overwrite)
+    vocabulary_file = _vocabulary(options, corpus, vocabulary_recipe, is_complete)
+    return write_examples(
+        corpus, vocabulary_file, options.output, settings, pool, options.overwrite, unit_bytes, vocabulary_recipe
+    )
+
+
+def _action(options: argparse.Namespace) -> None:
+    on_every_machine(options)
+    settings = settings_of(options)
+    check_settings(settings)
+    if options.workers == 1:
+        quiet_tokenizers()  # before a vocabulary is trained: one worker is one core
+    given = read_corpus(options.sentences) if options.sentences else source_of(options)
+    with pool_of(options, options.output, given.files) as pool:
+        manifest = _prepare(options, settings, given, pool)
+        print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
+        if options.pack:
+            _pack(options, pool)
+
+
+def _pack(options: argparse.Namespace, pool: Pool) -> None:
+    """Packs the data set into a folder of its own within it."""
+    # Only where it is asked for: it loads SciPy.
+    from data_utils.packing import pack_dataset
+    from data_utils.packing.plan_file import read_plan
+    from data_utils.packing.table import before_and_after
+
+    folder = options.output / PACKED_FOLDER
+    pack_dataset(options.output, folder, options.pack, pool=pool, overwrite=options.overwrite)
+    print(f"{folder}:\n{before_and_after(read_plan(folder), options.max_seq_length)}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of the whole preparation."""
+    parser = make_parser("data_utils.text", "Text to pre-training TFRecords, all steps in one.")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the data set")
+    add_extract_options(parser, sentences_too=True)
+    add_sentence_options(parser)
+    parser.add_argument(
+        "--vocab-file", type=Path, metavar="FILE", help="BERT vocab.txt to use; without it one is trained"
+    )
+    add_vocabulary_options(parser)
+    add_example_options(parser)
+    parser.add_argument(
+        "--pack",
+        type=positive,
+        metavar="N",
+        help=f"at the end, pack up to N sequences into one, into DIR/{PACKED_FOLDER}",
+    )
+    return run_main(parser, _action, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Work units to records: settings, tokenizing, pairing and masking, as pure functions.
+
+``make_unit`` takes a work unit and gives its records: any scheduler may run it, anywhere, in any order.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data_utils.text.columns import KEY, Columns, concatenated, to_columns, token_type
+from data_utils.text.masking import (
+    SpecialIds,
+    choose_tokens,
+    choose_words,
+    hide,
+    lay_out,
+    prediction_counts,
+    predictions,
+)
+from data_utils.text.pairs import SPECIAL_IN_PAIR, cut_pairs, make_pairs, pair_arrays
+from data_utils.text.tokens import TokenizedUnit, tokenize_unit
+from data_utils.text.units import Unit
+from data_utils.tokenizer import Vocabulary, read_vocabulary
+from utilities.errors import UserError
+
+LONGEST_SEQUENCE = 1 << 15
+_KEYS = 1  # sets the random numbers of the keys apart from those of the records
+
+
+class Settings(NamedTuple):
+    """What decides the records, beside text and vocabulary; written to the manifest under these names.
+
+    Attributes:
+        max_seq_length: tokens of a sequence, [CLS] and [SEP] included.
+        max_predictions_per_seq: masked positions of a sequence, at most.
+        masked_lm_prob: share of tokens to predict.
+        short_seq_prob: how often a shorter sequence is made.
+        duplicate_factor: how often the corpus is gone through, each time paired and masked anew.
+        whole_word_masking: all pieces of a word are masked, or none.
+        seed: of all chance.
+        lower_case: whether the vocabulary is an uncased one.
+    """
+
+    max_seq_length: int = 128
+    max_predictions_per_seq: int = 20
+    masked_lm_prob: float = 0.15
+    short_seq_prob: float = 0.1
+    duplicate_factor: int = 5
+    whole_word_masking: bool = False
+    seed: int = 42
+    lower_case: bool = True
+
+
+class UnitCounts(NamedTuple):
+    """Counts of a unit's text, each document once, whatever the duplicate factor."""
+
+    documents: int
+    sentences: int
+    words: int
+    tokens: int
+
+
+class UnitResult(NamedTuple):
+    """A unit's records.
+
+    Attributes:
+        columns: the records, with their places in the shuffled order.
+        counts: of the text.
+        pieces: (V,) how often each piece of the vocabulary occurs in the text.
+    """
+
+    columns: Columns
+    counts: UnitCounts
+    pieces: np.ndarray
+
+
+@functools.lru_cache(maxsize=2)
+def _vocabulary(path: str) -> Vocabulary:
+    return read_vocabulary(Path(path))
+
+
+def quiet_tokenizers() -> None:
+    """One thread per tokenizer: the processes fill the cores already. Read by the library when first used."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuses settings that no record can satisfy.
+
+    Raises:
+        UserError: names the setting and the limit.
+    """
+    if settings.max_seq_length < 8:
+        raise UserError(f"--max-seq-length {settings.max_seq_length}: too short, at least 8")
+    if settings.max_seq_length > LONGEST_SEQUENCE:
+        raise UserError(f"--max-seq-length {settings.max_seq_length}: too long, at most {LONGEST_SEQUENCE}")
+    most = settings.max_seq_length - 3
+    if not 1 <= settings.max_predictions_per_seq <= most:
+        raise UserError(
+            f"--max-predictions {settings.max_predictions_per_seq}: must lie between 1 and {most},"
+            f" the tokens of --max-seq-length {settings.max_seq_length} without [CLS] and two [SEP]"
+        )
+    if not 0 < settings.masked_lm_prob < 1:
+        raise UserError(f"--masked-lm-prob {settings.masked_lm_prob}: must lie between 0 and 1")
+
+
+def make_features(
+    text: TokenizedUnit, vocabulary: Vocabulary, settings: Settings, unit_number: int, duplicate: int
+) -> dict[str, np.ndarray]:
+    """One pass over a unit: pairs, masks, and the features of its records, in the order of the text.
+
+    Returns:
+        Feature name → (N, S), (N, P) or (N, 1) array.
+    """
+    source = np.random.SeedSequence([settings.seed, unit_number, duplicate])
+    rng = np.random.default_rng(source)
+    chance = random.Random(int(rng.integers(2**63)))
+    pairs = make_pairs(
+        text.sentence_starts, text.document_starts, settings.max_seq_length, settings.short_seq_prob, chance
+    )
+    arrays = cut_pairs(pair_arrays(pairs, text.sentence_starts), settings.max_seq_length - SPECIAL_IN_PAIR, rng)
+    special_ids = vocabulary.special_ids()
+    special = SpecialIds(*special_ids.tolist())
+    sequences = lay_out(text.tokens, arrays, settings.max_seq_length, special)
+    counts = prediction_counts(sequences.maskable, settings.masked_lm_prob, settings.max_predictions_per_seq)
+    if settings.whole_word_masking:
+        continues = vocabulary.continues_word()[sequences.input_ids]
+        chosen = choose_words(sequences.maskable, continues, counts, rng)
+    else:
+        chosen = choose_tokens(sequences.maskable, counts, rng)
+    ordinary = np.setdiff1d(np.arange(len(vocabulary.pieces)), special_ids)
+    return {
+        "input_ids": hide(sequences.input_ids, chosen, special.mask, ordinary, rng),
+        "input_mask": sequences.input_mask,
+        "segment_ids": sequences.segment_ids,
+        **predictions(sequences.input_ids, chosen, settings.max_predictions_per_seq),
+        "next_sentence_labels": arrays.is_random[:, None],
+    }
+
+
+def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResult:
+    """The records of a work unit, in the order of the text.
+
+    Same unit, vocabulary and settings: same records and keys, wherever and whenever it runs.
+    """
+    vocabulary = _vocabulary(vocabulary_file)
+    token = token_type(len(vocabulary.pieces))
+    text = tokenize_unit(unit.read(), vocabulary_file, settings.lower_case)
+    passes = []
+    for duplicate in range(settings.duplicate_factor):
+        features = make_features(text, vocabulary, settings, unit.number, duplicate)
+        keys = np.random.default_rng([settings.seed, unit.number, duplicate, _KEYS])
+        passes.append(to_columns(features, keys.integers(2**64, size=len(features["input_ids"]), dtype=KEY), token))
+    counts = UnitCounts(len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens))
+    pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
+    return UnitResult(concatenated(passes), counts, pieces)

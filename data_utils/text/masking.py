@@ -1,0 +1,181 @@
+"""Inputs and masked-LM labels of pairs, a whole batch at a time.
+
+Source: Devlin et al. 2019, section 3.1 (task 1): 15 % of the tokens are predicted; of these 80 % become
+[MASK], 10 % a random token, 10 % stay.
+
+Shapes: N pairs, S max_seq_length, P max_predictions_per_seq, V vocabulary size.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from data_utils.text.pairs import PairArrays
+
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
+
+
+class SpecialIds(NamedTuple):
+    """Ids of the tokens that stand for no text."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+class Sequences(NamedTuple):
+    """Pairs laid out as [CLS] A [SEP] B [SEP] [PAD]…; all (N, S).
+
+    Attributes:
+        input_ids, input_mask, segment_ids: int32, int8, int8.
+        maskable: bool; tokens of A and B, not the special ones.
+    """
+
+    input_ids: np.ndarray
+    input_mask: np.ndarray
+    segment_ids: np.ndarray
+    maskable: np.ndarray
+
+
+def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special: SpecialIds) -> Sequences:
+    """Gathers the tokens of pairs into sequences.
+
+    Args:
+        tokens: (T,) all tokens of the unit.
+        pairs: where each pair's segments lie.
+        max_seq_length: S; every pair fits.
+        special: ids of the special tokens.
+    """
+    place = np.arange(max_seq_length, dtype=np.int32)[None, :]  # (1, S)
+    a_start, a_length, b_start, b_length = (values.astype(np.int32)[:, None] for values in pairs[:4])  # (N, 1)
+    first_sep = a_length + 1
+    last_sep = first_sep + b_length + 1
+    source = place + np.where(place < first_sep, a_start - 1, b_start - first_sep - 1)
+    ids = tokens.take(source, mode="clip").astype(np.int32, copy=False)
+    inside = place <= last_sep
+    ids[~inside] = special.pad
+    ids[:, 0] = special.cls
+    rows = np.arange(len(ids))
+    ids[rows, first_sep[:, 0]] = special.sep
+    ids[rows, last_sep[:, 0]] = special.sep
+    maskable = inside.copy()
+    maskable[:, 0] = False
+    maskable[rows, first_sep[:, 0]] = False
+    maskable[rows, last_sep[:, 0]] = False
+    return Sequences(ids, inside.astype(np.int8), (inside & (place > first_sep)).astype(np.int8), maskable)
+
+
+def choose_tokens(maskable: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Picks ``counts`` maskable tokens of each row, each as likely as any other.
+
+    Args:
+        maskable: (N, S) bool.
+        counts: (N,) how many.
+
+    Returns:
+        (N, S) bool.
+    """
+    # Random bits above, the position below: sorting brings positions into random order, and no two keys are equal, so
+    # that every machine sorts alike.
+    length = maskable.shape[1]
+    position_bits = (length - 1).bit_length()
+    keys = rng.integers(1 << 31, size=maskable.shape, dtype=np.uint32) >> np.uint32(position_bits)
+    keys = keys << np.uint32(position_bits) | np.arange(length, dtype=np.uint32)
+    keys[~maskable] |= np.uint32(1 << 31)  # behind all others
+    most = int(counts.max(initial=0))
+    keys.sort(axis=1)
+    places = keys[:, :most] & np.uint32((1 << position_bits) - 1)
+    chosen = np.zeros(maskable.shape, bool)
+    np.put_along_axis(chosen, places.astype(np.int64), np.arange(most) < counts[:, None], axis=1)
+    return chosen
+
+
+def choose_words(
+    maskable: np.ndarray, continues: np.ndarray, counts: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Picks whole words: all pieces of a word or none, up to ``counts`` tokens of each row.
+
+    Words come in random order; one that would pass the count is left out and smaller ones may follow, as in
+    the published whole-word models.
+
+    Args:
+        maskable: (N, S) bool.
+        continues: (N, S) bool; the piece continues the word before it.
+        counts: (N,) at most so many tokens.
+
+    Returns:
+        (N, S) bool.
+    """
+    chosen = np.zeros(maskable.shape, bool)
+    begins = maskable.copy()  # a segment cut within a word begins with a piece that continues nothing
+    begins[:, 1:] &= ~(continues[:, 1:] & maskable[:, :-1])
+    ends = maskable.copy()
+    ends[:, :-1] &= ~maskable[:, 1:] | begins[:, 1:]
+    for row in range(maskable.shape[0]):
+        word_starts = np.flatnonzero(begins[row])
+        word_ends = np.flatnonzero(ends[row]) + 1
+        left = int(counts[row])
+        for word in rng.permutation(len(word_starts)).tolist():
+            start, end = word_starts[word], word_ends[word]
+            if end - start <= left:
+                chosen[row, start:end] = True
+                left -= end - start
+            if left == 0:
+                break
+    return chosen
+
+
+def prediction_counts(maskable: np.ndarray, masked_lm_prob: float, max_predictions: int) -> np.ndarray:
+    """(N,) how many tokens to predict: the share of all tokens with the special ones, at least 1, at most P.
+
+    Shares are of the whole length, [CLS] and [SEP] included, as in the published data.
+    """
+    lengths = maskable.sum(1) + 3
+    counts = np.clip(np.round(lengths * masked_lm_prob).astype(np.int64), 1, max_predictions)
+    return np.minimum(counts, maskable.sum(1))
+
+
+def hide(
+    input_ids: np.ndarray,
+    chosen: np.ndarray,
+    mask_id: int,
+    ordinary_ids: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Replaces chosen tokens: 80 % by [MASK], 10 % by a random ordinary token, 10 % by themselves.
+
+    Args:
+        input_ids: (N, S).
+        chosen: (N, S) bool.
+        mask_id: of [MASK].
+        ordinary_ids: what random tokens are drawn from.
+
+    Returns:
+        (N, S) new ids.
+    """
+    rows, columns = np.nonzero(chosen)
+    draw = rng.random(rows.shape)
+    randoms = ordinary_ids[rng.integers(0, len(ordinary_ids), rows.shape)]
+    original = input_ids[rows, columns]
+    hidden = np.where(draw < MASK_SHARE, mask_id, np.where(draw < MASK_SHARE + RANDOM_SHARE, randoms, original))
+    out = input_ids.copy()
+    out[rows, columns] = hidden
+    return out
+
+
+def predictions(input_ids: np.ndarray, chosen: np.ndarray, max_predictions: int) -> dict[str, np.ndarray]:
+    """Positions, original ids and weights of the chosen tokens, padded with zeros to P; all (N, P)."""
+    rows, columns = np.nonzero(chosen)  # row by row, columns ascending
+    firsts = np.concatenate([[0], np.cumsum(chosen.sum(1))[:-1]])
+    slots = np.arange(len(rows)) - firsts[rows]
+    shape = (chosen.shape[0], max_predictions)
+    positions, ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    weights = np.zeros(shape, np.float32)
+    positions[rows, slots] = columns
+    ids[rows, slots] = input_ids[rows, columns]
+    weights[rows, slots] = 1.0
+    return {"masked_lm_positions": positions, "masked_lm_ids": ids, "masked_lm_weights": weights}

@@ -1,0 +1,127 @@
+"""Sentences to word pieces, each different word once.
+
+Running text repeats its words, so a dictionary spares the tokenizer most of its work. BERT's tokenizer treats what
+stands between two blanks on its own, and ASCII punctuation as words, so the result is that of whole sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_utils.text.ragged import starts_of, take_rows
+from data_utils.tokenizer import load_tokenizer
+
+# Frequent behind or before a word: without them there are fewer different words.
+SET_APART = (b",", b".", b"(", b")", b'"', b":", b";")
+SEPARATORS = "|~^`"  # one of them stands between words that are tokenised together
+WORDS_AT_ONCE = 500
+
+
+class TokenizedUnit(NamedTuple):
+    """A unit's text as one token array.
+
+    Attributes:
+        tokens: (T,) int32 ids.
+        sentence_starts: first token of each sentence, and T.
+        document_starts: first sentence of each document, and the number of sentences.
+        words: white-space separated words of the text.
+    """
+
+    tokens: np.ndarray
+    sentence_starts: list[int]
+    document_starts: list[int]
+    words: int
+
+
+def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> TokenizedUnit:
+    """Tokenizes sentence lines; sentences without any token, and documents left empty, disappear.
+
+    Args:
+        text: UTF-8, one sentence a line, an empty line between documents.
+        vocabulary_file: BERT ``vocab.txt``.
+        lower_case: whether it is an uncased one.
+    """
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n")
+    characters = np.frombuffer(text, np.uint8)
+    is_blank = characters <= ord(" ")
+    words = int(np.count_nonzero(~is_blank[1:] & is_blank[:-1])) + bool(text and not is_blank[0])
+    line_ends = np.flatnonzero(characters == ord("\n"))
+    is_empty = np.diff(line_ends, prepend=-1) == 1
+    tokens, lengths = tokenize_lines(text, load_tokenizer(vocabulary_file, lower_case))
+    document = np.append(np.cumsum(is_empty), is_empty.sum())  # of each line; the last one has no end
+    kept = lengths > 0
+    sentence_starts = [0, *np.cumsum(lengths[kept]).tolist()]
+    _, per_document = np.unique(document[kept], return_counts=True)
+    return TokenizedUnit(tokens, sentence_starts, [0, *np.cumsum(per_document).tolist()], words)
+
+
+def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of lines, without [CLS] and [SEP].
+
+    Args:
+        text: UTF-8.
+        tokenizer: of ``data_utils.tokenizer``.
+
+    Returns:
+        (T,) int32 ids of all lines, and (N,) how many each has.
+    """
+    for mark in SET_APART:
+        text = text.replace(mark, b" " + mark + b" ")
+    characters = np.frombuffer(text, np.uint8)
+    line_ends = np.flatnonzero(characters == ord("\n"))
+    word_ends = np.flatnonzero((characters == ord("\n")) | (characters == ord(" ")))
+    words = text.replace(b"\n", b" ").split(b" ")
+    words_before_end = np.searchsorted(word_ends, line_ends) + 1
+    numbers_of = dict.fromkeys(words)  # different words in the order of their first place
+    different = list(numbers_of)
+    numbers_of = dict(zip(different, range(len(different))))
+    numbers = np.fromiter(map(numbers_of.__getitem__, words), np.int64, len(words))
+    ids, lengths = tokenize_words([word.decode("utf-8") for word in different], tokenizer)
+    per_word = lengths[numbers]
+    tokens = take_rows(ids, starts_of(lengths)[numbers], per_word)
+    bounds = np.concatenate([[0], np.cumsum(per_word)])[[0, *words_before_end.tolist(), len(words)]]
+    return tokens, np.diff(bounds)
+
+
+def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of words, many of them in one text of the tokenizer, which takes long to begin and end one.
+
+    Returns:
+        (T,) int32 ids of all words, and (N,) how many each has.
+    """
+    separator, separator_id = _separator(tokenizer)
+    if separator_id is None:
+        together, alone = [], range(len(words))
+    else:
+        together = [number for number, word in enumerate(words) if separator not in word]
+        alone = [number for number, word in enumerate(words) if separator in word]
+    chunks = [together[start : start + WORDS_AT_ONCE] for start in range(0, len(together), WORDS_AT_ONCE)]
+    glue = f" {separator} "
+    texts = [glue.join(words[number] for number in chunk) + glue for chunk in chunks] + [words[n] for n in alone]
+    encoded = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    flat = np.fromiter((token for ids in encoded[: len(chunks)] for token in ids), np.int32)
+    ends = np.flatnonzero(flat == separator_id) if chunks else np.empty(0, np.int64)
+    assert ends.size == len(together), "each word is followed by one separator"
+    lengths = np.zeros(len(words), np.int64)
+    lengths[together] = np.diff(ends, prepend=-1) - 1
+    lengths[list(alone)] = [len(ids) for ids in encoded[len(chunks) :]]
+    order = np.argsort(np.array([*together, *alone], np.int64), kind="stable")
+    grouped = np.concatenate(
+        [flat[flat != separator_id] if chunks else flat, *(np.array(ids, np.int32) for ids in encoded[len(chunks) :])]
+    ).astype(np.int32)
+    grouped_lengths = lengths[np.array([*together, *alone], np.int64)]
+    return take_rows(grouped, starts_of(grouped_lengths)[order], grouped_lengths[order]), lengths
+
+
+def _separator(tokenizer: Tokenizer) -> tuple[str, int | None]:
+    """A mark that the vocabulary has as a word, and its id; None where it has none of them."""
+    for mark in SEPARATORS:
+        number = tokenizer.token_to_id(mark)
+        if number is not None:
+            return mark, number
+    return SEPARATORS[0], None

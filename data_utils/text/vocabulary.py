@@ -1,0 +1,160 @@
+"""Step ``vocabulary``: a WordPiece vocabulary trained on the corpus, or any BERT ``vocab.txt``.
+
+WordPiece as in BERT: pieces that continue a word begin with ``##``; special tokens come first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.trainers import WordPieceTrainer
+
+from data_utils.records.writer import write_atomically
+from data_utils.text.command_line import make_parser, positive, run_main
+from data_utils.text.sentences import read_corpus
+from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
+from utilities.errors import UserError
+
+DEFAULT_SIZE = 30522
+DEFAULT_MIN_FREQUENCY = 2
+DEFAULT_SAMPLE_MEGABYTES = 300
+MIN_ALPHABET = 1000
+STRETCH = 1 << 20  # bytes
+
+
+def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
+    """Lines of the files; of more than ``limit`` bytes, evenly chosen megabytes, however these are split into files."""
+    sizes = [(path, path.stat().st_size) for path in files]
+    total = sum(size for _, size in sizes)
+    period = STRETCH * max(1, -(-total // max(limit, 1)))  # one stretch of each period is taken
+    begin = 0  # of the file, in the text that all files are together
+    for path, size in sizes:
+        with open(path, "rb") as stream:
+            for stretch in range(begin // period * period, begin + size, period):
+                yield from _lines_between(stream, stretch - begin, stretch + STRETCH - begin)
+        begin += size
+
+
+def _lines_between(stream: BinaryIO, start: int, end: int) -> Iterator[str]:
+    """Lines that begin in [start, end) of a file."""
+    position = max(start - 1, 0)
+    stream.seek(position)
+    if start > 0:
+        position += len(stream.readline())  # the rest of a line begun before
+    while position < end and (line := stream.readline()):
+        position += len(line)
+        if line.strip():
+            yield line.decode()
+
+
+def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[str]:
+    """The most frequent characters, as pieces that begin and that continue a word, sorted."""
+    words: Counter[str] = Counter()
+    for line in lines:
+        words.update(line.split())  # normalising each word once takes a hundredth of the time that each line takes
+    characters: Counter[str] = Counter()
+    continuing: set[str] = set()
+    for word, count in words.items():
+        for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(word)):
+            continuing.update(part[1:])
+            for character in part:
+                characters[character] += count
+    frequent = sorted(characters, key=lambda character: (-characters[character], character))[:limit]
+    return sorted(frequent) + [CONTINUATION + character for character in sorted(continuing.intersection(frequent))]
+
+
+def train_vocabulary(
+    files: Iterable[Path],
+    output: Path,
+    size: int = DEFAULT_SIZE,
+    lower_case: bool = True,
+    min_frequency: int = DEFAULT_MIN_FREQUENCY,
+    sample_megabytes: int = DEFAULT_SAMPLE_MEGABYTES,
+) -> Vocabulary:
+    """Trains a WordPiece vocabulary and writes it; the same files give the same bytes.
+
+    Args:
+        files: sentence files.
+        output: ``vocab.txt`` to write.
+        size: pieces, special tokens included. A small corpus may give fewer: then unused entries fill it up,
+            so that the size can be what a model's config says.
+        lower_case: whether text is lower-cased and stripped of accents, as BERT "uncased".
+        min_frequency: a pair of pieces must occur so often to be merged.
+        sample_megabytes: a larger corpus is sampled evenly to this size.
+    """
+    if size < len(SPECIAL_TOKENS) + 100:
+        raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
+    files, limit = list(files), sample_megabytes * 10**6
+    tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
+    tokenizer.normalizer = bert_normalizer(lower_case)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    # The trainer numbers the alphabet in the order of a hash table, new in every run, and breaks ties by
+    # number. An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer
+    # from adding to it.
+    alphabet = _alphabet(tokenizer, _lines(files, limit), max(MIN_ALPHABET, size // 5))
+    trainer = WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        limit_alphabet=0,
+        special_tokens=[*SPECIAL_TOKENS, *alphabet],
+        continuing_subword_prefix=CONTINUATION,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_lines(files, limit), trainer)
+    by_id = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    pieces = by_id + [f"[unused{number}]" for number in range(size - len(by_id))]
+    write_atomically(output, "".join(piece + "\n" for piece in pieces).encode())
+    return read_vocabulary(output)
+
+
+def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
+    """Options of training."""
+    parser.add_argument(
+        "--vocab-size",
+        type=positive,
+        default=DEFAULT_SIZE,
+        metavar="N",
+        help="pieces to train (default %(default)s)",
+    )
+    parser.add_argument(
+        "--min-frequency",
+        type=positive,
+        default=DEFAULT_MIN_FREQUENCY,
+        metavar="N",
+        help="of a pair to be merged (default %(default)s)",
+    )
+    add_case_option(parser)
+
+
+def add_case_option(parser: argparse.ArgumentParser) -> None:
+    """Cased or not; a vocabulary is made for one of the two."""
+    parser.add_argument("--cased", action="store_true", help="keep capitals and accents (BERT cased)")
+
+
+def _action(options: argparse.Namespace) -> None:
+    corpus = read_corpus(options.sentences)
+    vocabulary = train_vocabulary(
+        corpus.files, options.output, options.vocab_size, not options.cased, options.min_frequency
+    )
+    print(f"{options.output}: {len(vocabulary.pieces):,} pieces")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line of the step."""
+    parser = make_parser("data_utils.text.vocabulary", "Trains a WordPiece vocabulary on sentence files.")
+    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="vocab.txt to write")
+    add_vocabulary_options(parser)
+    return run_main(parser, _action, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,0 @@
-"""From a Wikipedia dump, or any text, to pre-training TFRecords.
-
-Steps, each usable alone (``python -m data_utils.wikipedia.STEP --help``):
-``download`` → ``extract`` → ``sentences`` → ``vocabulary`` → ``examples``.
-All of them in one command: ``python -m data_utils.wikipedia --dump FILE --output FOLDER``.
-"""

@@ -1,1 +1,0 @@
-"""Dense layers that store their non-zero blocks alone, and the products they are made of."""

@@ -1,0 +1,1 @@
+"""Dynamic sparse training: block-sparse layers, their products, and the patterns that change while training."""

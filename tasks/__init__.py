@@ -1,0 +1,1 @@
+"""One file a task: data, model, losses, metrics, evaluation and outputs."""

@@ -1,0 +1,214 @@
+"""The demo: from a corpus that every Python carries to a BERT-tiny trained on ever longer sequences.
+
+``python -m tasks.demo`` runs the commands that a user would type, and prints each before it runs:
+a dump of documentation texts, the whole Wikipedia path to TFRecords of each length, and the trainings of
+``configs/demo``. Prepared data is used again by later demos.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import List, NamedTuple, Optional, Sequence
+
+from data_utils.records.manifest import load_manifest
+from utilities.config.loading import load_config
+from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
+from utilities.report.run_folder import read_run_folder
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGS = ROOT / "configs" / "demo"
+PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
+WORDS = 400_000
+DUPLICATE_FACTOR = 10  # so many maskings that training meets none twice, and its loss is that of new ones
+DUMP_NAME = "corpus.xml"
+
+
+class Result(NamedTuple):
+    """What a phase came to; losses and entropies in nats.
+
+    Attributes:
+        title: of the phase.
+        masked_lm_loss: mean over the last logging period.
+        unigram_entropy: of the corpus' word pieces.
+        pieces: of the vocabulary.
+        report: its HTML file.
+    """
+
+    title: str
+    masked_lm_loss: float
+    unigram_entropy: float
+    pieces: int
+    report: Path
+
+
+def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
+    """Prepares the data, trains one phase after the other, and prints what came out.
+
+    Args:
+        configs: of the phases, in order; each starts from the checkpoint of the one before.
+        words: of the corpus, where it has yet to be made.
+
+    Raises:
+        UserError: a step failed.
+    """
+    started = time.monotonic()
+    phases = [load_config("pretraining", ["--config", str(path)]).config for path in configs]
+    prepare(phases, words)
+    prepared = time.monotonic()
+    number = free_number(phases)
+    checkpoints: Optional[Path] = None
+    results = []
+    for path, config in zip(configs, phases):
+        name = f"{path.stem}-{number}"
+        run = Path(config.output_dir) / name
+        title = f"{config.max_seq_length} tokens"
+        flags = ["--config", shown(path), "--name", name]
+        if checkpoints is not None:
+            flags += ["--pretrained-ckpt-path", shown(checkpoints)]
+        execute(f"pre-training, {title}", [shown(ROOT / "run_pretraining.py"), *flags])
+        checkpoints = run / "checkpoints"
+        results.append(result_of(title, run, config))
+    print_results(results)
+    now = time.monotonic()
+    print(f"\nThe demo took {now - started:.0f} s, {prepared - started:.0f} s of them for the data.")
+    return results
+
+
+def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
+    """Makes the data sets that are not there yet: one dump, one vocabulary, a folder of records for each phase.
+
+    Args:
+        phases: their configs say where the data lies and what it is like; the first one's folder also holds the corpus.
+        words: of the corpus.
+    """
+    first = data_folder(phases[0])
+    dump = first.parent / DUMP_NAME
+    if all(is_ready(config) for config in phases):
+        folders = ", ".join(shown(data_folder(config)) for config in phases)
+        print(f"The data is prepared already: {folders}. (To make it anew, remove {shown(first.parent)}.)")
+        return
+    if not dump.exists():
+        command = ["-m", "data_utils.demo_corpus", "--output", shown(dump), "--words", str(words)]
+        execute("a corpus from the documentation that Python and its packages carry", command)
+    for position, config in enumerate(phases):
+        if position == 0:
+            source = ["--dump", shown(dump), "--vocab-size", str(vocabulary_size(config))]
+        else:
+            source = ["--sentences", shown(first / "corpus"), "--vocab-file", shown(first / "vocab.txt")]
+        output = data_folder(config)
+        sizes = ["--max-seq-length", str(config.max_seq_length)]
+        sizes += ["--max-predictions", str(config.max_predictions_per_seq)]
+        sizes += ["--duplicate-factor", str(DUPLICATE_FACTOR)]
+        again = ["--overwrite"] if output.exists() else []
+        command = ["-m", "data_utils.text", *source, "--output", shown(output), *sizes, *again]
+        execute(f"records of {config.max_seq_length} tokens", command)
+
+
+def is_ready(config: TrainingConfig) -> bool:
+    """Whether the data of a phase lies there whole and is what the config asks for; the manifest is written last."""
+    folder = data_folder(config)
+    manifest = load_manifest(folder) if folder.is_dir() else None
+    if manifest is None:
+        return False
+    asked = (vocabulary_size(config), config.max_seq_length, config.max_predictions_per_seq)
+    return asked == tuple(
+        manifest.settings.get(name) for name in ("vocab_size", "max_seq_length", "max_predictions_per_seq")
+    )
+
+
+def execute(what: str, arguments: Sequence[str]) -> None:
+    """Shows a Python command and runs it on this terminal.
+
+    Raises:
+        UserError: it failed; what it said stands above.
+    """
+    interpreter = Path(sys.executable)
+    print(f"\n=== {what}\n$ {shlex.join([shown(interpreter), *arguments])}", flush=True)
+    status = subprocess.run([str(interpreter), *arguments], cwd=ROOT, check=False).returncode
+    if status:
+        raise UserError(f"the command above ended with status {status}; mend what it names and start the demo again")
+
+
+def free_number(phases: Sequence[TrainingConfig]) -> int:
+    """The first number that no earlier demo's runs carry."""
+    taken = [path.name for config in phases for path in Path(config.output_dir).glob("*-*")]
+    numbers = [int(name.rpartition("-")[2]) for name in taken if name.rpartition("-")[2].isdigit()]
+    return max(numbers, default=0) + 1
+
+
+def result_of(title: str, run: Path, config: TrainingConfig) -> Result:
+    """Reads a run's folder."""
+    data = read_run_folder(run)
+    return Result(
+        title,
+        float(data.periods[-1]["metrics"]["mlm_loss"]),
+        float(data.dataset["unigram_entropy_nats"]),
+        vocabulary_size(config),
+        run / "report.html",
+    )
+
+
+def print_results(results: Sequence[Result]) -> None:
+    """The losses beside what a model reaches that knows less."""
+    rows = [
+        ["", *(result.title for result in results)],
+        ["masked-LM loss at the end", *(f"{result.masked_lm_loss:.3f} nats" for result in results)],
+        ["knowing word frequencies only", *(f"{result.unigram_entropy:.3f} nats" for result in results)],
+        ["knowing nothing: ln(vocabulary)", *(f"{math.log(result.pieces):.3f} nats" for result in results)],
+    ]
+    print("\n=== what BERT learned")
+    for label, *cells in rows:
+        print(f"{label:<32}" + "".join(f"{cell:>24}" for cell in cells))
+    print("(Knowing word frequencies only: the entropy of the corpus' unigram distribution.)\n")
+    for result in results:
+        print(f"report on {result.title}: {shown(result.report)}")
+
+
+def data_folder(config: TrainingConfig) -> Path:
+    """Where a phase's records lie."""
+    assert config.dataset_dir is not None, "the demo's configs name their data"
+    return Path(config.dataset_dir)
+
+
+def vocabulary_size(config: TrainingConfig) -> int:
+    """Word pieces that a phase's config asks for."""
+    assert config.bert_config is not None, "the rules ask for bert_config in pre-training"
+    return config.bert_config.vocab_size
+
+
+def shown(path: Path) -> str:
+    """A path as a user in the project's folder would type it."""
+    absolute = Path(os.path.abspath(path))
+    return str(absolute.relative_to(ROOT)) if ROOT in absolute.parents else str(absolute)
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Command line; returns 0, 2 where a step failed, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.demo", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--config", type=Path, nargs="+", metavar="FILE", help="one config a phase (default: those of configs/demo)"
+    )
+    parser.add_argument("--words", type=int, default=WORDS, metavar="N", help=f"of the corpus (default: {WORDS:,})")
+    options = parser.parse_args(arguments)
+    os.chdir(ROOT)
+    try:
+        run_demo(options.config or [CONFIGS / f"{name}.json" for name in PHASES], options.words)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

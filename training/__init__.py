@@ -1,0 +1,1 @@
+"""The trainer that all tasks share."""

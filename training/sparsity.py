@@ -1,0 +1,281 @@
+"""A sparse encoder in training: its first pattern, and the changes of it between weight updates."""
+
+from __future__ import annotations
+
+import collections
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from checkpoints.state import Parts
+from data_utils.records.order import batch_of, positions
+from execution.interface import Objective, Platform, Tensors
+from execution.software.cluster.processes import ALONE, Processes
+from keras_extensions.backend import keras, tf
+from keras_extensions.callbacks.updates import UpdateCounter
+from sparsity.blocks import norms
+from sparsity.changes import Change, moved, rigl_change, set_change
+from sparsity.choice import AUTO, NATIVE, choose
+from sparsity.layer import BlockSparseDense, sparse_layers_of
+from sparsity.pattern import Grid, random_pattern
+from sparsity.probe import DenseGradients
+from sparsity.schedule import pattern_steps, prune_fraction
+from training.session import Session, TrainingData
+from training.task import BuiltModel
+from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+PATTERNS = "sparsity.jsonl"  # in a run's folder, a line for each pattern
+STATIC, RIGL = "static", "rigl"
+
+
+def sparse_xla(config: TrainingConfig) -> Optional[bool]:
+    """Whether to compile with XLA a model that is sparse: not where that would keep it from the faster products."""
+    execution, sparsity = config.execution, config.sparsity
+    on_gpu = execution.device == "gpu" or (execution.device == "auto" and tf.config.list_physical_devices("GPU"))
+    if execution.xla is not None or on_gpu or sparsity.kernel not in (AUTO, NATIVE):
+        return execution.xla
+    choice = choose(sparsity.kernel, sparsity.block_size, 1 - sparsity.ratio, on_host=True)
+    return False if choice.kernel == NATIVE else None
+
+
+def choose_patterns(config: TrainingConfig, blocks: Sequence[keras.layers.Layer]) -> None:
+    """Random patterns for a model that starts from random weights, whose values they then take."""
+    for number, layer in enumerate(sparse_layers_of(blocks)):
+        layer.choose_pattern(random_pattern(Grid(*layer.grid), layer.count, pattern_seed(config), 0, number))
+
+
+def pattern_seed(config: TrainingConfig) -> int:
+    """The seed of the patterns."""
+    return config.seed if config.sparsity.seed is None else config.sparsity.seed
+
+
+def sparse_lines(config: TrainingConfig, platform: Platform, blocks: Sequence[keras.layers.Layer]) -> List[str]:
+    """What to say of the sparse layers: sizes, density, and how and why so they multiply.
+
+    Raises:
+        UserError: the machine has no sparse layers.
+    """
+    layers = sparse_layers_of(blocks)
+    if layers and platform.name != "software":
+        raise UserError(
+            "sparsity.ratio: sparse layers run on stock TensorFlow alone; set execution.platform to software"
+        )
+    counts = collections.Counter(layer.describe() for layer in layers)
+    return [f"{count} sparse matrices of {line}" for line, count in counts.items()]
+
+
+def pattern_callbacks(
+    session: Session, data: TrainingData, built: BuiltModel, first_step: int, skipped: Sequence[int]
+) -> List[keras.callbacks.Callback]:
+    """What changes the patterns during ``fit``; none for a dense model."""
+    layers = sparse_layers_of(built.blocks)
+    if not layers:
+        return []
+    config, updates = session.config, data.plan.updates
+    changes = 0 if config.sparsity.method == STATIC else config.sparsity.pattern_updates
+    due = pattern_steps(updates, changes)
+    per_execution = data.plan.updates_per_execution
+    times = {-(-step // per_execution) for step in due}
+    if len(times) < len(due):
+        logger.warning(
+            "sparsity.pattern_updates: the pattern changes at the end of an execution, so %d times in place of %d;"
+            " lower global_batches_per_log (%d) for more",
+            len(times), len(due), per_execution,
+        )  # fmt: skip
+    gradients = None
+    if config.sparsity.method == RIGL and due:
+        gradients = GradientNorms(built.model, session.task.objective, layers, batches(config, data, skipped))
+    optimizer = built.model.optimizer
+    parts = session.platform.parts(optimizer)
+    rule = PatternRule(config, updates, optimizer.moments, gradients, session.processes, parts)
+    return [PatternUpdates(layers, due, rule, session.run.path / PATTERNS, first_step)]
+
+
+def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) -> Callable[[int], Tensors]:
+    """A function that reads the first micro batch of a weight update, counted from 0, whatever the number of
+    replicas."""
+
+    def read(update: int) -> Tensors:
+        start = batch_of(update, skipped) * config.samples_per_update
+        size = config.global_batch.micro_batch_size
+        arrays = data.reader.read(positions(config.seed, 0, start, size, data.reader.count, config.data.shuffle))
+        return {feature.name: tf.constant(arrays[feature.name]) for feature in data.reader.spec.features}
+
+    return read
+
+
+class GradientNorms:
+    """Norms of the blocks of the dense gradient, by layer, on the batch that is trained on next.
+
+    Args:
+        model: without dropout here.
+        objective: what it is trained towards.
+        layers: its sparse layers.
+        read: gives the batch of an update.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        objective: Objective,
+        layers: Sequence[BlockSparseDense],
+        read: Callable[[int], Tensors],
+    ):
+        self._gradients = DenseGradients(model, objective, layers)
+        self._read = read
+
+    def __call__(self, step: int) -> List[np.ndarray]:
+        """(R · C,) for each layer, after ``step`` updates."""
+        return self._gradients.block_norms(self._read(step))
+
+
+class PatternRule:
+    """How patterns change: as the chief decides, where several processes train together.
+
+    They hold the same weights to the bit, but need not compute the same norms of gradients if their processors differ.
+
+    Args:
+        config: method, fraction and seed.
+        updates: weight updates of the whole training.
+        moments: gives the optimizer's variables beside a weight.
+        gradients: for RigL.
+        processes: that train together.
+        parts: knows which moments are a part of something that several processes keep; None: all are whole.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        updates: int,
+        moments: Callable[[tf.Variable], Sequence[tf.Variable]],
+        gradients: Optional[Callable[[int], List[np.ndarray]]] = None,
+        processes: Processes = ALONE,
+        parts: Optional[Parts] = None,
+    ):
+        self._sparsity, self._seed, self._updates = config.sparsity, pattern_seed(config), updates
+        self._moments = moments
+        self._gradients = gradients
+        self._processes = processes
+        self._parts = parts
+
+    def fraction(self, step: int) -> float:
+        """Share of the blocks that is replaced after ``step`` updates."""
+        return prune_fraction(step, self._updates, self._sparsity.prune_fraction)
+
+    def apply(self, layers: Sequence[BlockSparseDense], step: int) -> int:
+        """Change the pattern of every layer; returns how many blocks are new. All processes must call it together."""
+        changes = self._changes(layers, step) if self._processes.is_chief else [unknown(layer) for layer in layers]
+        told = self._processes.from_chief([array for change in changes for array in change])
+        changes = [Change(*pair) for pair in zip(told[::2], told[1::2])]
+        for layer, change in zip(layers, changes):
+            move(layer, change, self._moments(layer.blocks), self._parts)
+        return sum(change.grown for change in changes)
+
+    def _changes(self, layers: Sequence[BlockSparseDense], step: int) -> List[Change]:
+        of_gradients = self._gradients(step) if self._gradients is not None else None
+        fraction, found = self.fraction(step), []
+        for number, layer in enumerate(layers):
+            pattern, of_blocks = layer.positions.numpy(), norms(layer.blocks.numpy())
+            grid = Grid(*layer.grid)
+            if of_gradients is None:
+                found.append(set_change(pattern, of_blocks, fraction, grid, self._seed, step, number))
+            else:
+                found.append(rigl_change(pattern, of_blocks, of_gradients[number], fraction, grid))
+        return found
+
+
+def unknown(layer: BlockSparseDense) -> Change:
+    """Something of the shapes and dtypes of a change of a layer's pattern."""
+    return Change(np.zeros(layer.count, np.int32), np.zeros(layer.count, np.int64))
+
+
+def move(
+    layer: BlockSparseDense, change: Change, moments: Sequence[tf.Variable], parts: Optional[Parts] = None
+) -> None:
+    """Take a layer's blocks and their moments to their places in a new pattern; new ones are zero.
+
+    Args:
+        parts: where moments are kept in parts by several processes, which must all call this together.
+    """
+    layer.blocks.assign(moved(layer.blocks.numpy(), change))
+    for moment in moments:
+        if parts is None:
+            moment.assign(moved(moment.numpy(), change))
+        else:
+            moment.assign(parts.own(moment, moved(parts.whole(moment), change)))
+    layer.positions.assign(change.pattern)
+    layer.mark_explored(change.pattern)
+
+
+class PatternUpdates(UpdateCounter):
+    """Changes patterns when they are due, and writes down what they came to.
+
+    An execution of several updates is not interrupted: what is due within it happens at its end.
+
+    Args:
+        layers: the sparse ones.
+        due: after which updates, ascending.
+        rule: how.
+        path: of the file with a line for each pattern.
+        first_step: updates done before.
+    """
+
+    def __init__(
+        self, layers: Sequence[BlockSparseDense], due: Sequence[int], rule: PatternRule, path: Path, first_step: int
+    ):
+        super().__init__(first_step)
+        self._layers, self._due, self._rule, self._path = layers, due, rule, path
+
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Take back what was written of later updates, which will be trained again."""
+        rows = [row for row in read_patterns(self._path) if row["step"] <= self.first_step]
+        temporary = self._path.with_name(f"{self._path.name}.new")
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        os.replace(str(temporary), str(self._path))
+        if not rows:
+            self._write(self.first_step, 0.0, 0)
+
+    def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
+        """Change the patterns if that was due in the updates just done."""
+        if any(self.step - updates < step <= self.step for step in self._due):
+            grown = self._rule.apply(self._layers, self.step)
+            self._write(self.step, self._rule.fraction(self.step), grown)
+
+    def _write(self, step: int, fraction: float, grown: int) -> None:
+        sizes = [layer.grid[0] * layer.grid[1] for layer in self._layers]
+        explored = [layer.explored_count() for layer in self._layers]
+        row = {
+            "step": step,
+            "fraction": fraction,
+            "grown": grown,
+            "explored": sum(explored) / sum(sizes),
+            "density": {name(layer): layer.count / size for layer, size in zip(self._layers, sizes)},
+            "layers": {name(layer): count / size for layer, count, size in zip(self._layers, explored, sizes)},
+        }
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def name(layer: BlockSparseDense) -> str:
+    """Where in the model a layer is."""
+    return layer.blocks.name.rsplit("/", 1)[0]
+
+
+def read_patterns(path: Path) -> List[Dict[str, Any]]:
+    """The lines of a file of patterns that are whole."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+    return rows

@@ -1,1 +1,0 @@
-"""The trainer that all tasks share, and the tasks."""
