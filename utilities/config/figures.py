@@ -142,7 +142,7 @@ def _named_sizes(model_name: str) -> Optional[BertConfig]:
     for beginning, sizes in _NAMED_SIZES.items():
         if short.startswith(beginning):
             vocabulary = next((n for part, n in _NAMED_VOCABULARIES.items() if part in short), None)
-            return BertConfig(**sizes, **({"vocab_size": vocabulary} if vocabulary else {}))
+            return BertConfig.model_validate({**sizes, **({"vocab_size": vocabulary} if vocabulary else {})})
     return None
 
 
@@ -175,7 +175,7 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     like_hugging_face = config.bert_model_name is not None or not config.replace_layers
     unset: Dict[str, bool] = dict.fromkeys(LAYER_OPTIONS, True) if like_hugging_face else _FROM_SCRATCH
     given = {name: getattr(config, name) for name in LAYER_OPTIONS}
-    options = {name: unset[name] if value is None else value for name, value in given.items()}
+    options: Dict[str, Any] = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
     factor = config.embedding_serialization_factor
     return Architecture(embedding_serialization_factor=factor, **shape, **options, **sparsity_options(config))
