@@ -237,9 +237,10 @@ def base_configs() -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
     """Every config of the project as one object, what it extends merged in; name → task and values."""
     for folder, task in TASK_OF_FOLDER.items():
         for path in sorted((ROOT / "configs" / folder).glob("*.json")):
-            values = read_config([path])[0].values
-            values.setdefault("dataset_dir", "data")
-            yield str(path.relative_to(ROOT)), (task, values)
+            for system in ((), (ROOT / "configs" / "systems" / "cpu.json",)):
+                values = read_config([path, *system])[0].values
+                values.setdefault("dataset_dir", "data")
+                yield "+".join(str(file.relative_to(ROOT)) for file in (path, *system)), (task, values)
 
 
 def paths_of(values: dict[str, Any]) -> list[tuple[str, ...]]:

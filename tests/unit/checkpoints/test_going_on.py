@@ -24,11 +24,12 @@ from utilities.config.schema import leaves
 from utilities.errors import UserError
 from utilities.history import END, History
 
-CONFIG = Path(__file__).parents[3] / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.json"
+CONFIGS = Path(__file__).parents[3] / "configs"
+COMPOSED = [CONFIGS / "pretraining" / "pretrain_tiny_128_phase1.json", CONFIGS / "systems" / "pretraining_cpu.json"]
 
 
 def config_of(*flags: str):
-    return load_config("pretraining", ["--config", str(CONFIG), "--generated-dataset", *flags]).config
+    return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags]).config
 
 
 def test_the_same_config_differs_in_nothing():
