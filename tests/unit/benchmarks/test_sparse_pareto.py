@@ -29,7 +29,7 @@ class Product:
         self.fails = ""
 
     def __call__(self, *arguments: Any, log: Path) -> None:
-        options = dict(zip(arguments[1::2], arguments[2::2]))
+        options = {flag: value for flag, value in zip(arguments, arguments[1:]) if str(flag).startswith("--")}
         name, folder = options["--name"], options["--output-dir"] / options["--name"]
         if self.fails and name.startswith(self.fails):
             raise UserError(f"{name} failed")
