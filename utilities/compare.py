@@ -119,14 +119,10 @@ def _progress(runs: Sequence[RunData]) -> List[Row]:
 
 
 def _final(runs: Sequence[RunData]) -> List[Row]:
-    scores = dict.fromkeys(name for run in runs for name in run.scores)
     rows = []
-    for name in scores:
-        rows += _each(
-            f"{name} (evaluation)",
-            runs,
-            lambda run, name=name: number(run.scores[name]) if name in run.scores else None,
-        )
+    for name in dict.fromkeys(name for run in runs for name in run.scores):
+        scores = tuple(number(run.scores[name]) if name in run.scores else None for run in runs)
+        rows.append(Row(f"{name} (evaluation)", scores))
     for name in dict.fromkeys(name for run in runs for name in run.metric_names()):
 
         def final(run: RunData, name: str = name) -> Optional[str]:

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import logging
 import re
-from typing import List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from utilities.report.html import Markup
 from utilities.secrets import mask
@@ -73,7 +73,7 @@ def line_chart(
 
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # keep its search for fonts out of the run's log
 
-    settings = {
+    settings: Any = {
         "svg.fonttype": "none",  # text stays text: small, searchable, in the page's font
         "svg.hashsalt": identifier,  # the same data give the same file
         "text.color": _INK,

@@ -81,8 +81,9 @@ def _progress(run: RunData) -> str:
     last = run.periods[-1]
     step, total = last["step"], last.get("total_steps")
     seconds = last.get("seconds")
-    timed = is_number(seconds) and abs(seconds) < _CENTURY
-    duration = f" in {datetime.timedelta(seconds=round(seconds))}" if timed else ""
+    duration = ""
+    if is_number(seconds) and abs(seconds) < _CENTURY:
+        duration = f" in {datetime.timedelta(seconds=round(seconds))}"
     if not is_number(total):
         return f"{step:,} steps{duration}."
     if step < total:

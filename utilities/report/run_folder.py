@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from utilities.errors import UserError
 from utilities.history import History
 from utilities.secrets import mask_value
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +131,7 @@ def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:
     return flat
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a JSON value is a number that a chart can show: finite and of a sane size."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
 
