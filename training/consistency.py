@@ -1,6 +1,6 @@
 """What must be the same: the config of a resumed run and of its beginning, and the start of all processes of a run.
 
-A field has no influence on the outcome, or belongs to each process, only if a table here says so.
+Each field of the config declares whether it may differ; see ``utilities.config.fields.Freedom``.
 """
 
 from __future__ import annotations
@@ -9,40 +9,9 @@ from typing import Any, Dict, List, Mapping
 
 from execution.processes import Processes
 from training.run_folder import config_for_files
-from utilities.config.fields import leaves, value_at
-from utilities.config.schema import TrainingConfig
+from utilities.config.fields import PER_REPLICA, Equivalent, Freedom, value_at
+from utilities.config.schema import TrainingConfig, leaves
 from utilities.errors import UserError
-
-# Fields without influence on the outcome: where files lie, what is shown and kept, how the same numbers are computed.
-# Data is identified by its content, not its path, and the number format by what was chosen. A field that is not listed
-# counts as having influence.
-FREE = frozenset(
-    """
-    name resume output_dir save_ckpt_path dataset_dir vocab_file squad.cache_dir
-    data.reader_threads data.prefetch data.verify_checksums data.on_corrupt
-    data.max_corrupt_records
-    execution.platform execution.device execution.precision execution.xla execution.threads execution.pipeline_devices
-    execution.executable_cache
-    ipu_config.pipeline_stages ipu_config.pipeline_device_mapping ipu_config.pipeline_schedule
-    ipu_config.matmul_available_memory_proportion_per_pipeline_stage ipu_config.replicated_tensor_sharding
-    sparsity.kernel
-    use_outlining enable_recomputation optimizer_state_offchip embedding_serialization_factor min_remote_tensor_size
-    fp_exceptions compile_only do_training do_validation do_test evaluation_batch_size
-    squad.dev_file squad.n_best_size squad.max_answer_length
-    ckpt_every_n_steps_per_execution checkpoint_minutes keep_last keep_every
-    on_divergence max_rewinds exploding_loss_ratio
-    global_batches_per_log logging show_accuracy tensorboard report report_every_minutes
-    reference_curve reference_tolerance enable_wandb wandb_entity_name wandb_project_name wandb_tags
-    """.split()  # noqa: SIM905 (a table to read)
-)
-
-# Fields that each process may have for itself: where files lie, and how its machine is used.
-PER_PROCESS = frozenset(
-    """
-    name resume output_dir save_ckpt_path dataset_dir vocab_file squad.cache_dir
-    data.reader_threads data.prefetch data.verify_checksums execution.threads execution.executable_cache logging
-    """.split()  # noqa: SIM905 (a table to read)
-)
 
 _BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
 _DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -61,10 +30,11 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
     present = config_for_files(config)
     found = []
     for name, leaf in leaves().items():
-        if name in FREE or leaf.path[0] == "global_batch":
+        if leaf.freedom is not Freedom.FIXED or leaf.path[0] == "global_batch":
             continue
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
-        if new != old:
+        same = leaf.mark(Equivalent)
+        if new != old and not (same is not None and new in same.values and old in same.values):
             found.append(_described(name, new, old))
     return [*found, *_batch_differences(present, recorded)]
 
@@ -151,7 +121,7 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
     chief = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
     for name, leaf in leaves().items():
         value, chief_value = value_at(own, leaf.path), value_at(chief["config"], leaf.path)
-        if name not in PER_PROCESS and value != chief_value:
+        if leaf.freedom is not PER_REPLICA and value != chief_value:
             raise UserError(
                 f"{name} is {value} for replica {processes.index} and {chief_value} for replica 0; start all with the"
                 " same config and flags"

@@ -11,9 +11,10 @@ from execution.select import processes_for, select_platform
 from keras_extensions.schedules import UpDown
 from optimization.loss_scaling import INITIAL_SCALE
 from training.sparsity import sparse_xla
-from utilities.config.effects import Machine, warning_line
+from utilities.config.fields import Machine
 from utilities.config.figures import betas, max_learning_rate, micro_batches
 from utilities.config.loading import LoadedConfig
+from utilities.config.plan import warning_line
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 

@@ -65,7 +65,7 @@ def run(place, config) -> Path:
 def quick(patch):
     """An automatic loss scale that moves within few updates."""
     patch.setattr(optimization.loss_scaling, "GROWTH_INTERVAL", 4)
-    patch.setattr("training.fitting.INITIAL_SCALE", 2.0**24)
+    patch.setattr("training.machine.INITIAL_SCALE", 2.0**24)
 
 
 def weights_of(run: Path):
