@@ -135,7 +135,7 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
         logger.warning("checkpoint %s is damaged (%s); trying the one before it", candidate, problem)
     plain = newest_tensorflow(folder)
     if plain is None:
-        raise UserError(f"{key}: {folder} holds no whole checkpoint; name a folder that does")
+        raise UserError(f"{key}: {folder} holds no intact checkpoint; name a folder that does")
     return Checkpoint(plain, None)
 
 
@@ -217,7 +217,9 @@ def set_aside(checkpoint: Path, reason: str) -> Path:
         os.replace(checkpoint, renamed)
         flush_to_disk(renamed.parent)
     except OSError as error:
-        raise UserError(f"{checkpoint}: cannot be renamed ({error.strerror}); may you write there?") from error
+        raise UserError(
+            f"{checkpoint}: cannot be renamed ({error.strerror}); check the folder's permissions"
+        ) from error
     return renamed
 
 

@@ -34,9 +34,7 @@ def quiet_loading() -> Iterator[None]:
     Also sets the environment variables that limit TensorFlow and Transformers to warnings and errors later, unless the
     user has set them. Without an NVIDIA driver, errors are hidden too, because TensorFlow reports its absence as one.
     """
-    os.environ.setdefault(
-        "TRANSFORMERS_VERBOSITY", "error"
-    )  # hides a deprecation notice
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides a deprecation notice
     if LOG_LEVEL in os.environ:
         yield
         return

@@ -48,7 +48,7 @@ def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run:
     found = differences(config, recorded)
     if found:
         raise UserError(
-            f"resume: {run} cannot go on with another config: {'; '.join(found)}. Set that back, or begin a new run"
+            f"resume: {run} cannot be resumed with another config: {'; '.join(found)}. Set that back, or begin a new run"
             " under another --name"
         )
 

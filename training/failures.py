@@ -94,4 +94,4 @@ def process_failures(
 
 
 def _remedy(current: CurrentRun) -> str:
-    return f"mend that and go on from the last checkpoint: --name {current.name} --resume"
+    return f"fix that and resume from the last checkpoint: --name {current.name} --resume"

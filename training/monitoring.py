@@ -93,7 +93,9 @@ class ReferenceCheck(Listener):
 
     def begin(self, first_step: int, total_steps: int) -> None:
         band = self._band
-        logger.info("%s is held to %s, up to %s %s", band.metric, band.source, f"{band.positions[-1]:,.0f}", band.axis)
+        logger.info(
+            "%s is compared with %s, up to %s %s", band.metric, band.source, f"{band.positions[-1]:,.0f}", band.axis
+        )
 
     def period(self, period: Period) -> None:
         value = period.metrics.get(self._band.metric)

@@ -127,7 +127,7 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
         if run.task != loaded.task or differences(config, recorded):
             return None
     if recorded is None or run.identity is None:
-        raise UserError(f"resume: there is no run to go on with in {run.path}; {_other_runs(run.path)}")
+        raise UserError(f"resume: there is no run to resume in {run.path}; {_other_runs(run.path)}")
     if run.task != loaded.task:
         raise UserError(f"resume: {run.path} is a run of {run.task}, not of {loaded.task}; name another one")
     refuse_differences(config, recorded, str(run.path))
@@ -152,7 +152,7 @@ def new_run(loaded: LoadedConfig, locks: FolderLocks) -> RunFolder:
         _lock_checkpoints(folder, locks)
         if step_folders(folder):
             raise UserError(
-                f"save_ckpt_path: {folder} holds the checkpoints of another run; name an empty folder, or go on with"
+                f"save_ckpt_path: {folder} holds the checkpoints of another run; name an empty folder, or resume"
                 " that run: --name NAME --resume"
             )
     run = RunFolder.create(config.output_dir, str(config.name), loaded.task)
@@ -189,7 +189,9 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
         problem = damage(path)
         if problem is not None:
             renamed = set_aside(path, DAMAGED)
-            notes.append(f"checkpoint {path} is damaged ({problem}); kept as {renamed.name}, taking the one before it")
+            notes.append(
+                f"checkpoint {path} is damaged ({problem}); renamed to {renamed.name}, using the one before it"
+            )
             continue
         facts = read_facts(path)
         if facts.get("run") == run.identity:
@@ -197,10 +199,10 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
     broken = [path for folder in folders for path in folder.glob(f"{DAMAGED}-*")]
     if broken:
         raise UserError(
-            f"resume: no checkpoint of {run.path} is whole (damaged: {', '.join(map(str, sorted(broken)))}); begin a"
+            f"resume: no checkpoint of {run.path} is intact (damaged: {', '.join(map(str, sorted(broken)))}); begin a"
             " new run under another --name"
         )
-    notes.append("no checkpoint was written before the run ended; it begins again")
+    notes.append("no checkpoint was written before the run ended; it starts from the beginning")
     return Position(), notes
 
 
@@ -229,7 +231,7 @@ def check_same_precision(position: Position, precision: str) -> None:
     begun = facts.get("precision", precision)
     if begun != precision:
         raise UserError(
-            f"resume: the run was begun in {begun}, and would go on in {precision}; set execution.precision to {begun},"
+            f"resume: the run was begun in {begun}, and would continue in {precision}; set execution.precision to {begun},"
             " or begin a new run from its weights: --pretrained-ckpt-path"
         )
 
@@ -250,7 +252,7 @@ def record_resume(resumed: Resumed, config: TrainingConfig) -> None:
         notes=resumed.notes,
     )
     if source is not None:
-        logger.info("going on from step %s, saved in %s", f"{position.step:,}", source)
+        logger.info("resuming from step %s, saved in %s", f"{position.step:,}", source)
     for name, (before, now) in changes.items():
         logger.info("%s is %s now and was %s", name, now, before)
 

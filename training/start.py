@@ -165,7 +165,7 @@ def _architecture_of_weights(config: TrainingConfig, start: Start) -> Architectu
     """Return the architecture of the weights, for a config without ``bert_config``."""
     missing = [name for name in SIZES if name not in start.architecture]
     if missing:
-        raise UserError(f"{start.origin} does not tell its {missing[0]}; add the section bert_config")
+        raise UserError(f"{start.origin} does not say its {missing[0]}; add the section bert_config")
     factor = config.embedding_serialization_factor
     if start.architecture["vocab_size"] % factor:
         logger.warning("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)

@@ -24,7 +24,7 @@ class ReplicaLostError(UserError):
 
     def __init__(self, lost: str, index: int, run: str = "") -> None:
         again = (
-            f"; go on from the last checkpoint with --name {run} --resume, with any number of replicas" if run else ""
+            f"; resume from the last checkpoint with --name {run} --resume, with any number of replicas" if run else ""
         )
         super().__init__(f"{lost}, so replica {index} stops, too{again}")
         self.lost = lost

@@ -117,7 +117,7 @@ class OverflowCounter(Listener):
         if overflows and not self._warned and LOSS_SCALE not in period.metrics:
             self._warned = True
             logger.warning(
-                "gradients overflow: such updates are left out and counted (overflows); lower"
+                "gradients overflow: such updates are skipped and counted (overflows); lower"
                 " optimizer_opts.loss_scaling, or set it to auto"
             )
         if self._consecutive >= MAX_CONSECUTIVE_OVERFLOWS:
@@ -130,5 +130,5 @@ class OverflowCounter(Listener):
     def end(self) -> None:
         """Log the number of skipped updates."""
         if self.count:
-            logger.info("%d of %d updates were left out, as their gradients overflowed", self.count, self._updates)
+            logger.info("%d of %d updates were skipped because their gradients overflowed", self.count, self._updates)
             self.count = 0

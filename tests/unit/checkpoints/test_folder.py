@@ -76,7 +76,7 @@ def test_a_broken_description_is_damage(tmp_path, content):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(UserError, match="no whole checkpoint"):
+    with pytest.raises(UserError, match="no intact checkpoint"):
         find_checkpoint(tmp_path)
 
 

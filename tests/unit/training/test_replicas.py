@@ -133,6 +133,6 @@ def test_the_loss_of_a_process_is_reported_in_one_line(monkeypatch):
     monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
     lost = run_as_processes(2, end)[1]
     assert isinstance(lost, ReplicaLostError) and str(lost) == (
-        "replica 0 (host0:1) has ended, or cannot be reached, so replica 1 stops, too; go on from the last checkpoint"
+        "replica 0 (host0:1) has ended, or cannot be reached, so replica 1 stops, too; resume from the last checkpoint"
         " with --name mine --resume, with any number of replicas"
     )

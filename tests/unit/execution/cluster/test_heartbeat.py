@@ -82,7 +82,7 @@ def test_a_process_that_does_not_run_is_not_missed_and_one_that_ended_is(peer):
         peer.close()
         assert ended.wait(20)
     assert lines == [
-        f"replica 1 ({member.addresses[1]}) has ended, or cannot be reached, so replica 0 stops, too; go on from the"
+        f"replica 1 ({member.addresses[1]}) has ended, or cannot be reached, so replica 0 stops, too; resume from the"
         " last checkpoint with --name … --resume, with any number of replicas"
     ]
 
