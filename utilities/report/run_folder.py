@@ -11,7 +11,6 @@ from utilities.errors import UserError
 from utilities.history import History
 from utilities.secrets import mask_value
 
-
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
 
