@@ -217,9 +217,7 @@ def set_aside(checkpoint: Path, reason: str) -> Path:
         os.replace(checkpoint, renamed)
         flush_to_disk(renamed.parent)
     except OSError as error:
-        raise UserError(
-            f"{checkpoint}: cannot be renamed ({error.strerror}); check the folder's permissions"
-        ) from error
+        raise UserError(f"{checkpoint}: cannot be renamed ({error.strerror}); check its permissions") from error
     return renamed
 
 

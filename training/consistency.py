@@ -48,8 +48,8 @@ def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run:
     found = differences(config, recorded)
     if found:
         raise UserError(
-            f"resume: {run} cannot be resumed with another config: {'; '.join(found)}. Set that back, or begin a new run"
-            " under another --name"
+            f"resume: {run} cannot be resumed with another config: {'; '.join(found)}. Set that back, or begin"
+            " a new run under another --name"
         )
 
 

@@ -231,8 +231,8 @@ def check_same_precision(position: Position, precision: str) -> None:
     begun = facts.get("precision", precision)
     if begun != precision:
         raise UserError(
-            f"resume: the run was begun in {begun}, and would continue in {precision}; set execution.precision to {begun},"
-            " or begin a new run from its weights: --pretrained-ckpt-path"
+            f"resume: the run was begun in {begun}, and would continue in {precision}; set execution.precision to"
+            f" {begun}, or begin a new run from its weights: --pretrained-ckpt-path"
         )
 
 

@@ -18,6 +18,7 @@ from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.environment import environment_facts
 from utilities.errors import UserError
+from utilities.files import write_atomically
 from utilities.history import BEGIN, History
 from utilities.secrets import mask_value
 
@@ -90,15 +91,13 @@ class RunFolder:
     def discard_metrics_after(self, step: int) -> None:
         """Remove the periods after ``step``, which will be trained again, from metrics.jsonl.
 
-        Lines that a killed run left incomplete are removed too. The file is replaced atomically.
+        Lines that a killed run left incomplete are removed too.
         """
         path = self.path / METRICS
         if not path.exists():
             return
         lines = [line for line, record in self._periods() if record["step"] <= step]
-        temporary = path.with_name(f"{METRICS}.new")
-        temporary.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        os.replace(temporary, path)
+        write_atomically(path, "".join(line + "\n" for line in lines))
 
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl."""
