@@ -34,7 +34,7 @@ def test_the_newest_is_taken(tmp_path):
     assert found.facts["step"] == 100
 
 
-def test_a_damaged_one_is_named_kept_and_passed_over(tmp_path, caplog):
+def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
     write(tmp_path, 1)
     bad = write(tmp_path, 2)
     (bad / "weights.index").write_text("other")
@@ -44,7 +44,7 @@ def test_a_damaged_one_is_named_kept_and_passed_over(tmp_path, caplog):
     assert bad.exists()
 
 
-def test_a_damaged_one_asked_for_by_name_is_refused(tmp_path):
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
     bad = write(tmp_path, 2)
     (bad / "weights.data-00000-of-00001").unlink()
     with pytest.raises(UserError, match="damaged"):

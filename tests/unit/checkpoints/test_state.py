@@ -93,7 +93,7 @@ def test_moments_in_another_order_are_refused(tmp_path):
         TrainingState(blocks, optimizer, variables[2:] + variables[:2]).restore(found)
 
 
-def test_the_copy_keeps_the_values_of_its_moment(tmp_path):
+def test_a_copy_keeps_its_values(tmp_path):
     blocks, optimizer = trained()
     before = values(blocks, optimizer)
     copy = TrainingState(blocks, optimizer).copy()

@@ -71,7 +71,7 @@ def test_steps_beyond_eight_digits_are_ordered_as_numbers(tmp_path):
     assert steps(tmp_path) == [99_999_999, 100_000_000]
 
 
-def test_what_a_killed_writer_left_is_cleared(tmp_path):
+def test_temporary_files_of_a_killed_writer_are_removed(tmp_path):
     whole = write(tmp_path, 10)
     (tmp_path / ".writing-step-00000020").mkdir()
     (tmp_path / ".writing-step-00000020" / "weights.index").write_text("half")
@@ -85,7 +85,7 @@ def test_what_a_killed_writer_left_is_cleared(tmp_path):
     assert damage(whole) is None
 
 
-def test_facts_can_be_changed_and_stay_checked(tmp_path):
+def test_rewritten_facts_stay_verified(tmp_path):
     folder = write(tmp_path, 10)
     rewrite_facts(folder, {"skipped": [3]})
     facts = read_facts(folder)
@@ -96,14 +96,14 @@ def test_facts_can_be_changed_and_stay_checked(tmp_path):
     assert "SHA-256" in damage(folder)
 
 
-def test_what_is_set_aside_is_kept_under_a_name_of_its_own(tmp_path):
+def test_a_checkpoint_set_aside_gets_its_own_name(tmp_path):
     names = [set_aside(write(tmp_path, 10), "damaged").name for _ in range(2)]
     assert names == ["damaged-step-00000010", "damaged-step-00000010-2"]
     assert step_folders(tmp_path) == []
 
 
 class SlowCopy:
-    """Stands for a copy whose writing takes until it is let go."""
+    """Takes the place of a copy, and writes only after ``go`` is set."""
 
     def __init__(self, error=None):
         self.go, self.error, self.facts = threading.Event(), error, {}
@@ -116,7 +116,7 @@ class SlowCopy:
 
 
 class Copies:
-    """Stands for a state; gives one slow copy after the other."""
+    """Takes the place of a state, and returns one slow copy after the other."""
 
     def __init__(self, *copies):
         self.copies = list(copies)
@@ -129,7 +129,7 @@ def writer_of(folder, *copies, **options):
     return CheckpointWriter(folder, Copies(*copies), lambda step: {"step": step}, "mine", **options)
 
 
-def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_save_waits(tmp_path):
+def test_training_continues_during_a_write_and_the_next_save_waits(tmp_path):
     first, second, written = SlowCopy(), SlowCopy(), []
     writer = writer_of(tmp_path, first, second, on_written=written.append)
     writer.save(1)  # does not wait for the disk
@@ -167,7 +167,7 @@ def test_a_save_that_is_waited_for_is_written_at_normal_priority(tmp_path):
     writer.close()
 
 
-def test_what_went_wrong_in_the_thread_comes_out_once(tmp_path):
+def test_an_error_of_the_thread_is_raised_once(tmp_path):
     copy = SlowCopy(UserError("save_ckpt_path: no space"))
     writer = writer_of(tmp_path, copy)
     writer.save(1)
@@ -191,7 +191,7 @@ def test_saving_rotates(tmp_path):
     assert read_facts(tmp_path / "step-00000003")["seconds"] == 1.5
 
 
-def test_a_disk_that_refuses_is_one_line_and_leaves_nothing(tmp_path):
+def test_a_failing_disk_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="save_ckpt_path: cannot write") as caught:
         write(tmp_path / "file", 1)

@@ -1,4 +1,4 @@
-"""What processes agree upon, and what they refuse: two of them, played by threads."""
+"""What processes agree on, and what they refuse: threads take the place of two processes."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ SCALE = 4.0
 
 
 def updates(gradients: list[list[float]], processes: Processes | None = None) -> dict[str, Any]:
-    """What is left of a float16 weight after these gradients, with a loss scale that adapts."""
+    """Return the state of a float16 weight after these gradients, with an adaptive loss scale."""
     weight = tf.Variable([1.0, 2.0], dtype=tf.float16)
     optimizer = AdamW(learning_rate=0.1, rounding_seed=7)
     update = Update(1, loss_scale=SCALE, adaptive_loss_scale=True)
     collectives = None if processes is None else processes.collectives
     rule = UpdateRule(optimizer, PretrainingObjective(), update, [weight], FLOAT16, collectives)
-    told = [rule.apply([tf.constant(gradient)]) for gradient in gradients]
+    reported = [rule.apply([tf.constant(gradient)]) for gradient in gradients]
     return {
         "weight": weight.numpy().tolist(),
         "moments": [moment.numpy().tolist() for moment in optimizer.moments(weight)],
         "updates": int(optimizer.iterations),
-        "scales": [float(one[LOSS_SCALE]) for one in told] + [float(rule.loss_scale.factor)],
-        "overflows": [float(one[OVERFLOWS]) for one in told],
+        "scales": [float(one[LOSS_SCALE]) for one in reported] + [float(rule.loss_scale.factor)],
+        "overflows": [float(one[OVERFLOWS]) for one in reported],
     }
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
-def test_an_overflow_of_one_process_leaves_the_update_of_all_out(bad):
+def test_an_overflow_in_one_process_skips_the_update_in_all(bad):
     own = [[[1.0, -2.0], [0.5, 0.5], [1.0, 1.0]], [[3.0, 1.0], [bad, 0.5], [-2.0, 1.0]]]
     found = run_as_processes(2, lambda processes: updates(own[processes.index], processes))
     assert found[0] == found[1]
@@ -65,14 +65,14 @@ def test_opposite_infinities_are_an_overflow_too():
     assert found[0] == found[1] and found[0]["overflows"] == [1] and found[0]["weight"] == [1.0, 2.0]
 
 
-def test_all_go_back_to_where_the_chief_says():
+def test_all_processes_get_the_position_of_the_chief():
     checkpoint = Checkpoint(Path("run/step-00000004/weights"), {"step": 4, "rewinds": 0})
     there = Position(4, (5, 6), 1, 2.5, checkpoint)
     found = run_as_processes(2, lambda processes: shared_position(processes, lambda: there))
     assert found == [there, there]
 
 
-def test_what_keeps_the_chief_from_deciding_ends_all():
+def test_an_error_of_the_chief_ends_all_processes():
     def fails() -> Position:
         raise UserError("diverges again and again")
 
@@ -81,7 +81,7 @@ def test_what_keeps_the_chief_from_deciding_ends_all():
     assert isinstance(other, UserError) and str(other) == "replica 0: diverges again and again"
 
 
-def test_what_the_chief_makes_is_its_own(tmp_path):
+def test_only_the_chief_makes_the_run_folder(tmp_path):
     assert run_as_processes(2, lambda processes: on_chief(processes, lambda: [processes.index])) == [[0], None]
     assert on_chief(SINGLE_PROCESS, lambda: None) is None
 
@@ -102,16 +102,16 @@ def test_what_the_chief_makes_is_its_own(tmp_path):
         ({}, "a", "float16", "execution.precision: replica 1 computes in float16, replica 0 in float32"),
     ],
 )
-def test_all_must_be_started_alike(change, data, precision, named):
+def test_all_processes_must_be_started_in_the_same_way(change, data, precision, named):
     def check(processes: Processes) -> str:
         own = processes.index == 1
         config = TrainingConfig.model_validate({"seed": 42, **(change if own else {})})
         check_processes(processes, config, data if own else "a", precision if own else "float32")
-        return "alike"
+        return "consistent"
 
     chief, other = run_as_processes(2, check)
-    assert chief == "alike"
-    assert other == "alike" if named is None else isinstance(other, UserError) and named in str(other)
+    assert chief == "consistent"
+    assert other == "consistent" if named is None else isinstance(other, UserError) and named in str(other)
 
 
 def test_processes_must_share_the_micro_batches_evenly(monkeypatch):

@@ -39,8 +39,7 @@ def test_the_same_config_differs_in_nothing():
 
 
 @pytest.mark.parametrize("name", [name for name, leaf in leaves().items() if leaf.freedom is Freedom.FIXED])
-def test_any_other_field_counts(name):
-    """Whatever the field, its name is told."""
+def test_every_field_that_may_not_change_is_named(name):
     config = config_of()
     recorded = json.loads(json.dumps(config_for_files(config)))
     *sections, key = name.split(".")
@@ -54,7 +53,7 @@ def test_any_other_field_counts(name):
     assert "12345" in found[0] or sections == ["global_batch"]
 
 
-def test_a_field_that_a_run_of_before_did_not_have_yet_has_its_default():
+def test_a_field_that_is_new_had_the_effect_of_its_default():
     config = config_of()
     recorded = json.loads(json.dumps(config_for_files(config)))
     del recorded["optimizer_opts"]["gradient_accumulation_reduction"], recorded["keep_last"]
@@ -74,7 +73,7 @@ SUM = ("--optimizer-opts.gradient-accumulation-reduction", "sum")
 
 
 @pytest.mark.parametrize(
-    "split, flags, told",
+    "split, flags, expected",
     [
         ((4, 4, 2), (), []),
         ((4, 8, 2), (), ["global_batch is 64 samples and was 32"]),
@@ -83,8 +82,8 @@ SUM = ("--optimizer-opts.gradient-accumulation-reduction", "sum")
         ((4, 4, 2), SUM, ["global_batch.grad_acc_steps_per_replica is 2 and was 4"]),
     ],
 )
-def test_the_global_batch_may_be_split_in_another_way(split, flags, told):
-    assert differences(batch(*split, *flags), config_for_files(batch(4, 2, 4, *flags))) == told
+def test_the_global_batch_may_be_split_differently(split, flags, expected):
+    assert differences(batch(*split, *flags), config_for_files(batch(4, 2, 4, *flags))) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,7 @@ def test_the_next_eight_batches_at_any_position(reader):
             np.testing.assert_array_equal(left, right)
 
 
-def test_skipped_batches_are_consumed_by_nobody(reader):
+def test_skipped_batches_are_left_out(reader):
     whole = data(reader, 0, 12)
     left = data(reader, 0, 9, skipped=(2, 3, 7))
     for number, expected in zip(left, [0, 1, 4, 5, 6, 8, 9, 10, 11]):
@@ -132,7 +131,7 @@ def test_skipped_batches_are_consumed_by_nobody(reader):
     assert batch_of(10**9, ()) == 10**9
 
 
-def test_data_is_known_by_its_content(reader):
+def test_data_is_identified_by_its_content(reader):
     identity = identity_of(reader)
     assert identity == identity_of(reader) and len(identity) == 64
     reader._arrays["input_ids"][0, 0] += 1
@@ -150,7 +149,7 @@ def test_a_folder_is_locked_by_one_run_at_a_time(tmp_path):
         locks.lock(tmp_path)
 
 
-def test_history_survives_a_torn_line(tmp_path):
+def test_history_survives_an_incomplete_line(tmp_path):
     history = History(tmp_path)
     assert history.events() == [] and not history.finished
     history.add("begin", 0, id="1")
@@ -163,7 +162,7 @@ def test_history_survives_a_torn_line(tmp_path):
     assert not history.finished
 
 
-def test_metrics_after_the_checkpoint_are_forgotten(tmp_path):
+def test_metrics_after_the_checkpoint_are_discarded(tmp_path):
     run = RunFolder(tmp_path)
     run.discard_metrics_after(3)  # there are none yet
     lines = [json.dumps({"step": step, "metrics": {"a_loss": step, "b_loss": 0.5}}) for step in (1, 2, 3, 4)]

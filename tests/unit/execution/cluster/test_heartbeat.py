@@ -54,19 +54,19 @@ def membership(peer: socket.socket, index: int = 0) -> Membership:
         ([SILENT] * 7 + [LISTENS] + [SILENT] * 7, False),
     ],
 )
-def test_what_makes_a_process_gone(results, gone):
+def test_which_probes_make_a_process_lost(results, gone):
     history = ProbeHistory(silence=40)
     found = [history.is_gone(1, result, probed=5.0 * n, now=5.0 * n + 5) for n, result in enumerate(results, start=1)]
     assert found == [False] * (len(results) - 1) + [gone]
 
 
-def test_all_end_within_a_minute():
+def test_all_processes_end_within_a_minute():
     times = Timing()
     assert times.interval + times.silence + PROBE_TIMEOUT + times.patience < 60  # silence is checked after a probe
     assert ProbeHistory.REFUSALS * (times.interval + PROBE_TIMEOUT) + times.patience < 60
 
 
-def test_a_process_that_does_not_run_is_not_missed_and_one_that_ended_is(peer):
+def test_a_stopped_process_counts_as_alive_and_an_ended_one_does_not(peer):
     lines: list[str] = []
     ended = threading.Event()
 
@@ -87,7 +87,7 @@ def test_a_process_that_does_not_run_is_not_missed_and_one_that_ended_is(peer):
     ]
 
 
-def test_who_leaves_in_time_or_waits_for_nobody_goes_on(peer):
+def test_a_process_that_stops_waiting_in_time_continues(peer):
     lines: list[str] = []
     heartbeat = Heartbeat(membership(peer, index=1), QUICK, lines.append)
     with heartbeat.monitored():
@@ -97,7 +97,7 @@ def test_who_leaves_in_time_or_waits_for_nobody_goes_on(peer):
     assert lines == []
 
 
-def test_results(peer, monkeypatch):
+def test_probe_results(peer, monkeypatch):
     member = membership(peer)
     assert probe(member.addresses[1]) == LISTENS and unreachable(member) == []
 
@@ -114,7 +114,7 @@ def test_results(peer, monkeypatch):
     )
 
 
-def test_waits_for_all_and_says_for_whom(caplog):
+def test_waiting_names_the_absent_processes(caplog):
     with socket.socket() as late:
         late.bind(("localhost", 0))
         member = membership(late)

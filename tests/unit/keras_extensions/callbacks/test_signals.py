@@ -1,4 +1,4 @@
-"""Signals become a wish to stop; a second one ends the process."""
+"""Signals become a request to stop; a second one ends the process."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
-from keras_extensions.callbacks.signals import StopWhenRequested, stop_on_signals
+from keras_extensions.callbacks.signals import StopRequest, StopWhenRequested, stop_on_signals
 from utilities.errors import Stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_while_waiting_a_signal_is_a_wish(number):
+def test_a_deferred_signal_is_a_request(number):
     with stop_on_signals() as request:
         with request.defer():
             os.kill(os.getpid(), number)
@@ -26,7 +27,7 @@ def test_while_waiting_a_signal_is_a_wish(number):
         assert callback.model.stop_training
 
 
-def test_elsewhere_it_stops_the_run():
+def test_other_signals_stop_the_run():
     with stop_on_signals() as request:
         with pytest.raises(Stopped):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -37,7 +38,7 @@ def test_elsewhere_it_stops_the_run():
             raise AssertionError("training must not begin")
 
 
-def test_handlers_are_given_back():
+def test_handlers_are_restored():
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     with stop_on_signals():
         assert signal.getsignal(signal.SIGTERM) != before[0]
@@ -83,3 +84,28 @@ def test_a_second_signal_ends_even_a_running_execution():
     finally:
         process.kill()
         process.communicate()
+
+
+def stopping(own: str | None, largest: object) -> tuple[StopRequest, bool]:
+    request, model = StopRequest(), types.SimpleNamespace(stop_training=False)
+    request.signal = own
+    callback = StopWhenRequested(request, largest)
+    callback.set_model(model)
+    callback.on_train_batch_end(0)
+    return request, model.stop_training
+
+
+@pytest.mark.parametrize(
+    ("own", "agreed", "ends", "name"),
+    [
+        (None, 0, False, None),
+        (None, 15, True, "SIGTERM"),
+        ("SIGINT", 15, True, "SIGINT"),
+        ("SIGTERM", 15, True, "SIGTERM"),
+    ],
+)
+def test_all_processes_stop_at_the_same_step(own, agreed, ends, name):
+    seen = []
+    request, ended = stopping(own, lambda number: seen.append(number) or agreed)
+    assert ended == ends and request.signal == name
+    assert seen == [{None: 0, "SIGINT": 2, "SIGTERM": 15}[own]]

@@ -1,4 +1,4 @@
-"""Callbacks: what scripts parse, what files hold, and when checkpoints are written."""
+"""Logging periods, the log lines that scripts parse, and all listeners under Keras' fit."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def metrics(mlm, nsp=0.7):
     return {"mlm_accuracy": 0.25, "loss": mlm + nsp, "mlm_loss": mlm, "nsp_loss": nsp}
 
 
-def test_throughput_leaves_the_first_execution_out():
+def test_throughput_excludes_the_first_execution():
     """10 updates of 4 samples; 30 s of compilation, then 2 s for 4 updates: 8 samples a second."""
     clock, seen = Clock(), Collected()
     reporting = Reporting(10, 4, [seen], steps_per_period=6, started=95.0, clock=clock)
@@ -82,7 +82,7 @@ def test_throughput_leaves_the_first_execution_out():
     assert seen.ends == 1
 
 
-def test_packs_are_told_in_packs_sequences_and_tokens(tmp_path, caplog):
+def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
     """2 updates of 8 packs in 4 s, with 2.5 sequences and 100 tokens in a pack."""
     caplog.set_level(logging.INFO)
     clock, seen = Clock(), Collected()
@@ -110,7 +110,7 @@ def test_a_period_of_nothing_but_compilation_says_so():
     assert seen.periods[0].eta is None
 
 
-def test_epochs_and_resume_are_counted_on():
+def test_steps_continue_over_epochs_and_resumes():
     clock, seen = Clock(), Collected()
     reporting = Reporting(106, 2, [seen], first_step=100, clock=clock)
     drive(reporting, clock, [(2, 1, {}), (1, 1, {}), (2, 1, {}), (1, 1, {})], epoch_length=3)
@@ -150,7 +150,7 @@ def test_one_parsable_line_a_period_in_the_log_file(tmp_path, terminal):
         assert len(THROUGHPUT.findall(shown)) == 3
 
 
-def test_log_level_is_honoured_and_given_back(tmp_path):
+def test_log_level_is_set_and_restored(tmp_path):
     root = logging.getLogger()
     before = root.level, list(root.handlers)
     with run_log(tmp_path / "train.log", level="WARNING", terminal=False, stream=io.StringIO()):
@@ -159,7 +159,7 @@ def test_log_level_is_honoured_and_given_back(tmp_path):
     assert (tmp_path / "train.log").read_text() == ""
 
 
-def test_a_console_handler_that_is_there_does_not_double_the_lines(tmp_path):
+def test_an_existing_console_handler_does_not_duplicate_lines(tmp_path):
     console, root = io.StringIO(), logging.getLogger()
     handler = logging.StreamHandler(console)
     root.addHandler(handler)
@@ -177,48 +177,6 @@ def test_a_console_handler_that_is_there_does_not_double_the_lines(tmp_path):
 )
 def test_durations(seconds, text):
     assert format_duration(seconds) == text
-
-
-def test_metrics_file_appends_after_a_torn_line(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"step": 2, "met')
-    clock = Clock()
-    reporting = Reporting(6, 8, [MetricsFile(path)], first_step=2, clock=clock)
-    drive(reporting, clock, [(2, 4, metrics(float("nan"))), (2, 2, metrics(3.5))])
-    lines = path.read_text().splitlines()
-    assert lines[:2] == ['{"step": 1}', '{"step": 2, "met']
-    first, second = (json.loads(line) for line in lines[2:])
-    assert first["metrics"]["mlm_loss"] is None, "JSON knows no NaN"
-    assert second == {
-        "step": 6,
-        "total_steps": 6,
-        "samples": 48,
-        "seconds": 6.0,
-        "throughput": 8.0,
-        "compiling": False,
-        "learning_rate": None,
-        "metrics": {"loss": 4.2, "mlm_loss": 3.5, "nsp_loss": 0.7, "mlm_accuracy": 0.25},
-    }
-
-
-def test_checkpoints_at_multiples_and_at_the_end():
-    """Executions of 3 updates step over multiples of 4: 4 is saved at 6, 8 at 9, 12 at 12, the end at 14."""
-    clock, saved = Clock(), []
-    drive(Checkpoints(saved.append, 4), clock, [(3, 1, {})] * 4 + [(2, 1, {})])
-    assert saved == [6, 9, 12, 14]
-
-
-def test_the_last_checkpoint_is_written_once():
-    clock, saved = Clock(), []
-    drive(Checkpoints(saved.append, 4, first_step=8), clock, [(4, 1, {}), (4, 1, {})])
-    assert saved == [12, 16]
-    saved.clear()
-    drive(Checkpoints(saved.append, None), clock, [(4, 1, {})])
-    assert saved == [4]
-    saved.clear()
-    last = []  # what is waited for is saved another way, and by the end alone
-    drive(Checkpoints(saved.append, 4, save_last=last.append, last_step=12), clock, [(4, 1, {})] * 3)
-    assert (saved, last) == ([4, 8], [12])
 
 
 def test_all_listeners_under_keras_fit(tmp_path):

@@ -1,4 +1,4 @@
-"""The report that is refreshed during the run: when, at what cost, and that it never stands in the way."""
+"""metrics.jsonl, and the report that is refreshed during the run without delaying it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_extensions.callbacks.outputs import FIRST_REPORT_SECONDS, MAX_CPU_SHARE, LiveReport
+from keras_extensions.callbacks.outputs import FIRST_REPORT_SECONDS, MAX_CPU_SHARE, LiveReport, MetricsFile
+from keras_extensions.callbacks.reporting import Period
 from training.monitoring import ROOT, report_command
 
 WORKS = "open('ran', 'a').write('x')"
@@ -47,7 +48,31 @@ def step(report: LiveReport, clock: Clock, to: float) -> None:
     report.period(None)
 
 
-def test_refreshes_after_a_while_and_then_at_most_every_so_often(tmp_path):
+def test_metrics_file_appends_after_an_incomplete_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2, "met')
+    file = MetricsFile(path)
+    file.begin(2, 6)
+    file.period(Period(4, 6, 2, 32, 4.0, 4.0, True, None, None, {"mlm_loss": float("nan")}))
+    file.period(Period(6, 6, 2, 48, 6.0, 8.0, False, 0.0, None, {"loss": 4.2, "mlm_loss": 3.5}))
+    file.end()
+    lines = path.read_text().splitlines()
+    assert lines[:2] == ['{"step": 1}', '{"step": 2, "met']
+    first, second = (json.loads(line) for line in lines[2:])
+    assert first["metrics"]["mlm_loss"] is None, "JSON knows no NaN"
+    assert second == {
+        "step": 6,
+        "total_steps": 6,
+        "samples": 48,
+        "seconds": 6.0,
+        "throughput": 8.0,
+        "compiling": False,
+        "learning_rate": None,
+        "metrics": {"loss": 4.2, "mlm_loss": 3.5},
+    }
+
+
+def test_the_report_is_refreshed_after_a_while_and_then_at_intervals(tmp_path):
     report, clock = live(tmp_path, WORKS)
     for now in (0, FIRST_REPORT_SECONDS - 1):
         step(report, clock, now)
@@ -64,8 +89,8 @@ def test_refreshes_after_a_while_and_then_at_most_every_so_often(tmp_path):
     report.end()
 
 
-def test_what_takes_long_is_done_less_often(tmp_path):
-    """0.5 s of processor time are 2 % of 25 s, whatever was asked for."""
+def test_a_slow_report_is_refreshed_less_often(tmp_path):
+    """0.5 s of processor time are 2 % of 25 s, regardless of the interval."""
     cpu = Clock()
     report, clock = live(tmp_path, WORKS, every=1.0, cpu=cpu)
     step(report, clock, 1)
@@ -79,7 +104,7 @@ def test_what_takes_long_is_done_less_often(tmp_path):
     report.end()
 
 
-def test_never_two_at_a_time_and_none_left_behind(tmp_path):
+def test_one_report_at_a_time_and_none_left_behind(tmp_path):
     report, clock = live(tmp_path, "import time; time.sleep(60)", every=1.0)
     step(report, clock, 1)
     process = report._process
@@ -93,7 +118,7 @@ def test_never_two_at_a_time_and_none_left_behind(tmp_path):
 
 
 @pytest.mark.parametrize("command", [["/no/such/program"], [sys.executable, "-c", "raise SystemExit(3)"]])
-def test_what_fails_is_a_warning_once(tmp_path, caplog, command):
+def test_a_failing_report_is_one_warning(tmp_path, caplog, command):
     clock = Clock()
     report = LiveReport(command, tmp_path, 1.0, clock)
     report.begin(0, 10)

@@ -1,4 +1,4 @@
-"""Divergence is noticed: a loss that is no number, and one far above the median of those before."""
+"""Divergence is noticed: NaN, infinity, and a loss far above the median of earlier ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def period(step: int, mlm: float, nsp: float = 0.5, **others: float) -> Period:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_no_number(value):
+def test_nan_and_infinity(value):
     guard = StopOnDivergence(LOSSES)
     guard.period(period(4, 7.0, mlm_accuracy=math.nan))  # an accuracy over nothing is no divergence
     with pytest.raises(DivergenceError) as caught:
@@ -28,7 +28,7 @@ def test_no_number(value):
     assert "nsp_loss" in str(caught.value) and "step 8" in str(caught.value)
 
 
-def test_explosion_beside_the_running_median():
+def test_explosion_relative_to_the_running_median():
     guard = StopOnDivergence(LOSSES, ratio=3.0)
     for step in range(MIN_PERIODS):
         guard.period(period(step, 3.5 if step == 0 else 1.5))  # too few to judge, and a median minds no outlier
@@ -37,7 +37,7 @@ def test_explosion_beside_the_running_median():
         guard.period(period(51, 4.6, 1.5))
 
 
-def test_outliers_below_the_first_loss_are_no_explosion():
+def test_outliers_below_the_first_loss_do_not_count():
     guard = StopOnDivergence(LOSSES, ratio=3.0, before=[0.9, *[0.01] * 200])
     guard.period(period(1, 0.3))  # 0.8 is 80 times the median
     with pytest.raises(DivergenceError):
@@ -49,7 +49,7 @@ def test_without_a_ratio_nothing_explodes():
     guard.period(period(1, 1e9))
 
 
-def test_the_median_of_a_resumed_run_begins_with_what_was_before():
+def test_the_median_continues_after_a_resume():
     guard = StopOnDivergence(LOSSES, ratio=3.0, before=[2.0] * MIN_PERIODS)
     with pytest.raises(DivergenceError):
         guard.period(period(1, 6.0))
