@@ -13,8 +13,19 @@ from model.architecture import total_parameters
 from utilities.config.figures import architecture_of, blocks_of
 from utilities.config.loading import load_config
 from utilities.errors import UserError
-from utilities.planner.balance import balance, bubble, communication, stage_flops
-from utilities.planner.memory import HALF, IN_PROCESSOR_MEMORY, MOMENTS, Layout, ipu_memory, is_feasible, layout_of
+from utilities.planner.estimates import (
+    HALF,
+    IN_PROCESSOR_MEMORY,
+    MOMENTS,
+    Layout,
+    balance,
+    bubble,
+    communication,
+    ipu_memory,
+    is_feasible,
+    layout_of,
+    stage_flops,
+)
 from utilities.planner.suggest import layout_of_counts, suggest
 
 ROOT = Path(__file__).resolve().parents[3]
