@@ -113,7 +113,9 @@ def names_of(variables: Sequence[tf.Variable], objects: Mapping[str, Any]) -> Li
 def _children(thing: Any) -> Mapping[str, Any]:
     if hasattr(tf.train, "TrackableView"):
         return tf.train.TrackableView.children(thing)
-    return {child.name: child.ref for child in thing._checkpoint_dependencies}  # no public way before TensorFlow 2.10
+    # Before TensorFlow 2.10 there is no public way, and lists do not track what they hold before they are asked to.
+    thing._maybe_initialize_trackable()
+    return {child.name: child.ref for child in thing._checkpoint_dependencies}
 
 
 def _made(nodes: List[Node]) -> List[Any]:

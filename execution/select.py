@@ -22,7 +22,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
 
     Args:
         options: what the config asks for.
-        processes: that train together, on stock TensorFlow; waits until all are there. None: this one alone.
+        processes: that train together; on stock TensorFlow waits until all are there. None: this one alone.
 
     Raises:
         UserError: the machine lacks what is asked for.
@@ -32,10 +32,10 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
             "execution.platform is graphcore, but this Python has no Graphcore TensorFlow; install the wheels of its"
             " Poplar SDK (TensorFlow 2.6, Keras, ipu_tensorflow_addons), or set execution.platform to software"
         )
-    if options.platform == "graphcore" or (options.platform == "auto" and graphcore_installed()):
-        from execution.graphcore import GraphcorePlatform
+    if _is_graphcore(options.platform):
+        from execution.graphcore.platform import GraphcorePlatform
 
-        return GraphcorePlatform(options)
+        return GraphcorePlatform(options, processes)
     from execution.software.devices import pipeline_devices, stage_devices, state_device, use_device, use_threads
     from execution.software.platform import PipelineLayout, SoftwarePlatform
     from execution.software.precision import has_tensor_cores, numerics
@@ -57,6 +57,25 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         sharded=options.replicated_tensor_sharding,
         state_device=state_device(options.optimizer_state_offchip),
     )
+
+
+def processes_for(platform: str) -> Processes:
+    """The processes that train together, not yet joined: those of the environment or, on IPUs, those of PopRun.
+
+    Args:
+        platform: ``execution.platform`` of the config.
+    """
+    if not _is_graphcore(platform):
+        return Processes.of()
+    if not graphcore_installed():
+        return ALONE  # select_platform says what is missing
+    from execution.graphcore.platform import instances
+
+    return instances()
+
+
+def _is_graphcore(platform: str) -> bool:
+    return platform == "graphcore" or (platform == "auto" and graphcore_installed())
 
 
 def graphcore_installed() -> bool:

@@ -29,7 +29,7 @@ def assemble(
     for block in blocks:
         block.fit_rows(shapes)
     with platform.scope():
-        inputs = {name: keras.Input(shapes[name], dtype="int32", name=name) for name in block_inputs(blocks)}
+        inputs = {name: platform.model_input(shapes[name], "int32", name) for name in block_inputs(blocks)}
         by_name = {block.name: block for block in blocks}
         tensors, layout = inputs, named_stages(blocks, stages)
         for number, names in enumerate(layout):

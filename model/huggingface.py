@@ -9,7 +9,7 @@ from transformers import (
     TFBertForSequenceClassification,
 )
 
-from keras_extensions.backend import keras
+from keras_extensions.backend import set_random_seed
 from model.architecture import Architecture
 
 
@@ -34,7 +34,7 @@ def hugging_face_config(architecture: Architecture) -> BertConfig:
 
 def untrained_bert(architecture: Architecture, seed: int) -> TFBertForPreTraining:
     """A BERT with pre-training heads and random weights that depend on ``seed`` alone."""
-    keras.utils.set_random_seed(seed)
+    set_random_seed(seed)
     model = TFBertForPreTraining(hugging_face_config(architecture))
     model.build()
     return model
@@ -42,7 +42,7 @@ def untrained_bert(architecture: Architecture, seed: int) -> TFBertForPreTrainin
 
 def untrained_squad(architecture: Architecture, seed: int) -> TFBertForQuestionAnswering:
     """A BERT with a span head and random weights that depend on ``seed`` alone."""
-    keras.utils.set_random_seed(seed)
+    set_random_seed(seed)
     model = TFBertForQuestionAnswering(hugging_face_config(architecture))
     model.build()
     return model
@@ -50,7 +50,7 @@ def untrained_squad(architecture: Architecture, seed: int) -> TFBertForQuestionA
 
 def untrained_classifier(architecture: Architecture, classes: int, seed: int) -> TFBertForSequenceClassification:
     """A BERT with a classifier of so many classes and random weights that depend on ``seed`` alone."""
-    keras.utils.set_random_seed(seed)
+    set_random_seed(seed)
     config = hugging_face_config(architecture)
     config.num_labels = classes
     model = TFBertForSequenceClassification(config)

@@ -8,9 +8,9 @@ B micro batch · S tokens of a row · N sequences of a row · P masked positions
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
-from execution.interface import Tensors
+from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.embeddings import MASKED_SCORE
 
@@ -20,6 +20,8 @@ SEQUENCES_PER_PACK, TOKENS_PER_PACK = "sequences_per_pack", "tokens_per_pack"
 LOSS, ACCURACY = "loss", "accuracy"
 START_ACCURACY, END_ACCURACY = "start_accuracy", "end_accuracy"
 SEQUENCE_WEIGHTS = ("sequence_weights", "next_sentence_weights")  # the latter in the records of pre-training
+
+CrossEntropy = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class PretrainingObjective:
@@ -31,8 +33,14 @@ class PretrainingObjective:
 
     losses = (MLM_LOSS, NSP_LOSS)
 
-    def __init__(self, accuracies: bool = True):
+    def __init__(self, accuracies: bool = True, word_cross_entropy: CrossEntropy = cross_entropy):
+        """
+        Args:
+            accuracies: whether to measure them as well.
+            word_cross_entropy: of scores (B, P, V) and labels (B, P), as the machine computes it.
+        """
         self._accuracies = accuracies
+        self._word_cross_entropy = word_cross_entropy
 
     def counts(self, batch: Tensors) -> Tensors:
         tokens = tf.reduce_sum(batch["masked_lm_weights"])
@@ -48,7 +56,7 @@ class PretrainingObjective:
         real, labels = of_sequences(batch, "next_sentence_labels")  # (B,) or (B, N)
         word_scores, next_scores = outputs["masked_lm"], outputs["next_sentence"]  # (B, P, V), (B, 2) or (B, N, 2)
         sums = {
-            MLM_LOSS: tf.reduce_sum(weights * cross_entropy(word_scores, words)),
+            MLM_LOSS: tf.reduce_sum(weights * self._word_cross_entropy(word_scores, words)),
             NSP_LOSS: tf.reduce_sum(real * cross_entropy(next_scores, labels)),
         }
         if self._accuracies:
@@ -163,11 +171,6 @@ def within_windows(logits: tf.Tensor, batch: Tensors) -> tf.Tensor:
     numbers = tf.range(1, tf.shape(weights)[1] + 1)[None, :, None]
     other = tf.not_equal(batch["input_mask"][:, None, :], numbers)  # (B, N, S)
     return tf.cast(logits, tf.float32)[:, None, :] + tf.cast(other, tf.float32) * MASKED_SCORE
-
-
-def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return the negative log-likelihood of ``labels`` (…) under softmax of ``scores`` (…, classes), in float32."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(scores, tf.float32))
 
 
 def correct(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -46,6 +46,7 @@ class Pretraining:
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
         """Hugging Face's BERT, converted unless ``replace_layers`` is false."""
         config, architecture = self._config, self._architecture
+        self.objective = self._rows.objective(config.show_accuracy, platform.cross_entropy)
         source = untrained_bert(architecture, config.seed)
 
         def recipe() -> Converted:

@@ -22,11 +22,12 @@ SIZES = (
 _DECIDED = ("hidden_act", "layer_norm_eps")  # by the weights, unless the config says otherwise
 
 
-def resolved_architecture(config: TrainingConfig, start: Optional[Start]) -> Architecture:
+def resolved_architecture(config: TrainingConfig, start: Optional[Start], activation: str = "gelu") -> Architecture:
     """What to build.
 
     Args:
         start: the weights to start from; None for random ones.
+        activation: ``hidden_act`` where neither config nor weights say any.
 
     Raises:
         UserError: the weights have other sizes than the config, or fewer positions than its sequences.
@@ -34,13 +35,14 @@ def resolved_architecture(config: TrainingConfig, start: Optional[Start]) -> Arc
     if start is None:
         architecture = architecture_of(config)
         assert architecture is not None, "the rules ask for bert_config where no weights are named"
-        return architecture
+        return dataclasses.replace(architecture, **_activation(config, activation))
     if config.bert_config is None:
         architecture = _of_weights(config, start)
     else:
         given = architecture_of(config)
         assert given is not None
         _check_sizes(given, start)
+        given = dataclasses.replace(given, **_activation(config, activation))
         architecture = dataclasses.replace(given, **_unsaid(config, start))
     if config.max_seq_length > architecture.max_position_embeddings:
         raise UserError(
@@ -82,6 +84,12 @@ def _check_sizes(given: Architecture, start: Start) -> None:
                 f"bert_config.{size} is {getattr(given, size)}, but {start.origin} was trained with"
                 f" {value}; set it to that, or name another checkpoint"
             )
+
+
+def _activation(config: TrainingConfig, activation: str) -> Dict[str, str]:
+    """The activation, where the config says none."""
+    said = config.bert_config is not None and "hidden_act" in config.bert_config.model_fields_set
+    return {} if said else {"hidden_act": activation}
 
 
 def _unsaid(config: TrainingConfig, start: Start) -> Dict[str, Any]:

@@ -73,13 +73,16 @@ def plan_run(config: TrainingConfig, reader: SampleReader) -> Plan:
 def update_of(session: Session, plan: Plan) -> Update:
     """How the micro batches of an update are combined."""
     options = session.config.optimizer_opts
+    reduction = options.gradient_accumulation_reduction
+    if "gradient_accumulation_reduction" not in options.model_fields_set:
+        reduction = session.platform.reduction
     adaptive = options.loss_scaling == "auto"
     processes = session.processes
     replicas = session.config.global_batch.replicas
     return Update(
         micro_batches=plan.micro_batches // processes.count,
         virtual_replicas=replicas if processes.is_alone else replicas / processes.count,
-        reduction=options.gradient_accumulation_reduction,
+        reduction=reduction,
         loss_scale=INITIAL_SCALE if adaptive else options.loss_scaling or 1.0,
         adaptive_loss_scale=adaptive,
     )

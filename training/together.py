@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from checkpoints.folder import Checkpoint
-from execution.software.cluster.lost import lost_replicas
-from execution.software.cluster.processes import ALONE, Processes
+from execution.select import processes_for
+from execution.software.cluster.processes import Processes
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.signals import StopRequest
 from training.position import Position
@@ -29,14 +29,12 @@ Value = TypeVar("Value")
 
 
 def processes_of(config: TrainingConfig) -> Processes:
-    """The processes that the environment names; on Graphcore's TensorFlow they are PopDist's business.
+    """The processes that the environment names, or that PopRun started.
 
     Raises:
         UserError: they cannot share an update evenly.
     """
-    if config.execution.platform == "graphcore":
-        return ALONE
-    processes = Processes.of()
+    processes = processes_for(config.execution.platform)
     parts = micro_batches(config)
     if parts % processes.count:
         batch = config.global_batch
@@ -68,7 +66,7 @@ def ended_together(processes: Processes, stop: StopRequest, name: Callable[[], O
     except Stopped as error:
         raise Stopped(str(error), error.run, told=processes.is_chief) from None
     except tf.errors.OpError as error:
-        lost = lost_replicas(processes.membership, error)
+        lost = processes.lost(error)
         if lost is None:
             raise
         if stop.signal is not None:

@@ -88,7 +88,7 @@ def train(
             start, architecture = saved, resumed_architecture(config, saved)
         else:
             start = start_of(config)
-            architecture = resolved_architecture(config, start)
+            architecture = resolved_architecture(config, start, platform.activation)
         check_same_precision(position, platform.precision)
         task = make_task(config, architecture, start)
         data = open_training_data(config, task) if config.do_training else None
@@ -113,7 +113,8 @@ def train(
             built = build(session, start)
             if data is not None:
                 fit_and_tell(session, data, built)
-            scores = {} if config.compile_only or not together.is_chief else evaluate(session, built)
+            predicts = together.is_chief or platform.predicts_together
+            scores = evaluate(session, built) if predicts and not config.compile_only else {}
         if not config.compile_only:
             run.history.add(END, data.plan.updates if data else position.step)
         together.meet()  # so that nobody takes the first one to end for lost
@@ -148,6 +149,7 @@ def options_of(config: TrainingConfig) -> ExecutionOptions:
         xla=execution.xla if config.sparsity.ratio == 0 else sparse_xla(config),
         threads=execution.threads,
         seed=config.seed,
+        micro_batch_size=config.global_batch.micro_batch_size,
         precision=precision,
         recompute=config.enable_recomputation,
         device_mapping=tuple(ipu.pipeline_device_mapping or ()),
@@ -206,8 +208,10 @@ def fit_and_tell(session: Session, data: TrainingData, built: BuiltModel) -> Non
 def evaluate(session: Session, built: BuiltModel) -> Dict[str, float]:
     """Validation and test, where the task has any; the scores go to ``scores.json``."""
     config = session.config
-    batch_size = config.evaluation_batch_size or max(EVALUATION_BATCH_SIZE, config.global_batch.micro_batch_size)
+    batch_size = evaluation_batch_size(config, session.platform)
     scores = session.task.evaluate(predictor(built.model, batch_size, session.platform), session.run.path)
+    if not session.processes.is_chief:
+        return {}
     if scores:
         session.run.write("scores.json", scores)
         for listener in session.listeners:
@@ -215,6 +219,18 @@ def evaluate(session: Session, built: BuiltModel) -> Dict[str, float]:
         for name, score in scores.items():
             logger.info("%s: %.4f", name, score)
     return scores
+
+
+def evaluation_batch_size(config: TrainingConfig, platform: Platform) -> int:
+    """Samples that are predicted at a time: as the config says, unless the machine can only take a micro batch."""
+    asked = config.evaluation_batch_size
+    if platform.batch_size is None:
+        return asked or max(EVALUATION_BATCH_SIZE, config.global_batch.micro_batch_size)
+    if asked not in (None, platform.batch_size):
+        logger.warning(
+            "evaluation_batch_size %d is left out: IPUs predict micro batches of %d", asked, platform.batch_size
+        )
+    return platform.batch_size
 
 
 @contextlib.contextmanager

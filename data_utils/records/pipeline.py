@@ -186,7 +186,6 @@ def _mapped(
 
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    options.deterministic = True
     # There is nothing to tune, and the tuning thread often misses its signal to stop: dropping an iterator then waits
     # for the thread's next round, up to a minute at the end of a run.
     if hasattr(options, "autotune"):

@@ -43,13 +43,14 @@ class Collectives:
         self.count = count
         self.index = index
         self._made = 0
+        self.largest = tf.function(self._largest, autograph=False)  # one operation, so that all calls have one key
 
     def total(self, values: tf.Tensor) -> tf.Tensor:
         """The sum of a flat tensor over all processes, in the host's memory."""
         with tf.device("/CPU:0"):
             return self._reduced(values, "/CPU:0")
 
-    def largest(self, values: tf.Tensor) -> tf.Tensor:
+    def _largest(self, values: tf.Tensor) -> tf.Tensor:
         """The largest of each element over all processes."""
         with tf.device("/CPU:0"):
             return self._reduced(values, "/CPU:0", "Max")

@@ -16,6 +16,7 @@ import numpy as np
 
 from execution.software.cluster.collectives import Collectives
 from execution.software.cluster.lookout import Lookout
+from execution.software.cluster.lost import lost_replicas
 from execution.software.cluster.membership import Membership, membership_of
 from execution.software.cluster.waiting import wait_for_all
 from keras_extensions.backend import tf
@@ -40,7 +41,6 @@ class Processes:
         self.membership = membership
         self._collectives: Optional[Collectives] = None
         self._lookout: Optional[Lookout] = None
-        self._largest: Any = None
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Processes:
@@ -88,12 +88,15 @@ class Processes:
     def exchange_by(self, collectives: Collectives) -> None:
         """Say how tensors go from process to process; ``join`` does."""
         self._collectives = collectives
-        self._largest = tf.function(collectives.largest, autograph=False)
 
     def goes_on_as(self, run: str) -> None:
         """Say under which name all goes on, for the line that tells of another process' end; the first one counts."""
         if self._lookout is not None:
             self._lookout.run = self._lookout.run or run
+
+    def lost(self, error: Exception) -> Optional[str]:
+        """Which processes are gone, in words, where that is what an error of TensorFlow's is about; None: it is not."""
+        return lost_replicas(self.membership, error)
 
     def watched(self) -> ContextManager[None]:
         """Around what may have to wait for other processes: this one ends, too, where one of them is gone for good."""
@@ -104,7 +107,7 @@ class Processes:
         if self._collectives is None:
             return value
         with self.watched():
-            return int(self._largest(tf.constant([value], tf.int32))[0])
+            return int(self._collectives.largest(tf.constant([value], tf.int32))[0])
 
     def any(self, condition: bool) -> bool:
         """Whether it holds for any process."""

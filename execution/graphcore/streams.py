@@ -16,6 +16,8 @@ from execution.interface import Objective, Tensors
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LEARNING_RATE
 
+OBJECTIVE = "objective"  # the layer's name
+
 
 class Terms(keras.layers.Layer):
     """Sums and counts of the objective's terms over one micro batch, side by side: (1, 2T), float32.
@@ -25,7 +27,7 @@ class Terms(keras.layers.Layer):
     """
 
     def __init__(self, objective: Objective):
-        super().__init__(name="objective", dtype="float32")
+        super().__init__(name=OBJECTIVE, dtype="float32")
         self._objective = objective
         self.names: List[str] = []
 
@@ -59,6 +61,19 @@ class StreamedLoss(keras.losses.Loss):
         self._tell(values)
         sums, counts = tf.split(values, 2)
         return self._scale * tf.gather(tf.math.divide_no_nan(sums, counts), self._wanted)
+
+
+def narrow_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Negative log-likelihood of ``labels`` (…) under softmax of ``scores`` (…, V), in float32.
+
+    What is as large as the scores stays in their format: on the IPU that has the word embedding there is no room for a
+    copy in float32. Only sums over V are float32.
+    """
+    largest = tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))
+    shifted = scores - largest  # (…, V), so that the exponentials are 1 at most
+    total = tf.cast(tf.reduce_sum(tf.exp(shifted), axis=-1), tf.float32)
+    chosen = tf.reduce_sum(shifted * tf.one_hot(labels, scores.shape[-1], dtype=scores.dtype), axis=-1)
+    return tf.math.log(total) - tf.cast(chosen, tf.float32)
 
 
 class Updates(keras.callbacks.Callback):

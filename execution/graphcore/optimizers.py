@@ -14,8 +14,9 @@ from utilities.errors import UserError
 
 _KerasOptimizer: Any = object  # the class that these are mixed into has the methods of Keras' optimizers
 
-# Names of the weights of rank below 2, which are neither decayed nor adapted (see optimization.decoupled).
-VECTORS = (r"(^|/)(bias|gamma|beta)$",)
+# Patterns of weights' names, as published for LAMB on IPUs: gains of LayerNorm decay, though no other vector does.
+NOT_DECAYED = (r"(^|/)(bias|beta)$",)
+NOT_ADAPTED = (r"(^|/)(bias|beta|gamma)$",)
 
 
 class FullPrecision(_KerasOptimizer):

@@ -1,4 +1,4 @@
-"""Graphcore's TensorFlow on IPU systems, the only file that imports Graphcore's packages.
+"""The platform of IPU systems, and the only file that imports Graphcore's packages.
 
 Keras' IPU extensions run ``fit`` as programs of many steps, a step being one micro batch on each replica: so elements
 of whole updates are taken apart, and callbacks get updates again. Losses, rate and metrics leave by outfeed queues.
@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import popdist
 from ipu_tensorflow_addons.keras.layers.dropout import Dropout
 from ipu_tensorflow_addons.keras.layers.normalization import LayerNormalization
 from ipu_tensorflow_addons.keras.optimizers.adam_optimizer import AdamIpuOptimizer
 from ipu_tensorflow_addons.keras.optimizers.lamb_optimizer import LAMBIpuOptimizer
-from keras.ipu.extensions.pipeline_stage_assignment import PipelineStage
 from popdist.tensorflow import set_ipu_config
 from tensorflow.python.ipu import utils as ipu_utils
 from tensorflow.python.ipu.config import DeviceConnectionType, IPUConfig, StochasticRoundingBehaviour
-from tensorflow.python.ipu.distributed.host_collective_ops import allreduce
+from tensorflow.python.ipu.distributed.host_collective_ops import allgather, allreduce
 from tensorflow.python.ipu.distributed.popdist_strategy import PopDistStrategy
 from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from tensorflow.python.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -29,11 +28,13 @@ from tensorflow.python.ipu.ipu_strategy import IPUStrategyV1
 from tensorflow.python.ipu.ops import embedding_ops, functional_ops, math_ops, nn_ops
 from tensorflow.python.ipu.ops import pipelining_ops as pipelining
 
+from execution.graphcore import layout
+from execution.graphcore.instances import HostCollectives, Instances
+from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
+from execution.graphcore.streams import OBJECTIVE, StreamedLoss, Terms, Updates, narrow_cross_entropy
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
-from execution.ipu import layout
-from execution.ipu.optimizers import VECTORS, DecoupledDecay, FullPrecision, constants
-from execution.ipu.streams import StreamedLoss, Terms, Updates
 from execution.options import ExecutionOptions
+from execution.software.cluster.processes import ALONE, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
 from utilities.errors import UserError
@@ -52,6 +53,16 @@ REDUCTIONS = {
     "running_mean": GradientAccumulationReductionMethod.RUNNING_MEAN,
 }
 MOMENTS = ("m", "v")
+SUM_BUFFER = 10 << 20  # bytes of gradients that are summed over replicas at once, as published for BERT
+SUM = tf.distribute.ReduceOp.SUM
+
+
+def instances() -> Processes:
+    """The processes that PopRun started, or this one alone."""
+    if not popdist.isPopdistEnvSet():
+        return ALONE
+    count, index = popdist.getNumInstances(), popdist.getInstanceIndex()
+    return Instances(HostCollectives(count, index, lambda values: allreduce(values, SUM), allgather))
 
 
 # What a config asks, in Graphcore's terms
@@ -61,7 +72,7 @@ def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> 
     """The configuration of the IPU system, not yet applied.
 
     Args:
-        replicas: those of this process, None: all; 0 where its IPUs are chosen by another.
+        replicas: those of this process; None: all; 0 where PopRun chooses its IPUs.
     """
     config = IPUConfig()
     replicas = options.replicas if replicas is None else replicas
@@ -79,6 +90,8 @@ def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> 
     rounding = options.stochastic_rounding
     floating_point.esr = StochasticRoundingBehaviour.ON if rounding else StochasticRoundingBehaviour.OFF
     config.optimizations.minimum_remote_tensor_size = options.min_remote_tensor_size
+    config.optimizations.merge_infeed_io_copies = True
+    config.optimizations.maximum_cross_replica_sum_buffer_size = SUM_BUFFER
     config.device_connection.enable_remote_buffers = True
     config.device_connection.type = DeviceConnectionType.ON_DEMAND
     if options.compile_only:
@@ -100,13 +113,18 @@ def pipelining_options(options: ExecutionOptions) -> Dict[str, Any]:
     }
 
 
-def training_options(options: ExecutionOptions, update: Update) -> Dict[str, Any]:
-    """Arguments of ``set_pipelining_options``, or without stages of ``set_gradient_accumulation_options``."""
+def training_options(options: ExecutionOptions, update: Update, replicas: Optional[int] = None) -> Dict[str, Any]:
+    """Arguments of ``set_pipelining_options``, or without stages of ``set_gradient_accumulation_options``.
+
+    Args:
+        replicas: those of this process; None: all.
+    """
+    sharded = options.replicated_tensor_sharding
     chosen = {
-        "gradient_accumulation_steps_per_replica": update.micro_batches // options.replicas,
+        "gradient_accumulation_steps_per_replica": update.micro_batches // (replicas or options.replicas),
         "gradient_accumulation_reduction_method": REDUCTIONS[update.reduction],
-        "offload_weight_update_variables": options.optimizer_state_offchip,
-        "replicated_optimizer_state_sharding": options.replicated_tensor_sharding,
+        "offload_weight_update_variables": options.optimizer_state_offchip or sharded,  # only what is there is sharded
+        "replicated_optimizer_state_sharding": sharded,
     }
     if not layout.is_pipelined(options):
         return chosen
@@ -131,15 +149,24 @@ class IpuAdamW(DecoupledDecay, AdamIpuOptimizer):
     """Graphcore's Adam, with decoupled decay."""
 
 
-def make_optimizer(settings: OptimizerSettings, outline: bool) -> keras.optimizers.Optimizer:
-    """LAMB or AdamW with moments, norms and update in float32."""
-    shared = {**constants(settings), "outline_apply_gradients": outline}
+class IpuDropout(Dropout):
+    """Graphcore's dropout, without its random operation at a rate of 0."""
+
+    def call(self, inputs: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        return super().call(inputs, training=training) if self.rate else inputs
+
+
+def make_optimizer(settings: OptimizerSettings, options: ExecutionOptions) -> keras.optimizers.Optimizer:
+    """LAMB or AdamW with moments, norms and update in float32; LAMB's last product is in the weights' format."""
+    shared = constants(settings)
+    if options.outlining and not options.replicated_tensor_sharding:  # parts of variables are in no outlined function
+        shared.update(outline_apply_gradients=True, outline_apply_gradients_kwargs={"unique_sharding": True})
     if settings.name == "AdamW":
         return IpuAdamW(optimizer_compute_precisions=(tf.float32,), **shared)
     return IpuLamb(
-        optimizer_compute_precisions=(tf.float32, tf.float32),
-        exclude_from_weight_decay=list(VECTORS),
-        exclude_from_layer_adaptation=list(VECTORS),
+        optimizer_compute_precisions=(tf.float32, tf.as_dtype(PRECISIONS[options.precision])),
+        exclude_from_weight_decay=list(NOT_DECAYED),
+        exclude_from_layer_adaptation=list(NOT_ADAPTED),
         **shared,
     )
 
@@ -156,13 +183,20 @@ class Job(NamedTuple):
 class GraphcorePlatform(Platform):
     """IPUs, of this process alone or, under PopRun, of several.
 
+    Args:
+        options: what the config asks for.
+        processes: those of :func:`instances`; None: asks for them.
+
     Raises:
         UserError: the config asks for what IPUs have not, or for other replicas than PopRun started.
     """
 
     name = "graphcore"
+    activation = "gelu_new"  # the one that Poplar has a kernel for
+    reduction = "running_mean"  # a sum could overflow float16
+    predicts_together = True  # all IPUs of a run execute the same programs
 
-    def __init__(self, options: ExecutionOptions):
+    def __init__(self, options: ExecutionOptions, processes: Optional[Processes] = None):
         if options.precision not in PRECISIONS:
             raise UserError(
                 f"execution.precision is {options.precision}, which IPUs lack; set it to float16 or float32"
@@ -173,7 +207,9 @@ class GraphcorePlatform(Platform):
         self.precision = PRECISIONS[options.precision]
         layout.use_executable_cache(options.executable_cache)
         self._options = options
-        self._instance, self._instances = 0, 1
+        self._processes = instances() if processes is None else processes
+        self._replicas = options.replicas // self._processes.count  # of this process
+        self.batch_size = options.micro_batch_size
         self._weights_made = False
         self._strategy: tf.distribute.Strategy
         if popdist.isPopdistEnvSet():
@@ -191,9 +227,8 @@ class GraphcorePlatform(Platform):
                 f"global_batch.replicas is {options.replicas}, but PopRun started {started};"
                 f" start it with --num-replicas {options.replicas}"
             )
-        self._instance, self._instances = popdist.getInstanceIndex(), popdist.getNumInstances()
         strategy = PopDistStrategy()
-        config = system_config(options, options.replicas // self._instances if options.compile_only else 0)
+        config = system_config(options, self._replicas if options.compile_only else 0)
         strategy.update_ipu_config(config)
         set_ipu_config(config, layout.ipus_per_replica(options), configure_device=not options.compile_only)
         config.configure_ipu_system()
@@ -213,12 +248,16 @@ class GraphcorePlatform(Platform):
             yield
 
     def stage(self, number: int) -> ContextManager[Any]:
-        return PipelineStage(number) if layout.is_pipelined(self._options) else contextlib.nullcontext()
+        return contextlib.nullcontext()  # layers are assigned to stages once there is a model
+
+    def model_input(self, shape: Tuple[int, ...], dtype: str, name: str) -> tf.Tensor:
+        # By its whole shape: a batch size alone would be divided by the replicas.
+        return keras.Input(batch_input_shape=(self.batch_size, *shape), dtype=dtype, name=name)
 
     # Layers and operations. Marks of compilation come once the weights are made: within them none can be.
 
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
-        return Dropout(rate, name=name)
+        return IpuDropout(rate, name=name)
 
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
         return LayerNormalization(epsilon=epsilon, name=name)
@@ -234,8 +273,11 @@ class GraphcorePlatform(Platform):
         if serialization_factor == 1:
             product = tf.matmul(rows, table, transpose_b=True)
         else:
-            product = math_ops.serialized_matmul(rows, table, serialization_factor, "kernel_rows", transpose_b=True)
+            product = math_ops.serialized_matmul(rows, table, serialization_factor, "b_rows", transpose_b=True)
         return tf.reshape(product, tf.concat([tf.shape(x)[:-1], [table.shape[0]]], axis=0))
+
+    def cross_entropy(self, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return narrow_cross_entropy(scores, labels)
 
     def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
         result = function(*tensors)
@@ -248,11 +290,12 @@ class GraphcorePlatform(Platform):
 
     def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
         with self.scope():
-            return make_optimizer(settings, self._options.outlining)
+            return make_optimizer(settings, self._options)
 
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
-        self._inputs, self._outputs, self._stages = inputs, outputs, len(stages)
-        model = keras.Model(inputs=inputs, outputs=outputs)
+        self._inputs, self._outputs = inputs, outputs
+        self._stages = {name: number for number, names in enumerate(stages) for name in names}
+        model = self._staged(keras.Model(inputs=inputs, outputs=outputs))
         self._weights_made = True
         return model
 
@@ -286,8 +329,8 @@ class GraphcorePlatform(Platform):
         options = self._options
         names = list(self._inputs)
         batches = int(tf.data.experimental.cardinality(data))
-        steps = 2 * self._stages if layout.is_pipelined(options) else 1  # a pipeline runs full
-        block = steps * options.replicas // self._instances
+        steps = layout.prediction_steps(options, -(-batches // self._replicas))
+        block = steps * self._replicas
         with self.scope():
             if layout.is_pipelined(options):
                 model.set_pipelining_options(
@@ -307,7 +350,7 @@ class GraphcorePlatform(Platform):
 
     def _fit(self, model: keras.Model, data: Any, updates: int, callbacks: Optional[Sequence[Any]]) -> None:
         job, values, rates = self._job, IPUOutfeedQueue(), IPUOutfeedQueue()
-        steps = job.update.micro_batches // self._options.replicas
+        steps = job.update.micro_batches // self._replicas
         job.optimizer.tell_rate = rates.enqueue
         together = layout.largest_divisor(updates, job.updates_per_execution)
         if together < job.updates_per_execution:
@@ -317,13 +360,13 @@ class GraphcorePlatform(Platform):
             set_options = trained.set_pipelining_options
             if not layout.is_pipelined(self._options):
                 set_options = trained.set_gradient_accumulation_options
-            set_options(**training_options(self._options, job.update))
+            set_options(**training_options(self._options, job.update, self._replicas))
             loss = StreamedLoss(terms, job.objective.losses, job.update.loss_scale, values.enqueue)
             trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=together * steps)
             told = Updates(callbacks or (), steps, terms, lambda: self._summed(values), lambda: dequeued(rates))
             trained.fit(
-                layout.micro_batches(data, self._instance, job.update.micro_batches // self._instances),
-                steps_per_epoch=updates * job.update.micro_batches // self._instances,
+                layout.micro_batches(data, job.update.micro_batches),
+                steps_per_epoch=updates * job.update.micro_batches,
                 verbose=0,
                 callbacks=[] if callbacks is None else [told],
             )
@@ -331,19 +374,29 @@ class GraphcorePlatform(Platform):
     def _trained(self, model: keras.Model, spec: Dict[str, tf.TensorSpec]) -> Any:
         """The model with the objective as its output, in the last stage, and the names of the objective's terms."""
         labels = {
-            name: keras.Input(feature.shape[2:], dtype=feature.dtype, name=name)
+            name: self.model_input(tuple(feature.shape[2:]), feature.dtype.name, name)
             for name, feature in spec.items()
             if name not in self._inputs
         }
         batch, terms = {**self._inputs, **labels}, Terms(self._job.objective)
-        with self.stage(self._stages - 1):
-            result = terms({"outputs": self._outputs, "batch": batch})
-        return keras.Model(inputs=batch, outputs=result), terms.names
+        result = terms({"outputs": self._outputs, "batch": batch})
+        return self._staged(keras.Model(inputs=batch, outputs=result)), terms.names
+
+    def _staged(self, model: Any) -> Any:
+        """A model whose layers, and in the last stage the objective, are assigned to pipeline stages."""
+        if layout.is_pipelined(self._options):
+            last = max(self._stages.values())
+            assignments = model.get_pipeline_stage_assignment()
+            for assignment in assignments:
+                name = assignment.layer.name
+                assignment.pipeline_stage = last if name == OBJECTIVE else self._stages[name]
+            model.set_pipeline_stage_assignment(assignments)
+        return model
 
     def _summed(self, queue: IPUOutfeedQueue) -> Any:
         """What a queue holds, added up over the processes."""
         values = dequeued(queue)
-        return values if self._instances == 1 else allreduce(values, tf.distribute.ReduceOp.SUM)
+        return values if self._processes.is_alone else allreduce(values, SUM)
 
 
 def dequeued(queue: IPUOutfeedQueue) -> Any:

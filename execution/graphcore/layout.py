@@ -6,11 +6,11 @@ import math
 import os
 from typing import Any, Dict, Optional
 
-from execution.interface import Tensors
 from execution.options import ExecutionOptions
 from keras_extensions.backend import tf
 
 EXECUTABLE_CACHE = "--executable_cache_path="
+PREDICTION_STEPS = 16
 
 
 def is_pipelined(options: ExecutionOptions) -> bool:
@@ -41,23 +41,25 @@ def largest_divisor(number: int, at_most: int) -> int:
     return next(divisor for divisor in range(min(at_most, number), 0, -1) if number % divisor == 0)
 
 
-def micro_batches(data: Any, instance: int, share: int) -> Any:
-    """Elements (A, B, …) of whole updates as micro batches (B, …), those of one process.
+def prediction_steps(options: ExecutionOptions, batches: int) -> int:
+    """Batches that each replica predicts in one execution: what fills a pipeline, or many, to cross to the host less.
 
     Args:
-        data: of all processes.
-        instance: number of the process.
-        share: micro batches of an update that each process takes.
+        batches: that there are for each replica.
+    """
+    return 2 * len(options.device_mapping) if is_pipelined(options) else min(PREDICTION_STEPS, batches)
+
+
+def micro_batches(data: Any, ahead: int) -> Any:
+    """Elements (A, B, …) of whole updates as micro batches (B, …).
+
+    Args:
+        ahead: micro batches to have ready.
 
     Returns:
         A data set of pairs: the micro batch, and the target that Keras wants beside it, which nothing looks at.
     """
-    own = slice(instance * share, (instance + 1) * share)
-
-    def part(element: Tensors) -> Tensors:
-        return {name: values[own] for name, values in element.items()}
-
-    return data.map(part).unbatch().map(lambda element: (element, tf.zeros((1, 1)))).prefetch(share)
+    return data.unbatch().map(lambda element: (element, tf.zeros((1, 1)))).prefetch(ahead)
 
 
 def use_executable_cache(folder: Optional[str]) -> None:
