@@ -1,4 +1,4 @@
-"""The shape of a BERT, in numbers only: block names, block lists, parameters and operations.
+"""The shape of a BERT, in numbers only: block names, the tasks' block lists, parameters and operations.
 
 Nothing here imports TensorFlow, so that a config validates and a plan prints before TensorFlow is loaded.
 
@@ -29,13 +29,32 @@ SPARSE_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # the matrices of an enc
 PRETRAINING = "pretraining"
 SQUAD = "squad"
 CLASSIFICATION = "classification"
-TASKS = (PRETRAINING, SQUAD, CLASSIFICATION)
 
-# What may follow the encoder layers; the first of each is the form used where a config gives no stages.
-_TAILS: Dict[str, Tuple[Tuple[str, ...], ...]] = {
-    PRETRAINING: ((ENC_OUT, POOL, HEADS),),
-    SQUAD: ((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
-    CLASSIFICATION: ((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
+
+@dataclass(frozen=True)
+class TaskModel:
+    """What is known of a task's model before it is built.
+
+    Attributes:
+        hugging_face: Hugging Face's class; TensorFlow's has ``TF`` before it.
+        tails: what may follow the encoder layers. The first is the form used where a config gives no stages; published
+            fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
+    """
+
+    hugging_face: str
+    tails: Tuple[Tuple[str, ...], ...]
+
+    @property
+    def head(self) -> str:
+        """Name of the last block, which only this task has."""
+        return self.tails[0][-1]
+
+
+# The registry of tasks; ``tasks.task_class`` finds the class of each in ``tasks/<name>.py``.
+TASKS: Dict[str, TaskModel] = {
+    PRETRAINING: TaskModel("BertForPreTraining", ((ENC_OUT, POOL, HEADS),)),
+    SQUAD: TaskModel("BertForQuestionAnswering", ((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD))),
+    CLASSIFICATION: TaskModel("BertForSequenceClassification", ((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD))),
 }
 
 
@@ -112,10 +131,10 @@ class Architecture:
 
 
 def expected_blocks(task: str, num_layers: int) -> List[str]:
-    """The blocks of a task's model, in order.
+    """Return the blocks of a task's model, in order.
 
     Args:
-        task: ``pretraining``, ``squad`` or ``classification``.
+        task: one of ``TASKS``.
         num_layers: number of encoder layers.
 
     Raises:
@@ -129,11 +148,8 @@ def expected_blocks(task: str, num_layers: int) -> List[str]:
 
 
 def accepted_blocks(task: str, num_layers: int) -> List[List[str]]:
-    """Every block list that makes a model of this task; the first is ``expected_blocks``.
-
-    Published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the span head.
-    """
-    return [[EMB] + [HID] * num_layers + list(tail) for tail in _TAILS[task]]
+    """Return every block list that makes a model of this task; the first is ``expected_blocks``."""
+    return [[EMB] + [HID] * num_layers + list(tail) for tail in TASKS[task].tails]
 
 
 def block_parameters(architecture: Architecture, block: str, num_labels: int = 2) -> int:

@@ -19,7 +19,6 @@ from keras_extensions.backend import keras, tf
 from model.embeddings import Embeddings, attention_bias
 from model.heads import gather_positions
 
-
 CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in the records of pre-training
 
 
@@ -84,7 +83,7 @@ class EncoderBlock(Block):
 
 
 class GatherBlock(Block):
-    """``enc_out``: the hidden states of the masked positions only, which makes the product with the vocabulary small."""
+    """``enc_out``: only the hidden states of masked positions, which keeps the product with the vocabulary small."""
 
     reads = ("hidden", "masked_lm_positions")
     writes = ("masked",)

@@ -15,20 +15,17 @@ from data_utils.classification.metrics import METRICS
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.submission import predicted, write_submission
 from data_utils.classification.tasks import BenchmarkTask, Split
+from data_utils.records.arrays import ArrayReader
+from data_utils.records.features import FeatureSpec, classification_features
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import load_tokenizer
-from execution.interface import Platform
+from execution.interface import Objective
 from model.architecture import CLASSIFICATION, Architecture
-from model.conversion import convert_classification
-from model.huggingface import untrained_classifier
-from model.losses import LOSS
-from model.unconverted import unconverted_classification
+from model.losses import LOSS, ClassificationObjective, RegressionObjective
 from tasks.class_order import class_order
-from tasks.classification_rows import sample_rows_of
-from training.building import Converted, build_model, tail_blocks
+from tasks.fine_tuning import FineTuning
 from training.start import Start
-from training.task import BuiltModel, Fill, Predict
-from training.vocabulary import Wording, wording_of
+from training.task import Predict
 from utilities.config.schema import TrainingConfig
 
 logger = logging.getLogger(__name__)
@@ -44,75 +41,53 @@ class Held(NamedTuple):
     examples: Examples
 
 
-class Classification:
+class Classification(FineTuning):
     """The task of ``run_seq_classification.py``; see :class:`training.task.Task`.
 
     Raises:
-        UserError: no vocabulary, data to evaluate on that cannot be read, or nothing to evaluate: said before training
-            begins.
+        UserError: there is no vocabulary, no data to evaluate on or nothing to evaluate; raised before training.
     """
 
     name = CLASSIFICATION
     outputs = ("logits",)
+    reads_cls = True
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
+        super().__init__(config, architecture, start)
         assert config.glue_task is not None, "the rules ask for glue_task in classification"
-        self._config = config
-        self._architecture = architecture
         self.benchmark: BenchmarkTask = TASKS[config.glue_task]
-        self._rows = sample_rows_of(config, architecture.vocab_size, self.benchmark.classes)
-        self.objective = self._rows.objective
+        self.labels = self.benchmark.classes
+        self.objective: Objective = ClassificationObjective(config.show_accuracy)
+        if self.benchmark.is_regression:
+            self.objective = RegressionObjective()
         self._order = None if config.do_training else class_order(start, self.benchmark)
-        self._facts: Dict[str, Any] = {}
-        self._wording: Optional[Wording] = None
         self._validation: List[Held] = []
         self._test: List[Held] = []
         if not config.generated_dataset:
-            self._wording = wording_of(config, architecture, start)
             if config.do_validation:
                 self._validation = self._held(self.benchmark.validation, with_labels=True)
             if config.do_test:
                 self._test = self._held(self.benchmark.test, with_labels=False)
 
-    @property
-    def wording(self) -> Optional[Wording]:
-        """The vocabulary and case that belong to the trained model; None with generated data."""
-        return self._wording
+    def features(self, length: int, labels: bool = True) -> FeatureSpec:
+        """Return what a sample holds."""
+        return classification_features(length, self._architecture.vocab_size, self.labels, labels)
 
     def open_data(self) -> SampleReader:
-        """The training samples, or generated ones."""
+        """Return the training samples, or generated ones."""
         config, benchmark = self._config, self.benchmark
         if config.generated_dataset:
-            reader = self._rows.generated(config.seed)
-            self._facts = {"records": reader.count}
-            return reader
+            return self.generated()
         examples = self._read(benchmark.train, with_labels=True)
-        assert examples is not None, "training data is not optional"
-        features = self.features(examples.texts)
-        tell_losses(examples.origin, len(examples.texts), features, config.max_seq_length)
+        assert examples is not None and examples.labels is not None, "training data is not optional"
+        features = self.encoded(examples.texts)
+        report_truncation(examples.origin, len(examples.texts), features, config.max_seq_length)
         self._facts = self._describe(examples, features)
-        return self._rows.reader(features.arrays, examples.labels)
-
-    def build(self, platform: Platform, fill: Fill) -> BuiltModel:
-        """Hugging Face's BERT with a classifier, converted unless ``replace_layers`` is false."""
-        config, architecture = self._config, self._architecture
-        source = untrained_classifier(architecture, self.benchmark.classes, config.seed)
-        tail = tail_blocks(config, CLASSIFICATION)
-
-        def recipe() -> Converted:
-            if config.replace_layers:
-                blocks, conversion = convert_classification(source, architecture, platform, tail)
-                return self._rows.blocks(blocks), conversion
-            return self._rows.blocks(unconverted_classification(source, platform, tail)), None
-
-        return build_model(config, source, recipe, self._rows.shapes(), self.outputs, platform, fill)
-
-    def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
-        """Samples, how often each class occurs, and what tokenising lost."""
-        return self._facts
+        samples = {**features.arrays, "labels": examples.labels}
+        return self.rows(ArrayReader(self.features(config.max_seq_length), samples), features.lengths)
 
     def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
-        """Scores on every validation set; predictions for every test set, as the leaderboard takes them."""
+        """Score every validation set, and write predictions for every test set as the leaderboard takes them."""
         scores: Dict[str, float] = {}
         for split, examples in self._validation:
             predictions = self._predictions(predict, examples)
@@ -129,7 +104,7 @@ class Classification:
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """The loss beside that of a model that knows nothing but the labels' frequencies."""
+        """Compare the loss with that of a model that knows nothing but the labels' frequencies."""
         lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, beside"]
         if "label_variance" in dataset:
             return [*lines, f"{dataset['label_variance']:8.4f}: always the mean of the scores"]
@@ -137,15 +112,16 @@ class Classification:
             lines.append(f"{dataset['label_entropy_nats']:8.4f}: knowing only how often each class occurs")
         return [*lines, f"{math.log(self.benchmark.classes):8.4f}: knowing nothing, ln({self.benchmark.classes})"]
 
-    def features(self, texts: Sequence[Tuple[str, ...]]) -> Features:
-        """Model inputs of texts, one or two for each sample."""
-        assert self._wording is not None, "data that is not generated has a vocabulary"
-        tokenizer = load_tokenizer(str(self._wording.vocabulary.path), self._wording.lower_case)
+    def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
+        """Return the model inputs of texts, one or two for each sample."""
+        tokenizer = load_tokenizer(str(self.words.vocabulary.path), self.words.lower_case)
         return text_features(tokenizer, texts, self._config.max_seq_length)
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
-        """The model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
-        logits = self._rows.logits(predict, self.features(texts).arrays)
+        """Return the model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
+        inputs = self.encoded(texts)
+        samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
+        logits = self.predicted(predict, samples, inputs.lengths)["logits"]
         return logits if self._order is None else logits[:, self._order]
 
     def _predictions(self, predict: Predict, examples: Examples) -> np.ndarray:
@@ -160,9 +136,8 @@ class Classification:
         return [Held(split, examples) for split, examples in read if examples is not None]
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
-        """What the report says of the training data."""
-        assert self._wording is not None and examples.labels is not None
-        vocabulary, lower_case = self._wording
+        """Return what the report says of the training data."""
+        assert examples.labels is not None
         return {
             "records": len(examples.texts),
             "source": examples.origin,
@@ -170,8 +145,7 @@ class Classification:
             **label_facts(self.benchmark, examples.labels),
             "samples_cut": features.cut,
             "unknown_pieces_share": features.unknown,
-            "vocabulary": {"file": str(vocabulary.path), "size": len(vocabulary.pieces), "sha256": vocabulary.sha256},
-            "lower_case": lower_case,
+            **self.vocabulary_facts(),
         }
 
 
@@ -205,8 +179,8 @@ def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
     }
 
 
-def tell_losses(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
-    """Say what tokenising lost."""
+def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
+    """Log how many samples were cut, and warn where the vocabulary does not know the text."""
     if features.cut:
         share = features.cut / samples
         longer = f"{features.cut:,} of {samples:,} samples ({share:.1%})"
@@ -214,3 +188,6 @@ def tell_losses(origin: str, samples: int, features: Features, max_seq_length: i
     if features.unknown > MUCH_UNKNOWN:
         share = f"{features.unknown:.0%}"
         logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
+
+
+TASK = Classification

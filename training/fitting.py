@@ -7,9 +7,8 @@ import logging
 from typing import Any, Optional
 
 from checkpoints.state import TrainingState
-from data_utils.records.identity import identity_of
 from data_utils.records.packs import sequences_per_pack
-from data_utils.records.pipeline import SampleReader, raise_data_errors, training_dataset
+from data_utils.records.pipeline import SampleReader, identity_of, raise_data_errors, training_dataset
 from execution.interface import Update
 from keras_extensions.callbacks.divergence import DivergenceError, StopOnDivergence
 from keras_extensions.callbacks.executions import PerExecutionMetrics
@@ -53,7 +52,7 @@ def plan_run(config: TrainingConfig, reader: SampleReader) -> Plan:
     Raises:
         UserError: the data is less than one update.
     """
-    factor = sequences_per_pack(reader) if is_packed(config) else 1
+    factor = sequences_per_pack(reader)
     updates = training_steps(config, reader.count, factor)
     if not updates:
         raise UserError(

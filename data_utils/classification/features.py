@@ -29,6 +29,11 @@ class Features(NamedTuple):
     cut: int
     unknown: float
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """``(N,)`` tokens of each sample."""
+        return self.arrays["input_mask"].sum(axis=1)
+
 
 def text_features(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_seq_length: int) -> Features:
     """Tokenise and pack samples, cutting the longer text of a pair first (Devlin et al.'s ``run_classifier``).

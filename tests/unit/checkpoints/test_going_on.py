@@ -11,9 +11,8 @@ import pytest
 
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import classification_features
-from data_utils.records.identity import identity_of
 from data_utils.records.order import batch_of
-from data_utils.records.pipeline import training_dataset
+from data_utils.records.pipeline import identity_of, training_dataset
 from training.run_folder import RunFolder, shown_config
 from training.run_lock import locked
 from training.unchanged import FREE, differences, free_changes

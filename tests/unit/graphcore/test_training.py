@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from execution.ipu.layout import largest_divisor
 
 from checkpoints.host_copy import HostCopy
 from execution.interface import OptimizerSettings, Platform, Update
-from execution.ipu.layout import largest_divisor
 from execution.options import ExecutionOptions
 from execution.select import select_platform
 from keras_extensions.backend import keras, tf
