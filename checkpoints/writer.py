@@ -65,8 +65,11 @@ class CheckpointWriter:
         self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._all_facts(step)))
 
     def save_now(self, step: int) -> None:
-        """Write the present state before this returns: on the calling thread, at its priority, as nothing else is left
-        to do, and the one of this class has given its own away.
+        """Write the present state before this returns.
+
+        A thread of this call's own writes: at full priority, which that of this class has given away, and outside the
+        strategy in whose scope Keras calls; there the copies would be variables of the machine and, of several
+        processes, of all.
 
         Args:
             step: weight updates done.
@@ -75,7 +78,9 @@ class CheckpointWriter:
             UserError: this checkpoint, or the one before, could not be written.
         """
         self.wait()
-        self._on_written(self._write(self._state.copy(), step, self._all_facts(step)))
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            written = thread.submit(self._write, self._state.copy(), step, self._all_facts(step))
+        self._on_written(written.result())
 
     def check(self) -> None:
         """Find out, without waiting, how the writing went.

@@ -64,7 +64,7 @@ class EmbeddingsBlock(Block):
 
 
 class EncoderBlock(Block):
-    """``hid``: one encoder layer, outlined, and with a recomputation checkpoint after it."""
+    """``hid``: one encoder layer, with a recomputation checkpoint after it."""
 
     reads = ("hidden", "attention_bias")
     writes = ("hidden",)
@@ -78,8 +78,7 @@ class EncoderBlock(Block):
         def layer(hidden: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
             return self.layer(hidden, bias, training=training)
 
-        outlined = self._platform.outlined(layer)
-        return {"hidden": self._platform.checkpointed(outlined, inputs["hidden"], inputs["attention_bias"])}
+        return {"hidden": self._platform.checkpointed(layer, inputs["hidden"], inputs["attention_bias"])}
 
 
 class GatherBlock(Block):

@@ -157,6 +157,7 @@ class ConvertedLayers:
 
     def encoder_layer(self, source: hf.TFBertLayer) -> keras.layers.Layer:
         return EncoderLayer(
+            self._platform,
             attention=self._rules.replace(source.attention.self_attention),
             attention_output=self._rules.replace(source.attention.dense_output),
             intermediate=self._rules.replace(source.intermediate),

@@ -1,0 +1,33 @@
+"""Programs of published configs, made whole for emulated IPUs and not executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.emulation.conftest import Emulation, write_config
+
+IPUS = 4  # of a replica
+REPLICAS = {"POD4": 1, "POD16": 4, "POD64": 16}
+CONFIGS = [
+    ("pretrain_base_128_phase1_pod4", "POD4"),
+    ("pretrain_base_128_phase1", "POD16"),
+    ("pretrain_base_128_phase1_POD64", "POD64"),
+    ("pretrain_large_128_phase1_pod4", "POD4"),
+    ("pretrain_large_128_phase1", "POD16"),
+    ("pretrain_large_128_phase1_POD64", "POD64"),
+]
+
+
+@pytest.mark.parametrize(("name", "system"), CONFIGS, ids=[name for name, _ in CONFIGS])
+def test_it_is_traced_whole(emulation: Emulation, tmp_path: Path, name: str, system: str) -> None:
+    config = write_config(tmp_path / f"{name}.json", f"pretraining/{name}", execution={"platform": "graphcore"})
+    arguments = ["--generated-dataset", "true", "--total-num-train-samples", "1000000"]
+    run = emulation.emulated("pretraining", config, name, *arguments, flags=("--trace-only",))
+    counts = run.counts
+    assert (counts["ipus"], counts["replicas"]) == (IPUS * REPLICAS[system], REPLICAS[system])
+    assert counts["stages"] == counts["backward_stages"] == len(counts["stage_ipus"])
+    assert counts["offloaded_variables"] > 0
+    assert (counts["sharded_variables"] > 0) == (name == "pretrain_large_128_phase1_POD64")
+    assert (counts["programs"], counts["executions"]) == (1, 0)
