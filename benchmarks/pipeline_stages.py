@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data_utils.records.features import squad_features
+from data_utils.squad.windows import squad_features
 from execution.interface import Update
 from execution.options import ExecutionOptions
 from execution.select import select_platform

@@ -36,7 +36,7 @@ Made = tuple[Trainer, float]  # how to train a number of steps, and the windows 
 def ours(job: Job, windows: Arrays) -> Made:
     """One window a row."""
     from data_utils.records.arrays import ArrayReader
-    from data_utils.records.features import squad_features
+    from data_utils.squad.windows import squad_features
 
     reader = ArrayReader(squad_features(SEQUENCE_LENGTH, VOCABULARY), windows)
     train = _ours(job, reader, MICRO_BATCH)
@@ -47,8 +47,8 @@ def ours_packed(job: Job, windows: Arrays) -> Made:
     """Several windows a row, and so many rows that a batch holds about as many windows."""
 
     from data_utils.records.arrays import ArrayReader
-    from data_utils.records.features import squad_features
     from data_utils.records.packs import rows_of
+    from data_utils.squad.windows import squad_features
 
     lengths = windows["input_mask"].sum(axis=1)
     single = ArrayReader(squad_features(SEQUENCE_LENGTH, VOCABULARY), windows)

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.features import Features, text_features
-from data_utils.classification.metrics import METRICS
+from data_utils.classification.features import Features, classification_features, text_features
 from data_utils.classification.reading import Examples, read_split
-from data_utils.classification.submission import predicted, write_submission
+from data_utils.classification.scoring import METRICS, predicted, write_submission
 from data_utils.classification.tasks import BenchmarkTask, Split
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import FeatureSpec, classification_features
+from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import load_tokenizer
 from execution.interface import Objective
 from model.architecture import CLASSIFICATION, Architecture
 from model.losses import LOSS, ClassificationObjective, RegressionObjective
-from tasks.class_order import class_order
 from tasks.fine_tuning import FineTuning
 from training.start import Start
 from training.task import Predict
 from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 SUBMISSION_FOLDER = "submission"
+CLASSIFIER = "classifier.weight"
+_NUMBERED = re.compile(r"label_\d+")  # what Hugging Face writes where nobody named the classes
 MUCH_UNKNOWN = 0.1  # share of [UNK] from which on the vocabulary is probably of another language
 
 
@@ -150,17 +153,17 @@ class Classification(FineTuning):
 
 
 def name_of(metric: str, split: Split) -> str:
-    """Name of a score: ``accuracy``, or ``accuracy_mismatched`` where there are several validation sets."""
+    """Return the name of a score: ``accuracy``, or ``accuracy_mismatched`` if there are several validation sets."""
     return f"{metric}_{split.title}" if split.title else metric
 
 
 def scores_of(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np.ndarray) -> Dict[str, float]:
-    """The task's metrics by name."""
+    """Return the task's metrics by name."""
     return {metric: METRICS[metric](predictions, labels) for metric in benchmark.metrics}
 
 
 def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
-    """What the most frequent class alone would score."""
+    """Return what always predicting the most frequent class would score, for the log."""
     majority = int(np.bincount(labels).argmax())
     scores = scores_of(benchmark, np.full_like(labels, majority), labels)
     told = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
@@ -188,6 +191,63 @@ def report_truncation(origin: str, samples: int, features: Features, max_seq_len
     if features.unknown > MUCH_UNKNOWN:
         share = f"{features.unknown:.0%}"
         logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
+
+
+def class_order(start: Optional[Start], benchmark: BenchmarkTask) -> Optional[np.ndarray]:
+    """Return which output of a model that is evaluated as it was loaded is which of the task's classes.
+
+    Models of other origins number the classes as they like; ``id2label`` in their settings says how.
+
+    Returns:
+        ``(classes,)`` output numbers; None if they are in the task's order, as far as is known.
+
+    Raises:
+        UserError: the checkpoint has no classifier, so that its answers would be random.
+    """
+    if not isinstance(start, Pretrained):
+        return None
+    if CLASSIFIER not in start.weights:
+        raise UserError(
+            f"{start.origin} has no classifier, so its scores would be random; train first (--do-training true), or"
+            " name a checkpoint of classification"
+        )
+    if start.own:
+        trained = (start.settings.get("config") or {}).get("glue_task")
+        if trained not in (None, benchmark.name):
+            logger.warning("%s was trained for %s, not for %s", start.origin, trained, benchmark.name)
+        return None
+    names = class_names(start.settings)
+    if benchmark.is_regression or names is None:
+        return None
+    order = matched(names, benchmark)
+    if order is None:
+        shown = ", ".join(names[:8])
+        logger.warning(
+            "%s calls its classes %s; they are taken in the order of %s", start.origin, shown, benchmark.name
+        )
+        return None
+    return None if order == list(range(len(order))) else np.array(order)
+
+
+def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
+    """Return the names of a model's classes in the order of its outputs; None where nobody named them."""
+    names = settings.get("id2label")
+    if not isinstance(names, dict) or not all(str(number).isdecimal() for number in names):
+        return None
+    ordered = [str(names[number]) for number in sorted(names, key=int)]
+    return None if all(_NUMBERED.fullmatch(name.lower()) for name in ordered) else ordered
+
+
+def matched(names: List[str], benchmark: BenchmarkTask) -> Optional[List[int]]:
+    """Return the place of each of the task's classes among ``names``; None unless each has one."""
+    plain = [name.strip().lower() for name in names]
+    places = []
+    for label in benchmark.labels:
+        known = [number for number, name in enumerate(plain) if name in (label.value.lower(), label.name.lower())]
+        if len(known) != 1:
+            return None
+        places += known
+    return places if len(places) == len(names) else None
 
 
 TASK = Classification

@@ -10,16 +10,13 @@ from typing import Any, Dict, List, Mapping, Optional
 
 import numpy as np
 
-from data_utils.records.features import FeatureSpec, squad_features
+from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.writer import write_atomically
 from data_utils.squad.answers import Candidate, best_answers
-from data_utils.squad.cache import cached_windows
-from data_utils.squad.examples import SquadSet, check_alignment, place_of_answer
+from data_utils.squad.examples import TRAIN, VALIDATION, SquadSet, check_alignment, open_squad, place_of_answer
 from data_utils.squad.metric import Marks, score
-from data_utils.squad.reader import WindowReader
-from data_utils.squad.source import TRAIN, VALIDATION, open_squad
-from data_utils.squad.windows import Geometry, Windows
+from data_utils.squad.windows import Geometry, WindowReader, Windows, cached_windows, squad_features
 from data_utils.tokenizer import UNKNOWN
 from model.architecture import SQUAD, Architecture
 from model.losses import LOSS, SpanObjective

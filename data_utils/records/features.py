@@ -183,28 +183,6 @@ def fine_tuning_features(name: str, max_seq_length: int, vocab_size: int, *label
     return FeatureSpec(tokens + labels, vocab_size, manifest_format=name)
 
 
-def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
-    """Return the features of SQuAD's windows: question and part of the context, the answer's first and last token.
-
-    Args:
-        max_seq_length, vocab_size: as in :func:`fine_tuning_features`.
-        labels: whether the answers are there; False for prediction.
-    """
-    answers = [Feature(name, 1, PLACE, max_seq_length) for name in ("start_positions", "end_positions")]
-    return fine_tuning_features("squad", max_seq_length, vocab_size, *(answers if labels else ()))
-
-
-def classification_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
-    """Return the features of a benchmark task's sentences or pairs, with their class or score.
-
-    Args:
-        max_seq_length, vocab_size, labels: as in :func:`squad_features`.
-        classes: of the task; 1 for a regression.
-    """
-    label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
-    return fine_tuning_features("classification", max_seq_length, vocab_size, *((label,) if labels else ()))
-
-
 def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bool = False) -> FeatureSpec:
     """Return the features of packs of fine-tuning's samples.
 

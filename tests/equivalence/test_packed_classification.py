@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import classification_features, in_packs
+from data_utils.records.features import in_packs
 from data_utils.records.packs import PackReader
 from execution.software.platform import SoftwarePlatform
 from model.architecture import CLASSIFICATION

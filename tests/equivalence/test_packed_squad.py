@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import in_packs, squad_features
+from data_utils.records.features import in_packs
 from data_utils.records.packs import PackReader
+from data_utils.squad.windows import squad_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.architecture import QA_HEAD, SQUAD

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import classification_features
 from data_utils.records.order import batch_of
 from data_utils.records.pipeline import identity_of, training_dataset
 from training.run_folder import RunFolder, shown_config
