@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.config_files import TINY, run_command, write
-from utilities.config.fields import leaves
 from utilities.config.flags import parse_flags
 from utilities.config.loading import load_config
+from utilities.config.schema import leaves
 
 # What the scripts of users of IPU systems call, as given to us.
 KNOWN_FLAGS = set(

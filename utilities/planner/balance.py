@@ -9,7 +9,7 @@ from execution.software.pipeline.timeline import idle_fraction, simulate
 from model.architecture import Architecture, block_flops, block_parameters
 from utilities.config.figures import masked_positions, number_of_labels
 from utilities.config.schema import TrainingConfig
-from utilities.planner.memory import HALF, MOMENTS, Layout
+from utilities.planner.memory import HALF, Layout, moments_per_weight
 
 SCHEDULES = ("grouped", "interleaved", "sequential")
 LONGEST_SIMULATION = 200  # micro batches; the share of filling and draining in longer updates is scaled
@@ -82,5 +82,5 @@ def communication(config: TrainingConfig, architecture: Architecture, layout: La
     return Communication(
         between_stages=2.0 * HALF * tokens * architecture.hidden_size * links * batch.grad_acc_steps_per_replica,
         between_replicas=2.0 * HALF * parameters * (batch.replicas - 1) / batch.replicas,
-        streaming=2.0 * MOMENTS * parameters if config.optimizer_state_offchip else 0.0,
+        streaming=2.0 * moments_per_weight(config) * parameters if config.optimizer_state_offchip else 0.0,
     )

@@ -88,7 +88,7 @@ def ipu_memory(config: TrainingConfig, task: str, architecture: Architecture, la
             IpuMemory(
                 weights=HALF * parameters,
                 gradients=HALF * parameters,
-                optimizer=moments_on_chip(config) * parameters,
+                optimizer=0.0 if config.optimizer_state_offchip else moments_per_weight(config) * parameters,
                 activations=activations,
                 temporaries=temporaries(proportions[ipu] if proportions else None),
                 code=CODE_OF_A_PROGRAM + CODE_OF_A_BLOCK * different(config, blocks),
@@ -97,10 +97,8 @@ def ipu_memory(config: TrainingConfig, task: str, architecture: Architecture, la
     return found
 
 
-def moments_on_chip(config: TrainingConfig) -> float:
-    """Bytes of optimizer state per weight on the chip."""
-    if config.optimizer_state_offchip:
-        return 0.0
+def moments_per_weight(config: TrainingConfig) -> float:
+    """Return the bytes of optimizer state that one replica keeps for each weight, on the chip or off it."""
     replicas = config.global_batch.replicas
     return MOMENTS / replicas if config.ipu_config.replicated_tensor_sharding else MOMENTS
 
@@ -112,7 +110,7 @@ def streaming_memory(config: TrainingConfig, architecture: Architecture, layout:
     by_ipu: Dict[int, float] = {}
     for blocks, device in zip(layout.stages, layout.devices):
         parameters = sum(block_parameters(architecture, block, number_of_labels(config)) for block in blocks)
-        by_ipu[device] = by_ipu.get(device, 0.0) + MOMENTS * parameters
+        by_ipu[device] = by_ipu.get(device, 0.0) + moments_per_weight(config) * parameters
     return max(by_ipu.values())
 
 

@@ -22,7 +22,6 @@ PUBLISHED = sorted(
     (task, path)
     for task, folder in (("pretraining", "pretraining"), ("squad", "squad"), ("classification", "glue"))
     for path in (ROOT / "configs" / folder).glob("*.json")
-    if not path.stem.endswith(("_cpu", "_gpu"))
 )
 
 
