@@ -146,17 +146,23 @@ class SpanHeadBlock(Block):
 
 
 class ClassifierBlock(Block):
-    """``glue_head``: scores of the classes."""
+    """``glue_head`` and ``token_head``: scores of the classes of each sequence or token.
 
-    reads = ("pooled",)
+    Args:
+        head: dropout and classifier.
+        source: what is classified: ``pooled`` or ``hidden``.
+    """
+
     writes = ("logits",)
 
-    def __init__(self, head: keras.layers.Layer, name: str = "glue_head"):
+    def __init__(self, head: keras.layers.Layer, source: str = "pooled", name: str = "glue_head"):
         super().__init__(name=name)
+        self.reads = (source,)
         self.head = head
 
     def call(self, inputs: Tensors, training: Optional[bool] = None) -> Tensors:
-        return {"logits": self.head(inputs["pooled"], training=training)}  # (B, C), in packs (B, N, C)
+        # (B, C), in packs (B, N, C); of tokens (B, S, C)
+        return {"logits": self.head(inputs[self.reads[0]], training=training)}
 
 
 class PassBlock(Block):

@@ -9,7 +9,7 @@ from transformers.models.bert import modeling_tf_bert as hf
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.conversion import Carry, Conversion, Rule
-from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TASKS, Architecture
+from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TASKS, TOKEN_HEAD, Architecture
 from model.attention import SelfAttention
 from model.blocks import (
     Block,
@@ -259,6 +259,6 @@ def _tail_block(name: str, tail: Sequence[str], source: keras.Model, layers: Lay
         return PretrainingHeads(masked_lm, layers.next_sentence(source.nsp), name=name)
     if name == QA_HEAD:
         return SpanHeadBlock(layers.span(source), name=name)
-    if name == GLUE_HEAD:
-        return ClassifierBlock(layers.classifier(source), name=name)
+    if name in (GLUE_HEAD, TOKEN_HEAD):
+        return ClassifierBlock(layers.classifier(source), "pooled" if name == GLUE_HEAD else "hidden", name=name)
     return PassBlock(name=name)

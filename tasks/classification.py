@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 SUBMISSION_FOLDER = "submission"
 CLASSIFIER = "classifier.weight"
 _NUMBERED = re.compile(r"label_\d+")  # what Hugging Face writes where nobody named the classes
+BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 MUCH_UNKNOWN = 0.1  # share of [UNK] from which on the vocabulary is probably of another language
 
 
@@ -126,6 +127,42 @@ class Classification(FineTuning):
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
         logits = self.predicted(predict, samples, inputs.lengths)["logits"]
         return logits if self._order is None else logits[:, self._order]
+
+    @staticmethod
+    def check_texts(glue_task: Optional[str], texts: Sequence[str], origin: str) -> None:
+        """Refuse what ``tasks.classify`` cannot give to the model.
+
+        Args:
+            glue_task: name of the benchmark task, if it is known.
+            texts: of one sample.
+            origin: of the model, for messages.
+
+        Raises:
+            UserError: the task is not known, or takes another number of texts.
+        """
+        if glue_task is None:
+            raise UserError(f"{origin} does not say what it classifies; add --glue-task NAME")
+        if glue_task not in TASKS:
+            raise UserError(f"--glue-task: there is no task {glue_task}; there are {', '.join(TASKS)}")
+        wanted = 1 + TASKS[glue_task].is_pair
+        if len(texts) != wanted:
+            raise UserError(
+                f"{glue_task} takes {wanted} text{'s' * (wanted > 1)}, not {len(texts)}; quote each of them"
+            )
+
+    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
+        """Return lines with the classes of one sample and their probabilities, the likeliest first; or its score."""
+        logits = self.logits(predict, [tuple(texts)])[0]
+        if self.benchmark.is_regression:
+            low, high = self.benchmark.score_range
+            return [f"{float(np.clip(logits[0], low, high)):.2f} on a scale from {low:g} to {high:g}"]
+        weights = np.exp(logits - np.max(logits))
+        probabilities = weights / weights.sum()
+        order = np.argsort(-probabilities, kind="stable")[:MOST_SHOWN].tolist()
+        names = [label.name for label in self.benchmark.labels]
+        width = max(len(names[number]) for number in order)
+        shares = [(names[number], float(probabilities[number])) for number in order]
+        return [f"{name:<{width}}  {share:7.2%}  {'█' * round(share * BAR_WIDTH)}".rstrip() for name, share in shares]
 
     def _predictions(self, predict: Predict, examples: Examples) -> np.ndarray:
         return predicted(self.benchmark, self.logits(predict, examples.texts))

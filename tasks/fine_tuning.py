@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class FineTuning:
         outputs: of the model.
         reads_cls: whether the model has one output for each sample, made of its [CLS], and not one for each token.
         labels: outputs of the classifier, if the model has one.
+        label_names: names of these outputs, which checkpoints keep, where the config does not decide them.
         wording: the vocabulary and case that belong to the trained model; None with generated data.
 
     Raises:
@@ -36,6 +37,7 @@ class FineTuning:
     outputs: Tuple[str, ...]
     reads_cls = False
     labels = 2
+    label_names: Sequence[str] = ()
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
         self._config = config

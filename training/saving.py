@@ -117,8 +117,10 @@ def listed(folder: Path) -> List[Dict[str, Any]]:
 def constant_facts(session: Session, words: Words) -> Dict[str, Any]:
     """What every checkpoint of a run says alike: the model, the config, and on what it was trained."""
     config: TrainingConfig = session.config
+    labels = list(getattr(session.task, "label_names", ()))
     return {
         "task": session.task.name,
+        **({"labels": labels} if labels else {}),
         "architecture": dataclasses.asdict(session.architecture),
         "lower_case": words.lower_case,
         "seed": config.seed,
