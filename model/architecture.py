@@ -1,4 +1,4 @@
-"""The shape of a BERT, in numbers only: block names, block lists, parameters and operations.
+"""The shape of a BERT, in numbers only: block names, the tasks' block lists, parameters and operations.
 
 Nothing here imports TensorFlow, so that a config validates and a plan prints before TensorFlow is loaded.
 
@@ -17,8 +17,9 @@ POOL = "pool"  # pooler: dense + tanh on [CLS]
 HEADS = "heads"  # masked-LM head (tied to the word embedding) and next-sentence head
 QA_HEAD = "qa_head"  # span head
 GLUE_HEAD = "glue_head"  # sequence classifier
+TOKEN_HEAD = "token_head"  # classifier of each token
 
-BLOCK_NAMES = (EMB, HID, ENC_OUT, POOL, HEADS, QA_HEAD, GLUE_HEAD)
+BLOCK_NAMES = (EMB, HID, ENC_OUT, POOL, HEADS, QA_HEAD, GLUE_HEAD, TOKEN_HEAD)
 
 QKV = "qkv"  # query, key and value
 PROJECTION = "projection"  # attention's output
@@ -29,13 +30,64 @@ SPARSE_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # the matrices of an enc
 PRETRAINING = "pretraining"
 SQUAD = "squad"
 CLASSIFICATION = "classification"
-TASKS = (PRETRAINING, SQUAD, CLASSIFICATION)
 
-# What may follow the encoder layers; the first of each is the form used where a config gives no stages.
-_TAILS: Dict[str, Tuple[Tuple[str, ...], ...]] = {
-    PRETRAINING: ((ENC_OUT, POOL, HEADS),),
-    SQUAD: ((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
-    CLASSIFICATION: ((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What configs, plans, checkpoints and exports need to know of a task before its model is built.
+
+    Attributes:
+        program: script that runs it.
+        description: of the script, for ``--help``.
+        title: of the task, for model cards.
+        hugging_face: Hugging Face's class; TensorFlow's has ``TF`` before it.
+        pipeline: what a trained model is for, in the words of Hugging Face's model cards.
+        tails: the blocks that may follow the encoder layers. The first is the form used where a config gives no stages;
+            published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
+        has_test_set: whether there is data to predict for whose labels are secret.
+    """
+
+    program: str
+    description: str
+    title: str
+    hugging_face: str
+    pipeline: str
+    tails: Tuple[Tuple[str, ...], ...]
+    has_test_set: bool = False
+
+    @property
+    def head(self) -> str:
+        """Name of the last block, which only this task has."""
+        return self.tails[0][-1]
+
+
+# The registry of tasks; ``tasks.task_class`` finds the class of each in ``tasks/<name>.py``.
+TASKS: Dict[str, TaskFacts] = {
+    PRETRAINING: TaskFacts(
+        program="run_pretraining.py",
+        description="Pre-train BERT: masked language modelling and next-sentence prediction.",
+        title="pre-training: masked language model and next-sentence prediction",
+        hugging_face="BertForPreTraining",
+        pipeline="fill-mask",
+        tails=((ENC_OUT, POOL, HEADS),),
+    ),
+    SQUAD: TaskFacts(
+        program="run_squad.py",
+        description="Fine-tune and evaluate BERT on SQuAD.",
+        title="question answering on SQuAD 1.1",
+        hugging_face="BertForQuestionAnswering",
+        pipeline="question-answering",
+        tails=((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
+    ),
+    CLASSIFICATION: TaskFacts(
+        program="run_seq_classification.py",
+        description="Fine-tune and evaluate BERT on GLUE and CLUE tasks.",
+        title="sequence classification",
+        hugging_face="BertForSequenceClassification",
+        pipeline="text-classification",
+        tails=((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
+        has_test_set=True,
+    ),
 }
 
 
@@ -112,10 +164,10 @@ class Architecture:
 
 
 def expected_blocks(task: str, num_layers: int) -> List[str]:
-    """The blocks of a task's model, in order.
+    """Return the blocks of a task's model, in order.
 
     Args:
-        task: ``pretraining``, ``squad`` or ``classification``.
+        task: one of ``TASKS``.
         num_layers: number of encoder layers.
 
     Raises:
@@ -129,11 +181,8 @@ def expected_blocks(task: str, num_layers: int) -> List[str]:
 
 
 def accepted_blocks(task: str, num_layers: int) -> List[List[str]]:
-    """Every block list that makes a model of this task; the first is ``expected_blocks``.
-
-    Published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the span head.
-    """
-    return [[EMB] + [HID] * num_layers + list(tail) for tail in _TAILS[task]]
+    """Return every block list that makes a model of this task; the first is ``expected_blocks``."""
+    return [[EMB] + [HID] * num_layers + list(tail) for tail in TASKS[task].tails]
 
 
 def block_parameters(architecture: Architecture, block: str, num_labels: int = 2) -> int:
@@ -144,7 +193,7 @@ def block_parameters(architecture: Architecture, block: str, num_labels: int = 2
     Args:
         architecture: the model.
         block: one of ``BLOCK_NAMES``.
-        num_labels: classes of the classifier (``glue_head`` only; 1 for a regression).
+        num_labels: classes of the classifier, if the block is one; 1 for a regression.
 
     Raises:
         ValueError: for an unknown block name.
@@ -165,7 +214,7 @@ def block_parameters(architecture: Architecture, block: str, num_labels: int = 2
         return transform + bias + 2 * h + 2
     if block == QA_HEAD:
         return 2 * h + 2
-    if block == GLUE_HEAD:
+    if block in (GLUE_HEAD, TOKEN_HEAD):
         return num_labels * (h + 1)
     raise ValueError(f"{block!r} is not a block; blocks are {', '.join(BLOCK_NAMES)}")
 
@@ -216,6 +265,8 @@ def block_flops(
         return 2 * s * h * 2
     if block == GLUE_HEAD:
         return 2 * h * num_labels * sequences
+    if block == TOKEN_HEAD:
+        return 2 * s * h * num_labels
     assert block in (EMB, ENC_OUT), block
     return 0
 

@@ -96,7 +96,7 @@ class SpanHead(keras.layers.Layer):
 
 
 class Classifier(keras.layers.Layer):
-    """Scores of the classes from the pooled [CLS]; one class is a regression.
+    """Scores of the classes from the pooled [CLS] or from each token; one class is a regression.
 
     Args:
         classes: C.
@@ -107,7 +107,7 @@ class Classifier(keras.layers.Layer):
         self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
         self.dense = dense(classes)
 
-    def call(self, pooled: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:  # (B, H) → (B, C)
+    def call(self, pooled: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:  # (…, H) → (…, C)
         return self.dense(self.dropout(pooled, training=training))
 
 

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import List, Mapping, Sequence, Tuple
 
 from execution.interface import Platform
-from keras_extensions.backend import keras
-from keras_extensions.conversion import Conversion
-from model.architecture import HID, expected_blocks
+from model.architecture import HID, Architecture, expected_blocks
 from model.bert import assemble
-from model.blocks import Block
+from model.conversion import convert
+from model.huggingface import untrained
 from training.sparsity import choose_patterns
 from training.task import BuiltModel, Fill
 from utilities.config.figures import starts_from_checkpoint
 from utilities.config.schema import TrainingConfig
 
-Converted = Tuple[List[Block], Optional[Conversion]]
-
 
 def build_model(
     config: TrainingConfig,
-    source: keras.Model,
-    recipe: Callable[[], Converted],
-    shapes: Dict[str, Tuple[int, ...]],
+    task: str,
+    architecture: Architecture,
+    shapes: Mapping[str, Tuple[int, ...]],
     outputs: Sequence[str],
     platform: Platform,
     fill: Fill,
+    labels: int = 2,
 ) -> BuiltModel:
-    """Build the model with the weights of ``source``.
+    """Return Hugging Face's BERT for a task, converted unless ``replace_layers`` is false.
 
     Args:
         config: contains the pipeline stages.
-        source: Hugging Face's model with random weights.
-        recipe: makes the blocks from ``source``.
+        task: name of the task.
+        architecture: the model's sizes and options.
         shapes, outputs: inputs and outputs of the model, see :func:`model.bert.assemble`.
         platform: the machine.
-        fill: sets the weights of ``source`` that training starts from.
+        fill: sets the weights of Hugging Face's model that training starts from.
+        labels: outputs of a classifier.
     """
+    source = untrained(task, architecture, config.seed, labels)
     fill(source)
     with platform.scope():
-        blocks, conversion = recipe()
+        tail = tail_blocks(config, task)
+        blocks, conversion = convert(task, source, architecture, platform, tail, config.replace_layers)
     stages = config.ipu_config.pipeline_stages or [[block.name for block in blocks]]
     model = assemble(blocks, shapes, outputs, stages, platform)
     if conversion is not None:

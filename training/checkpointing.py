@@ -119,8 +119,10 @@ def list_checkpoints(folder: Path) -> List[Dict[str, Any]]:
 def constant_facts(session: Session, lower_case: Optional[bool]) -> Dict[str, Any]:
     """Return the facts that all checkpoints of a run share: the model, the config, and the provenance."""
     config = session.config
+    labels = list(getattr(session.task, "label_names", ()))
     return {
         "task": session.task.name,
+        **({"labels": labels} if labels else {}),
         "architecture": dataclasses.asdict(session.architecture),
         "lower_case": lower_case,
         "seed": config.seed,

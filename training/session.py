@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Dict, NamedTuple, Sequence
 
-from data_utils.records.identity import identity_of
 from data_utils.records.packs import sequences_per_pack
-from data_utils.records.pipeline import SampleReader
+from data_utils.records.pipeline import SampleReader, identity_of
 from execution.interface import Platform
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.callbacks.reporting import Listener
@@ -16,7 +15,7 @@ from model.architecture import Architecture
 from training.resume import Position
 from training.run_folder import RunFolder
 from training.task import Task
-from utilities.config.figures import is_packed, training_steps
+from utilities.config.figures import training_steps
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
@@ -99,7 +98,7 @@ def plan_training(config: TrainingConfig, reader: SampleReader) -> Plan:
     Raises:
         UserError: the data is less than one update.
     """
-    factor = sequences_per_pack(reader) if is_packed(config) else 1
+    factor = sequences_per_pack(reader)
     updates = training_steps(config, reader.count, factor)
     if not updates:
         raise UserError(

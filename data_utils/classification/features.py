@@ -11,6 +11,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from data_utils.records.features import LABEL, SCORE, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 
 CHUNK = 8192  # Bounds the memory that encodings take.
@@ -28,6 +29,24 @@ class Features(NamedTuple):
     arrays: Dict[str, np.ndarray]
     cut: int
     unknown: float
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """``(N,)`` tokens of each sample."""
+        return self.arrays["input_mask"].sum(axis=1)
+
+
+def classification_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
+    """Return the features of a benchmark task's sentences or pairs, with their class or score.
+
+    Args:
+        max_seq_length: word pieces in a sample, padding included.
+        vocab_size: rows of the model's embedding table.
+        classes: of the task; 1 for a regression.
+        labels: whether these are there; False for prediction.
+    """
+    label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
+    return fine_tuning_features("classification", max_seq_length, vocab_size, *((label,) if labels else ()))
 
 
 def text_features(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_seq_length: int) -> Features:

@@ -1,23 +1,42 @@
-"""Questions and contexts as tokens, and the windows over them that a model can see at once.
+"""Questions and contexts as tokens, the windows over them that a model can see at once, and windows as rows of ids.
 
 A window is [CLS] question [SEP] part of the context [SEP]. Every text is tokenised once and kept once; a window is only
-where it begins and ends, and becomes a row of ids when it is read (:mod:`data_utils.squad.reader`).
+where it begins and ends, and becomes a row of ids when it is read, so that a data set takes the memory of its texts and
+not of its padding. Windows are kept between runs in files of plain arrays.
 
-Shapes: C contexts, Q questions, W windows, T tokens of all contexts, U of all questions.
+C contexts · Q questions · W windows · T tokens of all contexts · U tokens of all questions · N windows asked for ·
+S max_seq_length
+
 Source: Devlin et al. 2019, section 4.2; windows overlap as in the program that Google published beside it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
+import uuid
+import zipfile
+from collections import deque
 from itertools import chain
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+import tokenizers
 from tokenizers import Tokenizer
 
+from data_utils.records.features import PLACE, Feature, FeatureSpec, fine_tuning_features
 from data_utils.squad.examples import SquadSet, place_of_answer
+from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary, load_tokenizer
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
+FORMAT = 1  # of cached windows; to be raised when windows of the same key would differ
+_KEY = "key"
 _BATCH = 1024  # texts tokenised at a time: bounds the memory of the tokenizer's results
 
 
@@ -188,3 +207,143 @@ def _answer_characters(squad: SquadSet, number: int) -> Sequence[int]:
     question = squad.questions[number]
     place = place_of_answer(squad.context(question), question.answers[0]) if question.answers else None
     return (0, 0) if place is None else (place, place + len(question.answers[0].text))
+
+
+def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
+    """Return the features of SQuAD's windows: question and part of the context, the answer's first and last token.
+
+    Args:
+        max_seq_length: word pieces in a window, padding included.
+        vocab_size: rows of the model's embedding table.
+        labels: whether the answers are there; False for prediction.
+    """
+    answers = [Feature(name, 1, PLACE, max_seq_length) for name in ("start_positions", "end_positions")]
+    return fine_tuning_features("squad", max_seq_length, vocab_size, *(answers if labels else ()))
+
+
+class WindowReader:
+    """Samples of windows, used like ``RecordReader``.
+
+    Args:
+        spec: of :func:`squad_features`, with or without labels.
+        windows: what to read.
+        vocabulary: has the ids of [PAD], [CLS] and [SEP].
+    """
+
+    def __init__(self, spec: FeatureSpec, windows: Windows, vocabulary: Vocabulary) -> None:
+        self.spec = spec
+        self.count = windows.count
+        self.failures: Deque[UserError] = deque()
+        self._windows = windows
+        self._special = tuple(vocabulary.id_of(token) for token in (PADDING, CLASSIFIER, SEPARATOR))
+        self._first_column, self._first_token = windows.first_column(), windows.first_token()
+        self._length = spec.features[0].length
+
+    def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
+        """The windows at these positions.
+
+        Returns:
+            int32: ``input_ids input_mask segment_ids`` ``(N, S)``, and where the specification has them
+            ``start_positions end_positions`` ``(N, 1)``.
+        """
+        ids, mask, segments = self._tokens(positions)
+        batch = {
+            "input_ids": ids,
+            "input_mask": mask,
+            "segment_ids": segments,
+            "start_positions": self._windows.start[positions][:, None],
+            "end_positions": self._windows.end[positions][:, None],
+        }
+        return {feature.name: batch[feature.name] for feature in self.spec.features}
+
+    def _tokens(self, positions: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        windows, texts = self._windows, self._windows.texts
+        padding, classifier, separator = self._special
+        column = np.arange(self._length, dtype=np.int32)[None]  # (1, S)
+        context = self._first_column[positions][:, None]  # (N, 1)
+        end = context + windows.length[positions][:, None]  # (N, 1), of the last [SEP]
+        ids = np.full((len(positions), self._length), padding, np.int32)
+
+        rows, columns = np.nonzero((column >= 1) & (column < context - 1))
+        begin = texts.question_starts[windows.question[positions]] - 1
+        ids[rows, columns] = texts.question_ids[begin[rows] + columns]
+
+        rows, columns = np.nonzero((column >= context) & (column < end))
+        begin = self._first_token[positions] - context[:, 0]
+        ids[rows, columns] = texts.context_ids[begin[rows] + columns]
+
+        ids[:, 0] = classifier
+        np.put_along_axis(ids, context - 1, separator, axis=1)
+        np.put_along_axis(ids, end, separator, axis=1)
+        mask = (column <= end).astype(np.int32)
+        return ids, mask, mask * (column >= context)
+
+
+def cached_windows(
+    folder: Path, squad: SquadSet, vocabulary: Vocabulary, lower_case: bool, geometry: Geometry, labels: bool
+) -> Windows:
+    """The windows of a data set, from ``folder`` where they lie there, else made and put there.
+
+    Args:
+        folder: of cached windows; made if needed. One that cannot be written to is no error.
+        squad, geometry, labels: see :func:`make_windows`.
+        vocabulary, lower_case: of the tokenizer.
+    """
+    key = {
+        "format": FORMAT,
+        "data": squad.sha256,
+        "vocabulary": vocabulary.sha256,
+        "lower_case": lower_case,
+        "tokenizers": tokenizers.__version__,
+        **geometry._asdict(),
+        "labels": labels,
+    }
+    path = folder / f"squad-{hashlib.sha256(_encoded(key)).hexdigest()[:32]}.npz"
+    windows = load_windows(path, key)
+    if windows is not None:
+        logger.info("%s windows of %s from the cache %s", f"{windows.count:,}", squad.origin, path)
+        return windows
+    windows = make_windows(squad, load_tokenizer(str(vocabulary.path), lower_case), geometry, labels)
+    try:
+        save_windows(path, key, windows)
+        logger.info("%s windows of %s, cached in %s", f"{windows.count:,}", squad.origin, path)
+    except OSError as error:
+        logger.warning("%s windows of %s, not cached: %s: %s", f"{windows.count:,}", squad.origin, path, error.strerror)
+    return windows
+
+
+def save_windows(path: Path, key: Mapping[str, Any], windows: Windows) -> None:
+    """Writes windows and their key; nobody ever sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: Dict[str, np.ndarray] = {**windows.texts._asdict(), **windows._asdict()}
+    del arrays["texts"]
+    # A name of its own: two runs may make the same file at the same time.
+    temporary = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "wb") as stream:
+            np.savez(stream, **{_KEY: np.frombuffer(_encoded(key), np.uint8)}, **arrays)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(str(temporary), str(path))
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+
+
+def load_windows(path: Path, key: Mapping[str, Any]) -> Optional[Windows]:
+    """Return the windows that :func:`save_windows` wrote; None if they are absent, damaged, or of another key."""
+    try:
+        with np.load(str(path), allow_pickle=False) as arrays:
+            if arrays[_KEY].tobytes() != _encoded(key):
+                raise ValueError("it holds another key")
+            texts = Texts(*(arrays[name] for name in Texts._fields))
+            return Windows(texts, *(arrays[name] for name in Windows._fields if name != "texts"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        logger.warning("cached windows are made again: %s cannot be used (%s)", path, error)
+        return None
+
+
+def _encoded(key: Mapping[str, Any]) -> bytes:
+    return json.dumps(key, sort_keys=True).encode()

@@ -22,12 +22,13 @@ from execution.software.platform import ONE_DEVICE, PipelineLayout, SoftwarePlat
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
+from model.architecture import PRETRAINING
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective
 from sparsity.layer import sparse_layers_of
-from tests.equivalence.bert_pairs import architecture, batch
+from tests.equivalence.bert_pairs import architecture, batch, pretraining_shapes
 from training.sparsity import PatternRule
 from utilities.config.schema import TrainingConfig
 
@@ -83,8 +84,8 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
         sharded=case.sharded,
         state_device="/CPU:0" if case.offchip else None,  # of the pipelined weights, some are on /CPU:1
     )
-    source = untrained_bert(a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
-    blocks, conversion = convert_pretraining(source, a, on)
+    source = untrained(PRETRAINING, a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
+    blocks, conversion = convert(PRETRAINING, source, a, on)
     stages = STAGES if case.pipelined else [[block.name for block in blocks]]
     model = assemble(blocks, pretraining_shapes(24, 6), ("masked_lm", "next_sentence"), stages, on)
     conversion.carry_weights(source)

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import classification_features
-from data_utils.records.identity import identity_of
 from data_utils.records.order import batch_of
-from data_utils.records.pipeline import training_dataset
+from data_utils.records.pipeline import identity_of, training_dataset
 from training.consistency import differences, harmless_changes
 from training.run_folder import FolderLocks, RunFolder, config_for_files
 from utilities.cli import resume_command
