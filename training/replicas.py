@@ -14,7 +14,10 @@ from typing import Callable, Iterator, List, Optional, TypeVar
 
 from execution.processes import Processes
 from training.resume import Position
-from training.run_folder import RunFolder
+from training.run_folder import RunFolder, config_for_files
+from utilities.config.fields import PER_REPLICA, value_at
+from utilities.config.schema import TrainingConfig, leaves
+from utilities.errors import UserError
 from utilities.secrets import MaskingFormatter
 
 Value = TypeVar("Value")
@@ -66,3 +69,38 @@ def replica_log(index: int) -> Iterator[None]:
         root.setLevel(level)
         for handler, formatter in formats:
             handler.setFormatter(formatter)
+
+
+def check_processes(processes: Processes, config: TrainingConfig, data: str, precision: str) -> None:
+    """Compare the start of this process with the chief's; different ones would diverge, or wait for each other.
+
+    Args:
+        processes: all processes of the run.
+        config: the config of this process.
+        data: a checksum of the samples that it trains on.
+        precision: the number format that it computes in.
+
+    Raises:
+        UserError: this process has another config, other data, or another number format.
+    """
+    if processes.is_single:
+        return
+    own = config_for_files(config)
+    chief = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
+    for name, leaf in leaves().items():
+        value, chief_value = value_at(own, leaf.path), value_at(chief["config"], leaf.path)
+        if leaf.freedom is not PER_REPLICA and value != chief_value:
+            raise UserError(
+                f"{name} is {value} for replica {processes.index} and {chief_value} for replica 0; start all with the"
+                " same config and flags"
+            )
+    if chief["precision"] != precision:
+        raise UserError(
+            f"execution.precision: replica {processes.index} computes in {precision}, replica 0 in"
+            f" {chief['precision']}; name one that all machines have"
+        )
+    if chief["data"] != data:
+        raise UserError(
+            f"dataset_dir: {config.dataset_dir} of replica {processes.index} does not hold the data of replica 0; give"
+            " all the same data set"
+        )

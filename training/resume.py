@@ -1,11 +1,12 @@
-"""Resuming a run: which run, from which checkpoint, and whether that is possible."""
+"""Resuming a run: which run, from which checkpoint, and with which config."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from checkpoints.folder import (
     WEIGHTS,
@@ -17,16 +18,18 @@ from checkpoints.folder import (
     step_folders,
     step_of,
 )
-from training.consistency import differences, harmless_changes, refuse_differences
-from training.run_folder import FolderLocks, RunFolder
+from training.run_folder import FolderLocks, RunFolder, config_for_files
+from utilities.config.fields import Equivalent, Freedom, value_at
 from utilities.config.loading import COMMAND_LINE, LoadedConfig
-from utilities.config.schema import TrainingConfig
+from utilities.config.schema import TrainingConfig, leaves
 from utilities.errors import UserError
 from utilities.history import HISTORY_NAME, RESUME
 
 logger = logging.getLogger(__name__)
 
 DAMAGED = "damaged"
+_BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
+_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,3 +264,86 @@ def _other_runs(folder: Path) -> str:
     begun = sorted(folder.parent.glob(f"*/{HISTORY_NAME}"), key=lambda path: path.stat().st_mtime, reverse=True)
     names = ", ".join(path.parent.name for path in begun[:8])
     return f"the last runs in {folder.parent}: {names}" if names else f"{folder.parent} has no runs"
+
+
+# Which configs may resume a run
+
+
+def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str]:
+    """Describe each difference between two configs that would change the outcome of a resumed run.
+
+    The global batch may be split differently if the update stays the same: over another number of replicas, and without
+    dropout (whose masks belong to micro batches) into micro batches of another size.
+
+    Args:
+        config: the present config.
+        recorded: the config that the run was begun with, as in its files.
+    """
+    present = config_for_files(config)
+    found = []
+    for name, leaf in leaves().items():
+        if leaf.freedom is not Freedom.FIXED or leaf.path[0] == "global_batch":
+            continue
+        new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
+        same = leaf.mark(Equivalent)
+        if new != old and not (same is not None and new in same.values and old in same.values):
+            found.append(_described(name, new, old))
+    return [*found, *_batch_differences(present, recorded)]
+
+
+def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
+    """Refuse to resume a run with another config.
+
+    Raises:
+        UserError: the config would change the outcome; the message names every field that does.
+    """
+    found = differences(config, recorded)
+    if found:
+        raise UserError(
+            f"resume: {run} cannot be resumed with another config: {'; '.join(found)}. Set that back, or begin"
+            " a new run under another --name"
+        )
+
+
+def harmless_changes(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the changed fields that have no influence on the outcome: name → (before, now)."""
+    present = config_for_files(config)
+    changes = {}
+    for name, leaf in leaves().items():
+        new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
+        if new != old and name not in ("name", "resume"):
+            changes[name] = (old, new)
+    return changes
+
+
+def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) -> List[str]:
+    new, old = present["global_batch"], {key: _recorded(recorded, ("global_batch", key), 1) for key in _BATCH}
+    samples, samples_before = (math.prod(batch[key] for key in _BATCH) for batch in (new, old))
+    if samples != samples_before:
+        return [f"global_batch is {samples:,} samples and was {samples_before:,}"]
+    found = []
+    model = present.get("bert_config")
+    if model is None or any(model[key] for key in _DROPOUT):
+        found += [key for key in _BATCH[:1] if new[key] != old[key]]
+    if present["optimizer_opts"]["gradient_accumulation_reduction"] == "sum":
+        found += [key for key in _BATCH[2:] if new[key] != old[key]]
+    return [_described(f"global_batch.{key}", new[key], old[key]) for key in found]
+
+
+def _recorded(recorded: Mapping[str, Any], path: Any, default: Any) -> Any:
+    """Return a value of the recorded config. A field that did not exist yet had the effect of its default."""
+    value: Any = recorded
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return default if value is not None else None
+        value = value[key]
+    return value
+
+
+def _described(name: str, new: Any, old: Any) -> str:
+    return f"{name} is {_short(new)} and was {_short(old)}"
+
+
+def _short(value: Any) -> str:
+    text = "unset" if value is None else str(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -14,15 +14,15 @@ import logging
 import statistics
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from execution.processes import Processes
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.progress import run_log
-from training.consistency import refuse_differences
 from training.failures import process_failures
 from training.machine import platform_of, processes_of
 from training.replicas import shared_run_folder
+from training.resume import refuse_differences
 from training.run_folder import RunFolder
 from training.task import MakeTask
 from training.trainer import train
@@ -149,15 +149,21 @@ def log_lines(folder: RunFolder, config: TrainingConfig, lines: Iterable[str]) -
 
 def write_summary(folder: RunFolder, scores: Scores) -> None:
     """Write the table as text and its numbers as JSON."""
-    of_metric = {metric: [one[metric] for one in scores.values()] for metric in metrics_of(scores)}
-    summary = {
-        "seeds": {str(seed): dict(one) for seed, one in scores.items()},
-        "mean": {metric: statistics.mean(values) for metric, values in of_metric.items()},
-        "deviation": {metric: deviation(values) for metric, values in of_metric.items()},
-    }
-    folder.write(f"{SUMMARY}.json", summary)
+    folder.write(f"{SUMMARY}.json", summary_of(scores))
     text = "".join(line + "\n" for line in table(scores))
     (folder.path / f"{SUMMARY}.txt").write_text(text, encoding="utf-8")
+
+
+def summary_of(scores: Scores) -> Dict[str, Any]:
+    """Return the scores of all seeds, their mean, and their sample standard deviation (0 for a single seed)."""
+    values = {metric: [one[metric] for one in scores.values()] for metric in next(iter(scores.values()))}
+    return {
+        "seeds": {str(seed): dict(one) for seed, one in scores.items()},
+        "mean": {metric: statistics.mean(all_seeds) for metric, all_seeds in values.items()},
+        "deviation": {
+            metric: statistics.stdev(all_seeds) if len(all_seeds) > 1 else 0.0 for metric, all_seeds in values.items()
+        },
+    }
 
 
 def table(scores: Scores) -> List[str]:
@@ -171,24 +177,12 @@ def table(scores: Scores) -> List[str]:
         mean         0.6250
         deviation    0.1768
     """
-    metrics = metrics_of(scores)
-    of_metric = [[one[metric] for one in scores.values()] for metric in metrics]
-    rows = [(str(seed), [one[metric] for metric in metrics]) for seed, one in scores.items()]
-    rows.append(("mean", [statistics.mean(values) for values in of_metric]))
-    rows.append(("deviation", [deviation(values) for values in of_metric]))
-    widths = [max(10, len(metric) + 2) for metric in metrics]
-    first = max(len(name) for name, _ in rows)
-    lines = ["seed".ljust(first) + "".join(metric.rjust(width) for metric, width in zip(metrics, widths))]
-    for name, values in rows:
-        lines.append(name.ljust(first) + "".join(f"{value:.4f}".rjust(width) for value, width in zip(values, widths)))
+    summary = summary_of(scores)
+    rows = {**summary["seeds"], "mean": summary["mean"], "deviation": summary["deviation"]}
+    widths = {metric: max(10, len(metric) + 2) for metric in summary["mean"]}
+    first = max(map(len, rows))
+    lines = ["seed".ljust(first) + "".join(metric.rjust(width) for metric, width in widths.items())]
+    for name, values in rows.items():
+        cells = (f"{values[metric]:.4f}".rjust(width) for metric, width in widths.items())
+        lines.append(name.ljust(first) + "".join(cells))
     return lines
-
-
-def metrics_of(scores: Scores) -> List[str]:
-    """Return the names of the scores, which are the same for all seeds."""
-    return list(next(iter(scores.values())))
-
-
-def deviation(values: Sequence[float]) -> float:
-    """Return the sample standard deviation; 0 for a single value."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -13,13 +13,12 @@ from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
 from model.architecture import Architecture
-from training.consistency import check_processes
 from training.evaluation import evaluate
 from training.failures import run_failures
 from training.loop import TrainingLoop
 from training.machine import platform_of, processes_of, warn_of_ignored_settings
 from training.monitoring import listeners_of, reference_of
-from training.replicas import on_chief, replica_log, shared_position, shared_run_folder
+from training.replicas import check_processes, on_chief, replica_log, shared_position, shared_run_folder
 from training.resume import (
     Position,
     check_same_data,

@@ -20,10 +20,9 @@ from keras_extensions.callbacks.signals import StopRequest
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
 from tests.unit.execution.cluster.fake_processes import run_as_processes
-from training.consistency import check_processes
 from training.failures import CurrentRun, process_failures
 from training.machine import processes_of
-from training.replicas import on_chief, shared_position, shared_run_folder
+from training.replicas import check_processes, on_chief, shared_position, shared_run_folder
 from training.resume import Position
 from training.run_folder import RunFolder
 from utilities.config.schema import TrainingConfig

@@ -13,7 +13,7 @@ from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.order import batch_of
 from data_utils.records.pipeline import identity_of, training_dataset
-from training.consistency import differences, harmless_changes
+from training.resume import differences, harmless_changes
 from training.run_folder import FolderLocks, RunFolder, config_for_files
 from utilities.cli import resume_command
 from utilities.config.fields import Freedom
