@@ -206,6 +206,7 @@ class GraphcorePlatform(Platform):
                 logger.warning("execution.%s has no meaning on IPUs and is left out", name)
         self.precision = PRECISIONS[options.precision]
         layout.use_executable_cache(options.executable_cache)
+        tf.get_logger().propagate = False  # it prints by itself; every line would come twice
         self._options = options
         self._processes = instances() if processes is None else processes
         self._replicas = options.replicas // self._processes.count  # of this process

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+import contextlib
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 from execution.interface import Platform
 from keras_extensions.backend import keras
@@ -16,6 +17,11 @@ from utilities.training.sparsity import choose_patterns
 from utilities.training.task import BuiltModel, Fill
 
 Converted = Tuple[List[Block], Optional[Conversion]]
+
+
+def source_scope(config: TrainingConfig, platform: Platform) -> ContextManager[Any]:
+    """Where Hugging Face's model is made: on the machine if its own layers are trained, else beside it."""
+    return contextlib.nullcontext() if config.replace_layers else platform.scope()
 
 
 def build_model(

@@ -24,7 +24,7 @@ from model.huggingface import untrained_classifier
 from model.losses import LOSS
 from model.unconverted import unconverted_classification
 from utilities.config.schema import TrainingConfig
-from utilities.training.building import Converted, build_model, tail_blocks
+from utilities.training.building import Converted, build_model, source_scope, tail_blocks
 from utilities.training.class_order import class_order
 from utilities.training.classification_rows import sample_rows_of
 from utilities.training.start import Start
@@ -96,7 +96,8 @@ class Classification:
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
         """Hugging Face's BERT with a classifier, converted unless ``replace_layers`` is false."""
         config, architecture = self._config, self._architecture
-        source = untrained_classifier(architecture, self.benchmark.classes, config.seed)
+        with source_scope(config, platform):
+            source = untrained_classifier(architecture, self.benchmark.classes, config.seed)
         tail = tail_blocks(config, CLASSIFICATION)
 
         def recipe() -> Converted:

@@ -15,7 +15,7 @@ from model.huggingface import untrained_bert
 from model.losses import MLM_LOSS
 from model.unconverted import unconverted_pretraining
 from utilities.config.schema import TrainingConfig
-from utilities.training.building import Converted, build_model
+from utilities.training.building import Converted, build_model, source_scope
 from utilities.training.rows import rows_of
 from utilities.training.start import Start
 from utilities.training.task import BuiltModel, Fill, Predict
@@ -47,7 +47,8 @@ class Pretraining:
         """Hugging Face's BERT, converted unless ``replace_layers`` is false."""
         config, architecture = self._config, self._architecture
         self.objective = self._rows.objective(config.show_accuracy, platform.cross_entropy)
-        source = untrained_bert(architecture, config.seed)
+        with source_scope(config, platform):
+            source = untrained_bert(architecture, config.seed)
 
         def recipe() -> Converted:
             if config.replace_layers:

@@ -28,7 +28,7 @@ from model.unconverted import unconverted_squad
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.report.answers import Answered, write_answers
-from utilities.training.building import Converted, build_model, tail_blocks
+from utilities.training.building import Converted, build_model, source_scope, tail_blocks
 from utilities.training.squad_rows import window_rows_of
 from utilities.training.start import Start
 from utilities.training.task import BuiltModel, Fill, Predict
@@ -85,7 +85,8 @@ class Squad:
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
         """Hugging Face's BERT with a span head, converted unless ``replace_layers`` is false."""
         config, architecture = self._config, self._architecture
-        source = untrained_squad(architecture, config.seed)
+        with source_scope(config, platform):
+            source = untrained_squad(architecture, config.seed)
         tail = tail_blocks(config, SQUAD)
 
         def recipe() -> Converted:
