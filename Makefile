@@ -152,9 +152,11 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.installed-requirements-ipu: requirements-ipu.txt | $(VENV)/.made
+	@$(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 8))' \
+	    || { echo "error: $(VENV) is of another Python than 3.8; name a folder for it: make venv IPU=$(IPU) VENV=folder" >&2; exit 1; }
 	@echo "installing $(notdir $(firstword $(WHEELS))) … and $< (a minute)"
 	@$(PIP) --no-deps $(WHEELS) && $(PIP) --no-deps --requirement $< \
-	    || { echo "error: pip could not install $(WHEELS) and $<, see above" >&2; exit 1; }
+	    || { echo "error: pip could not install $(WHEELS) and $<, see above; IPU= names the folder of the SDK with its wheels" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.installed-%: %.txt requirements.txt constraints.txt | $(VENV)/.made

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, List, Mapping, Optional, Tuple
 
 from utilities.errors import UserError
 
@@ -27,7 +28,8 @@ _GROUP = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-class Membership(NamedTuple):
+@dataclass(frozen=True)
+class Membership:
     """The processes of a run.
 
     Attributes:
