@@ -209,14 +209,14 @@ def _defaults_of_weights(config: TrainingConfig, start: Start) -> Dict[str, Any]
 # Vocabulary
 
 
-class Wording(NamedTuple):
+class TokenizerSettings(NamedTuple):
     """A vocabulary, and whether text is lower-cased before it is looked up."""
 
     vocabulary: Vocabulary
     lower_case: bool
 
 
-def wording_of(config: TrainingConfig, architecture: Architecture, start: Optional[Start]) -> Wording:
+def tokenizer_settings(config: TrainingConfig, architecture: Architecture, start: Optional[Start]) -> TokenizerSettings:
     """Return the vocabulary and case of a fine-tuning run.
 
     The vocabulary is that of ``vocab_file``, else that of the weights. The case is that of ``lower_case``, else that of
@@ -236,4 +236,6 @@ def wording_of(config: TrainingConfig, architecture: Architecture, start: Option
             " vocab_file to the vocabulary that the model was trained with"
         )
     known_cases = (config.lower_case, start.lower_case if start else None)
-    return Wording(vocabulary, next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased()))
+    return TokenizerSettings(
+        vocabulary, next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased())
+    )
