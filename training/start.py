@@ -150,7 +150,7 @@ def resolved_architecture(config: TrainingConfig, start: Optional[Start], activa
     return dataclasses.replace(architecture, **_layer_options(config, start, architecture))
 
 
-def _layer_options(config: TrainingConfig, start: Start, architecture: Architecture) -> Dict[str, bool]:
+def _layer_options(config: TrainingConfig, start: Start, architecture: Architecture) -> Dict[str, Any]:
     """Return the layers' options: the config's, else those of the weights, else those of ``architecture``."""
     if not config.replace_layers:  # Hugging Face's own layers have all of them
         return dict.fromkeys(LAYER_OPTIONS, True)
@@ -184,7 +184,7 @@ def _check_sizes(configured: Architecture, start: Start) -> None:
             )
 
 
-def _activation(config: TrainingConfig, activation: str) -> Dict[str, str]:
+def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:
     """Return the activation if the config does not set it."""
     is_set = config.bert_config is not None and "hidden_act" in config.bert_config.model_fields_set
     return {} if is_set else {"hidden_act": activation}
