@@ -30,6 +30,7 @@ SPARSE_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # the matrices of an enc
 PRETRAINING = "pretraining"
 SQUAD = "squad"
 CLASSIFICATION = "classification"
+TOKEN_CLASSIFICATION = "token_classification"
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,15 @@ TASKS: Dict[str, TaskFacts] = {
         hugging_face="BertForSequenceClassification",
         pipeline="text-classification",
         tails=((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
+        has_test_set=True,
+    ),
+    TOKEN_CLASSIFICATION: TaskFacts(
+        program="run_token_classification.py",
+        description="Fine-tune and evaluate BERT on named entities, in CoNLL's or CLUENER's files.",
+        title="token classification",
+        hugging_face="BertForTokenClassification",
+        pipeline="token-classification",
+        tails=((TOKEN_HEAD,),),
         has_test_set=True,
     ),
 }
