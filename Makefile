@@ -50,7 +50,7 @@ long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes
 	@$(PYTEST) -m long $(PYTEST_ARGS)
 
 ipu-test: $(DEV)  ## imports and small runs of the IPU adapter on Python 3.8 and TensorFlow 2.6, without an IPU (3 minutes)
-	@$(if $(PYTHON38),$(MAKE) --no-print-directory venv IPU=stock PYTHON=$(PYTHON38) VENV=$(VENV)/ipu \
+	@$(if $(PYTHON38),$(MAKE) --silent --no-print-directory venv IPU=stock PYTHON=$(PYTHON38) VENV=$(VENV)/ipu \
 	    && IPU_PYTHON=$(abspath $(VENV))/ipu/bin/python $(PYTEST) tests/integration/test_graphcore.py $(PYTEST_ARGS), \
 	    echo "no Python 3.8 on PATH or in pyenv: the IPU adapter is not tested on TensorFlow 2.6")
 
@@ -152,9 +152,11 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.installed-requirements-ipu: requirements-ipu.txt | $(VENV)/.made
+	@$(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 8))' \
+	    || { echo "error: $(VENV) is of another Python than 3.8; name a folder for it: make venv IPU=$(IPU) VENV=folder" >&2; exit 1; }
 	@echo "installing $(notdir $(firstword $(WHEELS))) … and $< (a minute)"
 	@$(PIP) --no-deps $(WHEELS) && $(PIP) --no-deps --requirement $< \
-	    || { echo "error: pip could not install $(WHEELS) and $<, see above" >&2; exit 1; }
+	    || { echo "error: pip could not install $(WHEELS) and $<, see above; IPU= names the folder of the SDK with its wheels" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.installed-%: %.txt requirements.txt constraints.txt | $(VENV)/.made

@@ -7,6 +7,7 @@ any CPU or GPU; ``execution/graphcore`` is Graphcore's TensorFlow on IPUs. Model
 from __future__ import annotations
 
 import abc
+import contextlib
 from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from keras_extensions.backend import keras, tf
@@ -104,9 +105,9 @@ class Platform(abc.ABC):
     def scope(self) -> ContextManager[Any]:
         """Where variables are created and ``fit`` is called (Keras' ``strategy.scope()``)."""
 
-    @abc.abstractmethod
     def stage(self, number: int) -> ContextManager[Any]:
         """Where the blocks of a pipeline stage are called for the first time, and so their weights made."""
+        return contextlib.nullcontext()
 
     def model_input(self, shape: Tuple[int, ...], dtype: str, name: str) -> tf.Tensor:
         """An input of a model.

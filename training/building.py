@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import List, Mapping, Sequence, Tuple
 
 from execution.interface import Platform
@@ -36,7 +37,9 @@ def build_model(
         fill: gives Hugging Face's model the weights to start from.
         labels: outputs of a classifier.
     """
-    source = untrained(task, architecture, config.seed, labels)
+    # Hugging Face's own layers are made on the machine where they are trained, else beside it.
+    with contextlib.nullcontext() if config.replace_layers else platform.scope():
+        source = untrained(task, architecture, config.seed, labels)
     fill(source)
     with platform.scope():
         tail = tail_blocks(config, task)

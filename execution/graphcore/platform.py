@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import popdist
 from ipu_tensorflow_addons.keras.layers.dropout import Dropout
@@ -46,6 +46,11 @@ SCHEDULES = {
     "grouped": pipelining.PipelineSchedule.Grouped,
     "interleaved": pipelining.PipelineSchedule.Interleaved,
     "sequential": pipelining.PipelineSchedule.Sequential,
+}
+RECOMPUTATION = {  # interleaved with the backward pass it needs the least memory, where the schedule can
+    "grouped": pipelining.RecomputationMode.RecomputeAndBackpropagateInterleaved,
+    "interleaved": pipelining.RecomputationMode.RecomputeThenBackpropagate,
+    "sequential": pipelining.RecomputationMode.RecomputeAndBackpropagateInterleaved,
 }
 REDUCTIONS = {
     "mean": GradientAccumulationReductionMethod.MEAN,
@@ -130,14 +135,8 @@ def training_options(options: ExecutionOptions, update: Update, replicas: Option
         return chosen
     shared = pipelining_options(options)
     chosen["backward_propagation_stages_poplar_options"] = shared["forward_propagation_stages_poplar_options"]
-    if options.recompute:  # interleaved with the backward pass it needs the least memory, where the schedule can
-        modes, schedule = pipelining.RecomputationMode, options.pipeline_schedule
-        mode = (
-            modes.RecomputeThenBackpropagate
-            if schedule == "interleaved"
-            else modes.RecomputeAndBackpropagateInterleaved
-        )
-        chosen["recomputation_mode"] = mode
+    if options.recompute:
+        chosen["recomputation_mode"] = RECOMPUTATION[options.pipeline_schedule]
     return {**shared, **chosen}
 
 
@@ -181,14 +180,14 @@ class Job(NamedTuple):
 
 
 class GraphcorePlatform(Platform):
-    """IPUs, of this process alone or, under PopRun, of several.
+    """IPUs that this process has for itself or, under PopRun, shares with other processes.
 
     Args:
         options: what the config asks for.
         processes: those of :func:`instances`; None: asks for them.
 
     Raises:
-        UserError: the config asks for what IPUs have not, or for other replicas than PopRun started.
+        UserError: the config asks for something that IPUs lack, or for other replicas than PopRun started.
     """
 
     name = "graphcore"
@@ -206,6 +205,7 @@ class GraphcorePlatform(Platform):
                 logger.warning("execution.%s has no meaning on IPUs and is left out", name)
         self.precision = PRECISIONS[options.precision]
         layout.use_executable_cache(options.executable_cache)
+        tf.get_logger().propagate = False  # it prints by itself; every line would come twice
         self._options = options
         self._processes = instances() if processes is None else processes
         self._replicas = options.replicas // self._processes.count  # of this process
@@ -246,9 +246,6 @@ class GraphcorePlatform(Platform):
     def scope(self) -> Iterator[None]:
         with layers_in(self.precision), self._strategy.scope():
             yield
-
-    def stage(self, number: int) -> ContextManager[Any]:
-        return contextlib.nullcontext()  # layers are assigned to stages once there is a model
 
     def model_input(self, shape: Tuple[int, ...], dtype: str, name: str) -> tf.Tensor:
         # By its whole shape: a batch size alone would be divided by the replicas.

@@ -72,6 +72,10 @@ def pretraining(folder: Path, **changes: Any) -> Path:
     )
 
 
+def unconverted(folder: Path) -> Path:
+    return pretraining(folder, replace_layers=False, optimizer_opts=ADAMW)
+
+
 def packs(folder: Path) -> Path:
     rows = [range(first, first + PLACES) for first in range(0, 96, PLACES)]
     length, predictions = PLACES * SEQUENCE, PLACES * PREDICTIONS
@@ -157,11 +161,12 @@ def assert_same(one: Run, other: Run, loss: str) -> None:
     ("task", "loss", "prepared"),
     [
         ("pretraining", "mlm_loss", pretraining),
+        ("pretraining", "mlm_loss", unconverted),
         ("pretraining", "mlm_loss", packs),
         ("squad", "loss", squad),
         ("classification", "loss", classification),
     ],
-    ids=["pretraining", "packs", "squad", "classification"],
+    ids=["pretraining", "unconverted", "packs", "squad", "classification"],
 )
 def test_as_on_stock_tensorflow(
     emulation: Emulation, tmp_path: Path, task: str, loss: str, prepared: Callable[[Path], Path]

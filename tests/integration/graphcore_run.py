@@ -2,8 +2,8 @@
 
     python -m tests.integration.graphcore_run RECORD TASK ARGUMENTS…  [-- TASK ARGUMENTS…]
 
-First every module that a training run can reach is imported. What each run called is written to RECORD as JSON. The
-Python may be of Graphcore's version, 3.8, with TensorFlow 2.6.
+First every module that a training run can reach is imported, and its names of TensorFlow are looked up. What each run
+called is written to RECORD as JSON. The Python may be of Graphcore's version, 3.8, with TensorFlow 2.6.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from keras_extensions.backend import keras, tf
 from tests.unit.graphcore.computing import graphcore
 from tests.unit.graphcore.double import Settings
-from tests.unit.graphcore.training_path import training_path
+from tests.unit.graphcore.training_path import missing_names, training_path
 from utilities.cli import main
 
 ENTRIES = {"pretraining": "run_pretraining", "squad": "run_squad", "classification": "run_seq_classification"}
@@ -42,8 +43,9 @@ def run(task: str, arguments: list[str]) -> dict[str, Any]:
 if __name__ == "__main__":
     record, *rest = sys.argv[1:]
     with graphcore():
-        for module in training_path():
+        for module, file in training_path().items():
             importlib.import_module(module)
+            assert not missing_names(file, {"tf": tf, "keras": keras})
     commands = [list(part) for divides, part in itertools.groupby(rest, lambda word: word == "--") if not divides]
     runs = [run(task, arguments) for task, *arguments in commands]
     Path(record).write_text(json.dumps(runs, default=plain), encoding="utf-8")

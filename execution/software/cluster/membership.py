@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, List, Mapping, NamedTuple, Tuple
+from dataclasses import dataclass
+from typing import Any, List, Mapping, Tuple
 
 from execution.software.cluster.slurm import slurm_addresses
 from utilities.errors import UserError
@@ -18,7 +19,8 @@ TRAINING_JOBS = ("chief", "worker")  # in the order in which replicas are number
 FORM = '{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
 
 
-class Membership(NamedTuple):
+@dataclass(frozen=True)
+class Membership:
     """One process among those of a run.
 
     Attributes:

@@ -94,32 +94,34 @@ class LayerNormalization(keras.layers.LayerNormalization):
         return super().call(inputs)
 
 
-class IpuOptimizer(KerasOptimizer):
-    """Slots in a dtype of their own; ``direction`` gives what is multiplied by the learning rate."""
+class Lamb(KerasOptimizer):
+    """LAMB with slots in dtypes of their own."""
+
+    adaptive = True
 
     def __init__(
-        self, name: str, learning_rate: Any, beta_1: float, beta_2: float, epsilon: float, m_dtype: Any, v_dtype: Any,
-        optimizer_compute_precisions: Any = (tf.float32,), outline_apply_gradients: bool = False,
-        outline_apply_gradients_kwargs: Any = None, **kwargs: Any,
+        self, learning_rate: Any, name: str = "Lamb", beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
+        weight_decay_rate: float = 0.0, exclude_from_weight_decay: Any = (), exclude_from_layer_adaptation: Any = (),
+        m_dtype: Any = None, v_dtype: Any = None, optimizer_compute_precisions: Any = None,
+        outline_apply_gradients: bool = False, outline_apply_gradients_kwargs: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__(name, **kwargs)
+        super().__init__(name)
         self._set_hyper("learning_rate", learning_rate)
-        self._constants = (beta_1, beta_2, epsilon)
+        self._constants = (beta_1, beta_2, epsilon, weight_decay_rate)
+        self._undecayed, self._unadapted = exclude_from_weight_decay, exclude_from_layer_adaptation
         self._dtypes = {"m": m_dtype, "v": v_dtype}
         self._moments: Dict[Any, tf.Variable] = {}
 
     def get_slot_dtype(self, var: tf.Variable, slot_name: str) -> Any:
         return self._dtypes[slot_name]
 
-    def add_slot(
-        self, var: Any, slot_name: str, initializer: Any = "zeros", shape: Any = None, dtype: Any = None
-    ) -> Any:
+    def add_slot(self, var: Any, slot_name: str) -> tf.Variable:
         key = (var.ref(), slot_name)
         if key not in self._moments:
             strategy = tf.distribute.get_strategy()
             inside = strategy.extended.variable_created_in_scope(var)
             refuse(not inside, ValueError, f"{strategy} is different from the scope used for the variable {var.name}")
-            dtype = dtype or self.get_slot_dtype(var, slot_name) or var.dtype
+            dtype = self.get_slot_dtype(var, slot_name) or var.dtype
             self._moments[key] = tf.Variable(tf.zeros(var.shape, dtype), trainable=False)
         return self._moments[key]
 
@@ -132,55 +134,25 @@ class IpuOptimizer(KerasOptimizer):
                 self.add_slot(variable, name)
 
     def _resource_apply_dense(self, grad: Any, handle: Any, apply_state: Any = None) -> Any:
-        beta_1, beta_2, epsilon = self._constants
+        beta_1, beta_2, epsilon, decay = self._constants
         time = tf.cast(self.iterations + 1, tf.float32)
         gradient, weights = tf.cast(grad, tf.float32), tf.cast(handle, tf.float32)
         m, v = self.get_slot(handle, "m"), self.get_slot(handle, "v")
         m.assign(m * beta_1 + gradient * (1 - beta_1))
         v.assign(v * beta_2 + gradient**2 * (1 - beta_2))
-        adam = (m / (1 - beta_1**time)) / (tf.sqrt(v / (1 - beta_2**time)) + epsilon)
+        update = (m / (1 - beta_1**time)) / (tf.sqrt(v / (1 - beta_2**time)) + epsilon)
         name = handle.name.split(":")[0]
-        rate = tf.cast(apply_state[(handle.device, handle.dtype.base_dtype)]["lr_t"], tf.float32)
-        return handle.assign_sub(tf.cast(rate * self.direction(name, weights, adam), handle.dtype))
-
-    def direction(self, name: str, weights: tf.Tensor, adam: tf.Tensor) -> tf.Tensor:
-        return adam
-
-    def get_config(self) -> Dict[str, Any]:
-        return super().get_config()
-
-
-class Adam(IpuOptimizer):
-    def __init__(
-        self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7,
-        amsgrad: bool = False, name: str = "Adam", m_dtype: Any = None, v_dtype: Any = None, vhat_dtype: Any = None,
-        debiasing: bool = True, **kwargs: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(name, learning_rate, beta_1, beta_2, epsilon, m_dtype, v_dtype, **kwargs)
-
-
-class Lamb(IpuOptimizer):
-    def __init__(
-        self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
-        weight_decay_rate: float = 0.0, exclude_from_weight_decay: Any = None,
-        exclude_from_layer_adaptation: Any = None, name: str = "LAMB", debiasing: bool = True,
-        m_dtype: Any = None, v_dtype: Any = None, weight_norm_clip: Any = None,
-        optimizer_compute_precisions: Any = (tf.float32, tf.float32), **kwargs: Any,
-    ) -> None:  # fmt: skip
-        assert len(optimizer_compute_precisions) == 2, "LAMB computes in two stages"
-        super().__init__(name, learning_rate, beta_1, beta_2, epsilon, m_dtype, v_dtype, **kwargs)
-        self._decay = weight_decay_rate
-        self._undecayed, self._unadapted = exclude_from_weight_decay or [], exclude_from_layer_adaptation or []
-
-    def direction(self, name: str, weights: tf.Tensor, adam: tf.Tensor) -> tf.Tensor:
-        update = adam
         if not any(re.search(pattern, name) for pattern in self._undecayed):
-            update += self._decay * weights
-        if any(re.search(pattern, name) for pattern in self._unadapted):
-            return update
-        norms = tf.norm(weights), tf.norm(update)
-        ratio = tf.where((norms[0] > 0) & (norms[1] > 0), norms[0] / tf.maximum(norms[1], 1e-30), 1.0)
-        return ratio * update
+            update += decay * weights
+        if self.adaptive and not any(re.search(pattern, name) for pattern in self._unadapted):
+            norms = tf.norm(weights), tf.norm(update)
+            update *= tf.where((norms[0] > 0) & (norms[1] > 0), norms[0] / tf.maximum(norms[1], 1e-30), 1.0)
+        rate = tf.cast(apply_state[(handle.device, handle.dtype.base_dtype)]["lr_t"], tf.float32)
+        return handle.assign_sub(tf.cast(rate * update, handle.dtype))
+
+
+class Adam(Lamb):
+    adaptive = False
 
 
 def gelu(x: tf.Tensor, approximate: bool = True, name: Optional[str] = None) -> tf.Tensor:
