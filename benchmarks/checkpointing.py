@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.jobs import LEARNING_RATE, MASKED_POSITIONS, MICRO_BATCH, SEQUENCE_LENGTH, SIZES, VOCABULARY, Job
 from benchmarks.tables import machine, markdown
-from checkpoints.rotation import Rotation
 from checkpoints.state import TrainingState
-from checkpoints.writer import CheckpointWriter
+from checkpoints.writer import CheckpointWriter, Rotation
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import pretraining_features
 from data_utils.records.pipeline import training_dataset

@@ -26,7 +26,7 @@ from data_utils.records.pipeline import training_dataset
 from execution.interface import Update
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.executions import PerExecutionMetrics
+from keras_extensions.callbacks.reporting import PerExecutionMetrics
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, Architecture, expected_blocks
 from model.bert import assemble

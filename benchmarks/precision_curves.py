@@ -13,7 +13,7 @@ from execution.interface import OptimizerSettings, Update
 from execution.software.platform import SoftwarePlatform
 from execution.software.precision import Numerics
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.executions import PerExecutionMetrics
+from keras_extensions.callbacks.reporting import PerExecutionMetrics
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, Architecture, expected_blocks
 from model.bert import assemble

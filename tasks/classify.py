@@ -79,9 +79,9 @@ def describe(start: Pretrained, name: str, settings: Dict[str, Any], texts: Sequ
         settings: benchmark task, length and vocabulary, as a config has them.
         texts: one or two.
     """
-    from training.architecture import resolved_architecture
-    from training.prediction import predictor
-    from training.trainer import platform_of
+    from training.evaluation import predictor
+    from training.machine import platform_of
+    from training.start import resolved_architecture
     from utilities.config.schema import TrainingConfig
 
     values = {

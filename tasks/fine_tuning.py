@@ -12,9 +12,8 @@ from data_utils.records.pipeline import SampleReader
 from execution.interface import Platform
 from model.architecture import Architecture
 from training.building import build_model
-from training.start import Start
+from training.start import Start, Wording, wording_of
 from training.task import BuiltModel, Fill, Predict
-from training.vocabulary import Wording, wording_of
 from utilities.config.schema import TrainingConfig
 
 

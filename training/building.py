@@ -1,4 +1,4 @@
-"""From a Hugging Face model to the model that is trained, for every task alike."""
+"""Builds the model to train from a Hugging Face model, for every task."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def build_model(
     """Return Hugging Face's BERT for a task, converted unless ``replace_layers`` is false.
 
     Args:
-        config: says how the blocks are staged.
+        config: contains the pipeline stages.
         task: name of the task.
         architecture: the model's sizes and options.
-        shapes, outputs: of the model, see :func:`model.bert.assemble`.
-        platform: where it runs.
-        fill: gives Hugging Face's model the weights to start from.
+        shapes, outputs: inputs and outputs of the model, see :func:`model.bert.assemble`.
+        platform: the machine.
+        fill: sets the weights of Hugging Face's model that training starts from.
         labels: outputs of a classifier.
     """
-    # Hugging Face's own layers are made on the machine where they are trained, else beside it.
+    # Hugging Face's own layers are made on the machine if they are trained.
     with contextlib.nullcontext() if config.replace_layers else platform.scope():
         source = untrained(task, architecture, config.seed, labels)
     fill(source)
@@ -54,7 +54,7 @@ def build_model(
 
 
 def tail_blocks(config: TrainingConfig, task: str) -> List[str]:
-    """Return the names of the blocks after the encoder layers, as the config's stages have them."""
+    """Return the names of the blocks after the encoder layers, in the order of the config's stages."""
     stages = config.ipu_config.pipeline_stages or [expected_blocks(task, num_layers=1)]
     blocks = [block for stage in stages for block in stage]
     return blocks[blocks.index(HID) + blocks.count(HID) :]

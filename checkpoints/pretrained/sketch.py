@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from checkpoints.pretrained.names import Name, from_tensorflow, is_encoder_weight
-from checkpoints.state import named
+from checkpoints.state import by_name
 from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
@@ -73,7 +73,7 @@ def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
         variable.assign(tf.fill(variable.shape, float(number)))
     with tempfile.TemporaryDirectory() as folder:
         prefix = str(Path(folder) / "sketch")
-        tf.train.Checkpoint(**named(blocks)).write(prefix)
+        tf.train.Checkpoint(**by_name(blocks)).write(prefix)
         reader = tf.train.load_checkpoint(prefix)
         names = [name for name in reader.get_variable_to_shape_map() if name.endswith(VARIABLE)]
         return {name[: -len(VARIABLE)]: variables[int(reader.get_tensor(name).flat[0])] for name in names}

@@ -29,12 +29,12 @@ from tensorflow.python.ipu.ops import embedding_ops, functional_ops, math_ops, n
 from tensorflow.python.ipu.ops import pipelining_ops as pipelining
 
 from execution.graphcore import layout
-from execution.graphcore.instances import HostCollectives, Instances
+from execution.graphcore.instances import HostCollectives
 from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
 from execution.graphcore.streams import OBJECTIVE, StreamedLoss, Terms, Updates, narrow_cross_entropy
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.options import ExecutionOptions
-from execution.software.cluster.processes import ALONE, Processes
+from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
 from utilities.errors import UserError
@@ -65,9 +65,9 @@ SUM = tf.distribute.ReduceOp.SUM
 def instances() -> Processes:
     """The processes that PopRun started, or this one alone."""
     if not popdist.isPopdistEnvSet():
-        return ALONE
+        return SINGLE_PROCESS
     count, index = popdist.getNumInstances(), popdist.getInstanceIndex()
-    return Instances(HostCollectives(count, index, lambda values: allreduce(values, SUM), allgather))
+    return Processes(count, index, HostCollectives(count, index, lambda values: allreduce(values, SUM), allgather))
 
 
 # What a config asks, in Graphcore's terms
@@ -393,7 +393,7 @@ class GraphcorePlatform(Platform):
     def _summed(self, queue: IPUOutfeedQueue) -> Any:
         """What a queue holds, added up over the processes."""
         values = dequeued(queue)
-        return values if self._processes.is_alone else allreduce(values, SUM)
+        return values if self._processes.is_single else allreduce(values, SUM)
 
 
 def dequeued(queue: IPUOutfeedQueue) -> Any:

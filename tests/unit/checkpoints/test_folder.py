@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.folder import Checkpoint, damage, find_checkpoint, writing
+from checkpoints.folder import Checkpoint, damage, find_checkpoint
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.writer import atomic_checkpoint
 from model.architecture import Architecture
 from tests.integration.runs import write_config
-from training.architecture import resolved_architecture
+from training.start import resolved_architecture
 from utilities.config.loading import load_config
 from utilities.errors import UserError
 
 
 def write(folder: Path, step: int, content: str = "weights") -> Path:
-    with writing(folder, step, {"task": "pretraining"}) as temporary:
+    with atomic_checkpoint(folder, step, {"task": "pretraining"}) as temporary:
         for name in ("weights.index", "weights.data-00000-of-00001"):
             (temporary / name).write_text(f"{content} {step}")
     return folder / f"step-{step:08d}"
@@ -33,7 +34,7 @@ def test_the_newest_is_taken(tmp_path):
     assert found.facts["step"] == 100
 
 
-def test_a_damaged_one_is_named_kept_and_passed_over(tmp_path, caplog):
+def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
     write(tmp_path, 1)
     bad = write(tmp_path, 2)
     (bad / "weights.index").write_text("other")
@@ -43,7 +44,7 @@ def test_a_damaged_one_is_named_kept_and_passed_over(tmp_path, caplog):
     assert bad.exists()
 
 
-def test_a_damaged_one_asked_for_by_name_is_refused(tmp_path):
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
     bad = write(tmp_path, 2)
     (bad / "weights.data-00000-of-00001").unlink()
     with pytest.raises(UserError, match="damaged"):
@@ -51,7 +52,7 @@ def test_a_damaged_one_asked_for_by_name_is_refused(tmp_path):
 
 
 def test_a_failed_write_leaves_no_checkpoint(tmp_path):
-    with pytest.raises(UserError, match="save_ckpt_path"), writing(tmp_path, 3, {}):
+    with pytest.raises(UserError, match="save_ckpt_path"), atomic_checkpoint(tmp_path, 3, {}):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 
@@ -75,7 +76,7 @@ def test_a_broken_description_is_damage(tmp_path, content):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(UserError, match="no whole checkpoint"):
+    with pytest.raises(UserError, match="no intact checkpoint"):
         find_checkpoint(tmp_path)
 
 

@@ -19,7 +19,7 @@ from execution.select import graphcore_installed, processes_for, select_platform
 from keras_extensions.schedules import UpDown
 from tests.unit.graphcore.double import Recorder, installed
 from tests.unit.test_published_settings import ROWS, load
-from training.trainer import options_of
+from training.machine import execution_options
 from utilities.errors import UserError
 
 SIZE_OF_POD = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8}  # IPUs come in powers of two
@@ -45,7 +45,7 @@ def adapter(recorder: Recorder) -> ModuleType:
 
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_system_of_every_published_config(name: str, adapter: ModuleType) -> None:
-    row, options = ROWS[name], options_of(load(name).config)
+    row, options = ROWS[name], execution_options(load(name).config)
     system = adapter.system_config(options).to_dict()
     ipus = SIZE_OF_POD[max(row["device_mapping"]) + 1]
     changed = {
@@ -69,7 +69,7 @@ def test_system_of_every_published_config(name: str, adapter: ModuleType) -> Non
 
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_pipeline_of_every_published_config(name: str, adapter: ModuleType, recorder: Recorder) -> None:
-    row, options = ROWS[name], options_of(load(name).config)
+    row, options = ROWS[name], execution_options(load(name).config)
     update = Update(row["replicas"] * row["grad_acc_steps_per_replica"], row["replicas"])
     asked = adapter.training_options(options, update)
     forward = asked.pop("forward_propagation_stages_poplar_options")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints.host_copy import HostCopy
+from checkpoints.state import HostCopy
 from execution.graphcore.layout import largest_divisor
 from execution.interface import OptimizerSettings, Platform, Update
 from execution.options import ExecutionOptions

@@ -10,8 +10,7 @@ import pytest
 from checkpoints.pretrained.pretrained import LoadReport, Pretrained
 from model.architecture import Architecture
 from tests.unit.config_files import FINE_TUNING, changed, write
-from training.architecture import resolved_architecture
-from training.start import refuse_random_weights
+from training.start import refuse_random_weights, resolved_architecture
 from utilities.config.loading import load_config
 from utilities.errors import UserError
 
@@ -67,7 +66,7 @@ def test_with_sizes_in_the_config_the_weights_decide_what_it_leaves_open(tmp_pat
 def test_weights_of_unknown_heads_are_taken_at_the_configs_word(tmp_path):
     held = {name: value for name, value in HELD.items() if name != "num_attention_heads"}
     assert resolved(tmp_path, held, bert_config=SIZES).num_attention_heads == 4
-    with pytest.raises(UserError, match="does not tell its num_attention_heads"):
+    with pytest.raises(UserError, match="does not say its num_attention_heads"):
         resolved(tmp_path, held)
 
 
