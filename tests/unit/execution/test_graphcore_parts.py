@@ -7,6 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from utilities.training.architecture import resolved_architecture
+from utilities.training.fitting import update_of
+from utilities.training.session import Plan
+from utilities.training.trainer import evaluation_batch_size
 
 from execution.graphcore.instances import HostCollectives, Instances
 from execution.graphcore.layout import prediction_steps
@@ -18,10 +22,6 @@ from execution.software.layers import Dropout
 from execution.software.randomness import SeedScope
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
-from training.architecture import resolved_architecture
-from training.fitting import update_of
-from training.session import Plan
-from training.trainer import evaluation_batch_size
 from utilities.config.loading import load_config
 from utilities.config.schema import TrainingConfig
 
