@@ -116,15 +116,12 @@ def update_settings(config: TrainingConfig, platform: Platform, processes: Proce
         micro_batches: micro batches of an update over all processes.
     """
     options = config.optimizer_opts
-    reduction = options.gradient_accumulation_reduction
-    if "gradient_accumulation_reduction" not in options.model_fields_set:
-        reduction = platform.reduction
-    adaptive = options.loss_scaling == "auto"
+    scale = options.loss_scaling
     replicas = config.global_batch.replicas
     return Update(
         micro_batches=micro_batches // processes.count,
         virtual_replicas=replicas if processes.is_single else replicas / processes.count,
-        reduction=reduction,
-        loss_scale=INITIAL_SCALE if adaptive else options.loss_scaling or 1.0,
-        adaptive_loss_scale=adaptive,
+        reduction=options.gradient_accumulation_reduction or platform.reduction,
+        loss_scale=INITIAL_SCALE if scale == "auto" else scale or 1.0,
+        adaptive_loss_scale=scale == "auto",
     )

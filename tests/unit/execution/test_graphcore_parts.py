@@ -12,16 +12,19 @@ from utilities.training.fitting import update_of
 from utilities.training.session import Plan
 from utilities.training.trainer import evaluation_batch_size
 
-from execution.graphcore.instances import HostCollectives, Instances
+from execution.graphcore.instances import HostCollectives
 from execution.graphcore.layout import prediction_steps
 from execution.graphcore.streams import narrow_cross_entropy
 from execution.interface import cross_entropy
 from execution.options import ExecutionOptions
-from execution.software.cluster.processes import ALONE
+from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.layers import Dropout
 from execution.software.randomness import SeedScope
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
+from training.evaluation import evaluation_batch_size
+from training.machine import update_settings
+from training.start import resolved_architecture
 from utilities.config.loading import load_config
 from utilities.config.schema import TrainingConfig
 
@@ -95,10 +98,10 @@ def test_several_batches_are_predicted_in_an_execution(stages: tuple[int, ...], 
 def test_instances_agree() -> None:
     """Instance 1 of 2, of which instance 0 gives 7, or zeros where all are added up."""
     chiefs = HostCollectives(2, 1, total=lambda values: values + 7, gathered=lambda values: tf.stack([[7], values]))
-    instance = Instances(chiefs)
-    assert (instance.count, instance.index, instance.is_chief, instance.is_alone) == (2, 1, False, False)
-    assert [instance.largest(3), instance.largest(9)] == [7, 9]
-    assert instance.from_chief([np.array([0, 0], np.int32)])[0].tolist() == [7, 7]
+    instance = Processes(2, 1, chiefs)
+    assert (instance.count, instance.index, instance.is_chief, instance.is_single) == (2, 1, False, False)
+    assert [instance.maximum(3), instance.maximum(9)] == [7, 9]
+    assert instance.broadcast([np.array([0, 0], np.int32)])[0].tolist() == [7, 7]
     instance.join()  # they have joined before
     assert instance.lost(tf.errors.AbortedError(None, None, "Collective ops are aborted")) is None
 
@@ -113,13 +116,10 @@ def loaded(*flags: str) -> TrainingConfig:
     return load_config("pretraining", ["--config", TINY, "--generated-dataset", "true", *flags]).config
 
 
-@pytest.mark.parametrize(
-    ("flags", "reduction"),
-    [([], "running_mean"), (["--optimizer-opts.gradient-accumulation-reduction", "mean"], "mean")],
-)
-def test_the_reduction_is_the_machines_unless_the_config_names_one(flags: list[str], reduction: str) -> None:
-    session = SimpleNamespace(config=loaded(*flags), platform=Machine(), processes=ALONE)
-    assert update_of(session, Plan(updates=1, updates_per_execution=1, micro_batches=4)).reduction == reduction
+def test_the_reduction_is_the_configs_else_the_machines() -> None:
+    named = TrainingConfig.model_validate({"optimizer_opts": {"gradient_accumulation_reduction": "mean"}})
+    for config, reduction in ((TrainingConfig(), "running_mean"), (named, "mean")):
+        assert update_settings(config, Machine(), SINGLE_PROCESS, micro_batches=4).reduction == reduction
 
 
 def test_evaluation_takes_the_batch_that_the_model_was_built_for(caplog: pytest.LogCaptureFixture) -> None:
