@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from data_utils.text.command_line import Progress, make_parser, positive, run_main
+from data_utils.command_line import Progress, make_parser, positive, run_main
 from utilities.errors import UserError
 
 DEFAULT_PACKAGES = (

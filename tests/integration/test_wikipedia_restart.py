@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_utils.text.ledger import WORK_FOLDER
 
 from data_utils.demo_corpus import write_demo_corpus
 from data_utils.doctor import __main__ as doctor
 from data_utils.text import __main__ as whole
 from data_utils.text import examples, extract, passes, sentences, sources
-from data_utils.text.ledger import WORK_FOLDER
 from data_utils.text.markup import clean_wikitext
 from tests.integration.test_preprocessing import read_records
 from tests.unit.wikipedia.test_dump import HEAD, page

@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-
-from data_utils.text import sources
 from data_utils.text.punkt import Parameters
 from data_utils.text.segmentation import (
     Splitter,
@@ -18,6 +16,8 @@ from data_utils.text.segmentation import (
     save_parameters,
     train,
 )
+
+from data_utils.text import sources
 from data_utils.text.sentences import TextSettings, read_corpus, write_sentences
 from data_utils.text.sources import add_source_options, source_of
 from tests.real_data import real_data

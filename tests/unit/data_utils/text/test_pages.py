@@ -6,10 +6,10 @@ import bz2
 from pathlib import Path
 
 import pytest
+from data_utils.text.set_aside import SetAside
 
 from data_utils.text import sources
 from data_utils.text.dump import read_articles
-from data_utils.text.set_aside import SetAside
 from data_utils.text.sources import Loaded, dump_source
 from tests.real_data import real_data
 from tests.unit.wikipedia.test_dump import DUMP, HEAD, page

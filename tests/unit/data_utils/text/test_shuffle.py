@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from data_utils.text.columns import (
     Columns,
     bytes_of,
@@ -18,6 +17,7 @@ from data_utils.text.columns import (
     to_features,
     token_type,
 )
+
 from data_utils.text.shuffle import Layout, gather, plan_layout, read_pieces, read_strip, write_spill
 from utilities.errors import UserError
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import nltk
 import pytest
+from data_utils.text.punkt import Parameters, split, words_of
+from data_utils.text.punkt_training import Trainer
+from data_utils.text.segmentation import load_splitter, trained_model_exists
 from nltk.tokenize.punkt import (
     PunktLanguageVars,
     PunktParameters,
@@ -17,9 +20,6 @@ from nltk.tokenize.punkt import (
     save_punkt_params,
 )
 
-from data_utils.text.punkt import Parameters, split, words_of
-from data_utils.text.punkt_training import Trainer
-from data_utils.text.segmentation import load_splitter, trained_model_exists
 from tests.real_data import real_data
 from utilities.errors import UserError
 

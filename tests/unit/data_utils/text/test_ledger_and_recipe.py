@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-
 from data_utils.text.ledger import Ledger, digest_of, forget
 from data_utils.text.recipe import Standing, differences, identity_of, refuse, standing, write_recipe
 from data_utils.text.set_aside import FILE_NAME, SetAsides
+
 from utilities.errors import UserError
 
 
