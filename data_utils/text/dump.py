@@ -258,5 +258,5 @@ def _pages(chunks: Iterable[tuple[bool, bytes]], path: Path) -> Iterator[bytes]:
 
 def _cut_off(path: Path) -> UserError:
     return UserError(
-        f"{path}: not well-formed XML: it ends before {DUMP_END.decode()}; is the file a dump, and complete?"
+        f"{path}: not well-formed XML: it ends without {DUMP_END.decode()}; is the file a dump, and complete?"
     )
