@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 ITEMS_PER_WORKER = 2  # one is worked on, the next one waits
 SMALL_BYTES = 3 << 20  # less than this is done before workers have started
-MAX_LOST_WORKERS = 3
+MAX_DEATHS = 3  # of workers, until the same piece of work is given up
 CONNECT_SECONDS = 20
 START_METHOD = "forkserver"  # forking this process itself is unsafe: it has threads
 MARKER_PREFIX = ".seen-"  # files by which workers on other machines show that they see a folder
@@ -119,31 +119,27 @@ class Pool:
         return self._workers <= 1 or (size is not None and size <= SMALL_BYTES)
 
     def _map_on_processes(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        queue, lost_workers = iter(items), 0
-        first = list(itertools.islice(queue, 2))
+        items = iter(items)
+        first = list(itertools.islice(items, 2))
         if len(first) < 2:
             yield from map(function, first)
             return
-        queue = itertools.chain(first, queue)
-        running: dict[Future[Result], Item] = {}
+        # Each item with how often a worker has died while it was worked on.
+        queue: Iterator[tuple[Item, int]] = ((item, 0) for item in itertools.chain(first, items))
+        running: dict[Future[Result], tuple[Item, int]] = {}
         try:
             while True:
-                for item in itertools.islice(queue, ITEMS_PER_WORKER * self._workers - len(running)):
-                    running[self._submit(function, item)] = item
+                for item, deaths in itertools.islice(queue, ITEMS_PER_WORKER * self._workers - len(running)):
+                    running[self._submit(function, item)] = item, deaths
                 if not running:
                     return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    if isinstance(future.exception(), BrokenProcessPool):
-                        lost_workers += 1
-                        if lost_workers > MAX_LOST_WORKERS:
-                            raise UserError(
-                                "worker processes ended again and again (out of memory?); use fewer --workers, and"
-                                f" {RUN_AGAIN}"
-                            ) from future.exception()
-                        queue = itertools.chain(list(running.values()), queue)
-                        running.clear()
-                        self._stop_workers()
-                        break
+                done = wait(running, return_when=FIRST_COMPLETED).done
+                if any(isinstance(future.exception(), BrokenProcessPool) for future in done):
+                    self._stop_workers()
+                    queue = itertools.chain([_after_death(*entry) for entry in running.values()], queue)
+                    running.clear()
+                    continue
+                for future in done:
                     del running[future]
                     yield future.result()
         finally:
@@ -237,6 +233,15 @@ class Pool:
                 raise UserError(
                     f"{name} does not see {missing}; every machine must reach input and output under the same path"
                 )
+
+
+def _after_death(item: Item, deaths: int) -> tuple[Item, int]:
+    """Return what is done again because a worker died; which item it was working on is not known."""
+    if deaths == MAX_DEATHS:
+        raise UserError(
+            f"worker processes ended again and again (out of memory?); use fewer --workers, and {RUN_AGAIN}"
+        )
+    return item, deaths + 1
 
 
 def _start_fork_server(modules: Sequence[str]) -> None:

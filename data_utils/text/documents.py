@@ -10,6 +10,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,7 +137,8 @@ def _lines(span: Span) -> Iterator[_Line]:
             offset += len(line)
 
 
-class PlainText(NamedTuple):
+@dataclass(frozen=True)
+class PlainText:
     """Reads UTF-8 text with a blank line between documents.
 
     Attributes:
@@ -163,7 +165,8 @@ class PlainText(NamedTuple):
             yield Document(span.path.name if self.whole_file else "", separator.join(lines))
 
 
-class JsonLines(NamedTuple):
+@dataclass(frozen=True)
+class JsonLines:
     """Reads JSON Lines, one document per line, whose text is in ``field``."""
 
     field: str
@@ -220,7 +223,8 @@ def _extracted(first: _Line, lines: list[bytes]) -> Document | SetAside:
 
 def read_wikitext(span: Span) -> Iterator[Document]:
     """Read WikiText-2 or WikiText-103: `` = Title = `` begins an article, `` @-@ `` is a hyphen."""
-    title, lines = "", []
+    title = ""
+    lines: list[str] = []
     for line in _lines(span):
         text = line.decoded()
         heading = _WIKITEXT_TITLE.match(text)

@@ -132,8 +132,8 @@ def _fetch(url: str, partial: Path) -> None:
     try:
         answer = urllib.request.urlopen(_request(url, headers), timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        total = re.match(r"bytes \*/(\d+)$", error.headers.get("Content-Range", ""))
-        if error.code == 416 and total and int(total.group(1)) == have:
+        size = re.match(r"bytes \*/(\d+)$", error.headers.get("Content-Range", ""))
+        if error.code == 416 and size and int(size.group(1)) == have:
             return  # all of it was there already
         if error.code == 416:
             partial.unlink()

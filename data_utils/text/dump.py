@@ -16,7 +16,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree
 
 from data_utils.text.bzip2 import ends_properly, read_blocks
@@ -60,8 +60,8 @@ class _DumpFile(NamedTuple):
         can_be_cut: See ``DumpHead``.
     """
 
-    raw: BinaryIO
-    text: BinaryIO
+    raw: IO[bytes]
+    text: Any  # a binary file, or what behaves like one
     can_be_cut: bool
 
 
@@ -186,7 +186,7 @@ def _opened(path: Path) -> Iterator[_DumpFile]:
         if magic[:2] in (b"PK", b"7z"):
             raise UserError(f"{path}: a zip or 7z archive; unpack it, or take the .bz2 dump")
         raw.seek(0)
-        text: BinaryIO = raw
+        text: Any = raw
         if magic == BZ2_MAGIC:
             text = bz2.BZ2File(raw)  # reads files of several streams (multistream), too
         elif magic[:2] == GZIP_MAGIC:

@@ -129,14 +129,16 @@ def write_examples(
     if not totals["records"]:
         raise UserError("the corpus is empty: no sentence, so no records")
     entries = _gather_all(job, len(units), totals["records"], text_bytes, pool)
-    pieces = sum(read_pieces(job.spill(unit.number), job.layout, vocabulary_size) for unit in units)
+    pieces = np.zeros(vocabulary_size, np.int64)
+    for unit in units:
+        pieces += read_pieces(job.spill(unit.number), job.layout, vocabulary_size)
     write_manifest(
         output,
         {**settings._asdict(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
         entries,
         {**totals, "set_aside": corpus.set_aside},
-        entropy_nats(pieces),
+        entropy_nats(pieces.tolist()),
     )
     forget(output)
     return output / MANIFEST_NAME

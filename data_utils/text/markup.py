@@ -275,11 +275,8 @@ def _words_of_template(body: str) -> str:
         key, colon, _ = key.partition(":")
         rest = name.partition(":")[2] if colon else ""
         bar = colon
-    if key.startswith("lang-"):
-        write = _first
-    elif key in _AS_WORDS:
-        write = _AS_WORDS[key]
-    else:
+    write = _first if key.startswith("lang-") else _AS_WORDS.get(key)
+    if write is None:
         return ""
     fields = [field.strip() for field in _FIELD.split(rest)] if bar else []
     named = dict(field.split("=", 1) for field in fields if _NAMED.match(field))

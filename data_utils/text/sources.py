@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -181,14 +181,13 @@ def source_of(options: argparse.Namespace) -> Source:
     if options.dump:
         return dump_source(options.dump)
     if options.text:
-        reader = PlainText(options.document_per_file, options.join_lines)
+        text = PlainText(options.document_per_file, options.join_lines)
         cut = cut_nowhere if options.document_per_file else CutBehind(BLANK_LINE)
-        files = _existing_files(options.text, "--text", "*.txt")
-        return Source(files, reader, cut, {"kind": "text", **reader._asdict()})
+        return Source(_existing_files(options.text, "--text", "*.txt"), text, cut, {"kind": "text", **asdict(text)})
     if options.jsonl:
-        reader = JsonLines(options.jsonl_field)
+        lines = JsonLines(options.jsonl_field)
         files = _existing_files(options.jsonl, "--jsonl", "*.jsonl")
-        return Source(files, reader, CutBehind(LINE_END), {"kind": "jsonl", **reader._asdict()})
+        return Source(files, lines, CutBehind(LINE_END), {"kind": "jsonl", **asdict(lines)})
     if options.wikiextractor:
         files = _existing_files(options.wikiextractor, "--wikiextractor", "wiki_*")
         return Source(files, read_wikiextractor, CutBehind(WIKIEXTRACTOR_BOUNDARY), {"kind": "wikiextractor"})

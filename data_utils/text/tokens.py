@@ -87,7 +87,7 @@ def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarr
     """
     separator, separator_id = _separator(tokenizer)
     if separator_id is None:
-        together, alone = [], range(len(words))
+        together, alone = [], list(range(len(words)))
     else:
         together = [number for number, word in enumerate(words) if separator not in word]
         alone = [number for number, word in enumerate(words) if separator in word]
@@ -100,7 +100,7 @@ def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarr
     assert ends.size == len(together), "each word is followed by one separator"
     lengths = np.zeros(len(words), np.int64)
     lengths[together] = np.diff(ends, prepend=-1) - 1
-    lengths[list(alone)] = [len(ids) for ids in encoded[len(chunks) :]]
+    lengths[alone] = [len(ids) for ids in encoded[len(chunks) :]]
     order = np.argsort(np.array([*together, *alone], np.int64), kind="stable")
     grouped = np.concatenate(
         [flat[flat != separator_id] if chunks else flat, *(np.array(ids, np.int32) for ids in encoded[len(chunks) :])]

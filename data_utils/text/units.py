@@ -10,6 +10,7 @@ import bisect
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,8 @@ class Unit(NamedTuple):
 Cut = Callable[[Path, int, int], int]
 
 
-class CutBehind(NamedTuple):
+@dataclass(frozen=True)
+class CutBehind:
     """Cuts behind what matches a pattern; a match has at most ``MAX_MATCH_BYTES``."""
 
     pattern: re.Pattern[bytes]
