@@ -154,17 +154,14 @@ class Status(enum.Enum):
     OTHER = "something else"
 
 
-def status_of(
-    folder: Path, recipe: Mapping[str, Any], last_file: str, products: str, only: Iterable[str] = ()
-) -> Status:
+def status_of(folder: Path, recipe: Mapping[str, Any], last_file: str, products: str) -> Status:
     """Return how far a folder is with a recipe.
 
     Args:
         folder: Output folder; may be absent.
-        recipe: What this run makes it from and with.
+        recipe: What this run makes it from and with; a part that is not known yet is left out, and not compared.
         last_file: Name of the file that is written last.
         products: Pattern of the files that are written before it.
-        only: Parts of the recipe to compare, where the others are not known yet.
 
     Raises:
         UserError: It is a file.
@@ -175,17 +172,17 @@ def status_of(
     if not (is_complete or any(folder.glob(products)) or any((folder / WORK_FOLDER).rglob("*.json"))):
         return Status.EMPTY
     old = _read_recipe(folder)
-    if old is None or differences(_part(old, only), _part(recipe, only)):
+    if old is None or differences(_same_parts(old, recipe), recipe):
         return Status.OTHER
     return Status.COMPLETE if is_complete else Status.BEGUN
 
 
-def refusal(folder: Path, recipe: Mapping[str, Any], holds: str, only: Iterable[str] = ()) -> UserError:
+def refusal(folder: Path, recipe: Mapping[str, Any], holds: str) -> UserError:
     """Return the error for a folder of another recipe; ``holds`` says what kind of product it holds."""
     old = _read_recipe(folder)
     if old is None:
         return UserError(f"--output {folder}: holds {holds} already; choose another folder or --overwrite")
-    found = differences(_part(old, only), _part(recipe, only))
+    found = differences(_same_parts(old, recipe), recipe)
     more = f" and {len(found) - MAX_DIFFERENCES_SHOWN} more" if len(found) > MAX_DIFFERENCES_SHOWN else ""
     return UserError(
         f"--output {folder}: holds {holds} of other settings ({'; '.join(found[:MAX_DIFFERENCES_SHOWN])}{more});"
@@ -194,14 +191,14 @@ def refusal(folder: Path, recipe: Mapping[str, Any], holds: str, only: Iterable[
 
 
 def check_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> Status:
-    """Return how far a data set is with a recipe; parts that the given recipe lacks are not compared.
+    """Return how far a data set is with a recipe, of which parts that are not known yet are left out.
 
     Raises:
         UserError: The folder holds something else, and ``overwrite`` is false.
     """
-    found = status_of(folder, recipe, MANIFEST_NAME, RECORD_FILES, only=tuple(recipe))
+    found = status_of(folder, recipe, MANIFEST_NAME, RECORD_FILES)
     if found is Status.OTHER and not overwrite:
-        raise refusal(folder, recipe, "a data set", only=tuple(recipe))
+        raise refusal(folder, recipe, "a data set")
     return found
 
 
@@ -248,9 +245,8 @@ def _read_recipe(folder: Path) -> Optional[Dict[str, Any]]:
     return recipe if isinstance(recipe, dict) else None
 
 
-def _part(recipe: Mapping[str, Any], only: Iterable[str]) -> Dict[str, Any]:
-    names = ["version", *only] if only else list(recipe)
-    return {name: recipe[name] for name in names if name in recipe}
+def _same_parts(old: Mapping[str, Any], recipe: Mapping[str, Any]) -> Dict[str, Any]:
+    return {name: old[name] for name in ("version", *recipe) if name in old}
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[str]:
