@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Set
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from checkpoints.pretrained.names import VOCABULARY_SIZED, WORD_BIAS, WORD_TABLE
 from checkpoints.pretrained.pretrained import Pretrained, resized
 from checkpoints.pretrained.settings import pieces_of
 from checkpoints.pretrained.sketch import encoder_names
+from model.architecture import TASKS
 from utilities.errors import UserError
 
 
@@ -48,7 +49,7 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
     weights = {**start.stand_ins, **start.weights}
     if encoder_only:
         weights = {name: weight for name, weight in weights.items() if name.startswith("bert.")}
-    head = head_of(weights, start.settings.get("architectures") or ())
+    head = head_of(weights, classes_of(start))
     _refuse_incomplete(start, set(weights), key)
     notes = _notes(start, set(weights))
     rows = _rows(start, vocabulary, key)
@@ -63,6 +64,12 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
         value = resized(weight, rows, vocabulary, f"{key}: {start.origin}") if sized else weight.value()
         arrays[_pytorch_name(name, head)] = np.ascontiguousarray(value)
     return Exported(arrays, rows, head, notes)
+
+
+def classes_of(start: Pretrained) -> Sequence[str]:
+    """Return Hugging Face's classes that a checkpoint names."""
+    facts = TASKS.get(start.settings.get("task", "")) if start.own else None
+    return [facts.hugging_face] if facts else start.settings.get("architectures") or ()
 
 
 def _rows(start: Pretrained, vocabulary: Optional[Path], key: str) -> int:

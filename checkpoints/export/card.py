@@ -8,13 +8,9 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from checkpoints.export.heads import Head
 from checkpoints.pretrained.pretrained import Pretrained
+from model.architecture import TASKS
 from utilities.report.run_folder import RunData, read_run_folder
 
-_TASKS = {
-    "pretraining": "pre-training: masked language model and next-sentence prediction",
-    "squad": "question answering on SQuAD 1.1",
-    "classification": "sequence classification",
-}
 _SETTINGS: Tuple[Tuple[str, str], ...] = (
     ("glue_task", "benchmark task"),
     ("max_seq_length", "tokens per sequence"),
@@ -76,8 +72,8 @@ def _header(head: Head) -> str:
 
 
 def _purpose(start: Pretrained) -> str:
-    task = _TASKS.get(start.settings.get("task", "")) if start.own else None
-    return f" after {task}" if task else ""
+    task = TASKS.get(start.settings.get("task", "")) if start.own else None
+    return f" after {task.title}" if task else ""
 
 
 def _usage(name: str, head: Head, with_tokenizer: bool) -> str:
@@ -92,7 +88,8 @@ def _usage(name: str, head: Head, with_tokenizer: bool) -> str:
 def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     facts = start.settings
     config = run.config if run else {}
-    rows: Dict[str, Any] = {"task": _TASKS.get(facts.get("task", ""), "unknown")}
+    task = TASKS.get(facts.get("task", ""))
+    rows: Dict[str, Any] = {"task": task.title if task else "unknown"}
     for key in ("dataset_dir", "bert_model_name", "pretrained_ckpt_path"):
         if config.get(key):  # where it lay on the machine of the training is nobody's business
             rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Collection, NamedTuple, Sequence
+from typing import Collection, Dict, NamedTuple, Sequence
 
 from checkpoints.pretrained.completion import NEXT_SENTENCE
 from checkpoints.pretrained.names import CLASSIFIER, SPAN_HEAD, WORD_BIAS
+from model.architecture import TASKS
 
 
 class Head(NamedTuple):
@@ -23,26 +24,27 @@ class Head(NamedTuple):
 
 
 ENCODER = Head("BertModel", "AutoModel", "feature-extraction")
-PRETRAINING = Head("BertForPreTraining", "AutoModelForPreTraining", "fill-mask")
 MASKED_LM = Head("BertForMaskedLM", "AutoModelForMaskedLM", "fill-mask")
-SPANS = Head("BertForQuestionAnswering", "AutoModelForQuestionAnswering", "question-answering")
-CLASSES = Head("BertForSequenceClassification", "AutoModelForSequenceClassification", "text-classification")
+TRAINED: Dict[str, Head] = {
+    facts.hugging_face: Head(facts.hugging_face, facts.hugging_face.replace("Bert", "AutoModel"), facts.pipeline)
+    for facts in TASKS.values()
+}  # by class
 
 
 def head_of(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
-    """The class that weights of these names belong to.
+    """Return the class that weights of these names belong to.
 
     Args:
         names: PyTorch's.
-        architectures: classes that the weights' own config names, if they have one; these know better where heads look
-            alike, such as one of tokens and one of sequences.
+        architectures: classes that the weights' own config names, if they have one. They tell heads apart whose weights
+            have the same names, such as those of tokens and of sequences.
     """
     if f"{SPAN_HEAD}.weight" in names:
-        return SPANS
+        return TRAINED["BertForQuestionAnswering"]
     if f"{CLASSIFIER}.weight" in names:
-        named = next(iter(architectures), CLASSES.model)
+        named = next(iter(architectures), "BertForSequenceClassification")
         named = named[2:] if named.startswith("TF") else named
-        return CLASSES if named == CLASSES.model else Head(named, named, "")
+        return TRAINED.get(named, Head(named, named, ""))
     if WORD_BIAS in names:
-        return PRETRAINING if NEXT_SENTENCE in names else MASKED_LM
+        return TRAINED["BertForPreTraining"] if NEXT_SENTENCE in names else MASKED_LM
     return ENCODER

@@ -113,7 +113,11 @@ def with_named_head(weights: Weights, architectures: Any) -> Weights:
     Args:
         architectures: Hugging Face's classes, as the model's config names them; anything but a list names none.
     """
-    heads = {"BertForQuestionAnswering": SPAN_HEAD, "BertForSequenceClassification": CLASSIFIER}
+    heads = {
+        "BertForQuestionAnswering": SPAN_HEAD,
+        "BertForSequenceClassification": CLASSIFIER,
+        "BertForTokenClassification": CLASSIFIER,
+    }
     named = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
     head = next((heads[name] for name in named if name in heads), None)
     if head is None:

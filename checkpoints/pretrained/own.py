@@ -17,10 +17,8 @@ from checkpoints.pretrained.names import WORD_BIAS, WORD_TABLE, Name, number_of_
 from checkpoints.pretrained.sketch import SKETCHES, VARIABLE, saved_names
 from checkpoints.pretrained.sparse import with_whole_matrices
 from checkpoints.pretrained.weights import Weight, Weights
-from model.architecture import CLASSIFICATION, GLUE_HEAD, HEADS, HID, PRETRAINING, QA_HEAD, SQUAD
+from model.architecture import HID, TASKS
 from utilities.errors import UserError
-
-_TASKS = {HEADS: PRETRAINING, QA_HEAD: SQUAD, GLUE_HEAD: CLASSIFICATION}
 
 
 class OwnWeights(NamedTuple):
@@ -51,7 +49,8 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
     """
     saved, numbers = (_saved(open_tensorflow(prefix, whole_numbers)) for whole_numbers in (False, True))
     saved = with_whole_matrices(saved, numbers)
-    task = next((task for block, task in _TASKS.items() if any(_block(name) == block for name in saved)), None)
+    blocks = {_block(name) for name in saved}
+    task = next((task for task, model in TASKS.items() if model.head in blocks), None)
     if task is None:
         raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but of no model of this project; name another")
     table: Dict[str, Sequence[Name]] = {}

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from checkpoints.pretrained.names import Name, from_tensorflow, is_encoder_weight
-from checkpoints.state import named
+from checkpoints.state import by_name
+from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from keras_extensions.conversion import Route
-from model.architecture import PRETRAINING, SQUAD, Architecture, expected_blocks
-from model.bert import pretraining_shapes
+from model.architecture import SQUAD, Architecture
 from model.blocks import Block, block_inputs, run_blocks
-from model.conversion import convert_classification, convert_pretraining, convert_squad
-from model.huggingface import untrained_bert, untrained_classifier, untrained_squad
-from model.unconverted import unconverted_classification, unconverted_pretraining, unconverted_squad
+from model.conversion import convert
+from model.huggingface import untrained
 
 VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"  # TensorFlow's, of every variable in a checkpoint
 _SIZES = {
@@ -57,22 +56,11 @@ def _sketch(task: str, options: Optional[Dict[str, bool]]) -> Tuple[keras.Model,
     """A small source model, the blocks made of it, and the ways of its weights (none if it is not converted)."""
     a = Architecture(**_SIZES, **(options or {}))
     platform = SoftwarePlatform(seed=0, xla=False, recompute=False)
-    tail = expected_blocks(task, num_layers=1)[2:]
-    if task == PRETRAINING:
-        source = untrained_bert(a, seed=0)
-        converted = convert_pretraining(source, a, platform) if options else None
-        blocks = converted[0] if converted else unconverted_pretraining(source, platform)
-    elif task == SQUAD:
-        source = untrained_squad(a, seed=0)
-        converted = convert_squad(source, a, platform, tail) if options else None
-        blocks = converted[0] if converted else unconverted_squad(source, platform, tail)
-    else:
-        source = untrained_classifier(a, classes=2, seed=0)
-        converted = convert_classification(source, a, platform, tail) if options else None
-        blocks = converted[0] if converted else unconverted_classification(source, platform, tail)
-    shapes = pretraining_shapes(sequence_length=4, masked_positions=2)
+    source = untrained(task, a, seed=0)
+    blocks, conversion = convert(task, source, a, platform, replace_layers=options is not None)
+    shapes = pretraining_features(max_seq_length=4, max_predictions_per_seq=2, vocab_size=8).shapes
     run_blocks(blocks, {name: tf.zeros((1, *shapes[name]), tf.int32) for name in block_inputs(blocks)})
-    return source, blocks, converted[1].routes() if converted else []
+    return source, blocks, conversion.routes() if conversion else []
 
 
 def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
@@ -85,7 +73,7 @@ def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
         variable.assign(tf.fill(variable.shape, float(number)))
     with tempfile.TemporaryDirectory() as folder:
         prefix = str(Path(folder) / "sketch")
-        tf.train.Checkpoint(**named(blocks)).write(prefix)
+        tf.train.Checkpoint(**by_name(blocks)).write(prefix)
         reader = tf.train.load_checkpoint(prefix)
         names = [name for name in reader.get_variable_to_shape_map() if name.endswith(VARIABLE)]
         return {name[: -len(VARIABLE)]: variables[int(reader.get_tensor(name).flat[0])] for name in names}
@@ -93,7 +81,7 @@ def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
 
 def encoder_names(layers: int) -> Set[str]:
     """PyTorch's names of the weights that a BERT of so many layers cannot do without."""
-    source = untrained_squad(Architecture(**_SIZES), seed=0)
+    source = untrained(SQUAD, Architecture(**_SIZES), seed=0)
     names = [from_tensorflow(variable.name).name for variable in source.weights]
     first = [name for name in names if is_encoder_weight(name)]
     return {name.replace(".layer.0.", f".layer.{number}.") for name in first for number in range(layers)}
