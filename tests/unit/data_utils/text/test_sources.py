@@ -1,4 +1,4 @@
-"""Inputs other than dumps, and sentence splitting."""
+"""Inputs other than dumps, and sentence files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ from pathlib import Path
 import pytest
 
 from data_utils.text import sources
-from data_utils.text.punkt import Parameters
-from data_utils.text.segmentation import (
-    Splitter,
-    load_parameters,
-    load_splitter,
-    save_parameters,
-    train,
-)
 from data_utils.text.sentences import TextSettings, read_corpus, write_sentences
 from data_utils.text.sources import add_source_options, source_of
 from tests.real_data import real_data
@@ -148,40 +140,6 @@ def test_real_wikiextractor_folder() -> None:
     assert "<doc" not in found[0][1]
     chinese = documents("--wikiextractor", real_data("wikipedia_zh", "AA", "wiki_00"))
     assert any("富士電視台" in text for _, text in chinese)
-
-
-LEARNED = " ".join(
-    f"Prof. Smith{n} met Prof. Jones{n} in town{n}. They left at noon{n}. It rained." for n in range(2000)
-)
-
-
-def test_punkt_trained_on_the_corpus_knows_its_abbreviations(tmp_path: Path) -> None:
-    save_parameters(train([LEARNED]), tmp_path / "p.json")
-    save_parameters(train([LEARNED]), tmp_path / "q.json")
-    assert (tmp_path / "p.json").read_bytes() == (tmp_path / "q.json").read_bytes()
-    splitter = load_splitter(str(tmp_path / "p.json"))
-    assert splitter.split("Prof. Lee met Prof. Wood. They left.") == [
-        "Prof. Lee met Prof. Wood.",
-        "They left.",
-    ]
-    (tmp_path / "p.json").write_text("{}")
-    with pytest.raises(UserError, match="not Punkt parameters"):
-        load_parameters(tmp_path / "p.json")
-
-
-@pytest.mark.parametrize(
-    ("paragraph", "sentences"),
-    [
-        ("It rains. We stay!  Do you?", ["It rains.", "We stay!", "Do you?"]),
-        ("今天下雨。我们不走！你呢？好", ["今天下雨。", "我们不走！", "你呢？", "好"]),
-        ("他说：“好。”我走了。", ["他说：“好。”", "我走了。"]),
-        ("真的！？是。", ["真的！？", "是。"]),
-        ("यह घर है। वह गया।", ["यह घर है।", "वह गया।"]),
-        ("— … —", []),
-    ],
-)
-def test_splitting(paragraph: str, sentences: list[str]) -> None:
-    assert Splitter(Parameters.empty()).split(paragraph) == sentences
 
 
 def test_sentence_files(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Work over processes and over a scheduler: results, errors, and machines that do not fit."""
+"""Work over processes and over a scheduler: results, errors, lost workers, and machines that do not fit."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +28,16 @@ def fail(number: int) -> int:
     return number
 
 
-def end(number: int) -> int:
-    os._exit(1)
+def die(_: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def die_once(mark: Path) -> str:
+    if mark.name == "fatal" and not mark.exists():
+        mark.touch()
+        die(0)
+    return mark.name
 
 
 def test_one_worker_is_this_process() -> None:
@@ -36,7 +45,7 @@ def test_one_worker_is_this_process() -> None:
         assert list(pool.map(process, range(3))) == [os.getpid()] * 3
 
 
-def test_little_work_starts_no_cluster() -> None:
+def test_little_work_starts_no_workers() -> None:
     with Pool(8) as pool:
         assert list(pool.map(process, range(100), size=1000)) == [os.getpid()] * 100
         assert list(pool.map(process, [1])) == [os.getpid()]
@@ -44,30 +53,17 @@ def test_little_work_starts_no_cluster() -> None:
 
 
 @pytest.fixture(scope="module")
-def begun() -> Iterator[Pool]:
-    with pytest.MonkeyPatch.context() as patch, Pool(2) as pool:
-        for name in parallel.MALLOC:
-            patch.delenv(name, raising=False)
+def pool() -> Iterator[Pool]:
+    with Pool(2) as pool:
         pool.begin(["data_utils.records.writer"])
         yield pool
 
 
-@pytest.fixture(scope="module")
-def pool(begun: Pool) -> Pool:
-    begun.begin(wait=True)
-    return begun
-
-
-def test_work_is_done_here_until_the_others_are_there(begun: Pool) -> None:
-    assert list(begun.map(process, range(5))) == [os.getpid()] * 5
-
-
 def test_processes(pool: Pool) -> None:
-    assert not {name for name in parallel.MALLOC if name in os.environ}  # theirs, not ours
     assert sorted(pool.map(square, iter(range(50)))) == [n * n for n in range(50)]
     found = set(pool.map(process, range(50)))
     assert os.getpid() not in found
-    assert len(found) == 2
+    assert len(found) <= 2
 
 
 def test_items_are_taken_as_they_are_needed(pool: Pool) -> None:
@@ -90,20 +86,25 @@ def test_an_error_of_the_work_comes_out_as_it_was(pool: Pool) -> None:
     assert sorted(pool.map(square, range(3))) == [0, 1, 4]  # and the workers are still there
 
 
-def test_a_worker_that_ends_is_reported_in_one_line() -> None:
-    import dask
+def test_what_a_killed_worker_had_is_done_again(tmp_path: Path) -> None:
+    marks = [tmp_path / name for name in ("a", "b", "fatal", "c", "d", "e")]
+    with Pool(2) as pool:
+        assert sorted(pool.map(die_once, marks)) == ["a", "b", "c", "d", "e", "fatal"]
+        for worker in set(pool.map(process, range(9))):  # killed while idle
+            os.kill(worker, signal.SIGKILL)
+        assert sorted(pool.map(square, range(9))) == [n * n for n in range(9)]
 
-    once = dask.config.set({"distributed.scheduler.allowed-failures": 0})  # Dask tries four times, which takes long
-    with once, Pool(2) as pool, pytest.raises(UserError, match="out of memory"):
-        pool.begin(wait=True)
-        list(pool.map(end, range(4)))
+
+def test_work_that_kills_every_worker_is_reported_in_one_line() -> None:
+    with Pool(2) as pool, pytest.raises(UserError, match="out of memory"):
+        list(pool.map(die, range(4)))
 
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=":0") as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         yield cluster.scheduler_address
 
 

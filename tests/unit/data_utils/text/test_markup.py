@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from data_utils.text.dump import read_articles, read_namespaces
 from data_utils.text.markup import clean_wikitext
 from data_utils.text.sources import dump_source
 from tests.real_data import real_data
@@ -155,12 +154,3 @@ def test_no_debris_in_real_dumps(name: str, words: int) -> None:
             found += [paragraph[max(0, hit.start() - 30) : hit.end() + 30] for hit in DEBRIS.finditer(paragraph)]
     assert found == []
     assert count >= words  # of prose: clean text is easy to get by dropping everything
-
-
-def test_real_dump_pages_and_namespaces() -> None:
-    english = real_data("wikipedia_dump", "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2")
-    articles = list(read_articles(english))
-    assert len(articles) == 106  # 206 pages, 100 of them redirects
-    assert articles[0].title == "Anarchism"
-    bulgarian = real_data("wikipedia_dump", "bgwiki-latest-pages-articles-shortened.xml.bz2")
-    assert read_namespaces(bulgarian)["6"] == "файл"

@@ -19,12 +19,12 @@ import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
 from data_utils.doctor import __main__ as doctor
+from data_utils.resume import WORK_FOLDER
 from data_utils.text import __main__ as whole
-from data_utils.text import examples, extract, passes, sentences, sources
-from data_utils.text.ledger import WORK_FOLDER
+from data_utils.text import examples, extract, sentences, sources
 from data_utils.text.markup import clean_wikitext
 from tests.integration.test_preprocessing import read_records
-from tests.unit.wikipedia.test_dump import HEAD, page
+from tests.unit.data_utils.text.test_dump import HEAD, page
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE = 300  # seconds, for a busy machine
@@ -89,11 +89,11 @@ def stopping(function: Callable, after: int) -> Callable:
     [
         (sentences, "clean_documents"),
         (sentences, "save_parameters"),
-        (sentences, "write_atomically"),
+        (extract, "write_atomically"),
         (whole, "train_vocabulary"),
-        (passes, "make_unit"),
-        (passes, "write_spill"),
-        (passes, "write_records"),
+        (examples, "make_unit"),
+        (examples, "write_spill"),
+        (examples, "write_records"),
         (examples, "write_manifest"),
     ],
 )
@@ -132,7 +132,7 @@ def test_what_is_done_is_not_done_again(
         return real(source, unit, min_characters)
 
     monkeypatch.setattr(sentences, "clean_documents", noted)
-    monkeypatch.setattr(sentences, "write_atomically", stopping(sentences.write_atomically, 4))
+    monkeypatch.setattr(extract, "write_atomically", stopping(extract.write_atomically, 4))
     with pytest.raises(Stopped):
         run(*arguments)
     first, cleaned[:] = list(cleaned), []
@@ -156,21 +156,20 @@ def test_a_file_damaged_between_two_runs_is_made_again(
     dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
-    real = sentences.write_atomically
-    monkeypatch.setattr(sentences, "write_atomically", stopping(real, 4))
+    real = extract.write_atomically
+    monkeypatch.setattr(extract, "write_atomically", stopping(real, 4))
     with pytest.raises(Stopped):
         run(*arguments)
-    monkeypatch.setattr(sentences, "write_atomically", real)
+    monkeypatch.setattr(extract, "write_atomically", real)
     done = tmp_path / "out" / "corpus" / "sentences_001.txt"
     done.write_bytes(done.read_bytes()[:-1] + b"?")
     assert run(*arguments) == 0
     assert content(tmp_path / "out") == content(data_set)
 
 
-# The command of the preparation, but for the size of what it starts processes for, and that it waits for these; Ctrl-C
-# is no matter to processes that a shell has put into the background, as the tests may have been.
+# The command of the preparation, which starts processes for any size of input here. Ctrl-C is ignored by processes that
+# a shell has put into the background, as the tests may have been.
 SMALL_UNITS = """
-import functools
 import signal
 import sys
 from data_utils import parallel
@@ -178,7 +177,6 @@ from data_utils.text import sources
 from data_utils.text.__main__ import main
 
 parallel.SMALL_BYTES = 0
-parallel.Pool.begin = functools.partialmethod(parallel.Pool.begin, wait=True)
 sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -217,16 +215,59 @@ def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
     assert not list(out.rglob(".*"))
 
 
+def processes_of(session: int) -> list[Path]:
+    """Return the folders in /proc of a session's processes."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(its_session) == session and state != "Z":
+                found.append(stat.parent)
+    return found
+
+
+def listening_addresses(processes: list[Path]) -> set[str]:
+    """Return the hexadecimal TCP addresses that processes listen on."""
+    sockets = {os.readlink(link) for process in processes for link in process.glob("fd/*") if link.is_symlink()}
+    lines = [
+        line.split() for table in ("tcp", "tcp6") for line in Path("/proc/net", table).read_text().split("\n")[1:-1]
+    ]
+    return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets}
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at processes in /proc")
+def test_workers_listen_on_no_network_and_end_with_a_command_that_is_killed(dump: Path, tmp_path: Path) -> None:
+    script = tmp_path / "prepare.py"
+    script.write_text(SMALL_UNITS)
+    command = [sys.executable, str(script), "--dump", str(dump), "--workers", "2", *map(str, OPTIONS)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    output = tmp_path / "out"
+    process = subprocess.Popen([*command, "--output", str(output)], env=environment, start_new_session=True)
+    until = time.monotonic() + PATIENCE
+    while not list(output.glob("corpus/.work/*/000000.json")) and time.monotonic() < until:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGSTOP)
+    running = processes_of(process.pid)
+    assert len(running) >= 4  # the command, the server that forks, two workers
+    assert listening_addresses(running) <= {"0100007F", "00000000000000000000000001000000"}  # loopback
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 10
+    while processes_of(process.pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert processes_of(process.pid) == []
+
+
 def test_other_settings_are_refused_until_overwritten(
     dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     arguments = ("--dump", dump, "--output", out, "--workers", 1, *OPTIONS)
-    real = passes.write_records
-    monkeypatch.setattr(passes, "write_records", stopping(real, 1))
+    real = examples.write_records
+    monkeypatch.setattr(examples, "write_records", stopping(real, 1))
     with pytest.raises(Stopped):
         run(*arguments)
-    monkeypatch.setattr(passes, "write_records", real)
+    monkeypatch.setattr(examples, "write_records", real)
     assert run(*arguments, "--seed", 3) == 2
     assert "records.seed 42 there, 3 now" in capsys.readouterr().err
     assert run(*arguments, "--min-characters", 500) == 2
@@ -337,7 +378,7 @@ def test_a_cluster_of_machines(dump: Path, data_set: Path, tmp_path: Path, monke
     from distributed import LocalCluster
 
     monkeypatch.chdir(tmp_path)  # paths are relative to where the command runs, not to where the workers do
-    with LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=":0") as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         assert run("--dump", dump, "--output", "out", "--scheduler", cluster.scheduler_address, *OPTIONS) == 0
     assert content(tmp_path / "out") == content(data_set)
     assert not (tmp_path / "out" / WORK_FOLDER).exists()
