@@ -16,9 +16,19 @@ from data_utils.doctor import __main__ as command
 from data_utils.doctor.__main__ import main
 from data_utils.records.index import load_index
 from data_utils.records.writer import encode_examples, frame_records, write_record_file
-from tests.unit.doctor.datasets import MASK, PREDICTIONS, RECORDS, SEQUENCE, UNK, WORDS, features, packs, write
+from tests.unit.data_utils.doctor.datasets import (
+    MASK,
+    PREDICTIONS,
+    RECORDS,
+    SEQUENCE,
+    UNK,
+    WORDS,
+    features,
+    packs,
+    write,
+)
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(autouse=True)
