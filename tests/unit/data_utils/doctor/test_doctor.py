@@ -103,7 +103,11 @@ def test_packed_sets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "told"),
     [
-        ("input_mask", lambda a: a.__setitem__((5, 3), 3), "1, 2, … for one sequence after another"),
+        (
+            "input_mask",
+            lambda a: a.__setitem__((5, 3), 3),
+            "input_mask that is not 1, 2, … for one sequence after another",
+        ),
         ("position_ids", lambda a: a.__setitem__((5, 3), 9), "position_ids"),
         ("next_sentence_weights", lambda a: a.__setitem__((5, 0), 0), "next_sentence_weights"),
         ("next_sentence_positions", lambda a: a.__setitem__((5, 1), 1), "next_sentence_positions"),
@@ -122,17 +126,21 @@ def test_packs_that_would_mix_sequences(tmp_path: Path, name: str, change: Calla
 @pytest.mark.parametrize(
     ("name", "change", "told"),
     [
-        ("input_ids", lambda a: a.__setitem__((7, 4), 5 + WORDS), "input_id outside the vocabulary of 100"),
-        ("masked_lm_ids", lambda a: a.__setitem__((7, 0), 5 + WORDS), "masked_lm_id outside"),
+        ("input_ids", lambda a: a.__setitem__((7, 4), 5 + WORDS), "input_ids 100 at place 4, outside [0, 100)"),
+        ("masked_lm_ids", lambda a: a.__setitem__((7, 0), 5 + WORDS), "masked_lm_ids 100 at place 0, outside [0, 100)"),
         ("input_ids", lambda a: a.__setitem__((7, 0), 9), "does not begin with [CLS]"),
         ("input_ids", lambda a: np.copyto(a[7], np.where(a[7] == 3, 9, a[7])), "does not end with [SEP]"),
         ("input_mask", lambda a: a.__setitem__((7, 5), 0), "padding between its tokens"),
-        ("input_mask", lambda a: a.__setitem__((7, 5), 2), "input_mask that is not 0 to 1"),
-        ("segment_ids", lambda a: a.__setitem__((7, 5), 2), "segment_ids"),
-        ("masked_lm_positions", lambda a: a.__setitem__((7, 0), SEQUENCE), "beyond its length"),
-        ("masked_lm_weights", lambda a: a.__setitem__((7, 0), np.nan), "masked_lm_weights"),
+        ("input_mask", lambda a: a.__setitem__((7, 5), 2), "input_mask 2 at place 5, outside [0, 2)"),
+        ("segment_ids", lambda a: a.__setitem__((7, 5), 2), "segment_ids 2 at place 5"),
+        (
+            "masked_lm_positions",
+            lambda a: a.__setitem__((7, 0), SEQUENCE),
+            f"masked_lm_positions {SEQUENCE} at place 0, outside",
+        ),
+        ("masked_lm_weights", lambda a: a.__setitem__((7, 0), np.nan), "masked_lm_weights nan at place 0"),
         ("masked_lm_weights", lambda a: a.__setitem__(7, 0), "masks nothing"),
-        ("next_sentence_labels", lambda a: a.__setitem__((7, 0), 2), "next_sentence_labels"),
+        ("next_sentence_labels", lambda a: a.__setitem__((7, 0), 2), "next_sentence_labels 2"),
     ],
 )
 def test_values_that_cannot_be(tmp_path: Path, name: str, change: Callable, told: str) -> None:
@@ -144,6 +152,17 @@ def test_values_that_cannot_be(tmp_path: Path, name: str, change: Callable, told
     problem = found["problems"][0]
     assert (problem["file"], problem["record"]) == ("part_0.tfrecord", 7)
     assert told in problem["reason"]
+
+
+def test_many_bad_records_are_one_line_and_the_first_of_them_are_named(tmp_path: Path) -> None:
+    batch = features()
+    batch["input_ids"][::2, 4] += WORDS + 5
+    batch["masked_lm_positions"][7, 0] = int(batch["input_mask"][7].sum())
+    _, found = examine(write(tmp_path / "set", batch))
+    assert found["bad"] == RECORDS // 2 + 1
+    assert found["wrong"][0].startswith("1,000 records, the first of which has input_ids 1")
+    assert found["wrong"][1] == "1 record has masked_lm_positions in the padding"
+    assert [problem["record"] for problem in found["problems"]] == [0, 2, 4, 6, 7, 8, 10, 12, 14, 16]
 
 
 def damaged_set(tmp_path: Path) -> tuple[Path, list[int]]:
