@@ -116,31 +116,40 @@ class Checker:
         while chunk := dict(itertools.islice(records, RECORDS_AT_ONCE)):
             problems = {number: record for number, record in chunk.items() if isinstance(record, str)}
             payloads = {number: record for number, record in chunk.items() if isinstance(record, bytes)}
-            batch, found = self._check(list(payloads.values()))
-            numbers = list(payloads)
-            problems.update({numbers[row]: reason for row, reason in found.items()})
+            batch = self._decode(payloads, problems)
+            if batch is not None:
+                numbers = [number for number in payloads if number not in problems]
+                found = self._find_problems(batch)
+                problems.update({numbers[row]: reason for row, reason in found.items()})
+                good = np.setdiff1d(np.arange(len(numbers)), list(found))
+                batch = {name: values[good] for name, values in batch.items()} if good.size else None
             yield Chunk([payload for number, payload in payloads.items() if number not in problems], batch, problems)
 
-    def _check(self, payloads: list[bytes]) -> tuple[Batch | None, dict[int, str]]:
-        """Return the arrays of the good records, and what is wrong with each of the others, by row."""
+    def _decode(self, payloads: dict[int, bytes], problems: dict[int, str]) -> Batch | None:
+        """Return the arrays of the records that can be decoded; the others are entered into ``problems``."""
         if not payloads:
-            return None, {}
+            return None
         try:
-            batch = decode(payloads, self.spec)
-            reason = self._problem(batch)
-            if reason is None:
-                return batch, {}
+            return decode(list(payloads.values()), self.spec)
         except ExampleError as error:
-            reason = error.reason
-        if len(payloads) == 1:
-            return None, {0: reason}
-        middle = len(payloads) // 2  # bad records are few: halves without one are checked at once
-        first, problems = self._check(payloads[:middle])
-        second, others = self._check(payloads[middle:])
-        problems.update({middle + row: reason for row, reason in others.items()})
-        parts = [part for part in (first, second) if part is not None]
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else None
-        return joined, problems
+            if len(payloads) == 1:
+                problems[next(iter(payloads))] = error.reason
+                return None
+        items, middle = list(payloads.items()), len(payloads) // 2  # bad ones are few: halves without are done at once
+        parts = [self._decode(dict(half), problems) for half in (items[:middle], items[middle:])]
+        batches = [part for part in parts if part is not None]
+        return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else None
+
+    def _find_problems(self, batch: Batch) -> dict[int, str]:
+        """Return what is wrong with each bad record of a batch, by row."""
+        reason = self._problem(batch)
+        rows = len(batch["input_ids"])
+        if reason is None or rows == 1:
+            return {} if reason is None else {0: reason}
+        middle = rows // 2
+        first = self._find_problems({name: values[:middle] for name, values in batch.items()})
+        second = self._find_problems({name: values[middle:] for name, values in batch.items()})
+        return {**first, **{middle + row: reason for row, reason in second.items()}}
 
     def _problem(self, batch: Batch) -> str | None:
         """Return what is wrong with the first bad record of a batch, if there is one."""
@@ -204,6 +213,9 @@ def read_records(path: Path, boundaries: np.ndarray | None) -> Iterator[bytes | 
     view = memoryview(data)
     bounds = _walk(data) if boundaries is None else boundaries.tolist()
     for number, (begin, end) in enumerate(itertools.pairwise(bounds)):
+        if boundaries is None and not _end_of_record(data, begin):
+            yield f"is damaged or cut off; {end - begin:,} bytes up to the next record are lost"
+            continue
         try:
             yield unframe(view[begin:end], path, number)
         except RecordError as error:
