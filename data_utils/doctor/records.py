@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_utils.packing.decoding import FLOATS, INTEGERS, ExampleError, decode_examples
+from data_utils.packing.decoding import FLOATS, ExampleError, decode_examples, decode_records
 from data_utils.packing.merge import holds_one_sequence
 from data_utils.records.features import PACKS_FORMAT, FeatureSpec, packed_pretraining_features, pretraining_features
 from data_utils.records.files import files_of_folder
@@ -130,7 +130,7 @@ class Checker:
         if not payloads:
             return None
         try:
-            return decode(list(payloads.values()), self.spec)
+            return decode_records(list(payloads.values()), self.spec.features)
         except ExampleError as error:
             if len(payloads) == 1:
                 problems[next(iter(payloads))] = error.reason
@@ -173,18 +173,6 @@ class Checker:
             checks.append(((starts & (ids != cls_id)).any(1), "has a sequence that does not begin with [CLS]"))
             checks.append(((ends & (ids != sep_id)).any(1), "has a sequence that does not end with [SEP]"))
         return next((reason for wrong, reason in checks if wrong.any()), None)
-
-
-def decode(payloads: Sequence[bytes], spec: FeatureSpec | None = None) -> Batch:
-    """Return the arrays of records; without ``spec`` those of pre-training records of any lengths.
-
-    Raises:
-        ExampleError: a record is not what it should be.
-    """
-    features = (spec or pretraining_features(1, 1, ANY_VOCABULARY)).features
-    kinds = {feature.name: FLOATS if feature.dtype == "float32" else INTEGERS for feature in features}
-    sizes = {feature.name: feature.length for feature in features} if spec is not None else None
-    return decode_examples(payloads, kinds, sizes)
 
 
 def index_of(path: Path) -> tuple[np.ndarray | None, str | None]:
@@ -315,7 +303,7 @@ def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
 def _form_of_record(record: bytes | str) -> Form:
     if isinstance(record, str):
         raise ExampleError(0, record)
-    batch = decode([record])
+    batch = decode_records([record], pretraining_features(1, 1, ANY_VOCABULARY).features, any_length=True)
     sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
     try:
         return Form(*sizes, decode_examples([record], {"next_sentence_weights": FLOATS})["next_sentence_weights"].size)

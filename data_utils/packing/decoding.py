@@ -9,9 +9,11 @@ Source: tensorflow/core/example/{example,feature}.proto and the protobuf wire fo
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+
+from data_utils.records.features import Feature
 
 # Tags: field number << 3 | wire type; wire type 2 is "length-delimited", 0 a varint, 5 four bytes.
 _FIRST_FIELD = 0x0A  # Example.features, Features.feature, the key of a map's entry, packed values, Feature.bytes_list
@@ -76,6 +78,22 @@ def decode_examples(
         size = None if sizes is None else sizes.get(name)
         decoded[name] = _floats(values, name, size) if kind == FLOATS else _integers(values, name, size)
     return decoded
+
+
+def decode_records(
+    messages: Sequence[bytes], features: Iterable[Feature], any_length: bool = False
+) -> Dict[str, np.ndarray]:
+    """Decode the features of a task's records, as :func:`decode_examples` does.
+
+    Args:
+        messages: N ≥ 1 serialised records.
+        features: what each record must hold.
+        any_length: whether a feature may be of another length, that of the first record.
+    """
+    features = list(features)
+    kinds = {feature.name: FLOATS if feature.dtype == "float32" else INTEGERS for feature in features}
+    sizes = {feature.name: feature.length for feature in features}
+    return decode_examples(messages, kinds, None if any_length else sizes)
 
 
 def _fields(message: bytes, row: int, wanted: Mapping[bytes, str]) -> Dict[bytes, _Values]:

@@ -33,8 +33,6 @@ UNIT = 2.0**40  # of duals in the knapsack: their sums are whole numbers below 2
 SEQUENCES = 1000.0  # that the linear program sees, whatever there are, because its tolerances are absolute
 ROUNDS = 4
 WHOLE = 1e-6  # a number this little below a whole number counts as that whole number
-FEW = 0.02  # a round that packs a smaller share of the sequences also uses some packs once more than it should
-FORCED = 0.1  # of the packs in that case
 
 # nnlshp
 SHORT, SHORT_WEIGHT = 8, 0.09  # sequences of at most 8 tokens count less
@@ -205,28 +203,20 @@ def _take_rounded(packs: List[Pack], times: List[float], left: List[int], uses: 
     whole = [int(number + WHOLE) for number in times]
     for pack, number in zip(packs, whole):
         _take(pack, number, left, uses)
-    nearest = sorted(range(len(packs)), key=lambda place: whole[place] - times[place])
-    for place in nearest:
+    for place in sorted(range(len(packs)), key=lambda place: whole[place] - times[place]):  # greatest fraction first
         if times[place] % 1.0 >= 0.5:
             _take(packs[place], 1, left, uses)
-    if before - sum(left) < FEW * before:
-        forced = max(1, int(FORCED * len(packs)))
-        for place in nearest:
-            forced -= _take(packs[place], 1, left, uses)
-            if not forced:
-                break
     return sum(left) < before
 
 
-def _take(pack: Pack, times: int, left: List[int], uses: Dict[Pack, int]) -> int:
-    """Use a pack so often, or as often as there are sequences for it; returns how often."""
+def _take(pack: Pack, times: int, left: List[int], uses: Dict[Pack, int]) -> None:
+    """Use a pack so often, or as often as there are sequences for it."""
     needed = Counter(pack)
     times = min(times, *(left[length - 1] // number for length, number in needed.items()))
     if times > 0:
         uses[pack] += times
         for length, number in needed.items():
             left[length - 1] -= number * times
-    return times
 
 
 def nnlshp(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:

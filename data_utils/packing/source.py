@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from data_utils.packing.decoding import FLOATS, INTEGERS, ExampleError, decode_examples
+from data_utils.packing.decoding import ExampleError, decode_records
 from data_utils.packing.merge import holds_one_sequence
 from data_utils.parallel import Pool
-from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
+from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, Feature, pretraining_features
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.manifest import Manifest
-from data_utils.records.writer import FLOAT_FEATURES, INTEGER_FEATURES, write_atomically
+from data_utils.records.writer import write_atomically
 from data_utils.text.command_line import Progress
 from data_utils.text.ledger import WORK_FOLDER, Ledger, digest_of
 from data_utils.text.running import Done, run_units
@@ -28,8 +28,8 @@ RECORDS_OF_UNIT = 1 << 17
 _RECORDS_AT_ONCE = 4096
 _BYTES_OF_TOKEN = 4  # in a file, roughly; it only tells a small data set from a large one
 
-_KINDS = {**dict.fromkeys(INTEGER_FEATURES, INTEGERS), **dict.fromkeys(FLOAT_FEATURES, FLOATS)}
 _MEASURED = ("input_mask", "masked_lm_positions", "masked_lm_weights")
+_ANY_VOCABULARY = 1 << 31
 
 
 class Shape(NamedTuple):
@@ -42,14 +42,6 @@ class Shape(NamedTuple):
 
     max_seq_length: int
     max_predictions_per_seq: int
-
-    @property
-    def sizes(self) -> Dict[str, int]:
-        """Return the length of each feature."""
-        tokens = ("input_ids", "input_mask", "segment_ids")
-        masked = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-        sizes = dict.fromkeys(tokens, self.max_seq_length)
-        return {**sizes, **dict.fromkeys(masked, self.max_predictions_per_seq), "next_sentence_labels": 1}
 
 
 class Source:
@@ -74,8 +66,9 @@ class Source:
         if manifest is not None and manifest.format != SEQUENCES_FORMAT:
             what = "packed already" if manifest.format == PACKS_FORMAT else f"of format {manifest.format!r}"
             raise UserError(f"{manifest.path}: the data set is {what}; name one of {SEQUENCES_FORMAT!r} records")
-        first = self._decode(np.zeros(1, np.int64), _KINDS, None)
+        first = self._decode(np.zeros(1, np.int64), pretraining_features(1, 1, _ANY_VOCABULARY).features, True)
         self.shape = Shape(first["input_ids"].shape[1], first["masked_lm_ids"].shape[1])
+        self._features = pretraining_features(*self.shape, _ANY_VOCABULARY).features
 
     @property
     def manifest(self) -> Optional[Manifest]:
@@ -87,7 +80,7 @@ class Source:
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the records at some positions: feature → (B, L, Q or 1), int64 or float32."""
-        return self._decode(positions, _KINDS, self.shape.sizes)
+        return self._decode(positions, self._features)
 
     def measure(self, positions: np.ndarray) -> np.ndarray:
         """Return the numbers of tokens and of masked positions of the records at some positions, uint16 (B, 2).
@@ -95,7 +88,7 @@ class Source:
         Raises:
             RecordError: a record is damaged, or its mask or masked positions are not possible.
         """
-        batch = self._decode(positions, {name: _KINDS[name] for name in _MEASURED}, self.shape.sizes)
+        batch = self._decode(positions, [feature for feature in self._features if feature.name in _MEASURED])
         good = holds_one_sequence(batch["input_mask"])
         if not good.all():
             reason = "has an input_mask that is not ones followed by zeros: not one padded sequence"
@@ -110,10 +103,10 @@ class Source:
         return np.stack([lengths, masked.sum(axis=1)], axis=1).astype(np.uint16)
 
     def _decode(
-        self, positions: np.ndarray, kinds: Mapping[str, str], sizes: Optional[Mapping[str, int]]
+        self, positions: np.ndarray, features: Sequence[Feature], any_length: bool = False
     ) -> Dict[str, np.ndarray]:
         try:
-            return decode_examples(self._files.fetch(positions), kinds, sizes)
+            return decode_records(self._files.fetch(positions), features, any_length)
         except ExampleError as error:
             raise self._error(positions, error.row, error.reason) from None
 
