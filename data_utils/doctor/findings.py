@@ -304,7 +304,8 @@ def _judge_files(data: DataSet, files: Sequence[FileFindings], found: Diagnosis)
     found.wrong.extend(file.index_problem for file in files if file.index_problem is not None)
     without_index = sum(not file.has_index for file in files)
     if without_index:
-        found.notes.append(f"{without_index:,} files have no index; the first run that reads them will write it")
+        files_have = "1 file has" if without_index == 1 else f"{without_index:,} files have"
+        found.notes.append(f"{files_have} no index; the first run that reads the data set will write it")
     if data.manifest is not None:
         try:
             check_files(data.manifest, data.folder)

@@ -294,9 +294,9 @@ def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
             try:
                 found[_form_of_record(record)] += 1
             except ExampleError as error:
-                reason = error.reason
+                reason = f"the last one tried {error.reason}"
     if not found:
-        raise UserError(f"{files[0].parent}: holds no pre-training record that can be read (the first {reason})")
+        raise UserError(f"{files[0].parent}: holds no pre-training record that can be read ({reason})")
     return found.most_common(1)[0][0]
 
 

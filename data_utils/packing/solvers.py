@@ -36,7 +36,7 @@ WHOLE = 1e-6  # a number this little below a whole number counts as that whole n
 
 # nnlshp
 SHORT, SHORT_WEIGHT = 8, 0.09  # sequences of at most 8 tokens count less
-SMALLEST_GRADIENT = 1e-6  # relative to the greatest number of sequences of a length
+SMALLEST_GRADIENT = 1e-7  # relative to the greatest number of sequences of a length
 
 
 class BestPacks(NamedTuple):
@@ -251,18 +251,24 @@ def least_squares(counts: np.ndarray, max_sequences: int) -> Dict[Pack, float]:
     size = counts.size
     weights = np.ones(size)
     weights[:SHORT] = SHORT_WEIGHT
-    target = residual = weights * counts / counts.max()
+    target = residual = before = weights * counts / counts.max()
     uses: Dict[Pack, float] = {}
     while True:
-        found = best_packs(weights * residual, max_sequences, exact=True)
-        steep = np.flatnonzero(found.worth > SMALLEST_GRADIENT) + 1
-        packs = list(dict.fromkeys([*uses, *map(found.pack, steep.tolist())]))
-        if len(packs) == len(uses):
+        new = _steepest(weights * residual, max_sequences)
+        if uses.keys() >= set(new):
             return {pack: times * counts.max() for pack, times in uses.items()}
+        new += _steepest(weights * (residual + before) / 2, max_sequences)  # halves the number of solutions needed
+        packs = list(dict.fromkeys([*uses, *new]))
         columns = weights[:, None] * _matrix(packs, size).toarray()
         times, _ = nnls(columns, target, maxiter=10 * len(packs))
-        residual = target - columns @ times
+        before, residual = residual, target - columns @ times
         uses = {pack: number for pack, number in zip(packs, times.tolist()) if number > 0}
+
+
+def _steepest(gradient: np.ndarray, max_sequences: int) -> List[Pack]:
+    """Return for each length the full pack around it along which the residual falls most, if it falls."""
+    found = best_packs(gradient, max_sequences, exact=True)
+    return [found.pack(length) for length in (np.flatnonzero(found.worth > SMALLEST_GRADIENT) + 1).tolist()]
 
 
 def _remove(length: int, surplus: int, uses: Dict[Pack, int]) -> None:
