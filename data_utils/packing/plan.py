@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Dict, List, Sequence, Tuple, Union
 
 from data_utils.packing.heuristics import lpfhp, spfhp
-from data_utils.records.writer import write_atomically
 from utilities.errors import UserError
 
 Pack = Tuple[int, ...]
@@ -176,6 +175,8 @@ def _verify(uses: Dict[Pack, int], counts: List[int], limit: int) -> None:
 
 def write_plan(folder: Path, plan: PackingPlan) -> None:
     """Write ``packing_plan.json``, with one pack a line: how often it is used, and the lengths of its sequences."""
+    from data_utils.records.writer import write_atomically  # imported here because it loads NumPy
+
     packs = ",\n    ".join(json.dumps([times, list(pack)]) for pack, times in zip(plan.packs, plan.repeats))
     text = (
         f'{{\n  "max_sequence_length": {plan.max_sequence_length},\n  "fewest_packs": {plan.fewest_packs},\n'
