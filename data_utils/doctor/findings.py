@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -225,7 +226,7 @@ class Diagnosis:
 
     wrong: list[str]  # what has to be mended before training
     notes: list[str]  # what is worth knowing
-    problems: list[dict[str, str | int]]  # the first bad records: file, record, reason
+    problems: list[dict[str, Any]]  # the first bad records: file, record, reason
     records: int
     bad: int  # records that cannot be used
     counts: Counts  # of the good records

@@ -285,8 +285,9 @@ def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
         if manifest.format == PACKS_FORMAT:
             names = ["max_seq_length", "max_predictions_per_pack", "max_sequences_per_pack"]
         sizes = [manifest.settings.get(name) for name in names]
-        if all(isinstance(size, int) and size > 0 for size in sizes):
-            return Form(*sizes)
+        known = [size for size in sizes if isinstance(size, int) and size > 0]
+        if len(known) == len(names):
+            return Form(*known)
     found: Counter[Form] = Counter()
     reason = "all files are empty"
     for path in files[:FILES_TRIED]:

@@ -37,6 +37,7 @@ def _longest_first(counts: Sequence[int], max_sequences: int, prefer_full: bool)
     groups: Dict[int, List[Tuple[int, Pack]]] = {}  # space left → groups of equal packs, the newest last
     spaces: List[int] = []  # the keys of `groups`, ascending
     uses: Dict[Pack, int] = {}
+    pack: Pack
 
     def put(number: int, pack: Pack, space: int) -> None:
         if not space or len(pack) == max_sequences:
@@ -63,7 +64,7 @@ def _longest_first(counts: Sequence[int], max_sequences: int, prefer_full: bool)
                 put(number - used, pack, space)
             put(used, pack + (length,) * times, space - length * times)
             left -= used * times
-    for space in spaces:
-        for number, pack in groups[space]:
+    for group in groups.values():
+        for number, pack in group:
             uses[pack] = uses.get(pack, 0) + number
     return uses

@@ -9,10 +9,13 @@ import json
 import operator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple, Union
 
 from data_utils.packing.heuristics import lpfhp, spfhp
 from utilities.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Pack = Tuple[int, ...]
 
@@ -68,7 +71,7 @@ class PackingPlan:
 
 
 def plan_packing(
-    counts: Sequence[int],
+    counts: Union[Sequence[int], np.ndarray],
     max_sequence_length: int,
     max_sequences_per_pack: Union[int, str] = 3,
     algorithm: str = "optimal",
@@ -132,10 +135,10 @@ def checked_choices(
     return size, min(size, _whole("max_sequences_per_pack", max_sequences_per_pack, 1, f", or {UNLIMITED}"))
 
 
-def _checked_counts(counts: Sequence[int], size: int) -> List[int]:
+def _checked_counts(counts: Union[Sequence[int], np.ndarray], size: int) -> List[int]:
     """Return the histogram as Python integers, which never overflow, with an entry for each of ``size`` lengths."""
     try:
-        values = counts.tolist() if hasattr(counts, "tolist") else list(counts)
+        values: List[Any] = getattr(counts, "tolist", lambda: list(counts))()
         numbers = [operator.index(int(value) if value == int(value) else value) for value in values]
     except (TypeError, ValueError, OverflowError):
         raise UserError(

@@ -136,4 +136,5 @@ def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) ->
 
 def _draw_fills(axes: Axes, filled: np.ndarray, rows: np.ndarray, label: str, colour: str) -> None:
     shares = 100 * rows / rows.sum()
-    axes.hist(100 * filled, np.linspace(0, 100, _BARS + 1), weights=shares, label=label, color=colour, alpha=0.8)
+    edges = np.linspace(0, 100, _BARS + 1).tolist()
+    axes.hist(100 * filled, edges, weights=shares, label=label, color=colour, alpha=0.8)
