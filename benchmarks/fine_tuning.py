@@ -64,9 +64,9 @@ class Recipe(NamedTuple):
 
 
 RECIPES = {
-    "sst2": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 64, 2, 3e-4, ("accuracy",), packed=6, rows=8),
-    "mrpc": Recipe("glue/glue_tiny_checkpoint_path_cpu.json", 128, 4, 3e-4, ("accuracy", "f1"), packed=2, rows=17),
-    "squad": Recipe("squad/squad_tiny_checkpoint_path_cpu.json", 128, 2, 3e-4, ("exact_match", "f1"), 64, 32),
+    "sst2": Recipe("glue/glue_tiny_checkpoint_path.json", 64, 2, 3e-4, ("accuracy",), packed=6, rows=8),
+    "mrpc": Recipe("glue/glue_tiny_checkpoint_path.json", 128, 4, 3e-4, ("accuracy", "f1"), packed=2, rows=17),
+    "squad": Recipe("squad/squad_tiny_checkpoint_path.json", 128, 2, 3e-4, ("exact_match", "f1"), 64, 32),
 }
 
 
@@ -121,7 +121,7 @@ class Study:
     def _product(self, name: str, variant: str, rate: float, seed: int, folder: Path) -> None:
         recipe = RECIPES[name]
         line = ["run_squad.py" if name == "squad" else "run_seq_classification.py"]
-        line += ["--config", str(self._random_config(recipe) if variant == RANDOM else config_of(recipe))]
+        line += ["--config", *map(str, [self._random_config(recipe)] if variant == RANDOM else configs_of(recipe))]
         line += ["--dataset-dir", str(self._data / ("squad" if name == "squad" else "glue"))]
         if name == "squad":
             line += ["--squad.train-file", SQUAD_TRAINING, "--squad.doc-stride", str(recipe.stride)]
@@ -140,7 +140,7 @@ class Study:
     def _random_config(self, recipe: Recipe) -> Path:
         """The recipe for a model of the checkpoint's sizes that starts from random weights."""
         sizes = {key: self._theirs[key] for key in (*SIZES, "vocab_size")}
-        config: dict[str, Any] = {"extends": str(config_of(recipe)), "bert_config": sizes}
+        config: dict[str, Any] = {"extends": [str(path) for path in configs_of(recipe)], "bert_config": sizes}
         config.update(dict.fromkeys(BIASES, True), vocab_file=str(self.exported / "vocab.txt"))
         path = self._work / f"random-{Path(recipe.config).stem}.json"
         path.write_text(json.dumps(config, indent=2), encoding="utf-8")
@@ -164,9 +164,9 @@ class Study:
         (folder / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
 
 
-def config_of(recipe: Recipe) -> Path:
-    """The product's config."""
-    return REPOSITORY / "configs" / recipe.config
+def configs_of(recipe: Recipe) -> list[Path]:
+    """The product's config, and what makes it one for a CPU."""
+    return [REPOSITORY / "configs" / recipe.config, REPOSITORY / "configs" / "systems" / "cpu.json"]
 
 
 def cell(values: list[float], percent: bool) -> str:

@@ -21,7 +21,10 @@ from benchmarks.commands import REPOSITORY, command
 from tests.real_data import real_data_root
 from utilities.errors import UserError
 
-CONFIG = REPOSITORY / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.json"
+CONFIGS = [
+    REPOSITORY / "configs" / name
+    for name in ("pretraining/pretrain_tiny_128_phase1.json", "systems/pretraining_cpu.json")
+]
 REAL_TEXT = "wikipedia_en/AA"  # as WikiExtractor writes it, a megabyte a file
 REAL_FILES = 8
 SEQUENCES_PER_UPDATE, MICRO_BATCHES = 64, 2
@@ -113,7 +116,7 @@ def prepare(text: Path, folder: Path) -> float:
 def train(options: argparse.Namespace, data: Path, rows: int, runs: Path, name: str, *flags: object) -> Curve:
     """One run; ``rows`` in a weight update."""
     command(
-        *("run_pretraining.py", "--config", CONFIG, "--dataset-dir", data, "--output-dir", runs, "--name", name),
+        *("run_pretraining.py", "--config", *CONFIGS, "--dataset-dir", data, "--output-dir", runs, "--name", name),
         *("--total-num-train-samples", options.sequences, "--bert-config.vocab-size", VOCABULARY),
         *("--global-batch.micro-batch-size", rows // MICRO_BATCHES),
         *("--global-batch.grad-acc-steps-per-replica", MICRO_BATCHES, "--global-batches-per-log", 5),

@@ -59,9 +59,8 @@ def candidates(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[]
     from keras_extensions.backend import tf
     from model.architecture import Architecture
     from sparsity import native
-    from sparsity.choice import GATHER, MASKED, NATIVE
-    from sparsity.pattern import Grid, random_pattern
-    from sparsity.products import product_of
+    from sparsity.patterns import Grid, random_pattern
+    from sparsity.products import GATHER, MASKED, NATIVE, product_of
 
     inputs, outputs = options.inputs, options.outputs
     normal = np.random.default_rng(0).standard_normal
@@ -116,7 +115,7 @@ def measure(
 
 def report(options: argparse.Namespace, times: dict[tuple[str, str], list[float]]) -> tuple[str, bool]:
     """A table and verdicts; whether the aims are reached."""
-    from sparsity.choice import choose
+    from sparsity.products import choose
 
     best_dense = min((name for name in times if name[0] == DENSE), key=lambda name: median(times[name]))
     dense = times[best_dense]

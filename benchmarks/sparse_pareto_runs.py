@@ -20,7 +20,10 @@ from benchmarks.jobs import SIZES
 from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
 from utilities.errors import UserError
 
-CONFIG = REPOSITORY / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.json"
+CONFIGS = [
+    REPOSITORY / "configs" / name
+    for name in ("pretraining/pretrain_tiny_128_phase1.json", "systems/pretraining_cpu.json")
+]
 WIDTHS = {
     name: {
         "num_hidden_layers": SIZES[name].layers,
@@ -185,7 +188,7 @@ def train(run: Run, work: Path, threads: int) -> None:
         sparse += ["--sparsity.method", run.method, "--sparsity.pattern-updates", run.pattern_updates]
     sizes = [part for key, value in WIDTHS[run.width].items() for part in (f"--bert-config.{dashed(key)}", value)]
     command(
-        *("run_pretraining.py", "--config", CONFIG, "--dataset-dir", run.data),
+        *("run_pretraining.py", "--config", *CONFIGS, "--dataset-dir", run.data),
         *("--output-dir", folder.parent, "--name", run.name),
         *("--total-num-train-samples", run.updates * SEQUENCES_PER_UPDATE, "--bert-config.vocab-size", VOCABULARY),
         *(*sizes, *sparse, "--global-batch.micro-batch-size", SEQUENCES_PER_UPDATE),

@@ -1,1 +1,1 @@
-"""Dynamic sparse training: block-sparse layers, their products, and the patterns that change while training."""
+"""Block-sparse training: the layer, its products on this machine, and the patterns that change during training."""

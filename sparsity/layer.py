@@ -1,37 +1,40 @@
-"""A dense layer that stores, trains and multiplies by its non-zero blocks alone.
+"""A dense layer that stores and trains only its non-zero blocks, and the norms of its whole gradient.
 
-B micro batch · S sequence · I inputs · O outputs · n blocks · b block size
+B micro batch · S sequence · T = B·S tokens · I inputs · O outputs · n blocks · b block size
+R = I/b rows of blocks · C = O/b columns of blocks
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from keras_extensions.backend import keras, tf
-from sparsity import blocks as as_blocks
-from sparsity.choice import AUTO, choose
-from sparsity.products import product_of
+from sparsity import patterns
+from sparsity.products import AUTO, choose, product_of
 
-# rows x (T, I) and x · W (T, O) → the latter
+# x (T, I) and x · W (T, O) → x · W
 Probe = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+# Loss scales that are tried in float16, from the first one down to less than its smallest number.
+FIRST_SCALE, SCALE_STEP, SCALES = 2.0**15, 16.0, 12
 
 
 class BlockSparseDense(keras.layers.Layer):
-    """x · W + bias, of which the blocks ``positions`` of W exist and all others are zero.
+    """x · W + bias, where only the blocks ``positions`` of W exist and all others are zero.
 
-    Weights: ``blocks`` (n, b, b), trained; ``positions`` (n,), their ascending numbers (column · I/b + row);
-    ``explored``, a bit for each block that ever existed; ``matrix_shape`` (I, O), for who reads a checkpoint.
+    Weights: ``blocks`` (n, b, b), trained; ``positions`` (n,), their ascending numbers; ``explored``, one bit for each
+    block that ever existed; ``matrix_shape`` (I, O), for readers of a checkpoint.
 
     Args:
         units: O.
         block_size: b, a divisor of I and O.
         count: n.
         use_bias: whether there is a bias.
-        kernel: how to multiply; see :mod:`sparsity.choice`.
-        on_host: see :func:`sparsity.choice.choose`.
+        kernel: see :func:`sparsity.products.choose`, as for ``on_host``.
+        on_host: whether the training step may call this processor's own code.
         name: of the layer.
     """
 
@@ -86,46 +89,42 @@ class BlockSparseDense(keras.layers.Layer):
         return y if self.bias is None else y + tf.cast(self.bias, x.dtype)
 
     def describe(self) -> str:
-        """Sizes, and how and why so it multiplies, in a line."""
+        """Describe sizes, density and kernel in one line."""
         rows, columns = (number * self.block_size for number in self.grid)
         density, b = self.count / (self.grid[0] * self.grid[1]), self.block_size
         return f"{rows} × {columns}, {density:.1%} in {b}×{b} blocks: {self.choice.kernel}, {self.choice.reason}"
 
     def choose_pattern(self, positions: np.ndarray) -> None:
-        """Take this pattern for the dense matrix that will be assigned to ``kernel``.
-
-        Args:
-            positions: (n,) ascending.
-        """
+        """Set the pattern (n,), ascending, of the dense matrix that will be assigned to ``kernel``."""
         self.positions.assign(positions)
         self.mark_explored(positions)
         self._chosen = True
 
     def assign_dense(self, matrix: np.ndarray) -> None:
-        """Take the weights of a dense matrix (I, O): of the pattern that was chosen, else its largest blocks."""
-        every = as_blocks.all_blocks(np.asarray(matrix), self.block_size)
+        """Take blocks from a dense matrix (I, O): those of the chosen pattern, or else the largest ones."""
+        every = patterns.all_blocks(np.asarray(matrix), self.block_size)
         if not self._chosen:
-            self.choose_pattern(as_blocks.largest_blocks(as_blocks.norms(every), self.count))
+            self.choose_pattern(patterns.largest_blocks(patterns.norms(every), self.count))
         self.blocks.assign(every[self.positions.numpy()].astype(self.blocks.dtype.as_numpy_dtype))
 
     def dense(self) -> np.ndarray:
-        """The whole matrix (I, O)."""
+        """Return the whole matrix (I, O)."""
         shape = (self.grid[0] * self.block_size, self.units)
-        return as_blocks.dense_matrix(self.blocks.numpy(), self.positions.numpy(), shape)
+        return patterns.dense_matrix(self.blocks.numpy(), self.positions.numpy(), shape)
 
     def mark_explored(self, positions: np.ndarray) -> None:
-        """Remember that these blocks existed."""
+        """Record that these blocks existed."""
         bits = np.zeros(8 * self.explored.shape[0], np.uint8)
         bits[positions] = 1
         self.explored.assign(self.explored.numpy() | np.packbits(bits))
 
     def explored_count(self) -> int:
-        """How many blocks ever existed."""
+        """Return the number of blocks that ever existed."""
         return int(np.unpackbits(self.explored.numpy()).sum())
 
     @contextlib.contextmanager
     def probing(self, probe: Probe) -> Iterator[None]:
-        """Within, what is computed goes through ``probe``, which changes nothing and sees the gradient."""
+        """Pass the product through ``probe``, which returns it unchanged and sees its gradient."""
         self._probe = probe
         try:
             yield
@@ -134,10 +133,10 @@ class BlockSparseDense(keras.layers.Layer):
 
 
 class DenseView:
-    """The whole matrix of a layer, as something that can be assigned to.
+    """The whole matrix of a layer as the conversion sees it: a weight that can be assigned.
 
     Attributes:
-        parts: the variables that are set by it.
+        parts: the variables that an assignment sets.
     """
 
     def __init__(self, layer: BlockSparseDense):
@@ -146,20 +145,77 @@ class DenseView:
         self.parts = [layer.blocks, layer.positions, layer.explored, layer.matrix_shape]
 
     def assign(self, matrix: np.ndarray) -> None:
-        """See :meth:`BlockSparseDense.assign_dense`."""
         self._assign(matrix)
 
 
 def sparse_layers(layer: tf.Module) -> List[BlockSparseDense]:
-    """All block-sparse layers in a model or layer, in the order in which they lie there."""
+    """Return all block-sparse layers of a model or layer, in order."""
     found = [layer] if isinstance(layer, BlockSparseDense) else []
     return found + [part for part in layer.submodules if isinstance(part, BlockSparseDense)]
 
 
 def sparse_layers_of(blocks: Sequence[tf.Module]) -> List[BlockSparseDense]:
-    """The block-sparse layers of several layers, in order."""
+    """Return the block-sparse layers of several layers, in order."""
     return [found for block in blocks for found in sparse_layers(block)]
 
 
 def _first_numbers(shape: Sequence[int], dtype: Any = tf.int64, **_: Any) -> tf.Tensor:
     return tf.range(shape[0], dtype=dtype)
+
+
+class DenseGradients:
+    """L1 norms of the blocks of ∂loss/∂W, whether the blocks exist or not, as RigL needs them now and then.
+
+    The gradient of a whole matrix exists for a moment only: the backward pass returns the norms of its blocks, as the
+    "gradient" of a variable of that many zeros. It has to be a variable, because recomputation passes on the gradients
+    of arguments and variables alone. In float16 the loss is scaled by as much as the gradients can bear, since most of
+    them would be zero otherwise.
+
+    Args:
+        model: takes the tensors of a batch by the names of its inputs.
+        objective: has ``losses``, ``sums`` and ``counts``, see :class:`execution.interface.Objective`.
+        layers: the sparse layers of the model.
+    """
+
+    def __init__(self, model: keras.Model, objective: Any, layers: Sequence[BlockSparseDense]):
+        self._model = model
+        self._objective = objective
+        self._layers = list(layers)
+        self._zeros = [tf.Variable(tf.zeros([layer.grid[0] * layer.grid[1]])) for layer in layers]
+        self._is_narrow = any(layer.blocks.dtype == tf.float16 for layer in layers)
+        self._scaled_norms = tf.function(self._norms, autograph=False)
+
+    def block_norms(self, batch: Dict[str, tf.Tensor]) -> List[np.ndarray]:
+        """Return (R · C,) norms for each layer; the loss is the mean over ``batch``; one that is not finite gives 0."""
+        scale, norms = FIRST_SCALE if self._is_narrow else 1.0, []
+        for _ in range(SCALES if self._is_narrow else 1):
+            norms = [norm.numpy() / scale for norm in self._scaled_norms(batch, tf.constant(scale))]
+            if all(np.isfinite(norm).all() for norm in norms):
+                return norms
+            scale /= SCALE_STEP
+        return [np.nan_to_num(norm, nan=0.0, posinf=0.0) for norm in norms]
+
+    def _norms(self, batch: Dict[str, tf.Tensor], scale: tf.Tensor) -> List[tf.Tensor]:
+        objective = self._objective
+        with tf.GradientTape() as tape, contextlib.ExitStack() as held:
+            for layer, zeros in zip(self._layers, self._zeros):
+                held.enter_context(layer.probing(_probe(layer, zeros)))
+            outputs = self._model({name: batch[name] for name in self._model.input_names}, training=True)
+            sums, counts = objective.sums(outputs, batch), objective.counts(batch)
+            loss = scale * tf.add_n([tf.math.divide_no_nan(sums[name], counts[name]) for name in objective.losses])
+            return tape.gradient(loss, self._zeros, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+
+def _probe(layer: BlockSparseDense, zeros: tf.Variable) -> Probe:
+    (rows, columns), b = layer.grid, layer.block_size
+
+    @tf.custom_gradient
+    def watched(x: tf.Tensor, y: tf.Tensor, _: tf.Tensor) -> Tuple[tf.Tensor, Callable[..., Any]]:
+        def gradients(dy: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            whole = tf.matmul(tf.cast(x, tf.float32), tf.cast(dy, tf.float32), transpose_a=True)  # (I, O)
+            sums = tf.reduce_sum(tf.abs(tf.reshape(whole, (rows, b, columns, b))), axis=(1, 3))  # (R, C)
+            return tf.zeros_like(x), dy, tf.reshape(tf.transpose(sums), (-1,))
+
+        return tf.identity(y), gradients
+
+    return lambda x, y: watched(x, y, zeros.read_value())

@@ -1,7 +1,7 @@
-"""Block-sparse products on this machine's processor, compiled by LLVM at the first use.
+"""Block-sparse products in this processor's own code, which LLVM compiles at the first use.
 
-Tokens (``product``) or blocks (``outer``) are shared out among threads; each number is summed by one thread in one
-order, so results do not depend on how many there are.
+Threads share the tokens (``product``) or the blocks (``outer``). One thread sums each number, always in the same
+order, so the result does not depend on the number of threads.
 
 T tokens · I inputs · O outputs · n blocks · b block size
 """
@@ -17,11 +17,10 @@ from typing import Any, Callable, NamedTuple, Tuple
 
 import numpy as np
 
-from sparsity.gradient_code import SPAN
-from sparsity.machine_code import module_text, tile_tokens
+from sparsity.machine_code import SPAN, module_text, tile_tokens
 
-BLOCK_SIZES = (4, 8, 16)  # single weights leave a vector unit nothing to do
-_ALIGNMENT = 64  # TensorFlow takes arrays that begin there without a copy
+BLOCK_SIZES = (4, 8, 16)  # blocks of one weight would leave the vector units unused
+_ALIGNMENT = 64  # bytes; TensorFlow uses arrays with this alignment without a copy
 
 
 class Functions(NamedTuple):
@@ -34,15 +33,15 @@ class Functions(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A pattern in the forms that the products go through.
+    """A pattern as the index arrays that the products read.
 
     Attributes:
         rows: (n,) input block of each block, in the order of storage: by column, then by row.
-        columns: (n,) output block of each.
-        by_column: (O/b + 1,) where the blocks of each output block begin.
+        columns: (n,) output block of each block.
+        by_column: (O/b + 1,) index of the first block of each output block.
         by_row: (I/b + 1,) the same for input blocks, in the order ``transposed``.
         transposed: (n,) the blocks ordered by row, then by column.
-        transposed_columns: (n,) output block of each in that order.
+        transposed_columns: (n,) output block of each block in that order.
     """
 
     rows: np.ndarray
@@ -54,7 +53,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(positions: np.ndarray, inputs: int, outputs: int) -> Layout:
-    """The layout of a pattern.
+    """Return the layout of a pattern.
 
     Args:
         positions: (n,) ascending numbers, column · inputs + row.
@@ -79,27 +78,23 @@ def _starts(numbers: np.ndarray, count: int) -> np.ndarray:
 
 
 def is_available() -> bool:
-    """Whether LLVM's Python package is installed."""
+    """Whether llvmlite, the Python package of LLVM, is installed."""
     return importlib.util.find_spec("llvmlite") is not None
 
 
 def product(x: np.ndarray, blocks: np.ndarray, layout: Layout, threads: int = 0) -> np.ndarray:
-    """x (T, I) · W, shape (T, O).
-
-    Args:
-        threads: to share the work; 0: one for each processor, here and below.
-    """
+    """Return x (T, I) · W, (T, O); ``threads`` = 0 takes one thread per processor, here and below."""
     return _product(x, blocks, layout.by_column, layout.rows, threads)
 
 
 def input_gradient(dy: np.ndarray, blocks: np.ndarray, layout: Layout, threads: int = 0) -> np.ndarray:
-    """dy (T, O) · Wᵀ, shape (T, I)."""
+    """Return dy (T, O) · Wᵀ, (T, I)."""
     turned = np.ascontiguousarray(blocks[layout.transposed].transpose(0, 2, 1))
     return _product(dy, turned, layout.by_row, layout.transposed_columns, threads)
 
 
 def weight_gradient(x: np.ndarray, dy: np.ndarray, layout: Layout, block_size: int, threads: int = 0) -> np.ndarray:
-    """The blocks of xᵀ · dy that the pattern has, shape (n, b, b)."""
+    """Return those blocks of xᵀ · dy that the pattern has, (n, b, b)."""
     call, n = compiled(block_size).outer, len(layout.rows)
     gradients = _empty((n, block_size, block_size))
     if not len(x):
@@ -131,7 +126,7 @@ def _product(x: np.ndarray, blocks: np.ndarray, starts: np.ndarray, sources: np.
 
 
 def _share(count: int, unit: int, part: Callable[[int, int], None], threads: int) -> None:
-    """Calls ``part(first, last)`` for shares of ``count`` in multiples of ``unit``, at the same time."""
+    """Call ``part(first, last)`` in several threads, each for a share of ``count`` that is a multiple of ``unit``."""
     pool, processors = _threads()
     threads = min(threads or processors, processors)
     share = -(-count // (threads * unit)) * unit
@@ -150,7 +145,7 @@ def _threads() -> Tuple[ThreadPoolExecutor, int]:
 
 
 def _empty(shape: Tuple[int, ...]) -> np.ndarray:
-    """An aligned float32 array."""
+    """Return an aligned float32 array."""
     size = int(np.prod(shape)) * 4
     raw = np.empty(size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
@@ -164,7 +159,7 @@ def _pointer(array: np.ndarray) -> int:
 
 @functools.lru_cache(maxsize=None)
 def compiled(block_size: int) -> Functions:
-    """The functions for one block size, compiled for this processor."""
+    """Compile the functions for one block size."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()

@@ -1,41 +1,79 @@
-"""x · W for a matrix W of which some blocks exist, in three ways that give the same.
+"""x · W for a block-sparse matrix W, by three kernels with the same result, and the choice between them.
 
-``native`` is compiled for this machine's processor and leaves out what is zero; it cannot stand inside a function that
-XLA compiles. ``gather`` leaves it out as well, by TensorFlow's own operations. ``masked`` fills a dense matrix and
-multiplies by that. Gradients are those of the blocks that exist.
+``native`` is compiled for this processor and skips the absent blocks; a function that XLA compiles cannot call it.
+``gather`` skips them too, by TensorFlow's own operations. ``masked`` fills a dense matrix and multiplies by it. The
+gradients are those of the blocks that exist.
 
 T tokens · I inputs · O outputs · n blocks · b block size · R = I/b rows of blocks · C = O/b columns of blocks
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from keras_extensions.backend import tf
 from sparsity import native
-from sparsity.choice import GATHER, MASKED, NATIVE
+from utilities.errors import UserError
+
+NATIVE, GATHER, MASKED, AUTO = "native", "gather", "masked", "auto"
+KERNELS = (AUTO, NATIVE, GATHER, MASKED)
+
+# The density below which a kernel is faster than masked dense, by block size, forward and backward together. From
+# `make sparse-layer` at 768 × 3072 and 1024 tokens on 2 cores of an AMD EPYC with AVX-512; ``gather`` as XLA compiles
+# it for a CPU. A table and no measurement at the start of a run, so that a resumed run computes as it did before.
+CROSSINGS = {NATIVE: {4: 0.28, 8: 0.53, 16: 0.54}, GATHER: {16: 0.17}}
+
+
+class Choice(NamedTuple):
+    """A kernel, and the reason for it."""
+
+    kernel: str
+    reason: str
+
+
+def choose(wish: str, block_size: int, density: float, on_host: bool, on_gpu: bool = False) -> Choice:
+    """Choose the kernel of a block-sparse product.
+
+    Args:
+        wish: one of ``KERNELS``.
+        block_size: b.
+        density: share of the blocks that exist.
+        on_host: whether a training step may call this processor's own code: on a CPU, and outside XLA.
+        on_gpu: whether the product runs on a GPU.
+
+    Raises:
+        UserError: the kernel asked for needs a package that is not installed.
+    """
+    if wish == NATIVE and not native.is_available():
+        raise UserError("sparsity.kernel is native, which needs llvmlite: pip install llvmlite, or set it to auto")
+    if wish != AUTO:
+        return Choice(wish, "as sparsity.kernel says")
+    if on_gpu:
+        return Choice(MASKED, "on a GPU no other way was measured to be faster")
+    kernel, where = (NATIVE, "") if on_host else (GATHER, " inside XLA")
+    if kernel == NATIVE and not native.is_available():
+        return Choice(MASKED, "the package llvmlite is not installed, without which masked dense is faster")
+    crossing = CROSSINGS[kernel].get(block_size, 0.0)
+    if density >= crossing:
+        above = f"above {crossing:.0%} density" if crossing else "at any density"
+        return Choice(MASKED, f"with {block_size}×{block_size} blocks{where} masked dense is faster {above}")
+    return Choice(kernel, f"about {density / crossing:.2f} of masked dense's time")
+
 
 # x (T, I), blocks (n, b, b) and their ascending numbers (n,) → (T, O)
 Product = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 def product_of(kernel: str, inputs: int, outputs: int, block_size: int) -> Product:
-    """The function that multiplies.
-
-    Args:
-        kernel: ``native``, ``gather`` or ``masked``.
-        inputs: I.
-        outputs: O.
-        block_size: b, a divisor of both.
-    """
+    """Return the product function of a kernel; ``block_size`` divides ``inputs`` and ``outputs``."""
     kinds: Dict[str, Any] = {NATIVE: Native, GATHER: Gather, MASKED: Masked}
     return kinds[kernel](inputs, outputs, block_size)
 
 
 class Masked:
-    """A dense product, with zeros where no block exists."""
+    """One dense product, with zeros where no block exists."""
 
     def __init__(self, inputs: int, outputs: int, block_size: int):
         self._shape = (inputs, outputs)
@@ -67,7 +105,7 @@ class Gather:
 
 
 class Native:
-    """This processor's own code, in float32 whatever comes in."""
+    """This processor's own code, which computes in float32 whatever the dtype of its arguments."""
 
     def __init__(self, inputs: int, outputs: int, block_size: int):
         self._inputs, self._outputs, self._size = inputs, outputs, block_size
@@ -96,7 +134,7 @@ class Native:
         return tf.cast(y, x.dtype)
 
     def _layout(self, positions: np.ndarray) -> native.Layout:
-        """The layout of the pattern; that of the last call is kept, for patterns change rarely."""
+        """Return the layout of the pattern; the last one is cached, since patterns change rarely."""
         seen = self._seen
         if seen is None or not np.array_equal(seen[0], positions):
             layout = native.layout_of(positions, self._inputs // self._size, self._outputs // self._size)

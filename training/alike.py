@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from execution.software.cluster.processes import Processes
 from training.run_folder import shown_config
-from utilities.config.fields import leaves, value_at
-from utilities.config.schema import TrainingConfig
+from utilities.config.fields import PER_REPLICA, value_at
+from utilities.config.schema import TrainingConfig, leaves
 from utilities.errors import UserError
-
-# What each process may have for itself: where files lie, and how its machine is used. The data is known by its content.
-OWN = frozenset(
-    """
-    name resume output_dir save_ckpt_path dataset_dir vocab_file squad.cache_dir
-    data.reader_threads data.prefetch data.verify_checksums execution.threads execution.executable_cache logging
-    """.split()  # noqa: SIM905 (a table to read)
-)
 
 
 def check_alike(processes: Processes, config: TrainingConfig, data: str, precision: str) -> None:
@@ -34,7 +26,7 @@ def check_alike(processes: Processes, config: TrainingConfig, data: str, precisi
     told = processes.decided(lambda: {"config": own, "data": data, "precision": precision})
     for name, leaf in leaves().items():
         mine, chiefs = value_at(own, leaf.path), value_at(told["config"], leaf.path)
-        if name not in OWN and mine != chiefs:
+        if leaf.freedom is not PER_REPLICA and mine != chiefs:
             raise UserError(
                 f"{name} is {mine} for replica {processes.index} and {chiefs} for replica 0; start all with the same"
                 " config and flags"

@@ -1,4 +1,4 @@
-"""A sparse encoder in training: its first pattern, and the changes of it between weight updates."""
+"""Training of a sparse encoder: its first pattern, and the changes of the pattern between weight updates."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ from execution.interface import Objective, Platform, Tensors
 from execution.software.cluster.processes import ALONE, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.updates import UpdateCounter
-from sparsity.blocks import norms
-from sparsity.changes import Change, moved, rigl_change, set_change
-from sparsity.choice import AUTO, NATIVE, choose
-from sparsity.layer import BlockSparseDense, sparse_layers_of
-from sparsity.pattern import Grid, random_pattern
-from sparsity.probe import DenseGradients
-from sparsity.schedule import pattern_steps, prune_fraction
+from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers_of
+from sparsity.patterns import (
+    Change,
+    Grid,
+    moved,
+    norms,
+    pattern_steps,
+    prune_fraction,
+    random_pattern,
+    rigl_change,
+    set_change,
+)
+from sparsity.products import AUTO, NATIVE, choose
 from training.session import Session, TrainingData
 from training.task import BuiltModel
 from utilities.config.schema import TrainingConfig
@@ -31,12 +37,12 @@ from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-PATTERNS = "sparsity.jsonl"  # in a run's folder, a line for each pattern
+PATTERNS = "sparsity.jsonl"  # in the run folder, one line per pattern
 STATIC, RIGL = "static", "rigl"
 
 
 def sparse_xla(config: TrainingConfig) -> Optional[bool]:
-    """Whether to compile with XLA a model that is sparse: not where that would keep it from the faster products."""
+    """Return ``execution.xla`` of a sparse model: false where XLA would rule out the faster products."""
     execution, sparsity = config.execution, config.sparsity
     on_gpu = execution.device == "gpu" or (execution.device == "auto" and tf.config.list_physical_devices("GPU"))
     if execution.xla is not None or on_gpu or sparsity.kernel not in (AUTO, NATIVE):
@@ -46,21 +52,20 @@ def sparse_xla(config: TrainingConfig) -> Optional[bool]:
 
 
 def choose_patterns(config: TrainingConfig, blocks: Sequence[keras.layers.Layer]) -> None:
-    """Random patterns for a model that starts from random weights, whose values they then take."""
+    """Choose random patterns for a model that starts from random weights; the conversion then fills them."""
     for number, layer in enumerate(sparse_layers_of(blocks)):
         layer.choose_pattern(random_pattern(Grid(*layer.grid), layer.count, pattern_seed(config), 0, number))
 
 
 def pattern_seed(config: TrainingConfig) -> int:
-    """The seed of the patterns."""
     return config.seed if config.sparsity.seed is None else config.sparsity.seed
 
 
 def sparse_lines(config: TrainingConfig, platform: Platform, blocks: Sequence[keras.layers.Layer]) -> List[str]:
-    """What to say of the sparse layers: sizes, density, and how and why so they multiply.
+    """Describe the sparse layers for the log: sizes, density, kernel and the reason for it.
 
     Raises:
-        UserError: the machine has no sparse layers.
+        UserError: the platform has no sparse layers.
     """
     layers = sparse_layers_of(blocks)
     if layers and platform.name != "software":
@@ -74,7 +79,7 @@ def sparse_lines(config: TrainingConfig, platform: Platform, blocks: Sequence[ke
 def pattern_callbacks(
     session: Session, data: TrainingData, built: BuiltModel, first_step: int, skipped: Sequence[int]
 ) -> List[keras.callbacks.Callback]:
-    """What changes the patterns during ``fit``; none for a dense model."""
+    """Return the callbacks that change the patterns during ``fit``; none for a dense model."""
     layers = sparse_layers_of(built.blocks)
     if not layers:
         return []
@@ -99,8 +104,7 @@ def pattern_callbacks(
 
 
 def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) -> Callable[[int], Tensors]:
-    """A function that reads the first micro batch of a weight update, counted from 0, whatever the number of
-    replicas."""
+    """Return a function that reads the first micro batch of a weight update, whatever the number of replicas."""
 
     def read(update: int) -> Tensors:
         start = batch_of(update, skipped) * config.samples_per_update
@@ -112,13 +116,13 @@ def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) 
 
 
 class GradientNorms:
-    """Norms of the blocks of the dense gradient, by layer, on the batch that is trained on next.
+    """Norms of the blocks of the dense gradient on the next batch, by layer.
 
     Args:
-        model: without dropout here.
-        objective: what it is trained towards.
+        model: is called without dropout.
+        objective: its losses.
         layers: its sparse layers.
-        read: gives the batch of an update.
+        read: returns the batch of an update.
     """
 
     def __init__(
@@ -132,22 +136,22 @@ class GradientNorms:
         self._read = read
 
     def __call__(self, step: int) -> List[np.ndarray]:
-        """(R · C,) for each layer, after ``step`` updates."""
+        """Return (R · C,) norms for each layer, after ``step`` updates."""
         return self._gradients.block_norms(self._read(step))
 
 
 class PatternRule:
-    """How patterns change: as the chief decides, where several processes train together.
+    """Changes patterns. Of several replica processes the chief decides and broadcasts the change.
 
-    They hold the same weights to the bit, but need not compute the same norms of gradients if their processors differ.
+    The processes hold the same weights to the bit, but different processors need not compute the same gradient norms.
 
     Args:
         config: method, fraction and seed.
         updates: weight updates of the whole training.
-        moments: gives the optimizer's variables beside a weight.
+        moments: returns the optimizer's variables of a weight.
         gradients: for RigL.
-        processes: that train together.
-        parts: knows which moments are a part of something that several processes keep; None: all are whole.
+        processes: the replica processes.
+        parts: which moments are sharded across processes; None if none are.
     """
 
     def __init__(
@@ -166,14 +170,14 @@ class PatternRule:
         self._parts = parts
 
     def fraction(self, step: int) -> float:
-        """Share of the blocks that is replaced after ``step`` updates."""
+        """Return the share of the blocks that is replaced after ``step`` updates."""
         return prune_fraction(step, self._updates, self._sparsity.prune_fraction)
 
     def apply(self, layers: Sequence[BlockSparseDense], step: int) -> int:
-        """Change the pattern of every layer; returns how many blocks are new. All processes must call it together."""
-        changes = self._changes(layers, step) if self._processes.is_chief else [unknown(layer) for layer in layers]
-        told = self._processes.from_chief([array for change in changes for array in change])
-        changes = [Change(*pair) for pair in zip(told[::2], told[1::2])]
+        """Change the pattern of every layer and return the number of new blocks. All processes call this."""
+        changes = self._changes(layers, step) if self._processes.is_chief else [placeholder(layer) for layer in layers]
+        shared = self._processes.from_chief([array for change in changes for array in change])
+        changes = [Change(*pair) for pair in zip(shared[::2], shared[1::2])]
         for layer, change in zip(layers, changes):
             move(layer, change, self._moments(layer.blocks), self._parts)
         return sum(change.grown for change in changes)
@@ -191,18 +195,21 @@ class PatternRule:
         return found
 
 
-def unknown(layer: BlockSparseDense) -> Change:
-    """Something of the shapes and dtypes of a change of a layer's pattern."""
+def placeholder(layer: BlockSparseDense) -> Change:
+    """Return a placeholder with the shapes and dtypes of a change of the layer's pattern."""
     return Change(np.zeros(layer.count, np.int32), np.zeros(layer.count, np.int64))
 
 
 def move(
     layer: BlockSparseDense, change: Change, moments: Sequence[tf.Variable], parts: Optional[Parts] = None
 ) -> None:
-    """Take a layer's blocks and their moments to their places in a new pattern; new ones are zero.
+    """Move a layer's blocks and their moments to a new pattern; new blocks are zero.
 
     Args:
-        parts: where moments are kept in parts by several processes, which must all call this together.
+        layer: to be changed.
+        change: of its pattern.
+        moments: of its blocks.
+        parts: where moments are sharded across processes; then this is a collective.
     """
     layer.blocks.assign(moved(layer.blocks.numpy(), change))
     for moment in moments:
@@ -215,15 +222,15 @@ def move(
 
 
 class PatternUpdates(UpdateCounter):
-    """Changes patterns when they are due, and writes down what they came to.
+    """Changes the patterns on schedule and records each of them in a file.
 
-    An execution of several updates is not interrupted: what is due within it happens at its end.
+    An execution of several updates is not interrupted: a change that is due within it happens at its end.
 
     Args:
         layers: the sparse ones.
-        due: after which updates, ascending.
-        rule: how.
-        path: of the file with a line for each pattern.
+        due: numbers of the updates after which the pattern changes, ascending.
+        rule: changes it.
+        path: of the file, one line per pattern.
         first_step: updates done before.
     """
 
@@ -234,7 +241,7 @@ class PatternUpdates(UpdateCounter):
         self._layers, self._due, self._rule, self._path = layers, due, rule, path
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Take back what was written of later updates, which will be trained again."""
+        """Discard the lines of later updates, which will be trained again."""
         rows = [row for row in read_patterns(self._path) if row["step"] <= self.first_step]
         temporary = self._path.with_name(f"{self._path.name}.new")
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -243,7 +250,7 @@ class PatternUpdates(UpdateCounter):
             self._write(self.first_step, 0.0, 0)
 
     def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
-        """Change the patterns if that was due in the updates just done."""
+        """Change the patterns if a change was due in the updates just done."""
         if any(self.step - updates < step <= self.step for step in self._due):
             grown = self._rule.apply(self._layers, self.step)
             self._write(self.step, self._rule.fraction(self.step), grown)
@@ -264,12 +271,12 @@ class PatternUpdates(UpdateCounter):
 
 
 def name(layer: BlockSparseDense) -> str:
-    """Where in the model a layer is."""
+    """Return the path of a layer in the model."""
     return layer.blocks.name.rsplit("/", 1)[0]
 
 
 def read_patterns(path: Path) -> List[Dict[str, Any]]:
-    """The lines of a file of patterns that are whole."""
+    """Return the complete lines of a pattern file."""
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:

@@ -42,9 +42,10 @@ from training.together import (
     replica_log,
     run_folder,
 )
-from utilities.config.effects import Machine, warning_line
+from utilities.config.fields import Machine
 from utilities.config.figures import sparsity_figures
 from utilities.config.loading import LoadedConfig
+from utilities.config.plan import warning_line
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.history import END

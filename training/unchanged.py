@@ -5,32 +5,9 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping
 
 from training.run_folder import shown_config
-from utilities.config.fields import leaves, value_at
-from utilities.config.schema import TrainingConfig
+from utilities.config.fields import Equivalent, Freedom, value_at
+from utilities.config.schema import TrainingConfig, leaves
 from utilities.errors import UserError
-
-# Fields without influence on the outcome: where files lie, what is shown and kept, how the same numbers are computed.
-# The data is known by its content, not by its path, and the number format by what was chosen, not by how it was asked
-# for. A new field is held to be one that has influence.
-FREE = frozenset(
-    """
-    name resume output_dir save_ckpt_path dataset_dir vocab_file squad.cache_dir
-    data.reader_threads data.prefetch data.verify_checksums data.on_corrupt
-    data.max_corrupt_records
-    execution.platform execution.device execution.precision execution.xla execution.threads execution.pipeline_devices
-    execution.executable_cache
-    ipu_config.pipeline_stages ipu_config.pipeline_device_mapping ipu_config.pipeline_schedule
-    ipu_config.matmul_available_memory_proportion_per_pipeline_stage ipu_config.replicated_tensor_sharding
-    sparsity.kernel
-    use_outlining enable_recomputation optimizer_state_offchip embedding_serialization_factor min_remote_tensor_size
-    fp_exceptions compile_only do_training do_validation do_test evaluation_batch_size
-    squad.dev_file squad.n_best_size squad.max_answer_length
-    ckpt_every_n_steps_per_execution checkpoint_minutes keep_last keep_every
-    on_divergence max_rewinds exploding_loss_ratio
-    global_batches_per_log logging show_accuracy tensorboard report report_every_minutes
-    reference_curve reference_tolerance enable_wandb wandb_entity_name wandb_project_name wandb_tags
-    """.split()  # noqa: SIM905 (a table to read)
-)
 
 _BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
 _DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -49,10 +26,11 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
     present = shown_config(config)
     found = []
     for name, leaf in leaves().items():
-        if name in FREE or leaf.path[0] == "global_batch":
+        if leaf.freedom is not Freedom.FIXED or leaf.path[0] == "global_batch":
             continue
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
-        if new != old:
+        same = leaf.mark(Equivalent)
+        if new != old and not (same is not None and new in same.values and old in same.values):
             found.append(_told(name, new, old))
     return [*found, *_batch_differences(present, recorded)]
 

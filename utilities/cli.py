@@ -1,4 +1,4 @@
-"""The frame of every command: parse, validate, plan or run; one line where the user can mend something."""
+"""The frame of every command: parse, validate, plan or run; an error that the user can fix is one line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Callable, List, Optional, Sequence
 
 from execution.software.cluster.lifeline import watch_lifeline
 from execution.software.cluster.membership import membership_of
-from utilities.config.flags import parse_flags, program_of
+from utilities.config.flags import FALSE_WORDS, TRUE_WORDS, parse_flags, program_of
 from utilities.config.loading import LoadedConfig, resolve
 from utilities.config.plan import print_plan
 from utilities.config.problems import ConfigError
@@ -21,7 +22,6 @@ from utilities.config.schema import TrainingConfig
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
 from utilities.planner.lines import planner_lines
 from utilities.planner.picture import draw
-from utilities.resume_command import resume_command
 from utilities.secrets import MaskingFormatter, mask, shown_line
 
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -30,7 +30,7 @@ Run = Callable[[LoadedConfig], Optional[int]]
 
 
 def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
-    """Runs one command and returns its exit status.
+    """Run one command and return its exit status.
 
     Args:
         task: ``pretraining``, ``squad`` or ``classification``.
@@ -39,8 +39,8 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
         argv: arguments without the program's name; by default those of the process.
 
     Returns:
-        0 for success and for a run that stopped because it was asked to, 2 where the user has something to mend, 130
-        after an interruption before there was anything to go on with.
+        0 for success and for a run that stopped because it was asked to, 2 after an error that the user can fix, 130
+        after an interruption before there was anything to resume.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -79,7 +79,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         return 0
     loaded = resolve(task, options, flag_values)
     if options.plan:
-        print_plan(loaded)
+        print_plan(loaded, membership_of().count)
         print_estimates(loaded, options)
         sys.stdout.flush()
         return 0
@@ -93,7 +93,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
 
 
 def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
-    """The planner's figures, and its picture where one is asked for."""
+    """Print the planner's figures, and draw its picture where one is asked for."""
     if options.suggest is not None and options.suggest < 1:
         raise UserError(f"--suggest {options.suggest}: give a number of IPUs, 1 or more")
     if options.throughput is not None and not options.throughput > 0:
@@ -108,3 +108,34 @@ def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
 
 def _messages(error: UserError, debug: bool) -> List[str]:
     return error.problems if debug and isinstance(error, ConfigError) else [str(error)]
+
+
+def resume_command(program: str, arguments: Sequence[str], name: str) -> str:
+    """Return the shell command that resumes a run with the same config.
+
+    Args:
+        program: the script.
+        arguments: the arguments that the run was started with.
+        name: name of the run.
+
+    Example:
+        >>> resume_command("run_pretraining.py", ["--config", "c.json", "--name", "x"], "x-2")
+        'python run_pretraining.py --config c.json --name x-2 --resume'
+    """
+    return shlex.join(["python", program, *_without(arguments), "--name", name, "--resume"])
+
+
+def _without(arguments: Sequence[str]) -> List[str]:
+    """Return the arguments without --name and --resume and their values."""
+    kept: List[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--name":
+            rest = rest[1:]
+        elif argument == "--resume":
+            if rest and rest[0].lower() in (*TRUE_WORDS, *FALSE_WORDS):
+                rest.pop(0)
+        elif not argument.startswith(("--name=", "--resume=")):
+            kept.append(argument)
+    return kept

@@ -7,7 +7,7 @@ from typing import Dict
 import numpy as np
 
 from checkpoints.pretrained.weights import Weight, Weights, readable
-from sparsity.blocks import dense_matrix
+from sparsity.patterns import dense_matrix
 from utilities.errors import UserError
 
 _BLOCKS, _POSITIONS, _SHAPE = "blocks", "positions", "matrix_shape"

@@ -14,10 +14,8 @@ from model.huggingface import untrained_bert
 from model.losses import PackedPretrainingObjective, PretrainingObjective
 from optimization.adamw import AdamW
 from sparsity import native
-from sparsity.changes import NEW, set_change
-from sparsity.layer import sparse_layers, sparse_layers_of
-from sparsity.pattern import Grid, random_pattern
-from sparsity.probe import DenseGradients
+from sparsity.layer import DenseGradients, sparse_layers, sparse_layers_of
+from sparsity.patterns import NEW, Grid, random_pattern, set_change
 from tests.equivalence.bert_pairs import architecture, batch
 from tests.equivalence.packs import in_packs, packed_model, sequences
 from training.sparsity import move

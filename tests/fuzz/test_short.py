@@ -84,7 +84,7 @@ def test_a_checkpoint_that_is_not_verified_is_caught(tmp_path: Path, monkeypatch
 
 
 def test_a_config_that_is_taken_for_another_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("utilities.config.sources._unique", lambda pairs, text, label: dict(reversed(pairs)))
+    monkeypatch.setattr("utilities.config.loading._unique", lambda pairs, text, label: dict(reversed(pairs)))
     monkeypatch.setattr("utilities.config.rules.RULES", ())
     assert run_suite(Configs(tmp_path), 300, seed=1).failures
 

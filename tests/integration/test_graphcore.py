@@ -98,12 +98,11 @@ def classification(root: Path) -> str:
             "matmul_available_memory_proportion_per_pipeline_stage": [0.3],
             "replicated_tensor_sharding": True,
         },
-        optimizer_state_offchip=False,
         num_epochs=None,
         total_num_train_samples=24 * 3,
         enable_stochastic_rounding=False,
         matmul_partials_type="float",
-        optimizer_opts={"name": "AdamW", "gradient_accumulation_reduction": "running_mean"},
+        optimizer_opts={"name": "AdamW", "gradient_accumulation_reduction": "mean"},
     )
 
 
@@ -169,7 +168,7 @@ def test_pipeline_as_the_config_has_it(runs: dict[str, Run]) -> None:
     options = runs["pretraining"].training
     assert options["device_mapping"] == [0, 1, 0]
     assert options["gradient_accumulation_steps_per_replica"] == 12
-    assert options["gradient_accumulation_reduction_method"] == "MEAN"
+    assert options["gradient_accumulation_reduction_method"] == "RUNNING_MEAN"
     assert options["recomputation_mode"] == "RecomputeAndBackpropagateInterleaved"
     assert options["pipeline_schedule"] == "Grouped"
     assert options["offload_weight_update_variables"] is True
@@ -183,8 +182,8 @@ def test_one_stage_accumulates_and_shards(runs: dict[str, Run]) -> None:
     run = runs["classification"]
     assert run.training == {
         "gradient_accumulation_steps_per_replica": 3,
-        "gradient_accumulation_reduction_method": "RUNNING_MEAN",
-        "offload_weight_update_variables": False,
+        "gradient_accumulation_reduction_method": "MEAN",
+        "offload_weight_update_variables": True,
         "replicated_optimizer_state_sharding": True,
     }
     assert run.system["matmuls.poplar_options"] == {"partialsType": "float", "availableMemoryProportion": "0.3"}

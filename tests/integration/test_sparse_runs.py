@@ -11,8 +11,7 @@ from safetensors.numpy import load_file
 
 from checkpoints.export.folder import export
 from sparsity import native
-from sparsity.blocks import dense_matrix
-from sparsity.pattern import Grid, check
+from sparsity.patterns import Grid, check, dense_matrix
 from tests.integration.small_runs import assert_same_run, killed_at, state, train, write_config, write_dataset
 
 SPARSITY = {"ratio": 0.75, "block_size": 4, "pattern_updates": 6}

@@ -93,6 +93,8 @@ UNKNOWN_KEYS = [
     case({"global_batch/micro_batchsize": 4}, "did you mean global_batch.micro_batch_size"),
     case({"global_batch.replicas": 4}, "global_batch.replicas", "write it as global_batch"),
     case({"ipu_config/pipeline_stage": []}, "did you mean ipu_config.pipeline_stages"),
+    case({"bert_config/max_sequence_length": 128}, "bert_config.max_sequence_length", "did you mean max_seq_length"),
+    case({"bert_config/max_seq_length": "128"}, "max_seq_length", "without quotes"),
     case({"bert_config/pad_token_id": 0}, "bert_config.pad_token_id", "keys of bert_config are"),
     case({"qqqqqqqq": 0}, "qqqqqqqq", "--help"),
 ]
@@ -119,10 +121,20 @@ BROKEN_RULES = [
         "9 or 12",
     ),
     case(
-        {"optimizer_state_offchip": True, "ipu_config/replicated_tensor_sharding": True},
+        {
+            "optimizer_state_offchip": False,
+            "ipu_config/replicated_tensor_sharding": True,
+            "execution/platform": "graphcore",
+        },
         "optimizer_state_offchip",
         "replicated_tensor_sharding",
-        "to false",
+        "to true",
+    ),
+    case(
+        {"ipu_config/pipeline_schedule": "interleaved", "execution/platform": "graphcore"},
+        "pipeline_schedule",
+        "pipeline_device_mapping",
+        "to grouped",
     ),
     case({"use_qkv_bias": True}, "use_qkv_bias", "set use_qkv_split to true"),
     case({"max_seq_length": 1024}, "max_seq_length", "at most 512"),
@@ -131,7 +143,7 @@ BROKEN_RULES = [
     case({"dataset_dir": "$NO_SUCH_VARIABLE/x"}, "dataset_dir", "export NO_SUCH_VARIABLE="),
     case({"save_ckpt_path": "${NO_SUCH_VARIABLE}/x"}, "save_ckpt_path", "export NO_SUCH_VARIABLE="),
     case({"output_dir": "~no_such_user_here/x"}, "output_dir", "in full"),
-    case({"total_num_train_samples": ...}, "total_num_train_samples", "num_epochs", "set one"),
+    case({"total_num_train_samples": ..., "max_seq_length": 64}, "total_num_train_samples", "num_epochs", "set one"),
     case({"total_num_train_samples": 23}, "total_num_train_samples", "24 or more"),
     case(
         {"total_num_train_samples": ..., "num_epochs": 2, "generated_dataset": True},
@@ -157,7 +169,6 @@ BROKEN_FINE_TUNING = [
     case({"do_training": False, "do_validation": False}, "do_training", "set one", task="squad"),
     case({STAGES: ["emb", "hid hid", "qa_head"]}, "pipeline_stages", "write 12 hid", task="squad"),
     case({"max_seq_length": 600}, "max_seq_length", "at most 512", task="squad"),
-    case({}, "glue_task", "--glue-task", task="classification"),
     case({"glue_task": "mprc"}, "glue_task", 'did you mean "mrpc"', task="classification"),
     case(
         {"bert_model_name": ..., "bert_config": {}, "do_training": False},
@@ -202,7 +213,7 @@ BROKEN_FLAGS = [
     (["--ipu-config.pipeline-device-mapping", "[0,"], "pipeline_device_mapping", "IPU numbers"),
     (["--optimizer-opts.learning-rate.warmup-frac", "2"], "warmup_frac", "from 0 to 1"),
     (["--dataset-dir", ""], "dataset_dir", "a path"),
-    (["--num-epochs", "none", "--total-num-train-samples", "none"], "total_num_train_samples", "set one"),
+    (["--max-seq-length", "96", "--total-num-train-samples", "none"], "total_num_train_samples", "set one"),
 ]
 
 TABLE = WRONG_VALUES + UNKNOWN_KEYS + BROKEN_RULES + BROKEN_FINE_TUNING

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.config_files import TINY, run_command, write
-from utilities.config.fields import leaves
 from utilities.config.flags import parse_flags
 from utilities.config.loading import load_config
+from utilities.config.schema import leaves
 
 # What the scripts of users of IPU systems call, as given to us.
 KNOWN_FLAGS = set(
@@ -105,6 +105,11 @@ def test_help_documents_every_field(task: str, capsys: pytest.CaptureFixture) ->
 def test_spellings_of_switches(word: str, meaning: bool, tmp_path: Path) -> None:
     assert value(tmp_path, "enable_wandb", "--enable-wandb", word) is meaning
     assert value(tmp_path, "enable_wandb", f"--enable-wandb={word}") is meaning
+
+
+@pytest.mark.parametrize("flag", ["--wandb-entity-name", "--wandb-entity"])
+def test_both_forms_of_the_entity_that_published_commands_use(flag: str, tmp_path: Path) -> None:
+    assert value(tmp_path, "wandb_entity_name", flag, "team") == "team"
 
 
 def test_a_switch_alone_means_true(tmp_path: Path) -> None:

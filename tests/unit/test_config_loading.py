@@ -111,7 +111,7 @@ def test_origin_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch: p
 
 
 def test_every_field_has_an_origin(tmp_path: Path) -> None:
-    from utilities.config.fields import leaves
+    from utilities.config.schema import leaves
 
     loaded = load(write(tmp_path, TINY))
     assert set(loaded.origins) == set(leaves())
@@ -150,22 +150,59 @@ def test_no_other_field_is_expanded(tmp_path: Path) -> None:
     assert load(write(tmp_path, changed(TINY, {"name": "$HOME-run"}))).config.name == "$HOME-run"
 
 
-def test_sharding_alone_gets_sharding(tmp_path: Path) -> None:
+def test_sharding_goes_together_with_offloading(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, changed(TINY, {"ipu_config/replicated_tensor_sharding": True})))
-    assert loaded.config.optimizer_state_offchip is False
-    assert loaded.origins["optimizer_state_offchip"] == "derived"
-
-
-def test_offloading_stays_the_default(tmp_path: Path) -> None:
-    loaded = load(write(tmp_path, TINY))
     assert loaded.config.optimizer_state_offchip is True
     assert loaded.origins["optimizer_state_offchip"] == "default"
 
 
-def test_sharding_by_flag_against_offloading_by_file_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, changed(TINY, {"optimizer_state_offchip": True}))
-    with pytest.raises(UserError, match=r"run\.json.*command line.*exclude each other"):
-        load(path, "--ipu-config.replicated-tensor-sharding")
+def test_sharded_state_may_be_on_the_device_of_stock_tensorflow_only(tmp_path: Path) -> None:
+    change = {"ipu_config/replicated_tensor_sharding": True, "optimizer_state_offchip": False}
+    path = write(tmp_path, changed(TINY, change))
+    assert load(path, "--execution.platform", "software").config.optimizer_state_offchip is False
+    with pytest.raises(
+        UserError, match=r"run\.json.*run\.json.*must be off the chip; set optimizer_state_offchip to true"
+    ):
+        load(path, "--execution.platform", "graphcore")
+
+
+def test_interleaved_stages_share_an_ipu_on_stock_tensorflow_only(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(TINY, {"ipu_config/pipeline_schedule": "interleaved"}))
+    load(path, "--execution.platform", "software")
+    with pytest.raises(UserError, match=r"pipeline_schedule.*pipeline_device_mapping.*several stages on one IPU"):
+        load(path, "--execution.platform", "graphcore")
+
+
+@pytest.mark.parametrize(("platform", "reduction"), [("software", "mean"), ("graphcore", "running_mean")])
+def test_default_reduction_is_the_platforms(platform: str, reduction: str, tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, TINY), "--execution.platform", platform)
+    assert loaded.config.optimizer_opts.gradient_accumulation_reduction == reduction
+    assert loaded.origins["optimizer_opts.gradient_accumulation_reduction"] == "derived"
+    given = load(write(tmp_path, TINY), "--optimizer-opts.gradient-accumulation-reduction", "sum")
+    assert given.config.optimizer_opts.gradient_accumulation_reduction == "sum"
+
+
+@pytest.mark.parametrize(("length", "samples"), [(128, 460_849_152), (384, 34_239_360), (512, 34_239_360)])
+def test_length_of_training_where_none_is_given(length: int, samples: int, tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, changed(TINY, {"total_num_train_samples": ..., "max_seq_length": length})))
+    assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (samples, None)
+    assert loaded.origins["total_num_train_samples"] == "derived"
+
+
+def test_task_of_classification_where_none_is_given(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, FINE_TUNING), task="classification")
+    assert (loaded.config.glue_task, loaded.origins["glue_task"]) == ("mrpc", "derived")
+
+
+def test_keys_that_published_configs_have_in_the_wrong_place(tmp_path: Path) -> None:
+    misplaced = {"bert_config/max_seq_length": 64, "bert_config/max_predictions_per_seq": 10}
+    loaded = load(write(tmp_path, changed(TINY, {**misplaced, "max_predictions_per_seq": 7})))
+    assert (loaded.config.max_seq_length, loaded.config.max_predictions_per_seq) == (64, 7)
+    assert loaded.origins["max_seq_length"].endswith("run.json")
+    honoured, ignored = loaded.notes
+    assert honoured.startswith("bert_config.max_seq_length = 64 (") and "at the top" in honoured
+    assert ignored.startswith("bert_config.max_predictions_per_seq = 10 (") and "max_predictions_per_seq = 7" in ignored
+    assert load(write(tmp_path, changed(TINY, misplaced)), "--max-seq-length", "32").config.max_seq_length == 32
 
 
 def test_one_stage_where_none_is_given(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def test_figures_of_the_published_base_run() -> None:
     assert shown["warm-up steps"] == "1,978"  # 0.28 × 7,065
     assert shown["IPUs"] == "16 = 4 per replica × 4 replicas"
     assert shown["samples to train on"] == "461,242,368"
-    assert shown["seed"].startswith("1984 ") and shown["seed"].endswith("configs/bases/pretraining.json")
-    assert shown["max_seq_length"].endswith("configs/bases/phases/phase1.json")
+    assert shown["seed"].startswith("1984 ") and shown["seed"].endswith("pretrain_base_128_phase1.json")
+    assert shown["max_seq_length"].endswith("pretrain_base_128_phase1.json")
     assert shown["dataset_dir"] == "/data command line"
     assert shown["use_outlining"] == "true default"
     # By hand: a layer has Q, K, V and output without biases, two feed-forward matrices with, two LayerNorms;

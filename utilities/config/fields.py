@@ -1,18 +1,190 @@
-"""A flat view of the schema, every leaf field by its dotted name, for flags, messages and the plan."""
+"""What a config field is made of: value types, marks, and a flat view of a schema.
+
+A field is declared once, in ``schema.py`` or ``sections.py``. Its type sets the bounds and the words that an error
+message uses; ``Field`` holds the default and the help text; marks in ``Annotated`` say everything else that the program
+needs to know about the field::
+
+    keep_last: Annotated[Optional[Count], MAY_CHANGE] = Field(5, description="Newest checkpoints to keep; …")
+
+Values are taken strictly: text is never read as a number, nor a switch as a number. The one exception is that a number
+without a fraction (``1e6``, ``4096.0``) serves as a whole number, because JSON has one kind of number.
+"""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Type, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Type, TypeVar, Union
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, Field
 from typing_extensions import Annotated, Literal, get_args, get_origin
 
-from utilities.config.schema import FILE_ONLY, TrainingConfig
-from utilities.config.types import Kind
+# Marks
+
+
+class Freedom(enum.Enum):
+    """How far the value of a field may vary within one run. A field without this mark is fixed."""
+
+    FIXED = "influences the outcome: the same in all replicas and whenever the run is resumed"
+    MAY_CHANGE = "may change when the run is resumed; all replicas agree"
+    PER_REPLICA = "may change when the run is resumed, and each replica may have its own"
+
+
+MAY_CHANGE, PER_REPLICA = Freedom.MAY_CHANGE, Freedom.PER_REPLICA
+
+
+class Machine(NamedTuple):
+    """The properties of a machine with stock TensorFlow that decide whether a field has an effect on it.
+
+    Attributes:
+        precision: number format of weights and computation.
+        pipelined: whether pipeline stages lie on several devices.
+        on_gpu: whether it computes on GPUs.
+        processes: processes that share each update.
+    """
+
+    precision: str
+    pipelined: bool
+    on_gpu: bool = False
+    processes: int = 1
+
+
+def _is_set(value: Any, machine: Machine) -> bool:
+    return value is not None and value is not False
+
+
+@dataclass(frozen=True)
+class IpuOnly:
+    """Mark of a field that asks an IPU for something that other machines may not do.
+
+    Args:
+        effect: what the field does on an IPU.
+        instead: what happens on another machine.
+        ignored: whether a value has no effect on a machine; by default that of any value that is set.
+    """
+
+    effect: str
+    instead: str
+    ignored: Callable[[Any, Machine], bool] = _is_set
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """Mark that names values with the same outcome except for rounding: a resumed run may change between them."""
+
+    values: Tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Misplaced:
+    """Mark of a field that published configs also hold in another section, where it was ignored."""
+
+    section: str
+
+
+@dataclass(frozen=True)
+class FileOnly:
+    """Mark of a key that has a meaning in a file only, and so has no flag."""
+
+
+@dataclass(frozen=True)
+class OtherFlag:
+    """Mark that gives a field a second flag, which published commands use."""
+
+    flag: str
+
+
+Mark = TypeVar("Mark", Freedom, IpuOnly, Equivalent, Misplaced, FileOnly, OtherFlag)
+
+
+# Value types
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a field's value is read from a flag (``name``) and described in messages (``expected``)."""
+
+    name: str
+    expected: str
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _none_word(value: Any) -> Any:
+    return None if isinstance(value, str) and value.lower() == "none" else value
+
+
+def _split_stages(value: Any) -> Any:
+    """Accept one text, "hid hid", for the stage ["hid", "hid"]."""
+    if not isinstance(value, list):
+        return value
+    return [stage.split() if isinstance(stage, str) else stage for stage in value]
+
+
+_LIMIT = 2**63 - 1  # TensorFlow has no larger whole numbers
+
+Count = Annotated[
+    int, BeforeValidator(_whole), Field(strict=True, ge=1, le=_LIMIT), Kind("int", "a whole number, 1 or more")
+]
+Layers = Annotated[
+    int,
+    BeforeValidator(_whole),
+    Field(strict=True, ge=1, le=10_000),  # the stages list every layer by name
+    Kind("int", "a whole number from 1 to 10,000"),
+]
+CountOrZero = Annotated[
+    int, BeforeValidator(_whole), Field(strict=True, ge=0, le=_LIMIT), Kind("int", "a whole number, 0 or more")
+]
+Seed = Annotated[
+    int,
+    BeforeValidator(_whole),
+    Field(strict=True, ge=0, le=2**32 - 1),
+    Kind("int", "a whole number from 0 to 4294967295"),
+]
+Seeds = Annotated[List[Seed], Field(min_length=1), Kind("list[int]", "a list of whole numbers from 0 to 4294967295")]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Kind("float", "a number above 0")]
+AboveOne = Annotated[float, Field(strict=True, gt=1, allow_inf_nan=False), Kind("float", "a number above 1")]
+NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), Kind("float", "a number, 0 or more")]
+Fraction = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False), Kind("float", "a number from 0 to 1")]
+BelowOne = Annotated[
+    float,
+    Field(strict=True, ge=0, lt=1, allow_inf_nan=False),
+    Kind("float", "a number from 0 up to, not including, 1"),
+]
+LossScale = Annotated[
+    float,
+    Field(strict=True, gt=0, allow_inf_nan=False),
+    Kind("float", 'a number above 0, "auto", or null or "none" for no scaling'),
+]
+LossScaleWord = BeforeValidator(_none_word, json_schema_input_type=Union[LossScale, Literal["auto", "none"], None])
+Text = Annotated[str, Field(strict=True, min_length=1), Kind("str", "a text that is not empty")]
+PathText = Annotated[
+    str, Field(strict=True, min_length=1, json_schema_extra={"format": "path"}), Kind("path", "a path")
+]
+Names = Annotated[List[Text], Kind("list[str]", "a list of texts")]
+Devices = Annotated[
+    List[CountOrZero], Field(min_length=1), Kind("list[int]", "a list of IPU numbers, each a whole number, 0 or more")
+]
+Proportion = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
+Proportions = Annotated[
+    List[Proportion], Field(min_length=1), Kind("list[float]", "a list of numbers, each above 0 and at most 1")
+]
+Stage = Annotated[List[Text], Field(min_length=1)]
+Stages = Annotated[
+    List[Stage],
+    BeforeValidator(_split_stages, json_schema_input_type=List[Union[Text, Stage]]),
+    Field(min_length=1),
+    Kind("stages", 'a list of stages, each a list of block names (or one text such as "hid hid"), none of them empty'),
+]
 
 _KINDS = {bool: Kind("bool", "true or false"), str: Kind("str", "a text")}
+
+
+# The flat view
 
 
 @dataclass(frozen=True)
@@ -22,8 +194,11 @@ class Leaf:
     Args:
         path: keys from the top, ``("global_batch", "replicas")``.
         kind: value type: how flags are read and messages worded.
+        default: value where none is given.
+        description: help text.
         choices: allowed values where they are enumerated.
         optional: whether null is allowed.
+        marks: what else is known of the field.
     """
 
     path: Tuple[str, ...]
@@ -32,6 +207,7 @@ class Leaf:
     description: str
     choices: Tuple[str, ...]
     optional: bool
+    marks: Tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:
@@ -43,6 +219,15 @@ class Leaf:
         """Command-line flag, ``--global-batch.replicas``."""
         return "--" + self.name.replace("_", "-")
 
+    @property
+    def freedom(self) -> Freedom:
+        """How far the value may vary within one run."""
+        return self.mark(Freedom) or Freedom.FIXED
+
+    def mark(self, kind: Type[Mark]) -> Optional[Mark]:
+        """Return the mark of this kind, or None if the field has none."""
+        return next((mark for mark in self.marks if isinstance(mark, kind)), None)
+
 
 @dataclass(frozen=True)
 class SectionInfo:
@@ -53,6 +238,22 @@ class SectionInfo:
     keys: Tuple[str, ...]
 
 
+def walk(model: Type[BaseModel], path: Tuple[str, ...], description: str) -> Iterator[Union[Leaf, SectionInfo]]:
+    """Yield the sections and leaf fields of a model in their order, without keys that have a meaning in files only."""
+    yield SectionInfo(path, description, tuple(model.model_fields))
+    for name, field in model.model_fields.items():
+        marks = tuple(field.metadata)
+        if any(isinstance(mark, FileOnly) for mark in marks):
+            continue
+        section = _section_type(field.annotation)
+        if section is not None:
+            yield from walk(section, (*path, name), field.description or "")
+            continue
+        kind, choices, optional = _kind(field.annotation, marks)
+        assert kind is not None and field.description, f"{model.__name__}.{name} lacks a kind or a description"
+        yield Leaf((*path, name), kind, field.get_default(), field.description, choices, optional, marks)
+
+
 def _section_type(annotation: Any) -> Optional[Type[BaseModel]]:
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
@@ -60,15 +261,15 @@ def _section_type(annotation: Any) -> Optional[Type[BaseModel]]:
     return None
 
 
-def _kind(annotation: Any, metadata: List[Any]) -> Tuple[Optional[Kind], Tuple[str, ...], bool]:
-    """Value type, enumerated choices and whether null is allowed."""
+def _kind(annotation: Any, metadata: Tuple[Any, ...]) -> Tuple[Optional[Kind], Tuple[str, ...], bool]:
+    """Return the value type, the enumerated choices, and whether null is allowed."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *more = get_args(annotation)
-        return _kind(inner, more)
+        return _kind(inner, tuple(more))
     if origin is Union:
         members = [m for m in get_args(annotation) if m is not type(None)]
-        kind, choices, _ = _kind(members[0], [])
+        kind, choices, _ = _kind(members[0], ())
         return kind, choices, len(members) < len(get_args(annotation))
     for item in metadata:
         if isinstance(item, Kind):
@@ -79,35 +280,8 @@ def _kind(annotation: Any, metadata: List[Any]) -> Tuple[Optional[Kind], Tuple[s
     return _KINDS.get(annotation), (), False
 
 
-def _walk(model: Type[BaseModel], path: Tuple[str, ...], description: str) -> Iterator[Union[Leaf, SectionInfo]]:
-    yield SectionInfo(path, description, tuple(model.model_fields))
-    for name, field in model.model_fields.items():
-        if not path and name in FILE_ONLY:
-            continue
-        section = _section_type(field.annotation)
-        if section is not None:
-            yield from _walk(section, (*path, name), field.description or "")
-            continue
-        kind, choices, optional = _kind(field.annotation, list(field.metadata))
-        assert kind is not None and field.description, f"{model.__name__}.{name} lacks a kind or a description"
-        yield Leaf((*path, name), kind, field.get_default(), field.description, choices, optional)
-
-
-@lru_cache(maxsize=None)
-def leaves() -> Dict[str, Leaf]:
-    """Every leaf field by dotted name, in the schema's order (``extends`` and ``about`` left out)."""
-    return {item.name: item for item in _walk(TrainingConfig, (), "Run") if isinstance(item, Leaf)}
-
-
-@lru_cache(maxsize=None)
-def sections() -> Dict[str, SectionInfo]:
-    """Every section by dotted name; the config itself is ``""``."""
-    found = [item for item in _walk(TrainingConfig, (), "Run") if isinstance(item, SectionInfo)]
-    return {".".join(item.path): item for item in found}
-
-
 def value_at(tree: Any, path: Tuple[str, ...]) -> Any:
-    """The value at ``path`` of a config object or of nested dicts; None where a section is absent."""
+    """Return the value at ``path`` of a config object or of nested dicts; None where a section is absent."""
     for key in path:
         if tree is None:
             return None

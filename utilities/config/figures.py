@@ -1,13 +1,16 @@
-"""Figures that follow from a config, shared by plan, rules and trainer: the model's shape, steps, IPUs."""
+"""What follows from a config: defaults that depend on other fields, the model's shape, steps, IPUs."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from model.architecture import (
+    CLASSIFICATION,
+    HEADS,
     PRETRAINING,
     SPARSE_PARTS,
     Architecture,
@@ -15,26 +18,109 @@ from model.architecture import (
     model_flops_per_sample,
     total_parameters,
 )
+from utilities.config.problems import COMMAND_LINE, with_origin
 from utilities.config.schema import TrainingConfig
 from utilities.config.sections import BertConfig
 
-# Devlin et al. 2019, section 3, and the sizes Google released beside them; published names begin so.
+# Sizes of Devlin et al. 2019, section 3, by the words with which the names of released models begin.
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
 _LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24, "intermediate_size": 4096}
 _NAMED_SIZES = {"bert-base-": _BASE, "bert-large-": _LARGE}
 _NAMED_VOCABULARIES = {"-uncased": 30522, "-cased": 28996, "-chinese": 21128}
 
-# Classes of each benchmark task; 1 for a regression, 2 for all that are not named.
+# Classes of each benchmark task: 1 for a regression, 2 for all others.
 _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
 LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
 _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 
+# Samples that the published pre-training runs see, by sequence length.
+PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
+
+
+def derive(
+    config: TrainingConfig, task: str, origins: Dict[str, str], file_stem: str
+) -> Tuple[TrainingConfig, List[str], List[str]]:
+    """Fill in the values that a config leaves open and that follow from others.
+
+    Args:
+        config: the config as files and flags give it.
+        task: ``pretraining``, ``squad`` or ``classification``.
+        origins: of every given value, by dotted name.
+        file_stem: name of the first config file, the default name of the run.
+
+    Returns:
+        The config, the dotted names that were derived, and a note for each setting that was overruled.
+    """
+    derived: Dict[str, Any] = {}
+    if config.name is None:
+        derived["name"] = file_stem
+    if task == CLASSIFICATION and config.glue_task is None:
+        derived["glue_task"] = "mrpc"
+    length, notes = _length(config, task, origins)
+    derived.update(length)
+    derived.update(_pipeline(config, task))
+    if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
+        derived["packing.max_predictions_per_pack"] = predictions_per_pack(config)
+    if config.optimizer_opts.gradient_accumulation_reduction is None:
+        reduction = "running_mean" if runs_on_ipus(config) else "mean"
+        derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
+    return _with_values(config, derived), list(derived), notes
+
+
+def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
+    """Return the length of training: the published one if none is given; of two, one is unset, with a note."""
+    samples, epochs = "total_num_train_samples", "num_epochs"
+    if config.total_num_train_samples is None and config.num_epochs is None:
+        published = PUBLISHED_SAMPLES.get(config.max_seq_length) if task == PRETRAINING else None
+        return ({} if published is None else {samples: published}), []
+    if config.total_num_train_samples is None or config.num_epochs is None:
+        return {}, []
+    typed_epochs = origins.get(epochs) == COMMAND_LINE and origins.get(samples) != COMMAND_LINE
+    overruled, used = (samples, epochs) if typed_epochs else (epochs, samples)
+    without_effect = with_origin(overruled, getattr(config, overruled), origins)
+    sets_it = with_origin(used, getattr(config, used), origins)
+    return {overruled: None}, [f"{without_effect} has no effect: {sets_it} sets the length"]
+
+
+def _pipeline(config: TrainingConfig, task: str) -> Dict[str, Any]:
+    derived: Dict[str, Any] = {}
+    stages = config.ipu_config.pipeline_stages
+    if stages is None:
+        sizes = bert_sizes(config)
+        if sizes is None:
+            return derived
+        stages = [expected_blocks(task, sizes.num_hidden_layers)]
+        derived["ipu_config.pipeline_stages"] = stages
+    if config.ipu_config.pipeline_device_mapping is None:
+        derived["ipu_config.pipeline_device_mapping"] = [
+            0 if task == PRETRAINING and HEADS in stage else number for number, stage in enumerate(stages)
+        ]
+    return derived
+
+
+def _with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConfig:
+    """Return a copy of the config with values for dotted names of at most two keys."""
+    for name, value in values.items():
+        section, _, key = name.rpartition(".")
+        if section:
+            name, value = section, getattr(config, section).model_copy(update={key: value})
+        config = config.model_copy(update={name: value})
+    return config
+
+
+def runs_on_ipus(config: TrainingConfig) -> bool:
+    """Return whether the run uses Graphcore's TensorFlow, without importing it."""
+    platform = config.execution.platform
+    return platform == "graphcore" or (
+        platform == "auto" and importlib.util.find_spec("ipu_tensorflow_addons") is not None
+    )
+
 
 def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
-    """The model's sizes: ``bert_config``, else what a local folder or a well-known name says.
+    """Return the model's sizes: ``bert_config``, else those of a local folder or of a well-known name.
 
-    None where only loading the model would tell.
+    None where the model must be loaded to know them.
     """
     if config.bert_config is not None:
         return config.bert_config
@@ -47,11 +133,7 @@ def _folder_sizes(path: Path) -> Optional[BertConfig]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return BertConfig(**{key: values[key] for key in BertConfig.model_fields if key in values})
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-    ):  # whether the folder is sound is for the loader of checkpoints to say
+    except (OSError, ValueError, TypeError):  # the loader of checkpoints reports what is wrong with the folder
         return None
 
 
@@ -60,32 +142,32 @@ def _named_sizes(model_name: str) -> Optional[BertConfig]:
     for beginning, sizes in _NAMED_SIZES.items():
         if short.startswith(beginning):
             vocabulary = next((n for part, n in _NAMED_VOCABULARIES.items() if part in short), None)
-            return BertConfig(**sizes, **({"vocab_size": vocabulary} if vocabulary else {}))
+            return BertConfig.model_validate({**sizes, **({"vocab_size": vocabulary} if vocabulary else {})})
     return None
 
 
 def number_of_labels(config: TrainingConfig) -> int:
-    """Outputs of the classifier for the config's benchmark task."""
+    """Return the number of the classifier's outputs for the config's benchmark task."""
     return _LABELS.get(config.glue_task or "", 2)
 
 
 def options_come_from_checkpoint(config: TrainingConfig) -> bool:
-    """Whether an option of the layers is left to a checkpoint that is not read before the run."""
+    """Return whether an option of the layers is left to a checkpoint, which is read at the start of the run."""
     unset = any(getattr(config, name) is None for name in LAYER_OPTIONS)
     return unset and config.pretrained_ckpt_path is not None
 
 
 def starts_from_checkpoint(config: TrainingConfig) -> bool:
-    """Whether weights come from somewhere else than chance."""
+    """Return whether the weights come from a checkpoint, not from random numbers."""
     return config.bert_model_name is not None or config.pretrained_ckpt_path is not None
 
 
 def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
-    """The architecture with the published defaults for options that are unset.
+    """Return the architecture, with the published defaults for options that are unset.
 
     A Hugging Face model has every bias and the transform layer, so that is what unset options mean beside
-    ``bert_model_name`` or where its own layers are kept. For ``pretrained_ckpt_path`` the checkpoint itself
-    decides when it is loaded; until then the defaults of training from scratch stand in.
+    ``bert_model_name`` or where its own layers are kept. With ``pretrained_ckpt_path`` the checkpoint decides when
+    it is loaded; until then the defaults of training from scratch are assumed.
     """
     sizes = bert_sizes(config)
     if sizes is None:
@@ -93,14 +175,14 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     like_hugging_face = config.bert_model_name is not None or not config.replace_layers
     unset: Dict[str, bool] = dict.fromkeys(LAYER_OPTIONS, True) if like_hugging_face else _FROM_SCRATCH
     given = {name: getattr(config, name) for name in LAYER_OPTIONS}
-    options = {name: unset[name] if value is None else value for name, value in given.items()}
+    options: Dict[str, Any] = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
     factor = config.embedding_serialization_factor
     return Architecture(embedding_serialization_factor=factor, **shape, **options, **sparsity_options(config))
 
 
 def sparsity_options(config: TrainingConfig) -> Dict[str, Any]:
-    """Fields of the architecture that say what is sparse."""
+    """Return the fields of the architecture that say what is sparse."""
     sparsity = config.sparsity
     return {
         "sparsity_ratio": sparsity.ratio,
@@ -111,7 +193,7 @@ def sparsity_options(config: TrainingConfig) -> Dict[str, Any]:
 
 
 def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:
-    """The model's blocks in order: those of ``pipeline_stages``, else the task's; None if unknown."""
+    """Return the model's blocks in order: those of ``pipeline_stages``, else the task's; None if unknown."""
     stages = config.ipu_config.pipeline_stages
     if stages is not None:
         return [block for stage in stages for block in stage]
@@ -120,17 +202,17 @@ def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:
 
 
 def micro_batches(config: TrainingConfig) -> int:
-    """Micro batches of a weight update, over all replicas."""
+    """Return the micro batches of a weight update, over all replicas."""
     return config.global_batch.replicas * config.global_batch.grad_acc_steps_per_replica
 
 
 def number_of_ipus(config: TrainingConfig) -> int:
-    """IPUs of one replica."""
+    """Return the number of IPUs of one replica."""
     return max(config.ipu_config.pipeline_device_mapping or [0]) + 1
 
 
 def manifest_records(config: TrainingConfig) -> Optional[int]:
-    """Records in the data set as its ``manifest.json`` says; None without a readable manifest."""
+    """Return the number of records that the data set's ``manifest.json`` gives; None if it cannot be read."""
     return _manifest_count(config, "totals", "records")
 
 
@@ -146,12 +228,12 @@ def _manifest_count(config: TrainingConfig, section: str, key: str) -> Optional[
 
 
 def is_packed(config: TrainingConfig) -> bool:
-    """Whether a row of the batch is a pack of sequences."""
+    """Return whether a row of the batch is a pack of sequences."""
     return config.packing.max_sequences_per_pack is not None
 
 
 def packing_factor(config: TrainingConfig) -> Optional[float]:
-    """Sequences in a row of the batch on average: 1 without packing; None where only reading the data would tell."""
+    """Return the mean number of sequences in a row: 1 without packing; None where the data must be read to know it."""
     if not is_packed(config):
         return 1
     if config.generated_dataset:
@@ -161,10 +243,10 @@ def packing_factor(config: TrainingConfig) -> Optional[float]:
 
 
 def predictions_per_pack(config: TrainingConfig) -> int:
-    """Masked positions in a pack at most, where the config leaves that open.
+    """Return the most masked positions in a pack, where the config leaves that open.
 
-    The data set's manifest knows. Otherwise one more for each sequence than a full sequence has: the number of masked
-    tokens is rounded in each (arXiv 2107.02027, section 3.2).
+    The data set's manifest gives the number. Without it, a pack has those of one full sequence and one more for each
+    sequence, because the number of masked tokens is rounded in each (arXiv 2107.02027, section 3.2).
     """
     assert config.packing.max_sequences_per_pack is not None
     known = _manifest_count(config, "settings", "max_predictions_per_pack")
@@ -172,9 +254,9 @@ def predictions_per_pack(config: TrainingConfig) -> int:
 
 
 def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
-    """Samples to train on: ``total_num_train_samples``, or ``num_epochs`` times those of all ``records``.
+    """Return the samples to train on: ``total_num_train_samples``, or ``num_epochs`` times those of all ``records``.
 
-    In packs, a record holds several samples. None if unknown.
+    A record that is a pack holds several samples. None if unknown.
     """
     if config.total_num_train_samples is not None:
         return config.total_num_train_samples
@@ -187,12 +269,12 @@ def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional
 def training_steps(
     config: TrainingConfig, records: Optional[int] = None, factor: Optional[float] = None
 ) -> Optional[int]:
-    """Weight updates: samples / samples of a global batch, rounded down; None where that is unknown.
+    """Return the weight updates: samples / samples of a global batch, rounded down; None if unknown.
 
     Args:
         config: the length of training and the global batch, which counts packs where sequences are packed.
-        records: in the data set.
-        factor: samples in a record on average; None: as far as :func:`packing_factor` knows.
+        records: number of records in the data set.
+        factor: mean number of samples in a record; None: that of :func:`packing_factor`.
     """
     rows = config.samples_per_update
     if config.total_num_train_samples is None:
@@ -202,12 +284,12 @@ def training_steps(
 
 
 def warmup_steps(config: TrainingConfig, steps: int) -> int:
-    """Weight updates of the warm-up: warmup_frac × steps, rounded, as the schedule does."""
+    """Return the weight updates of the warm-up: warmup_frac × steps, rounded as the schedule rounds it."""
     return round(steps * config.optimizer_opts.learning_rate.warmup_frac)
 
 
 def max_learning_rate(config: TrainingConfig) -> float:
-    """The peak learning rate, after the linear scaling rule (Goyal et al. 2017, section 2.1) where it is asked for."""
+    """Return the peak learning rate, after the linear scaling rule (Goyal et al. 2017, section 2.1) if it applies."""
     rate = config.optimizer_opts.learning_rate
     if rate.reference_global_batch is None:
         return rate.max_learning_rate
@@ -215,15 +297,15 @@ def max_learning_rate(config: TrainingConfig) -> float:
 
 
 def betas(config: TrainingConfig, factor: float) -> Tuple[float, float]:
-    """The optimizer's decay constants; in packs, each to the power of the packing factor.
+    """Return the optimizer's decay constants; for packs, each to the power of the packing factor.
 
-    An update on packs holds ``factor`` times the samples. β to that power makes the moments forget as much over one
-    such update as over ``factor`` small ones. The learning rate stays: scaling it slowed convergence down (arXiv
+    An update on packs holds ``factor`` times as many samples. β to that power makes the moments decay as much over one
+    such update as over ``factor`` small ones. The learning rate is not scaled: that slowed convergence (arXiv
     2107.02027, on hyperparameters).
 
     Args:
         config: the optimizer's constants, and whether to adjust them.
-        factor: samples in a row of the batch on average.
+        factor: mean number of samples in a row of the batch.
     """
     options = config.optimizer_opts
     power = factor if is_packed(config) and config.packing.adjust_betas else 1
@@ -231,7 +313,7 @@ def betas(config: TrainingConfig, factor: float) -> Tuple[float, float]:
 
 
 def masked_positions(config: TrainingConfig, task: str) -> int:
-    """Positions per row of the batch on which the masked-LM head works; 0 outside pre-training."""
+    """Return the positions of a row on which the masked-LM head works; 0 outside pre-training."""
     if task != PRETRAINING:
         return 0
     if not is_packed(config):
@@ -240,7 +322,7 @@ def masked_positions(config: TrainingConfig, task: str) -> int:
 
 
 def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:
-    """Parameters and operations of a model with a sparse encoder beside those of the same model, dense.
+    """Return parameters and operations of a model with a sparse encoder, and their ratio to those of the dense model.
 
     Empty for a dense model.
     """

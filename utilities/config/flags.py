@@ -1,4 +1,4 @@
-"""Command-line flags, generated from the schema: every field has one, ``--global-batch.replicas``."""
+"""Command-line flags, generated from the schema: every field has one, such as ``--global-batch.replicas``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import re
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
-from utilities.config.fields import Leaf, leaves, sections
+from utilities.config.fields import Leaf, OtherFlag
 from utilities.config.problems import nearest, show
+from utilities.config.schema import leaves, sections
 from utilities.errors import UserError
 
 TRUE_WORDS = ("true", "yes", "on", "1")
@@ -26,29 +27,36 @@ _COMMANDS = {
 _EPILOG = (
     "BOOL is one of true/false, yes/no, on/off, 1/0; a BOOL flag alone means true. "
     "Lists take '0.2 0.2', '0.2,0.2' or '[0.2, 0.2]'. 'none' unsets a value that may be unset. "
-    "Flags go over the config file, the file over what it extends, all over the defaults."
+    "Flags take precedence over config files, a later file over an earlier one, a file over what it extends, all over "
+    "the defaults."
 )
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are UserErrors of one line."""
+    """An argument parser whose errors are UserErrors of one line."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help lists the flags")
 
 
 def program_of(task: str) -> str:
-    """The script of a task."""
+    """Return the script of a task."""
     return _COMMANDS[task][0]
 
 
 def build_parser(task: str) -> argparse.ArgumentParser:
-    """The parser of a task's command, with one flag for every field of the schema."""
+    """Return the parser of a task's command, with one flag for every field of the schema."""
     program, description = _COMMANDS[task]
-    usage = "%(prog)s --config FILE [--plan] [--FIELD VALUE ...]"
+    usage = "%(prog)s --config FILE [OVERLAY ...] [--plan] [--FIELD VALUE ...]"
     parser = _Parser(prog=program, usage=usage, description=description, epilog=_EPILOG, allow_abbrev=False)
     run = parser.add_argument_group("this command")
-    run.add_argument("--config", metavar="FILE", help="JSON config to run (required)")
+    run.add_argument(
+        "--config",
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="JSON config to run (required), and overlays to merge over it in order, such as configs/systems/cpu.json",
+    )
     run.add_argument("--plan", action="store_true", help="print the resolved config and derived figures, then exit")
     run.add_argument("--suggest", type=int, metavar="IPUS", help="with --plan: partition the layers over so many IPUs")
     run.add_argument("--memory-limit", type=float, metavar="MB", help="with --suggest: memory of an IPU (default 900)")
@@ -64,7 +72,9 @@ def build_parser(task: str) -> argparse.ArgumentParser:
             title = section or "run"
             about = sections()[section].description if section else "Top-level keys of the config."
             groups[section] = parser.add_argument_group(title, about.replace("%", "%%"))
-        groups[section].add_argument(leaf.flag, dest=leaf.name, default=argparse.SUPPRESS, **_arguments(leaf))
+        other = leaf.mark(OtherFlag)
+        names = [leaf.flag] if other is None else [leaf.flag, other.flag]
+        groups[section].add_argument(*names, dest=leaf.name, default=argparse.SUPPRESS, **_arguments(leaf))
     return parser
 
 
@@ -82,10 +92,10 @@ def _arguments(leaf: Leaf) -> Dict[str, Any]:
 
 
 def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dict[str, Any]]:
-    """Options of the command itself, and config values given by flag, nested as in a config file.
+    """Return the options of the command itself, and the config values given by flag, nested as in a config file.
 
     Raises:
-        UserError: an unknown flag or a flag without its value.
+        UserError: a flag is unknown or lacks its value.
         SystemExit: after ``--help``.
     """
     parser = build_parser(task)
@@ -110,13 +120,7 @@ def _unknown_flag(argument: str) -> str:
         return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
     word = argument.split("=")[0]
     by_key = {leaf.path[-1].replace("_", "-"): leaf.flag for leaf in reversed(list(leaves().values()))}
-    known = [leaf.flag for leaf in leaves().values()] + [
-        "--config",
-        "--plan",
-        "--schema",
-        "--debug",
-        "--help",
-    ]
+    known = [leaf.flag for leaf in leaves().values()] + ["--config", "--plan", "--schema", "--debug", "--help"]
     plain = word.lower().replace("_", "-").lstrip("-")
     guess = by_key.get(plain) or nearest("--" + plain, known) or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help lists the flags"
@@ -124,10 +128,11 @@ def _unknown_flag(argument: str) -> str:
 
 
 def read_value(leaf: Leaf, given: Any) -> Any:
-    """The value a flag's text means; text that means none is returned as it is, for validation to refuse.
+    """Return the value that a flag's text stands for; other text is returned as it is, for validation to refuse.
 
     Args:
-        given: a text, or for lists the texts.
+        leaf: the field.
+        given: the text, or for lists the texts.
     """
     if isinstance(given, list):
         return _read_list(leaf, given)

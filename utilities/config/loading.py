@@ -1,28 +1,35 @@
-"""From a command line to one validated config: files, flags, paths, types, rules, derived values."""
+"""From a command line to one validated config: files, merging, flags, paths, types, rules, derived values."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 from pydantic import ValidationError
 
-from utilities.config.derivation import derive
-from utilities.config.fields import leaves
+from utilities.config.fields import Leaf, Misplaced, value_at
+from utilities.config.figures import derive
 from utilities.config.flags import parse_flags
-from utilities.config.paths import expand_paths
-from utilities.config.problems import ConfigError, describe_rule, describe_validation
+from utilities.config.problems import (
+    COMMAND_LINE,
+    DEFAULT,
+    DERIVED,
+    ConfigError,
+    describe_rule,
+    describe_validation,
+    show,
+    with_origin,
+)
 from utilities.config.rules import broken_rules
-from utilities.config.schema import TrainingConfig
-from utilities.config.sources import Tree, read_config
+from utilities.config.schema import TrainingConfig, leaves
 from utilities.errors import UserError
 
-DEFAULT = "default"
-COMMAND_LINE = "command line"
-DERIVED = "derived"
+_VARIABLE = re.compile(r"\$(?:\{([^}]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
 
 @dataclass
@@ -34,8 +41,8 @@ class LoadedConfig:
         task: ``pretraining``, ``squad`` or ``classification``.
         origins: for every leaf's dotted name "default", a config file, "command line" or "derived".
         source_files: config files read, bases first.
-        options: the command's own options ``config``, ``plan``, ``schema``, ``debug``.
-        notes: one line for each setting that has no effect here, to be shown as warnings.
+        options: the command's own options, such as ``config``, ``plan``, ``schema`` and ``debug``.
+        notes: warnings, one line for each setting that has no effect here or stands in the wrong place.
     """
 
     config: TrainingConfig
@@ -47,14 +54,14 @@ class LoadedConfig:
 
 
 def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
-    """The config that a command line asks for.
+    """Return the config that a command line asks for.
 
     Args:
         task: ``pretraining``, ``squad`` or ``classification``.
-        argv: arguments without the program's name; ``--config FILE`` is required.
+        argv: arguments without the program's name; ``--config FILE [OVERLAY ...]`` is required.
 
     Raises:
-        UserError: anything wrong with flags, files or values, in one line.
+        UserError: anything is wrong with flags, files or values; one line.
         SystemExit: after ``--help``.
 
     Example:
@@ -66,19 +73,21 @@ def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
 
 
 def resolve(task: str, options: argparse.Namespace, flag_values: Dict[str, Any]) -> LoadedConfig:
-    """The config of parsed flags; see :func:`load_config`."""
+    """Return the config of parsed flags; see :func:`load_config`."""
     if not options.config:
         raise UserError("--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json")
-    tree, files = read_config(Path(os.path.expanduser(options.config)))
+    paths = [Path(os.path.expanduser(path)) for path in options.config]
+    tree, files = read_config(paths)
     tree.merge(flag_values, COMMAND_LINE)
+    misplaced = move_misplaced_keys(tree)
     config = _validated(tree)
-    config, changed, notes = derive(config, task, tree.origins, Path(options.config).stem)
+    config, changed, notes = derive(config, task, tree.origins, paths[0].stem)
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
     origins.update(dict.fromkeys(changed, DERIVED))
     problems = [describe_rule(problem, config, origins) for problem in broken_rules(config, task)]
     if problems:
         raise ConfigError(problems)
-    return LoadedConfig(config, task, origins, files, options, notes)
+    return LoadedConfig(config, task, origins, files, options, misplaced + notes)
 
 
 def _validated(tree: Tree) -> TrainingConfig:
@@ -86,8 +95,246 @@ def _validated(tree: Tree) -> TrainingConfig:
     try:
         config = TrainingConfig.model_validate(tree.values)
     except ValidationError as error:
-        # A mistyped key says more than the variable of another field.
+        # A mistyped key says more than an unset variable of another field, so it comes first.
         raise ConfigError(describe_validation(error, tree.origins) + problems) from error
     if problems:
         raise ConfigError(problems)
     return config
+
+
+# Files and merging
+
+
+@dataclass
+class Tree:
+    """Raw values of one config, nested as in JSON, and the origin of each leaf by dotted name."""
+
+    values: Dict[str, Any] = field(default_factory=dict)
+    origins: Dict[str, str] = field(default_factory=dict)
+
+    def merge(self, values: Dict[str, Any], origin: str) -> None:
+        """Merge ``values`` over this tree: objects merge, everything else replaces."""
+        self._merge(self.values, values, "", origin)
+
+    def _merge(self, target: Dict[str, Any], values: Dict[str, Any], prefix: str, origin: str) -> None:
+        for key, value in values.items():
+            name = prefix + key
+            if isinstance(value, dict):
+                if not isinstance(target.get(key), dict):
+                    target[key] = {}
+                    self.origins.pop(name, None)
+                if not value and not target[key]:
+                    self.origins[name] = origin
+                self._merge(target[key], value, name + ".", origin)
+                continue
+            for stale in [n for n in self.origins if n.startswith(name + ".")]:
+                del self.origins[stale]
+            target[key] = value
+            self.origins[name] = origin
+
+
+def move_misplaced_keys(tree: Tree) -> List[str]:
+    """Move keys from a section in which published configs have them to their place, unless they have a value there.
+
+    The published application ignored such keys.
+
+    Returns:
+        One note for each such key, which says where it belongs.
+    """
+    notes: List[str] = []
+    for leaf in leaves().values():
+        mark = leaf.mark(Misplaced)
+        section = tree.values.get(mark.section) if mark is not None else None
+        if mark is None or not isinstance(section, dict) or leaf.name not in section:
+            continue
+        found = f"{mark.section}.{leaf.name}"
+        value, origin = section.pop(leaf.name), tree.origins.pop(found)
+        note = f"{found} = {show(value)} ({origin}) belongs at the top of the config, as {leaf.name}"
+        if leaf.name in tree.values:
+            used = with_origin(leaf.name, tree.values[leaf.name], tree.origins)
+            notes.append(f"{note}; it has no effect: {used} is used")
+        else:
+            tree.merge({leaf.name: value}, origin)
+            notes.append(f"{note}; its value is used")
+    return notes
+
+
+def read_config(paths: Sequence[Path]) -> Tuple[Tree, List[Path]]:
+    """Read a recipe and the overlays that are merged over it, each with everything that it extends.
+
+    Args:
+        paths: config files; values of later ones replace those of earlier ones.
+
+    Returns:
+        The merged values with their origins, and the files read, bases first.
+
+    Raises:
+        UserError: a file is missing, not JSON, not an object, holds a key twice or extends itself.
+    """
+    tree = Tree()
+    files: List[Path] = []
+    for number, path in enumerate(paths):
+        about = _read_into(tree, files, path, ())
+        if number == 0 and about is not None:  # the comment of an overlay does not describe the run
+            tree.values["about"] = about
+    return tree, files
+
+
+def _read_into(tree: Tree, files: List[Path], path: Path, chain: Tuple[Path, ...]) -> Any:
+    """Merge a file and its bases into the tree; return the file's own comment."""
+    resolved = path.resolve()
+    if resolved in chain:
+        circle = " -> ".join(display(p) for p in (*chain[chain.index(resolved) :], resolved))
+        raise UserError(f"extends: config files extend each other in a circle: {circle}; remove one extends")
+    values = read_json_object(path)
+    bases = _bases(values.pop("extends", None), path)
+    about = values.pop("about", None)
+    for name in bases:
+        base = path.parent / name
+        if not os.path.isfile(base):  # unlike Path.is_file, no error for a name that is too long
+            raise UserError(
+                f"extends = {show(name)} ({display(path)}): there is no such file; "
+                f"paths in extends are relative to the file that holds them, correct it"
+            )
+        _read_into(tree, files, base, (*chain, resolved))
+    tree.merge(values, display(path))
+    if resolved not in files:
+        files.append(resolved)
+    return about
+
+
+def _bases(extends: Any, path: Path) -> Sequence[str]:
+    if extends is None:
+        return []
+    names: Sequence[Any] = [extends] if isinstance(extends, str) else extends
+    if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
+        raise UserError(
+            f"extends = {show(extends)} ({display(path)}): expected a file name or a list of file names; "
+            f'write "extends": "base.json"'
+        )
+    return names
+
+
+def read_json_object(path: Path) -> Dict[str, Any]:
+    """Read the object in a JSON file.
+
+    Raises:
+        UserError: see :func:`read_config`; a syntax error is reported with line and column.
+    """
+    label = display(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{label}: byte {error.start} is not UTF-8; save the config file as UTF-8") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"--config: cannot read {label}: {reason}; give the path of a JSON config file") from error
+    if not text.strip():
+        raise UserError(f"{label}: the file is empty; a config is a JSON object {{…}}")
+    try:
+        values = json.loads(
+            text,
+            object_pairs_hook=lambda pairs: _unique(pairs, text, label),
+            parse_constant=lambda c: _refuse_constant(c, label),
+        )
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{label}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; " + _json_hint(text, error.pos)
+        ) from error
+    except RecursionError as error:
+        raise UserError(f"{label}: nested too deeply for a config; a config has at most three levels") from error
+    except UserError:
+        raise
+    except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
+        raise UserError(f"{label}: holds a number of too many digits; write a shorter one") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{label}: the file holds {show(values)}; a config is a JSON object {{…}}")
+    return values
+
+
+def _unique(pairs: List[Tuple[str, Any]], text: str, label: str) -> Dict[str, Any]:
+    seen: Dict[str, Any] = {}
+    for key, value in pairs:
+        if key in seen:
+            lines = [str(n) for n, line in enumerate(text.splitlines(), 1) if json.dumps(key) in line]
+            where = f" (line {', '.join(lines)})" if lines else ""
+            raise UserError(f"{label}: the key {show(key)} stands twice in one object{where}; remove one of them")
+        seen[key] = value
+    return seen
+
+
+def _refuse_constant(name: str, label: str) -> Any:
+    raise UserError(f"{label}: holds {name}, which is not a number in JSON; write a finite number, or null")
+
+
+def _json_hint(text: str, position: int) -> str:
+    before = text[:position].rstrip()
+    ahead = text[position : position + 1]
+    if before.endswith(",") and ahead in "}]":
+        return "remove the comma before it"
+    if ahead == "'":
+        return "use double quotes"
+    if text[position : position + 2] in ("//", "/*") or ahead == "#":
+        return 'JSON has no comments, use the key "about"'
+    return "correct it there"
+
+
+def display(path: Path) -> str:
+    """Return a path as users know it: relative to the current folder where it lies inside."""
+    try:
+        relative = os.path.relpath(str(path))
+    except ValueError:  # another drive
+        return str(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+# Paths
+
+
+def expand_paths(values: Dict[str, Any], origins: Dict[str, str]) -> List[str]:
+    """Expand ``$VAR``, ``${VAR}`` and ``~`` in every path field, in place.
+
+    ``dataset_dir`` stays as it is where random data takes its place: such a run needs no data folder.
+
+    Returns:
+        Problems, one line each.
+    """
+    problems: List[str] = []
+    for leaf in leaves().values():
+        if leaf.kind.name != "path":
+            continue
+        value = value_at(values, leaf.path)
+        if not isinstance(value, str) or (leaf.name == "dataset_dir" and values.get("generated_dataset") is True):
+            continue
+        problem = _path_problem(leaf, value, origins)
+        if problem:
+            problems.append(problem)
+        else:
+            section = value_at(values, leaf.path[:-1])
+            section[leaf.path[-1]] = _expand(value)
+    return problems
+
+
+def _expand(path: str) -> str:
+    filled = _VARIABLE.sub(lambda match: os.environ[match.group(1) or match.group(2)], path)
+    return os.path.expanduser(filled)
+
+
+def _path_problem(leaf: Leaf, value: str, origins: Dict[str, str]) -> str:
+    place = with_origin(leaf.name, value, origins)
+    if "\0" in value:
+        return f"{place}: holds a NUL character; correct the path"
+    for match in _VARIABLE.finditer(value):
+        variable = match.group(1) or match.group(2)
+        if not variable:
+            return f"{place}: ${{}} names no variable; correct the path"
+        if variable not in os.environ:
+            return (
+                f"{place}: the environment variable {variable} is not set; "
+                f"run: export {variable}=/path, or give {leaf.flag} PATH"
+            )
+        if not os.environ[variable]:
+            return f"{place}: the environment variable {variable} is empty; run: export {variable}=/path"
+    if value.startswith("~") and os.path.expanduser(value) == value:
+        return f"{place}: no home folder for {value.split('/')[0]}; write the path in full"
+    return ""

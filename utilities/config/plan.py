@@ -1,20 +1,11 @@
-"""The plan of a run: the resolved config with each value's origin, and the figures that follow from it."""
+"""The plan of a run: the resolved config with each value's origin, the figures that follow, and what has no effect."""
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, List, Optional, Sequence, TextIO, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, TextIO, Tuple
 
-from execution.software.cluster.membership import membership_of
-from model.architecture import (
-    BLOCK_NAMES,
-    EMB,
-    HEADS,
-    Architecture,
-    block_parameters,
-    model_flops_per_sample,
-)
-from utilities.config.effects import effect_rows
-from utilities.config.fields import leaves, value_at
+from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, block_parameters, model_flops_per_sample
+from utilities.config.fields import IpuOnly, Machine, value_at
 from utilities.config.figures import (
     architecture_of,
     betas,
@@ -28,13 +19,15 @@ from utilities.config.figures import (
     number_of_labels,
     options_come_from_checkpoint,
     packing_factor,
+    runs_on_ipus,
     sparsity_figures,
     training_samples,
     training_steps,
     warmup_steps,
 )
 from utilities.config.loading import LoadedConfig
-from utilities.config.schema import TrainingConfig
+from utilities.config.problems import DEFAULT, DERIVED
+from utilities.config.schema import TrainingConfig, leaves
 from utilities.secrets import mask_value
 
 UNKNOWN = "unknown until the data set is read"
@@ -42,17 +35,22 @@ UNKNOWN = "unknown until the data set is read"
 Row = Tuple[str, ...]
 
 
-def print_plan(loaded: LoadedConfig, stream: Optional[TextIO] = None) -> None:
-    """Prints the plan of a run to ``stream`` (standard output by default). Reads no data but the manifest."""
-    print("\n".join(plan_lines(loaded)), file=stream)
+def print_plan(loaded: LoadedConfig, processes: int = 1, stream: Optional[TextIO] = None) -> None:
+    """Print the plan of a run to ``stream`` (standard output by default). Reads no data but the manifest."""
+    print("\n".join(plan_lines(loaded, processes)), file=stream)
 
 
-def plan_lines(loaded: LoadedConfig) -> Iterator[str]:
-    """The plan, line by line."""
+def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
+    """Yield the plan, line by line.
+
+    Args:
+        loaded: the config.
+        processes: number of processes that share each update.
+    """
     config, task = loaded.config, loaded.task
     yield f"Plan of {config.name} ({task})"
     yield from titled("Config", ("field", "value", "from"), _config_rows(loaded), "")
-    yield from titled("Run", (), _run_rows(config, task), "")
+    yield from titled("Run", (), _run_rows(config, task, processes), "")
     architecture = architecture_of(config)
     blocks = blocks_of(config, task)
     if architecture is None or blocks is None:
@@ -60,8 +58,8 @@ def plan_lines(loaded: LoadedConfig) -> Iterator[str]:
         yield f"Parameters are unknown until {config.bert_model_name} is loaded."
     else:
         yield from _parameter_tables(config, architecture, blocks)
-    unused = list(effect_rows(config, loaded.origins))
-    if unused and config.execution.platform != "graphcore":
+    unused = list(_effect_rows(config, loaded.origins, processes))
+    if unused and not runs_on_ipus(config):
         header = ("field (from)", "on an IPU it", "here")
         yield from titled("Without effect on stock TensorFlow (on one CPU, or as execution says)", header, unused, "")
     for note in loaded.notes:
@@ -86,7 +84,7 @@ def _text(value: object) -> str:
 
 
 def _short(blocks: Sequence[str]) -> str:
-    """``emb hid×3``: runs of one block counted."""
+    """Return the blocks with runs of one block counted, ``emb hid×3``."""
     words: List[str] = []
     count = 0
     for position, block in enumerate(blocks):
@@ -97,7 +95,7 @@ def _short(blocks: Sequence[str]) -> str:
     return " ".join(words)
 
 
-def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
+def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row]:
     batch, row, factor = config.global_batch, "packs" if is_packed(config) else "samples", packing_factor(config)
     yield (
         "global batch",
@@ -105,7 +103,7 @@ def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
         f"{batch.replicas} replicas"
         f" × {batch.grad_acc_steps_per_replica} accumulation steps",
     )
-    yield "processes", _processes(config)
+    yield "processes", _processes(config, processes)
     records = manifest_records(config)
     samples, steps = training_samples(config, records), training_steps(config, records)
     yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
@@ -120,10 +118,7 @@ def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
     yield "peak learning rate", f"{max_learning_rate(config):g}"
     if steps is not None:
         tokens = steps * config.samples_per_update * config.max_seq_length
-        yield (
-            "tokens to train on",
-            f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)",
-        )
+        yield "tokens to train on", f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)"
     ipus = number_of_ipus(config)
     yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
     architecture, blocks = architecture_of(config), blocks_of(config, task)
@@ -131,9 +126,9 @@ def _run_rows(config: TrainingConfig, task: str) -> Iterator[Row]:
         yield from _flops_rows(config, task, architecture, blocks, steps)
 
 
-def _processes(config: TrainingConfig) -> str:
-    """How the processes that the environment names share an update; more words where they cannot."""
-    count, parts = membership_of().count, micro_batches(config)
+def _processes(config: TrainingConfig, count: int) -> str:
+    """Say how the processes of the environment share an update, and where they cannot."""
+    parts = micro_batches(config)
     if count == 1:
         return f"1; {parts:,} micro batches of an update, which processes may share (python -m execution.launch)"
     share = f"{parts // count:,} of the" if parts % count == 0 else "not to be shared evenly:"
@@ -182,42 +177,29 @@ def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks
         for block in BLOCK_NAMES
         if block in each
     ]
-    yield from titled(
-        "Parameters by block",
-        ("block", "count", "each", "together"),
-        [*rows, ("total", "", "", f"{total:,}")],
-        "<>>>",
-    )
+    header = ("block", "count", "each", "together")
+    yield from titled("Parameters by block", header, [*rows, ("total", "", "", f"{total:,}")], "<>>>")
     stages = config.ipu_config.pipeline_stages or [blocks]
     devices = config.ipu_config.pipeline_device_mapping or [0]
     in_stage = [sum(each[block] for block in stage) for stage in stages]
-    yield from titled(
-        "Parameters by stage",
-        ("stage", "IPU", "parameters", "blocks"),
-        [
-            (str(number), str(device), f"{count:,}", _short(stage))
-            for number, (stage, device, count) in enumerate(zip(stages, devices, in_stage))
-        ],
-        "<<><",
-    )
-    yield from titled(
-        "Parameters by IPU",
-        ("IPU", "parameters"),
-        [
-            (str(ipu), f"{sum(count for count, device in zip(in_stage, devices) if device == ipu):,}")
-            for ipu in range(number_of_ipus(config))
-        ],
-        "<>",
-    )
+    of_stages = [
+        (str(number), str(device), f"{count:,}", _short(stage))
+        for number, (stage, device, count) in enumerate(zip(stages, devices, in_stage))
+    ]
+    yield from titled("Parameters by stage", ("stage", "IPU", "parameters", "blocks"), of_stages, "<<><")
+    of_ipus = [
+        (str(ipu), f"{sum(count for count, device in zip(in_stage, devices) if device == ipu):,}")
+        for ipu in range(number_of_ipus(config))
+    ]
+    yield from titled("Parameters by IPU", ("IPU", "parameters"), of_ipus, "<>")
     if EMB in each and HEADS in each:
         yield "The masked-LM head uses the word embedding's table, which is counted in emb."
     if options_come_from_checkpoint(config):
-        yield "Unset use_… options are taken as from scratch here; the checkpoint decides them when it "
-        "is loaded."
+        yield "Unset use_… options are taken as from scratch here; the checkpoint decides them when it is loaded."
 
 
 def titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator[str]:
-    """A table with a title, columns aligned; ``align`` has < or > for each column."""
+    """Yield a table with a title and aligned columns; ``align`` has < or > for each column."""
     table = ([header] if header else []) + list(rows)
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     yield ""
@@ -228,3 +210,55 @@ def titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator
             for column, (cell, width) in enumerate(zip(row, widths))
         ]
         yield "  " + "  ".join(cells).rstrip()
+
+
+# What has no effect on this machine
+
+
+class Ignored(NamedTuple):
+    """A field without effect on a machine, what it would do on an IPU, and where its value came from."""
+
+    name: str
+    ipu_only: IpuOnly
+    origin: str
+
+
+def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> List[Ignored]:
+    """Return the fields that ask this machine for something it does not do, in the schema's order.
+
+    Args:
+        config: the config.
+        origins: of every value, as in :class:`utilities.config.loading.LoadedConfig`.
+        machine: the machine that the run uses.
+    """
+    found = []
+    for name, leaf in leaves().items():
+        mark = leaf.mark(IpuOnly)
+        if mark is not None and mark.ignored(value_at(config, leaf.path), machine):
+            found.append(Ignored(name, mark, origins.get(name, DEFAULT)))
+    return found
+
+
+def warning_line(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> Optional[str]:
+    """Return one line for all fields without effect that were given a value; None if there are none.
+
+    Nobody asked for defaults, so only the plan shows those.
+    """
+    given = [found for found in ignored_fields(config, origins, machine) if found.origin not in (DEFAULT, DERIVED)]
+    if not given:
+        return None
+    listed = ", ".join(f"{found.name} ({found.ipu_only.effect})" for found in given)
+    return f"without effect on this machine, and what it does on an IPU: {listed}; --plan says what happens instead"
+
+
+def _effect_rows(config: TrainingConfig, origins: Dict[str, str], processes: int) -> Iterator[Row]:
+    for name, ipu_only, origin in ignored_fields(config, origins, _planned_machine(config, processes)):
+        yield f"{name} ({origin})", ipu_only.effect, ipu_only.instead
+
+
+def _planned_machine(config: TrainingConfig, processes: int) -> Machine:
+    """Return the machine as far as the config alone tells; where it leaves the precision open, that of a CPU."""
+    precision = config.execution.precision
+    pipelined = (config.execution.pipeline_devices or 1) > 1
+    assumed = "float32" if precision == "auto" else precision
+    return Machine(assumed, pipelined, config.execution.device == "gpu", processes)

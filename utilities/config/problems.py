@@ -1,4 +1,4 @@
-"""What is wrong with a config, one line per problem: the field, its value, its origin, and the fix."""
+"""Errors of a config, one line each: the field, its value, its origin, and the fix."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from pydantic import ValidationError
 
-from utilities.config.fields import Leaf, leaves, sections, value_at
+from utilities.config.fields import Leaf, value_at
+from utilities.config.schema import leaves, sections
 from utilities.errors import UserError
+
+# Origins of values that no file gives.
+DEFAULT = "default"
+COMMAND_LINE = "command line"
+DERIVED = "derived"
 
 _LONGEST_VALUE = 60  # characters of a value that a message shows
 
@@ -27,7 +33,7 @@ class FieldError(UserError):
     """A rule that one or several fields break.
 
     Args:
-        fields: dotted names, the one to change first.
+        fields: dotted names; first the one to change.
         reason: what is wrong.
         fix: what to do about it.
     """
@@ -40,7 +46,7 @@ class FieldError(UserError):
 
 
 def show(value: Any) -> str:
-    """A value as JSON, on one line, cut where it is long."""
+    """Return a value as JSON, on one line, cut where it is long."""
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):
@@ -49,33 +55,33 @@ def show(value: Any) -> str:
 
 
 def with_origin(name: str, value: Any, origins: Dict[str, str]) -> str:
-    """``global_batch.replicas = 4 (configs/x.json)``."""
+    """Return a field with its value and origin, ``global_batch.replicas = 4 (configs/x.json)``."""
     return f"{name} = {show(value)} ({origin_of(name, origins)})"
 
 
 def origin_of(name: str, origins: Dict[str, str]) -> str:
-    """Where a value came from; for a section, where its first value came from."""
+    """Return where a value came from; for a section, where its first value came from."""
     if name in origins:
         return origins[name]
     inside = [origin for field, origin in origins.items() if field.startswith(name + ".")]
-    return inside[0] if inside else "default"
+    return inside[0] if inside else DEFAULT
 
 
 def describe_rule(problem: FieldError, config: Any, origins: Dict[str, str]) -> str:
-    """The line for a broken rule, with the value and origin of each field concerned."""
+    """Return the line for a broken rule, with the value and origin of each field concerned."""
     fields = [with_origin(name, value_at(config, tuple(name.split("."))), origins) for name in problem.fields]
     return f"{', '.join(fields)}: {problem.reason}; {problem.fix}"
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """The known name most like ``word``, or an empty text."""
+    """Return the known name that is most like ``word``, or an empty text."""
     lower = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=0.6)
     return lower[found[0]] if found else ""
 
 
 def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List[str]:
-    """One line for each field that pydantic refused."""
+    """Return one line for each field that pydantic refused."""
     lines: Dict[str, None] = {}  # an ordered set: one value may break several constraints
     for item in error.errors():
         keys = [part for part in item["loc"] if isinstance(part, str)]
@@ -93,7 +99,7 @@ def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List
 
 
 def _known_part(keys: Sequence[str]) -> Tuple[str, ...]:
-    """The longest beginning of ``keys`` that is a field or section of the schema."""
+    """Return the longest start of ``keys`` that is a field or section of the schema."""
     for length in range(len(keys), 0, -1):
         name = ".".join(keys[:length])
         if name in leaves() or name in sections():

@@ -1,12 +1,34 @@
-"""The config as one typed object; keys, types, units, defaults and help stand here and in sections.py."""
+"""The config as one typed object: every key, with type, unit, default and help, here and in ``sections.py``."""
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from functools import lru_cache
+from typing import Any, Dict, Optional, Union
 
 from pydantic import Field
-from typing_extensions import Literal
+from typing_extensions import Annotated, Literal
 
+from utilities.config.fields import (
+    MAY_CHANGE,
+    PER_REPLICA,
+    AboveOne,
+    Count,
+    CountOrZero,
+    FileOnly,
+    IpuOnly,
+    Leaf,
+    Machine,
+    Misplaced,
+    Names,
+    OtherFlag,
+    PathText,
+    Positive,
+    SectionInfo,
+    Seed,
+    Seeds,
+    Text,
+    walk,
+)
 from utilities.config.sections import (
     BertConfig,
     Data,
@@ -19,27 +41,44 @@ from utilities.config.sections import (
     Sparsity,
     Squad,
 )
-from utilities.config.types import AboveOne, Count, CountOrZero, Names, PathText, Positive, Seed, Seeds, Text
+
+NARROW = ("float16", "bfloat16")  # precisions whose weights are rounded
 
 GlueTask = Literal[
     "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
     "afqmc", "tnews", "iflytek", "cmnli", "wsc", "csl",
 ]  # fmt: skip
 
-FILE_ONLY = ("extends", "about")  # keys that have a meaning in a file alone and so have no flag
+
+def _on_host_already(value: Any, machine: Machine) -> bool:
+    return bool(value) and not machine.on_gpu
+
+
+def _without_rounding(value: Any, machine: Machine) -> bool:
+    return bool(value) and machine.precision not in NARROW
+
+
+def _sums_in_half(value: Any, machine: Machine) -> bool:
+    return value == "half"
+
+
+def _in_slices(value: Any, machine: Machine) -> bool:
+    return value > 1
 
 
 class TrainingConfig(Section):
-    """Everything that a run of pre-training, SQuAD or classification can be told."""
+    """All settings of a run of pre-training, SQuAD or classification."""
 
-    extends: Union[Text, Names, None] = Field(
+    extends: Annotated[Union[Text, Names, None], FileOnly()] = Field(
         None,
         description="Config files (paths relative to this one) that this one builds on: merged in "
         "order, this file last; objects merge, all other values replace.",
     )
-    about: Any = Field(None, description="Free comment; no effect.")
+    about: Annotated[Any, FileOnly()] = Field(None, description="Free comment; no effect.")
 
-    name: Optional[Text] = Field(None, description="Name of the run. Unset: the config file's name without .json.")
+    name: Annotated[Optional[Text], PER_REPLICA] = Field(
+        None, description="Name of the run. Unset: the first config file's name without .json."
+    )
     seed: Seed = Field(1984, description="Seed of weights, dropout and data order.")
     seeds: Optional[Seeds] = Field(
         None,
@@ -47,15 +86,17 @@ class TrainingConfig(Section):
         "mean and deviation of the scores (classification).",
     )
 
-    dataset_dir: Optional[PathText] = Field(
+    dataset_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
         None,
         description="Folder of the data set: TFRecords (pre-training) or the task's files. $VAR and ~ are expanded.",
     )
     generated_dataset: bool = Field(
         False, description="Train on random data in place of dataset_dir, to measure throughput."
     )
-    max_seq_length: Count = Field(128, description="Tokens per sequence.")
-    max_predictions_per_seq: Count = Field(20, description="Masked tokens per sequence at most (pre-training).")
+    max_seq_length: Annotated[Count, Misplaced("bert_config")] = Field(128, description="Tokens per sequence.")
+    max_predictions_per_seq: Annotated[Count, Misplaced("bert_config")] = Field(
+        20, description="Most masked tokens per sequence (pre-training)."
+    )
     data: Data = Field(default_factory=Data, description="Reading of the data set.")
     packing: Packing = Field(default_factory=Packing, description="Several sequences in one row of the batch.")
 
@@ -74,7 +115,7 @@ class TrainingConfig(Section):
         False, description="Let encoder weights that the checkpoint lacks start from random numbers; they are listed."
     )
 
-    vocab_file: Optional[PathText] = Field(
+    vocab_file: Annotated[Optional[PathText], PER_REPLICA] = Field(
         None,
         description="vocab.txt to tokenise with (fine-tuning). Unset: the one that belongs to the model.",
     )
@@ -86,24 +127,31 @@ class TrainingConfig(Section):
     total_num_train_samples: Optional[Count] = Field(
         None,
         description="Length of training in samples, packed or not; steps = samples / samples of a global batch, "
-        "rounded down.",
+        "rounded down. Unset, as num_epochs is: in pre-training the published number for the sequence length (128: "
+        "460,849,152; 384 and 512: 34,239,360).",
     )
     num_epochs: Optional[Count] = Field(
-        None, description="Length of training in passes over the data; total_num_train_samples goes first."
+        None, description="Length of training in passes over the data; total_num_train_samples takes precedence."
     )
     sparsity: Sparsity = Field(default_factory=Sparsity, description="Block-sparse encoder.")
     optimizer_opts: OptimizerOptions = Field(
         default_factory=OptimizerOptions, description="Optimizer and its constants."
     )
 
-    do_training: bool = Field(True, description="Train.")
-    do_validation: bool = Field(True, description="Evaluate on the validation set (fine-tuning).")
-    do_test: bool = Field(False, description="Write predictions for the test set (classification).")
-    evaluation_batch_size: Optional[Count] = Field(
-        None,
-        description="Samples at a time in evaluation. Unset: 32, or the micro batch where that is larger.",
+    do_training: Annotated[bool, MAY_CHANGE] = Field(True, description="Train.")
+    do_validation: Annotated[bool, MAY_CHANGE] = Field(
+        True, description="Evaluate on the validation set (fine-tuning)."
     )
-    glue_task: Optional[GlueTask] = Field(None, description="Task of the GLUE or CLUE benchmark (classification).")
+    do_test: Annotated[bool, MAY_CHANGE] = Field(
+        False, description="Write predictions for the test set (classification)."
+    )
+    evaluation_batch_size: Annotated[Optional[Count], MAY_CHANGE] = Field(
+        None,
+        description="Samples per evaluation batch. Unset: 32, or the micro batch where that is larger.",
+    )
+    glue_task: Optional[GlueTask] = Field(
+        None, description="Task of the GLUE or CLUE benchmark (classification). Unset: mrpc."
+    )
 
     squad: Squad = Field(default_factory=Squad, description="Question answering.")
 
@@ -112,31 +160,53 @@ class TrainingConfig(Section):
     replace_layers: bool = Field(
         True, description="Replace Hugging Face's layers by the faster equivalents of this project."
     )
-    use_outlining: bool = Field(True, description="Compile the encoder layers once and share the code (IPU).")
-    enable_recomputation: bool = Field(
+    use_outlining: Annotated[
+        bool,
+        MAY_CHANGE,
+        IpuOnly("compiles the encoder layers' code once", "XLA compiles the computation of a micro batch as a whole"),
+    ] = Field(True, description="Compile the encoder layers once and share the code (IPU).")
+    enable_recomputation: Annotated[bool, MAY_CHANGE] = Field(
         True,
         description="Recompute encoder layers' activations in the backward pass: less memory, more time.",
     )
-    optimizer_state_offchip: bool = Field(
+    optimizer_state_offchip: Annotated[
+        bool,
+        MAY_CHANGE,
+        IpuOnly(
+            "keeps optimizer state outside the chip's memory",
+            "the state is in the host's memory already, as is the model",
+            _on_host_already,
+        ),
+    ] = Field(
         True,
-        description="Keep optimizer state outside the device's memory (of a GPU: in the host's); excludes "
-        "replicated_tensor_sharding.",
+        description="Keep optimizer state outside the device's memory (of a GPU: in the host's); on IPUs "
+        "replicated_tensor_sharding needs it.",
     )
-    enable_stochastic_rounding: bool = Field(
+    enable_stochastic_rounding: Annotated[
+        bool,
+        IpuOnly("rounds float16 weights at random", "weights are float32, and so are not rounded", _without_rounding),
+    ] = Field(
         True,
         description="Round float16 weight updates at random, so that small ones are not lost; no effect in float32.",
     )
-    matmul_partials_type: Literal["half", "float"] = Field(
-        "half", description="Number format of partial sums in matrix products (IPU)."
+    matmul_partials_type: Annotated[
+        Literal["half", "float"],
+        IpuOnly("sums matrix products in float16", "products are summed in float32, and rounded once", _sums_in_half),
+    ] = Field("half", description="Number format of partial sums in matrix products (IPU).")
+    embedding_serialization_factor: Annotated[
+        Count,
+        MAY_CHANGE,
+        IpuOnly("multiplies by the word table in slices", "one product, with the same result", _in_slices),
+    ] = Field(2, description="Slices in which the tied embedding is multiplied, to save memory; divides vocab_size.")
+    min_remote_tensor_size: Annotated[
+        CountOrZero,
+        MAY_CHANGE,
+        IpuOnly("says from which size tensors may leave the chip's memory", "there is no such memory"),
+    ] = Field(50000, description="Smallest tensor, in bytes, that is kept outside the device's memory (IPU).")
+    fp_exceptions: Annotated[bool, MAY_CHANGE] = Field(False, description="Stop at the first floating-point exception.")
+    compile_only: Annotated[bool, MAY_CHANGE] = Field(
+        False, description="Compile the training step, then exit without training."
     )
-    embedding_serialization_factor: Count = Field(
-        2, description="Slices in which the tied embedding is multiplied, to save memory; divides vocab_size."
-    )
-    min_remote_tensor_size: CountOrZero = Field(
-        50000, description="Smallest tensor, in bytes, that is kept outside the device's memory (IPU)."
-    )
-    fp_exceptions: bool = Field(False, description="Stop at the first floating-point exception.")
-    compile_only: bool = Field(False, description="Compile the training step, then exit without training.")
 
     use_qkv_bias: Optional[bool] = Field(
         None,
@@ -161,63 +231,89 @@ class TrainingConfig(Section):
         None, description="Bias on masked-LM logits. Unset: true from scratch, else as the checkpoint has it."
     )
 
-    output_dir: PathText = Field("runs", description="Folder under which each run gets its own folder.")
-    save_ckpt_path: Optional[PathText] = Field(
+    output_dir: Annotated[PathText, PER_REPLICA] = Field(
+        "runs", description="Folder under which each run gets its own folder."
+    )
+    save_ckpt_path: Annotated[Optional[PathText], PER_REPLICA] = Field(
         None, description="Folder for checkpoints. Unset: inside the run's folder. $VAR and ~ are expanded."
     )
-    ckpt_every_n_steps_per_execution: Count = Field(
-        2000, description="Write a checkpoint every so many executions (logging periods)."
+    ckpt_every_n_steps_per_execution: Annotated[Count, MAY_CHANGE] = Field(
+        2000, description="Executions (logging periods) from one checkpoint to the next."
     )
-    checkpoint_minutes: Optional[Positive] = Field(
-        None, description="Also write a checkpoint when the last one is so many minutes old. Unset: by steps only."
+    checkpoint_minutes: Annotated[Optional[Positive], MAY_CHANGE] = Field(
+        None, description="Also write a checkpoint when the last one is this many minutes old. Unset: by steps only."
     )
-    keep_last: Optional[Count] = Field(5, description="Newest checkpoints to keep; none keeps all.")
-    keep_every: Optional[Count] = Field(
-        None, description="Besides, keep for good the first checkpoint at or after each multiple of so many updates."
+    keep_last: Annotated[Optional[Count], MAY_CHANGE] = Field(
+        5, description="Newest checkpoints to keep; none keeps all."
     )
-    resume: bool = Field(
+    keep_every: Annotated[Optional[Count], MAY_CHANGE] = Field(
+        None,
+        description="Also keep for good the first checkpoint at or after each multiple of this many updates.",
+    )
+    resume: Annotated[bool, PER_REPLICA] = Field(
         False,
-        description="Go on with the run of this name from its newest whole checkpoint. What influences the outcome "
-        "must be as it was.",
+        description="Resume the run of this name from its newest whole checkpoint. Settings that influence the outcome "
+        "must not have changed.",
     )
-    on_divergence: Literal["stop", "rewind"] = Field(
+    on_divergence: Annotated[Literal["stop", "rewind"], MAY_CHANGE] = Field(
         "stop",
-        description="At a loss that is no number, or that explodes: stop, or go back to the last checkpoint and leave "
-        "out the batches at fault.",
+        description="At a loss that is not a number, or that explodes: stop, or go back to the last checkpoint and "
+        "leave out the batches at fault.",
     )
-    max_rewinds: CountOrZero = Field(3, description="So often a run goes back at most; then it stops.")
-    exploding_loss_ratio: Optional[AboveOne] = Field(
+    max_rewinds: Annotated[CountOrZero, MAY_CHANGE] = Field(
+        3, description="Maximum number of rewinds before the run stops."
+    )
+    exploding_loss_ratio: Annotated[Optional[AboveOne], MAY_CHANGE] = Field(
         3.0,
-        description="A loss explodes when it exceeds so many times the median of the last 100 logging periods, and "
-        "the run's first loss. none: only a loss that is no number is divergence.",
+        description="A loss explodes when it exceeds this many times the median of the last 100 logging periods, and "
+        "the run's first loss. none: only a loss that is not a number is divergence.",
     )
-    global_batches_per_log: Count = Field(
+    global_batches_per_log: Annotated[Count, MAY_CHANGE] = Field(
         1, description="Weight updates per log line; they run as one compiled execution."
     )
-    logging: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = Field(
+    logging: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], PER_REPLICA] = Field(
         "INFO", description="Lowest severity of log lines shown."
     )
-    show_accuracy: bool = Field(True, description="Compute and log accuracies beside the losses.")
-    tensorboard: bool = Field(True, description="Write TensorBoard event files.")
-    report: bool = Field(True, description="Write the HTML report, and refresh it during the run.")
-    report_every_minutes: Positive = Field(
+    show_accuracy: Annotated[bool, MAY_CHANGE] = Field(
+        True, description="Compute and log accuracies beside the losses."
+    )
+    tensorboard: Annotated[bool, MAY_CHANGE] = Field(True, description="Write TensorBoard event files.")
+    report: Annotated[bool, MAY_CHANGE] = Field(
+        True, description="Write the HTML report, and refresh it during the run."
+    )
+    report_every_minutes: Annotated[Positive, MAY_CHANGE] = Field(
         5.0, description="Least time between two refreshes of the report during the run, in minutes."
     )
-    reference_curve: Optional[PathText] = Field(
+    reference_curve: Annotated[Optional[PathText], MAY_CHANGE] = Field(
         None,
-        description="Loss to hold this run to: the folder of an earlier run, or a JSON file with a curve or a band; "
-        "the log warns and the report says when the loss leaves it.",
+        description="Loss to compare this run with: the folder of an earlier run, or a JSON file with a curve or a "
+        "band; the log warns and the report says when the loss leaves it.",
     )
-    reference_tolerance: Positive = Field(
+    reference_tolerance: Annotated[Positive, MAY_CHANGE] = Field(
         0.05, description="Half the width of the band around a reference_curve, as a share of its loss."
     )
-    enable_wandb: bool = Field(False, description="Track the run with Weights & Biases.")
-    wandb_entity_name: Optional[Text] = Field(None, description="W&B user or team. Unset: the logged-in user's.")
-    wandb_project_name: Optional[Text] = Field("bert", description="W&B project.")
-    wandb_tags: Optional[Names] = Field(None, description="W&B tags.")
+    enable_wandb: Annotated[bool, MAY_CHANGE] = Field(False, description="Track the run with Weights & Biases.")
+    wandb_entity_name: Annotated[Optional[Text], MAY_CHANGE, OtherFlag("--wandb-entity")] = Field(
+        None, description="W&B user or team. Unset: the logged-in user's."
+    )
+    wandb_project_name: Annotated[Optional[Text], MAY_CHANGE] = Field("bert", description="W&B project.")
+    wandb_tags: Annotated[Optional[Names], MAY_CHANGE] = Field(None, description="W&B tags.")
 
     @property
     def samples_per_update(self) -> int:
         """The global batch, in rows: samples, or packs of them where sequences are packed."""
         batch = self.global_batch
         return batch.micro_batch_size * batch.replicas * batch.grad_acc_steps_per_replica
+
+
+@lru_cache(maxsize=None)
+def leaves() -> Dict[str, Leaf]:
+    """Return every leaf field by dotted name, in the schema's order (``extends`` and ``about`` left out)."""
+    return {item.name: item for item in walk(TrainingConfig, (), "Run") if isinstance(item, Leaf)}
+
+
+@lru_cache(maxsize=None)
+def sections() -> Dict[str, SectionInfo]:
+    """Return every section by dotted name; the config itself is ``""``."""
+    found = [item for item in walk(TrainingConfig, (), "Run") if isinstance(item, SectionInfo)]
+    return {".".join(item.path): item for item in found}

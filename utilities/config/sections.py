@@ -1,21 +1,26 @@
-"""The sections of a config: model, batch, optimizer, IPU system, execution, data."""
+"""The sections of a config: model, batch, optimizer, IPU system, execution, data, tasks, packing, sparsity."""
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import Annotated, Literal
 
-from utilities.config.types import (
+from utilities.config.fields import (
+    MAY_CHANGE,
+    PER_REPLICA,
     BelowOne,
     Count,
     CountOrZero,
     Devices,
+    Equivalent,
     Fraction,
+    IpuOnly,
     Layers,
     LossScale,
     LossScaleWord,
+    Machine,
     Names,
     NonNegative,
     PathText,
@@ -28,7 +33,7 @@ from utilities.config.types import (
 
 
 class Section(BaseModel):
-    """Base of all config objects: unknown keys are refused, values never converted, nothing changes later."""
+    """Base of all config objects: unknown keys are refused, values never converted, and nothing changes later."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
@@ -63,7 +68,7 @@ class GlobalBatch(Section):
     micro_batch_size: Count = Field(1, description="Samples of one forward and backward pass on one replica.")
     replicas: Count = Field(
         1,
-        description="Copies of the model that train side by side on shares of the batch; on stock TensorFlow the "
+        description="Copies of the model that train side by side on shares of the batch. On stock TensorFlow the "
         "processes of a run, however many, share replicas × grad_acc_steps_per_replica micro batches evenly.",
     )
     grad_acc_steps_per_replica: Count = Field(
@@ -88,6 +93,10 @@ class LearningRate(Section):
     )
 
 
+def _unneeded_loss_scale(value: Any, machine: Machine) -> bool:
+    return value == "auto" and machine.precision != "float16"
+
+
 class OptimizerOptions(Section):
     """Optimizer and its constants."""
 
@@ -95,7 +104,15 @@ class OptimizerOptions(Section):
     weight_decay_rate: NonNegative = Field(
         0.01, description="Decoupled weight decay; biases and LayerNorm are left out."
     )
-    loss_scaling: Annotated[Union[LossScale, Literal["auto"], None], LossScaleWord] = Field(
+    loss_scaling: Annotated[
+        Union[LossScale, Literal["auto"], None],
+        LossScaleWord,
+        IpuOnly(
+            "keeps small gradients within float16's range",
+            "the range is wide enough, so the loss is not scaled",
+            _unneeded_loss_scale,
+        ),
+    ] = Field(
         None,
         description="Factor on the loss before the backward pass, so that small gradients survive in float16; auto: "
         "halved when gradients overflow, doubled after 2,000 updates without; null or none: no scaling.",
@@ -106,67 +123,113 @@ class OptimizerOptions(Section):
     max_gradient_norm: Optional[Positive] = Field(
         None, description="Clip the global norm of the gradients to this. Unset: no clipping."
     )
-    gradient_accumulation_reduction: Literal["mean", "sum", "running_mean"] = Field(
-        "mean",
-        description="How micro batches' gradients join: mean and running_mean give the mean (the running "
-        "mean never holds a large sum, which matters in float16), sum their sum.",
+    gradient_accumulation_reduction: Annotated[
+        Optional[Literal["mean", "sum", "running_mean"]], Equivalent((None, "mean", "running_mean"))
+    ] = Field(
+        None,
+        description="How the gradients of micro batches are combined: mean and running_mean give the mean (the running "
+        "mean never holds a large sum, which matters in float16), sum their sum. Unset: running_mean on IPUs, mean "
+        "elsewhere.",
     )
     learning_rate: LearningRate = Field(default_factory=LearningRate, description="Learning-rate schedule.")
 
 
-class IpuConfig(Section):
-    """Pipeline and IPU settings. On stock TensorFlow an IPU is a place on the devices there are."""
+def _on_several_ipus(value: Any, machine: Machine) -> bool:
+    return not machine.pipelined and len(set(value or ())) > 1
 
-    pipeline_stages: Optional[Stages] = Field(
+
+def _other_schedule(value: Any, machine: Machine) -> bool:
+    return not machine.pipelined and value != "grouped"
+
+
+def _alone(value: Any, machine: Machine) -> bool:
+    return bool(value) and machine.processes == 1
+
+
+class IpuConfig(Section):
+    """Pipeline and IPU settings. On stock TensorFlow an IPU stands for a place on the available devices."""
+
+    pipeline_stages: Annotated[Optional[Stages], MAY_CHANGE] = Field(
         None,
         description="The blocks of the model, in order, split into stages; each stage a list of block "
         'names or one text such as "hid hid". Unset: one stage with all blocks.',
     )
-    pipeline_device_mapping: Optional[Devices] = Field(
+    pipeline_device_mapping: Annotated[
+        Optional[Devices],
+        MAY_CHANGE,
+        IpuOnly(
+            "puts stages on IPUs of their own",
+            "one device runs the stages in sequence, with the same update (execution.pipeline_devices)",
+            _on_several_ipus,
+        ),
+    ] = Field(
         None,
         description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads beside the embedding.",
     )
-    matmul_available_memory_proportion_per_pipeline_stage: Optional[Proportions] = Field(
+    matmul_available_memory_proportion_per_pipeline_stage: Annotated[
+        Optional[Proportions],
+        MAY_CHANGE,
+        IpuOnly("limits the memory for temporaries of matrix products", "the memory is not divided"),
+    ] = Field(
         None,
         description="Share of In-Processor-Memory that matrix products may use for temporaries, one per IPU, "
         "each in (0, 1]. Unset: the compiler's default.",
     )
-    replicated_tensor_sharding: bool = Field(
+    replicated_tensor_sharding: Annotated[
+        bool,
+        MAY_CHANGE,
+        IpuOnly(
+            "keeps a share of the optimizer state on each replica",
+            "one process keeps all of it (python -m execution.launch starts several)",
+            _alone,
+        ),
+    ] = Field(
         False,
         description="Keep 1/replicas of the optimizer state on each replica (on stock TensorFlow, in each process); "
-        "excludes optimizer_state_offchip.",
+        "on IPUs it needs optimizer_state_offchip.",
     )
-    pipeline_schedule: Literal["grouped", "interleaved", "sequential"] = Field(
-        "grouped", description="Order in which stages take micro batches."
+    pipeline_schedule: Annotated[
+        Literal["grouped", "interleaved", "sequential"],
+        MAY_CHANGE,
+        IpuOnly("orders the stages' work on micro batches", "stages run in sequence", _other_schedule),
+    ] = Field(
+        "grouped",
+        description="Order in which stages take micro batches. On IPUs interleaved needs an IPU for each stage.",
     )
 
 
 class Execution(Section):
     """Where and how the run executes."""
 
-    platform: Literal["auto", "software", "graphcore"] = Field(
+    platform: Annotated[Literal["auto", "software", "graphcore"], MAY_CHANGE] = Field(
         "auto",
         description="Graphcore's TensorFlow or stock TensorFlow (software); auto takes what is installed.",
     )
-    device: Literal["auto", "cpu", "gpu"] = Field(
+    device: Annotated[Literal["auto", "cpu", "gpu"], MAY_CHANGE] = Field(
         "auto", description="Device of the software platform; auto takes a GPU if there is one."
     )
-    xla: Optional[bool] = Field(
+    xla: Annotated[Optional[bool], MAY_CHANGE] = Field(
         None, description="Compile each micro batch's computation with XLA. Unset: chosen by a measured rule."
     )
-    pipeline_devices: Optional[Count] = Field(
+    pipeline_devices: Annotated[Optional[Count], MAY_CHANGE] = Field(
         None,
-        description="Devices that the pipeline's IPUs are spread over; on a CPU, so many logical ones that share "
+        description="Devices that the pipeline's IPUs are spread over; on a CPU, this many logical devices that share "
         "its cores. Unset: every GPU, or the CPU as one device, on which stages run in sequence.",
     )
-    precision: Literal["auto", "float32", "float16", "bfloat16"] = Field(
+    precision: Annotated[Literal["auto", "float32", "float16", "bfloat16"], MAY_CHANGE] = Field(
         "auto",
-        description="Number format of weights and computation; moments, updates, norms and losses are float32 always. "
+        description="Number format of weights and computation; moments, updates, norms and losses are always float32. "
         "auto: float16 on IPUs and on GPUs with tensor cores, float32 elsewhere.",
     )
-    threads: Optional[Count] = Field(None, description="CPU threads to compute with. Unset: all cores.")
-    executable_cache: Optional[PathText] = Field(
-        None, description="Folder in which compiled IPU programs are kept, for later runs. Unset: they are not."
+    threads: Annotated[Optional[Count], PER_REPLICA] = Field(
+        None, description="CPU threads to compute with. Unset: all cores."
+    )
+    executable_cache: Annotated[
+        Optional[PathText],
+        PER_REPLICA,
+        IpuOnly("keeps compiled programs for later runs", "every run compiles anew"),
+    ] = Field(
+        None, description="Folder in which compiled IPU programs are kept for later runs. Unset: they are not kept."
     )
 
 
@@ -174,16 +237,18 @@ class Data(Section):
     """Reading of the data set."""
 
     shuffle: bool = Field(True, description="Shuffle samples anew in each epoch, as a function of seed and epoch.")
-    reader_threads: Count = Field(2, description="Threads that read and parse records.")
-    prefetch: CountOrZero = Field(2, description="Batches that are prepared ahead of training.")
-    verify_checksums: bool = Field(False, description="Check every file against the manifest's SHA-256 at start-up.")
-    on_corrupt: Literal["fail", "skip"] = Field(
+    reader_threads: Annotated[Count, PER_REPLICA] = Field(2, description="Threads that read and parse records.")
+    prefetch: Annotated[CountOrZero, PER_REPLICA] = Field(2, description="Batches that are prepared ahead of training.")
+    verify_checksums: Annotated[bool, PER_REPLICA] = Field(
+        False, description="Check every file against the manifest's SHA-256 at start-up."
+    )
+    on_corrupt: Annotated[Literal["fail", "skip"], MAY_CHANGE] = Field(
         "fail",
         description="At a record that cannot be used: end the run, or read the next good one in its place "
         "(pre-training).",
     )
-    max_corrupt_records: CountOrZero = Field(
-        100, description="With on_corrupt skip: so many different records may be skipped; one more ends the run."
+    max_corrupt_records: Annotated[CountOrZero, MAY_CHANGE] = Field(
+        100, description="With on_corrupt skip: how many different records may be skipped; one more ends the run."
     )
 
 
@@ -191,17 +256,19 @@ class Squad(Section):
     """Question answering."""
 
     train_file: PathText = Field("train-v1.1.json", description="Questions to train on, in dataset_dir.")
-    dev_file: PathText = Field("dev-v1.1.json", description="Questions to answer and score, in dataset_dir.")
+    dev_file: Annotated[PathText, MAY_CHANGE] = Field(
+        "dev-v1.1.json", description="Questions to answer and score, in dataset_dir."
+    )
     dataset_name: Text = Field(
         "rajpurkar/squad", description="Data set of the datasets library that is used where dataset_dir is unset."
     )
     doc_stride: Count = Field(
         128, description="Tokens by which the next window over a long context begins after the one before."
     )
-    max_query_length: Count = Field(64, description="Tokens of a question at most; the rest is cut off.")
-    n_best_size: Count = Field(20, description="Candidate answers to write for each question.")
-    max_answer_length: Count = Field(30, description="Tokens of an answer at most.")
-    cache_dir: Optional[PathText] = Field(
+    max_query_length: Count = Field(64, description="Longest question, in tokens; the rest is cut off.")
+    n_best_size: Annotated[Count, MAY_CHANGE] = Field(20, description="Candidate answers to write for each question.")
+    max_answer_length: Annotated[Count, MAY_CHANGE] = Field(30, description="Longest answer, in tokens.")
+    cache_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
         None, description="Folder for tokenised windows, used again by later runs. Unset: output_dir/cache."
     )
 
@@ -211,18 +278,18 @@ class Packing(Section):
 
     max_sequences_per_pack: Optional[Count] = Field(
         None,
-        description="Sequences in a pack at most, as the data set was packed by data_utils.packing; in fine-tuning, "
+        description="Most sequences in a pack, as the data set was packed by data_utils.packing; in fine-tuning, "
         "samples are packed at the start of the run. Unset: one padded sequence a row.",
     )
     max_predictions_per_pack: Optional[Count] = Field(
         None,
-        description="Masked tokens in a pack at most (pre-training). Unset: as the data set's manifest says, or "
+        description="Most masked tokens in a pack (pre-training). Unset: as the data set's manifest says, or "
         "max_predictions_per_seq + max_sequences_per_pack.",
     )
     adjust_betas: bool = Field(
         True,
-        description="Raise both betas of the optimizer to the power of the mean number of sequences in a pack, as an "
-        "update then holds so many times more. False: for a global batch that was made smaller instead.",
+        description="Raise both betas of the optimizer to the power of the mean number of sequences in a pack, because "
+        "an update then holds that many times more samples. False: for a global batch that was made smaller instead.",
     )
 
 
@@ -237,16 +304,16 @@ class Sparsity(Section):
     )
     method: Literal["static", "set", "rigl"] = Field(
         "set",
-        description="static keeps the pattern; set and rigl drop the smallest blocks at times and grow as many, set at "
-        "random, rigl where the gradient is largest. New blocks start at zero.",
+        description="static keeps the pattern; set and rigl drop the smallest blocks from time to time and grow as "
+        "many, set at random, rigl where the gradient is largest. New blocks start at zero.",
     )
     pattern_updates: CountOrZero = Field(160, description="Changes of the pattern, evenly spaced over training.")
     prune_fraction: Fraction = Field(
-        0.5, description="Share of the blocks that a change replaces at the begin; it falls to 0 as a cosine."
+        0.5, description="Share of the blocks that the first change replaces; it falls to 0 as a cosine."
     )
     seed: Optional[Seed] = Field(None, description="Seed of the patterns. Unset: that of the run.")
-    kernel: Literal["auto", "native", "gather", "masked"] = Field(
+    kernel: Annotated[Literal["auto", "native", "gather", "masked"], MAY_CHANGE] = Field(
         "auto",
         description="How to multiply: native is compiled for this CPU and runs outside of XLA, gather and masked (a "
-        "dense product) run anywhere; auto takes what was measured faster. Changes no result but by rounding.",
+        "dense product) run anywhere; auto takes what was measured to be faster. Changes results by rounding only.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -29,7 +30,7 @@ class Product:
         self.fails = ""
 
     def __call__(self, *arguments: Any, log: Path) -> None:
-        options = dict(zip(arguments[1::2], arguments[2::2]))
+        options = {flag: value for flag, value in itertools.pairwise(arguments) if str(flag).startswith("--")}
         name, folder = options["--name"], options["--output-dir"] / options["--name"]
         if self.fails and name.startswith(self.fails):
             raise UserError(f"{name} failed")

@@ -16,22 +16,20 @@ from data_utils.records.order import batch_of
 from data_utils.records.pipeline import training_dataset
 from training.run_folder import RunFolder, shown_config
 from training.run_lock import locked
-from training.unchanged import FREE, differences, free_changes
-from utilities.config.fields import leaves
+from training.unchanged import differences, free_changes
+from utilities.cli import resume_command
+from utilities.config.fields import Freedom
 from utilities.config.loading import load_config
+from utilities.config.schema import leaves
 from utilities.errors import UserError
 from utilities.history import END, History
-from utilities.resume_command import resume_command
 
-CONFIG = Path(__file__).parents[3] / "configs" / "pretraining" / "pretrain_tiny_128_phase1_cpu.json"
+CONFIGS = Path(__file__).parents[3] / "configs"
+COMPOSED = [CONFIGS / "pretraining" / "pretrain_tiny_128_phase1.json", CONFIGS / "systems" / "pretraining_cpu.json"]
 
 
 def config_of(*flags: str):
-    return load_config("pretraining", ["--config", str(CONFIG), "--generated-dataset", *flags]).config
-
-
-def test_every_free_field_exists():
-    assert set(leaves()) >= FREE
+    return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags]).config
 
 
 def test_the_same_config_differs_in_nothing():
@@ -41,7 +39,7 @@ def test_the_same_config_differs_in_nothing():
     assert free_changes(config, recorded) == {}
 
 
-@pytest.mark.parametrize("name", sorted(set(leaves()) - FREE))
+@pytest.mark.parametrize("name", [name for name, leaf in leaves().items() if leaf.freedom is Freedom.FIXED])
 def test_any_other_field_counts(name):
     """Whatever the field, its name is told."""
     config = config_of()
@@ -94,6 +92,7 @@ def test_the_global_batch_may_be_split_in_another_way(split, flags, told):
     "arguments, name, expected",
     [
         ("--config c.json", "c", "--config c.json --name c --resume"),
+        ("--config c.json cpu.json --name c", "c", "--config c.json cpu.json --name c --resume"),
         ("--name x --config c.json --resume", "x-2", "--config c.json --name x-2 --resume"),
         ("--name=x --resume=true --seed 2", "x", "--seed 2 --name x --resume"),
         ("--resume yes --config 'my c.json'", "x", "--config 'my c.json' --name x --resume"),

@@ -6,12 +6,9 @@ import pytest
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
 from sparsity import native
-from sparsity.blocks import all_blocks, dense_matrix, largest_blocks, norms
-from sparsity.choice import choose
-from sparsity.layer import BlockSparseDense, sparse_layers
-from sparsity.pattern import Grid, random_pattern
-from sparsity.probe import DenseGradients
-from sparsity.products import product_of
+from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
+from sparsity.patterns import Grid, all_blocks, dense_matrix, largest_blocks, norms, random_pattern
+from sparsity.products import choose, product_of
 
 SIZES = (1, 4, 8, 16)
 WAYS = [(kernel, False, size) for kernel in ("masked", "gather") for size in SIZES]

@@ -5,9 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from sparsity.changes import NEW, moved, rigl_change, set_change
-from sparsity.pattern import Grid, check, random_pattern, shuffled
-from sparsity.schedule import pattern_steps, prune_fraction
+from sparsity.patterns import (
+    NEW,
+    Grid,
+    check,
+    moved,
+    pattern_steps,
+    prune_fraction,
+    random_pattern,
+    rigl_change,
+    set_change,
+    shuffled,
+)
 
 
 def cases(count=40):

@@ -1,0 +1,215 @@
+"""Which blocks of a matrix exist, and how that changes during training. NumPy alone.
+
+A block has the number column · R + row, so ascending numbers run down one column of blocks after another. A pattern is
+the ascending numbers of the blocks that exist.
+
+SET (Mocanu et al. 2018, arXiv 1707.04780) drops the smallest blocks and grows random ones; RigL (Evci et al. 2020,
+arXiv 1911.11134) grows those with the largest gradient. Both keep the number of blocks. Block norms in place of single
+magnitudes follow Dietrich et al. 2021 (arXiv 2108.06277).
+
+I inputs · O outputs · b block size · R = I/b rows of blocks · C = O/b columns of blocks · n blocks that exist
+"""
+
+from __future__ import annotations
+
+import math
+from typing import List, NamedTuple, Tuple
+
+import numpy as np
+
+NEW = -1  # source of a block that the previous pattern did not have
+
+
+class Grid(NamedTuple):
+    """The blocks that a matrix can have: R rows and C columns of them."""
+
+    rows: int
+    columns: int
+
+    @property
+    def size(self) -> int:
+        """Number of blocks in the dense matrix."""
+        return self.rows * self.columns
+
+
+# Matrices and their blocks
+
+
+def all_blocks(matrix: np.ndarray, block_size: int) -> np.ndarray:
+    """Cut a matrix (I, O) into its blocks (R · C, b, b), in the order of their numbers."""
+    inputs, outputs = matrix.shape
+    b = block_size
+    cut = matrix.reshape(inputs // b, b, outputs // b, b)  # (R, b, C, b)
+    return np.ascontiguousarray(cut.transpose(2, 0, 1, 3)).reshape(-1, b, b)
+
+
+def dense_matrix(blocks: np.ndarray, positions: np.ndarray, shape: Tuple[int, int]) -> np.ndarray:
+    """Return the matrix (I, O) that is zero where no block exists.
+
+    Args:
+        blocks: (n, b, b).
+        positions: (n,) their numbers.
+        shape: (I, O).
+    """
+    b = blocks.shape[-1]
+    rows, columns = shape[0] // b, shape[1] // b
+    whole = np.zeros((rows * columns, b, b), blocks.dtype)
+    whole[positions] = blocks
+    return np.ascontiguousarray(whole.reshape(columns, rows, b, b).transpose(1, 2, 0, 3)).reshape(shape)
+
+
+def norms(blocks: np.ndarray) -> np.ndarray:
+    """Return the L1 norm of each block (n, b, b) in float64, (n,).
+
+    Dietrich et al. 2021 found L1 norms to prune blocks better than Euclidean norms and maxima.
+    """
+    return np.abs(blocks.astype(np.float64)).sum(axis=(1, 2))
+
+
+def largest_blocks(block_norms: np.ndarray, count: int) -> np.ndarray:
+    """Return the numbers of the ``count`` blocks of largest norm (R · C,), ascending; ties take the lower number."""
+    return np.sort(np.argsort(-block_norms, kind="stable")[:count])
+
+
+# Patterns
+
+
+def shuffled(size: int, *key: int) -> np.ndarray:
+    """Return a permutation of 0 … ``size`` - 1 that depends on ``key`` alone.
+
+    It is made from the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy promises never
+    to change: a run that is resumed with another NumPy draws the same patterns.
+
+    Args:
+        key: non-negative integers, such as seed, update and layer.
+    """
+    state = np.random.SeedSequence(key).generate_state(2, np.uint64)
+    numbers = np.random.Philox(key=state).random_raw(size)
+    return np.argsort(numbers, kind="stable")
+
+
+def random_pattern(grid: Grid, count: int, *key: int) -> np.ndarray:
+    """Draw ``count`` blocks uniformly; (count,) int32, ascending. See :func:`shuffled` for ``key``."""
+    return np.sort(shuffled(grid.size, *key)[:count]).astype(np.int32)
+
+
+def check(pattern: np.ndarray, grid: Grid, count: int) -> None:
+    """Check that a pattern is one of ``count`` blocks of a grid.
+
+    Raises:
+        ValueError: it has another number of blocks, a block twice or outside the grid, or is not ascending.
+    """
+    if pattern.shape != (count,):
+        raise ValueError(f"the pattern has shape {pattern.shape} in place of ({count},)")
+    if count and (pattern[0] < 0 or pattern[-1] >= grid.size):
+        raise ValueError(f"the pattern has blocks outside {grid.rows} × {grid.columns}")
+    if (np.diff(pattern) <= 0).any():
+        raise ValueError("the pattern is not ascending, or has a block twice")
+
+
+# Changes of a pattern
+
+
+class Change(NamedTuple):
+    """A new pattern, and where its blocks come from.
+
+    Attributes:
+        pattern: (n,) int32, ascending.
+        sources: (n,) index of each block in the previous pattern; ``NEW`` where it was absent or dropped.
+    """
+
+    pattern: np.ndarray
+    sources: np.ndarray
+
+    @property
+    def grown(self) -> int:
+        """Number of new blocks."""
+        return int((self.sources == NEW).sum())
+
+
+def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, grid: Grid, *key: int) -> Change:
+    """Drop the share ``fraction`` of the blocks with the smallest norms, and draw as many absent ones.
+
+    Args:
+        pattern: (n,) ascending.
+        block_norms: (n,) of the weights.
+        fraction: rounded down to whole blocks, and limited by the number of absent ones.
+        grid: of the matrix.
+        key: what the draw depends on: seed, update, layer.
+    """
+    absent = np.setdiff1d(np.arange(grid.size, dtype=np.int64), pattern, assume_unique=True)
+    count = min(int(fraction * len(pattern)), len(absent))
+    grown = absent[shuffled(len(absent), *key)[:count]]
+    return _changed(pattern, _kept(block_norms, count), grown)
+
+
+def rigl_change(
+    pattern: np.ndarray, block_norms: np.ndarray, gradient_norms: np.ndarray, fraction: float, grid: Grid
+) -> Change:
+    """Drop as :func:`set_change` does, and grow the absent blocks with the largest gradient.
+
+    A block that was just dropped may come back, at zero, if its gradient is large.
+
+    Args:
+        pattern: (n,) ascending.
+        block_norms: (n,) of the weights.
+        gradient_norms: (R · C,) of the dense gradient.
+        fraction: rounded down to whole blocks.
+        grid: of the matrix.
+    """
+    count = min(int(fraction * len(pattern)), grid.size - len(pattern))
+    kept = _kept(block_norms, count)
+    scores = np.array(gradient_norms, np.float64)
+    scores[pattern[kept]] = -np.inf
+    grown = np.argsort(-scores, kind="stable")[:count]
+    return _changed(pattern, kept, grown)
+
+
+def moved(values: np.ndarray, change: Change) -> np.ndarray:
+    """Reorder weights or moments (n, …) to a new pattern; blocks that are new are zero."""
+    taken = values[np.maximum(change.sources, 0)]
+    taken[change.sources == NEW] = 0
+    return taken
+
+
+def _kept(block_norms: np.ndarray, dropped: int) -> np.ndarray:
+    """Indices of the blocks that stay, ascending; of equal norms the first are dropped first."""
+    return np.sort(np.argsort(block_norms, kind="stable")[dropped:])
+
+
+def _changed(pattern: np.ndarray, kept: np.ndarray, grown: np.ndarray) -> Change:
+    numbers = np.concatenate([pattern[kept], grown])
+    sources = np.concatenate([kept, np.full(len(grown), NEW)])
+    order = np.argsort(numbers, kind="stable")
+    return Change(numbers[order].astype(np.int32), sources[order])
+
+
+# Schedule
+
+
+def pattern_steps(updates: int, changes: int) -> List[int]:
+    """Return the weight updates after which the pattern changes: evenly spaced, none at the end of training.
+
+    Args:
+        updates: weight updates of the whole training.
+        changes: of the pattern; an update has one at most.
+
+    Example:
+        >>> pattern_steps(100, 4)
+        [20, 40, 60, 80]
+    """
+    steps = {updates * number // (changes + 1) for number in range(1, changes + 1)}
+    return sorted(steps - {0})
+
+
+def prune_fraction(step: int, last: int, first_fraction: float) -> float:
+    """Return the share of the blocks that is replaced at a step: α/2 · (1 + cos(π t / T)).
+
+    Args:
+        step: t, weight updates done.
+        last: T, weight updates of the whole training.
+        first_fraction: α, the share at the beginning.
+
+    Source: Evci et al. 2020, section 3; Dettmers & Zettlemoyer 2019. Dietrich et al. 2021 used α = 0.5 for BERT.
+    """
+    return first_fraction / 2 * (1 + math.cos(math.pi * min(step, last) / last))
