@@ -16,7 +16,7 @@ from data_utils.doctor.records import Checker, DataSet, open_dataset
 from data_utils.doctor.report import as_text, draw
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
-from data_utils.records.writer import RecordFile, frame_records, index_path, write_atomically, write_manifest
+from data_utils.records.writer import RecordFile, frame_records, index_path, write_manifest
 from data_utils.text.command_line import Progress, make_parser, run_main
 from data_utils.text.ledger import Ledger, forget
 from data_utils.text.output_folder import take_up
@@ -24,6 +24,7 @@ from data_utils.text.recipe import identity_of
 from data_utils.text.running import Done, add_pool_options, on_every_machine, pool_of, run_units
 from data_utils.tokenizer import VOCABULARY_NAME
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 PICTURE_NAME = "doctor.png"
 # At most so many records and lines are compared with one another, whatever the size of the data: memory stays bounded.

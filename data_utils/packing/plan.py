@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple, Union
 
 from data_utils.packing.heuristics import lpfhp, spfhp
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -178,14 +179,12 @@ def _verify(uses: Dict[Pack, int], counts: List[int], limit: int) -> None:
 
 def write_plan(folder: Path, plan: PackingPlan) -> None:
     """Write ``packing_plan.json``, with one pack a line: how often it is used, and the lengths of its sequences."""
-    from data_utils.records.writer import write_atomically  # imported here because it loads NumPy
-
     packs = ",\n    ".join(json.dumps([times, list(pack)]) for pack, times in zip(plan.packs, plan.repeats))
     text = (
         f'{{\n  "max_sequence_length": {plan.max_sequence_length},\n  "fewest_packs": {plan.fewest_packs},\n'
         f'  "packs": [\n    {packs}\n  ]\n}}\n'
     )
-    write_atomically(folder / PLAN_NAME, text.encode())
+    write_atomically(folder / PLAN_NAME, text)
 
 
 def read_plan(folder: Path) -> PackingPlan:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data_utils.packing.plan import PackingPlan
-from data_utils.records.writer import temporary_beside
 from utilities.errors import UserError
+from utilities.files import temporary_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

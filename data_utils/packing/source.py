@@ -18,11 +18,11 @@ from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, Feature,
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.manifest import Manifest
-from data_utils.records.writer import write_atomically
 from data_utils.text.command_line import Progress
 from data_utils.text.ledger import WORK_FOLDER, Ledger, digest_of
 from data_utils.text.running import Done, run_units
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 RECORDS_OF_UNIT = 1 << 17
 _RECORDS_AT_ONCE = 4096
