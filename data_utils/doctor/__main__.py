@@ -95,7 +95,10 @@ def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> 
     """
     if output.resolve() == data.folder.resolve():
         raise UserError(f"--fix {output}: is the data set itself; name another folder")
-    recipe = {"repair of": identity_of(data.files), "form": {**data.form._asdict(), "vocabulary_size": data.vocab_size}}
+    checker = Checker(data)
+    special = {"cls_id": checker.special[2], "sep_id": checker.special[3]} if checker.special else {}
+    form = {**data.form._asdict(), "vocabulary_size": data.vocab_size, "cls_id": None, "sep_id": None, **special}
+    recipe = {"repair of": identity_of(data.files), "form": form}
     take_up(output, recipe, overwrite)
     ledger = Ledger.begin(output, "repair", recipe, read_back=False)
     units = [_Unit(number, path.stat().st_size, path) for number, path in enumerate(data.files)]
@@ -110,7 +113,7 @@ def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> 
 
     size = _bytes(data.files)
     with Progress(size, "repair") as progress:
-        run_units(pool, ledger, functools.partial(_copy, Checker(data), ledger), units, size, progress, on_done)
+        run_units(pool, ledger, functools.partial(_copy, checker, ledger), units, size, progress, on_done)
     if not total("kept"):
         raise UserError(f"{data.folder}: no record is good; make the data set again")
     _write_manifest(data, output, [done[unit]["entry"] for unit in sorted(done) if done[unit]["entry"]], total("kept"))

@@ -64,6 +64,7 @@ class Counts:
     sequences: int = 0
     tokens: int = 0  # without padding
     predictions: int = 0  # masked positions
+    weighted: float = 0.0  # their weights
     masked: int = 0  # those that show [MASK]
     kept: int = 0  # those that show their own piece
     random_next: int = 0  # sequences whose second segment is a random one
@@ -94,6 +95,7 @@ def count(batch: Batch, original: np.ndarray, special: Sequence[int] | None) -> 
         sequences=lengths.size,
         tokens=int((numbers > 0).sum()),
         predictions=len(rows),
+        weighted=float(batch["masked_lm_weights"].sum()),
         masked=int((shown == mask).sum()),
         kept=int((shown == batch["masked_lm_ids"][rows, slots]).sum()),
         random_next=int((batch["next_sentence_labels"] * (sequence_weights > 0)).sum()),
@@ -200,7 +202,8 @@ def merge_lines(files: Sequence[FileLines]) -> LineFindings:
     counts = np.bincount(inverse, np.concatenate([file.counts for file in files]), digests.size).astype(np.int64)
     top = np.argsort(-counts, kind="stable")[:LINES_SHOWN].tolist()
     frequent = [(_line(digests[place], files), int(counts[place])) for place in top if counts[place] > 1]
-    return LineFindings(sum(file.lines for file in files), ratio(counts.sum() - digests.size, counts.sum()), frequent)
+    repeated = 1 - digests.size / counts.sum() if digests.size else 0.0
+    return LineFindings(sum(file.lines for file in files), float(repeated), frequent)
 
 
 def _line(digest: np.uint64, files: Sequence[FileLines]) -> str:
@@ -287,7 +290,7 @@ def _mask_rate(counts: Counts, data: DataSet) -> Share:
     found = ratio(counts.predictions, counts.tokens)
     probability = data.manifest.settings.get("masked_lm_prob") if data.manifest is not None else None
     if not probability or data.form.max_sequences:
-        return Share(found, None, counts.tokens)
+        return Share(found, None, counts.tokens, 0.0)
     lengths = np.arange(counts.lengths.size)
     each = np.minimum(
         np.clip(np.round(lengths * probability), 1, data.form.max_predictions), np.maximum(lengths - 3, 0)
@@ -297,7 +300,7 @@ def _mask_rate(counts: Counts, data: DataSet) -> Share:
 
 def _copies(parts: Sequence[np.ndarray]) -> float:
     digests = np.concatenate([np.empty(0, np.uint64), *parts])
-    return ratio(digests.size - np.unique(digests).size, digests.size)
+    return 1 - np.unique(digests).size / digests.size if digests.size else 0.0
 
 
 def _judge_files(data: DataSet, files: Sequence[FileFindings], found: Diagnosis) -> None:

@@ -64,7 +64,7 @@ def _longest_first(counts: Sequence[int], max_sequences: int, prefer_full: bool)
                 put(number - used, pack, space)
             put(used, pack + (length,) * times, space - length * times)
             left -= used * times
-    for group in groups.values():
-        for number, pack in group:
+    for space in spaces:
+        for number, pack in groups[space]:
             uses[pack] = uses.get(pack, 0) + number
     return uses
