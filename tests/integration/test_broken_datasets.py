@@ -37,7 +37,7 @@ class Broken(NamedTuple):
 
     name: str
     damage: Callable[[Path], Any]
-    told: tuple[str, ...]
+    words: tuple[str, ...]
     dataset: str = "."
     spec: FeatureSpec = spec()
 
@@ -367,7 +367,7 @@ def test_broken_data_set_is_refused_in_one_clear_line(broken: Broken, tmp_path: 
     message = str(caught.value)
     assert len(message.splitlines()) == 1 and message.isprintable()
     assert str(folder) in message and "; " in message  # where it is, and after the semicolon what to do
-    for part in broken.told:
+    for part in broken.words:
         assert part in message, message
 
 
