@@ -9,14 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_utils.packing import dataset, pack_dataset, survey
+from data_utils.packing import dataset
+from data_utils.packing import source as records
 from data_utils.packing.__main__ import main
-from data_utils.packing.plan_file import read_plan
+from data_utils.packing.dataset import pack_dataset
+from data_utils.packing.plan import read_plan
 from data_utils.parallel import Pool
 from data_utils.records.features import packed_pretraining_features
 from data_utils.records.reader import RecordReader
 from data_utils.records.writer import write_manifest
-from tests.unit.packing.samples import LENGTH, PREDICTIONS, VOCABULARY, comparable, sequence, taken_apart, write
+from tests.unit.data_utils.packing.samples import (
+    LENGTH,
+    PREDICTIONS,
+    VOCABULARY,
+    comparable,
+    sequence,
+    taken_apart,
+    write,
+)
 from utilities.errors import UserError
 
 RECORDS = 300
@@ -32,10 +42,10 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "_PACKS_OF_FILE", 20)
+    monkeypatch.setattr(dataset, "_MAX_PACKS_OF_FILE", 20)
     monkeypatch.setattr(dataset, "_PACKS_AT_ONCE", 7)
-    monkeypatch.setattr(survey, "RECORDS_OF_UNIT", 64)
-    monkeypatch.setattr(survey, "_RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(records, "RECORDS_OF_UNIT", 64)
+    monkeypatch.setattr(records, "_RECORDS_AT_ONCE", 10)
 
 
 def with_manifest(folder: Path, **settings: Any) -> None:
@@ -144,7 +154,7 @@ def test_a_killed_run_comes_to_the_same_bytes(
     with_manifest(source)
     whole = content(pack_dataset(source, tmp_path / "whole").parent)
     output, calls = tmp_path / "out", []
-    for module, name, runs in ((survey, "_measure", 2), (dataset, "_write_file", 3)):
+    for module, name, runs in ((records, "_measure", 2), (dataset, "_write_file", 3)):
         function = getattr(module, name)
 
         def dies(task: Any, unit: Any, function: Any = function, runs: int = runs) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from data_utils.packing.decoding import FLOATS, INTEGERS, ExampleError, decode_examples
 from keras_extensions.backend import tf
-from tests.unit.packing.samples import Sequence, sequence, serialized
+from tests.unit.data_utils.packing.samples import Sequence, sequence, serialized
 
 KINDS = {
     **dict.fromkeys(("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids"), INTEGERS),

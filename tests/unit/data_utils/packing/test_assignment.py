@@ -15,7 +15,9 @@ from data_utils.packing.assignment import Assignment, assign, histogram, list_by
 def assigned(lengths: np.ndarray, size: int, limit: int, seed: int, folder: Path) -> Assignment:
     counts = histogram(lengths, size)
     plan = plan_packing(counts, size, limit, "lpfhp")
-    return assign(plan, list_by_length(lengths, counts, seed, folder / f"list_{seed}.npy"), seed)
+    path = folder / f"list_{seed}.npy"
+    list_by_length(lengths, counts, seed, path)
+    return assign(plan, path, seed)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,4 +1,4 @@
-"""What the doctor says of data sets that are well, and of those that are not; and what is left after a repair."""
+"""The doctor's findings on good and on broken data sets, and what a repair keeps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,23 @@ import pytest
 
 from data_utils.doctor import __main__ as command
 from data_utils.doctor.__main__ import main
+from data_utils.records.features import pretraining_features
 from data_utils.records.index import load_index
+from data_utils.records.reader import RecordReader
 from data_utils.records.writer import encode_examples, frame_records, write_record_file
-from tests.unit.doctor.datasets import MASK, PREDICTIONS, RECORDS, SEQUENCE, UNK, WORDS, features, packs, write
+from tests.unit.data_utils.doctor.datasets import (
+    MASK,
+    PREDICTIONS,
+    RECORDS,
+    SEQUENCE,
+    UNK,
+    WORDS,
+    features,
+    packs,
+    write,
+)
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +41,7 @@ def few_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 def examine(folder: Path, *options: object) -> tuple[int, dict[str, Any]]:
-    """Exit status and findings."""
+    """Return the exit status and the findings."""
     found = folder.parent / "found.json"
     status = main([str(folder), "--workers", "1", "--json", str(found), *map(str, options)])
     return status, json.loads(found.read_text())
@@ -91,49 +103,47 @@ def test_packed_sets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "told"),
+    ("make", "name", "places", "value", "message"),
     [
-        ("input_mask", lambda a: a.__setitem__((5, 3), 3), "1, 2, … for one sequence after another"),
-        ("position_ids", lambda a: a.__setitem__((5, 3), 9), "position_ids"),
-        ("next_sentence_weights", lambda a: a.__setitem__((5, 0), 0), "next_sentence_weights"),
-        ("next_sentence_positions", lambda a: a.__setitem__((5, 1), 1), "next_sentence_positions"),
+        (features, "input_ids", 4, 5 + WORDS, "input_ids 100 at place 4, outside [0, 100)"),
+        (features, "masked_lm_ids", 0, 5 + WORDS, "masked_lm_ids 100 at place 0, outside [0, 100)"),
+        (features, "input_ids", 0, 9, "does not begin with [CLS]"),
+        (features, "input_ids", slice(1, None), 9, "does not end with [SEP]"),
+        (features, "input_mask", 5, 0, "padding between its tokens"),
+        (features, "input_mask", 5, 2, "input_mask 2 at place 5, outside [0, 2)"),
+        (features, "segment_ids", 5, 2, "segment_ids 2 at place 5"),
+        (features, "masked_lm_positions", 0, SEQUENCE, f"masked_lm_positions {SEQUENCE} at place 0, outside"),
+        (features, "masked_lm_weights", 0, np.nan, "masked_lm_weights nan at place 0"),
+        (features, "masked_lm_weights", slice(None), 0, "masks nothing"),
+        (features, "next_sentence_labels", 0, 2, "next_sentence_labels 2"),
+        (packs, "input_mask", 3, 3, "input_mask that is not 1, 2, … for one sequence after another"),
+        (packs, "position_ids", 3, 9, "position_ids that do not start at 0"),
+        (packs, "next_sentence_weights", 0, 0, "next_sentence_weights"),
+        (packs, "next_sentence_positions", 1, 1, "next_sentence_positions"),
     ],
 )
-def test_packs_that_would_mix_sequences(tmp_path: Path, name: str, change: Callable, told: str) -> None:
-    batch = packs()
-    change(batch[name])
-    status, found = examine(write(tmp_path / "set", batch))
-    assert status == 1
-    assert found["bad"] == 1
-    assert found["problems"][0]["record"] == 5
-    assert told in found["problems"][0]["reason"]
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "told"),
-    [
-        ("input_ids", lambda a: a.__setitem__((7, 4), 5 + WORDS), "input_id outside the vocabulary of 100"),
-        ("masked_lm_ids", lambda a: a.__setitem__((7, 0), 5 + WORDS), "masked_lm_id outside"),
-        ("input_ids", lambda a: a.__setitem__((7, 0), 9), "does not begin with [CLS]"),
-        ("input_ids", lambda a: np.copyto(a[7], np.where(a[7] == 3, 9, a[7])), "does not end with [SEP]"),
-        ("input_mask", lambda a: a.__setitem__((7, 5), 0), "padding between its tokens"),
-        ("input_mask", lambda a: a.__setitem__((7, 5), 2), "input_mask that is not 0 to 1"),
-        ("segment_ids", lambda a: a.__setitem__((7, 5), 2), "segment_ids"),
-        ("masked_lm_positions", lambda a: a.__setitem__((7, 0), SEQUENCE), "beyond its length"),
-        ("masked_lm_weights", lambda a: a.__setitem__((7, 0), np.nan), "masked_lm_weights"),
-        ("masked_lm_weights", lambda a: a.__setitem__(7, 0), "masks nothing"),
-        ("next_sentence_labels", lambda a: a.__setitem__((7, 0), 2), "next_sentence_labels"),
-    ],
-)
-def test_values_that_cannot_be(tmp_path: Path, name: str, change: Callable, told: str) -> None:
-    batch = features()
-    change(batch[name])
+def test_impossible_values(
+    tmp_path: Path, make: Callable, name: str, places: int | slice, value: float, message: str
+) -> None:
+    batch = make()
+    batch[name][7, places] = value
     status, found = examine(write(tmp_path / "set", batch))
     assert status == 1
     assert found["bad"] == 1
     problem = found["problems"][0]
     assert (problem["file"], problem["record"]) == ("part_0.tfrecord", 7)
-    assert told in problem["reason"]
+    assert message in problem["reason"]
+
+
+def test_many_bad_records_are_one_line_and_the_first_of_them_are_named(tmp_path: Path) -> None:
+    batch = features()
+    batch["input_ids"][::2, 4] += WORDS + 5
+    batch["masked_lm_positions"][7, 0] = int(batch["input_mask"][7].sum())
+    _, found = examine(write(tmp_path / "set", batch))
+    assert found["bad"] == RECORDS // 2 + 1
+    assert found["wrong"][0].startswith("1,000 records, the first of which has input_ids 1")
+    assert found["wrong"][1] == "1 record has masked_lm_positions in the padding"
+    assert [problem["record"] for problem in found["problems"]] == [0, 2, 4, 6, 7, 8, 10, 12, 14, 16]
 
 
 def damaged_set(tmp_path: Path) -> tuple[Path, list[int]]:
@@ -183,20 +193,6 @@ def test_a_file_that_is_cut_off(tmp_path: Path) -> None:
     assert any("manifest.json says" in text for text in found["wrong"])
 
 
-def parsed(folder: Path) -> dict[str, np.ndarray]:
-    """All records, by TensorFlow."""
-    from keras_extensions.backend import tf
-
-    batch = features(1)
-    spec = {
-        name: tf.io.FixedLenFeature([values.shape[1]], tf.float32 if name == "masked_lm_weights" else tf.int64)
-        for name, values in batch.items()
-    }
-    files = sorted(map(str, folder.glob("*.tfrecord")))
-    records = next(iter(tf.data.TFRecordDataset(files).batch(10**6)))
-    return {name: value.numpy() for name, value in tf.io.parse_example(records, spec).items()}
-
-
 @pytest.mark.parametrize("with_manifest", [True, False])
 def test_repair_keeps_the_good_records_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], with_manifest: bool
@@ -208,57 +204,54 @@ def test_repair_keeps_the_good_records_and_nothing_else(
     assert status == 1
     assert f"{RECORDS - len(bad):,} good records, {len(bad)} left out" in capsys.readouterr().out
     batch = features()
-    for name, values in parsed(tmp_path / "fixed").items():
+    reader = RecordReader(tmp_path / "fixed", pretraining_features(SEQUENCE, PREDICTIONS, 5 + WORDS), True)
+    assert reader.count == RECORDS - len(bad)
+    for name, values in reader.read(np.arange(reader.count)).items():
         np.testing.assert_array_equal(values, np.delete(batch[name], bad, axis=0), err_msg=name)
     status, found = examine(tmp_path / "fixed")
     assert status == 0, found["wrong"]
     manifest = json.loads((tmp_path / "fixed" / "manifest.json").read_text())
     assert manifest["totals"]["records"] == RECORDS - len(bad)
-    from data_utils.records.features import pretraining_features
-    from data_utils.records.reader import RecordReader
-
-    reader = RecordReader(tmp_path / "fixed", pretraining_features(SEQUENCE, PREDICTIONS, 5 + WORDS), True)
-    assert reader.count == RECORDS - len(bad)
     assert main([str(folder), "--workers", "1", "--fix", str(folder)]) == 2
     assert "is the data set itself" in capsys.readouterr().err
 
 
-def rate(batch: dict[str, np.ndarray]) -> None:
+def mask_one_token(batch: dict[str, np.ndarray]) -> None:
     batch["masked_lm_weights"][:, 1:] = 0
     for name in ("masked_lm_positions", "masked_lm_ids"):
         batch[name][:, 1:] = 0
 
 
-def never_masked(batch: dict[str, np.ndarray]) -> None:
+def show_own_pieces(batch: dict[str, np.ndarray]) -> None:
     rows, slots = np.nonzero(batch["masked_lm_weights"])
     batch["input_ids"][rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
 
 
-def one_sided(batch: dict[str, np.ndarray]) -> None:
+def few_random_sentences(batch: dict[str, np.ndarray]) -> None:
     batch["next_sentence_labels"][: RECORDS // 4] = 0
 
 
-def unknown(batch: dict[str, np.ndarray]) -> None:
+def many_unknown(batch: dict[str, np.ndarray]) -> None:
     words = (batch["input_ids"] >= 5) & (np.arange(SEQUENCE) % 4 == 0)
     batch["input_ids"][words] = UNK
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        (rate, "of the tokens are to be predicted; by the settings 1"),
-        (never_masked, "0.0% of the tokens to predict show [MASK], 80% should"),
-        (one_sided, "of the second sentences are random ones, half should be"),
-        (unknown, "of the pieces are [UNK]"),
+        (mask_one_token, "of the tokens are to be predicted; by the settings 1"),
+        (show_own_pieces, "0.0% of the tokens to predict show [MASK], 80% should"),
+        (few_random_sentences, "of the second sentences are random ones, half should be"),
+        (many_unknown, "of the pieces are [UNK]"),
     ],
 )
-def test_shares_that_are_off(tmp_path: Path, change: Callable, told: str) -> None:
+def test_shares_that_are_off(tmp_path: Path, change: Callable, message: str) -> None:
     batch = features()
     change(batch)
     status, found = examine(write(tmp_path / "set", batch))
     assert status == 1
     assert found["bad"] == 0
-    assert any(told in text for text in found["wrong"]), found["wrong"]
+    assert any(message in text for text in found["wrong"]), found["wrong"]
 
 
 def test_copies(tmp_path: Path) -> None:
@@ -273,7 +266,7 @@ def test_copies(tmp_path: Path) -> None:
     assert any("copies of others; is a file there twice?" in text for text in found["wrong"])
     other = {name: np.concatenate([values, features(300, seed=0)[name][:0]]) for name, values in batch.items()}
     masked_anew = features(RECORDS, seed=0)
-    never_masked(masked_anew)
+    show_own_pieces(masked_anew)
     rows, slots = np.nonzero(masked_anew["masked_lm_weights"])
     masked_anew["input_ids"][rows, masked_anew["masked_lm_positions"][rows, slots]] = MASK
     both = {name: np.concatenate([other[name], masked_anew[name]]) for name in other}
@@ -292,10 +285,10 @@ def test_a_manifest_that_does_not_fit(tmp_path: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
     status, found = examine(folder)
     assert status == 1
-    told = "\n".join(found["wrong"])
-    assert "part_0.tfrecord: is not the file that the manifest describes" in told
-    assert "part_1.tfrecord: has 667 records, the manifest says 666" in told
-    assert "vocab.txt is not the vocabulary" in told
+    message = "\n".join(found["wrong"])
+    assert "part_0.tfrecord: is not the file that the manifest describes" in message
+    assert "part_1.tfrecord: has 667 records, the manifest says 666" in message
+    assert "vocab.txt is not the vocabulary" in message
     (folder / "manifest.json").write_text("{")
     status, found = examine(folder)
     assert status == 1
@@ -315,7 +308,7 @@ def test_repeated_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "message"),
     [
         ({}, "is empty"),
         ({"a.tfrecord": b""}, "no pre-training record"),
@@ -324,7 +317,7 @@ def test_repeated_lines(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_to_examine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, bytes], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, bytes], message: str
 ) -> None:
     (tmp_path / "set").mkdir()
     for name, data in files.items():
@@ -332,7 +325,7 @@ def test_nothing_to_examine(
     assert main([str(tmp_path / "set"), "--workers", "1"]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert errors[-1].startswith("error: ")
-    assert told in errors[-1]
+    assert message in errors[-1]
 
 
 def test_random_damage_never_ends_the_examination(tmp_path: Path) -> None:
