@@ -10,7 +10,7 @@ from typing import Callable, Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
-from model.weights import dense
+from model.layers import dense
 
 
 class Pooler(keras.layers.Layer):

@@ -12,7 +12,7 @@ from typing import Callable, Optional, Tuple
 
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
-from model.embeddings import MASKED_SCORE
+from model.layers import MASKED_SCORE
 
 MLM_LOSS, NSP_LOSS = "mlm_loss", "nsp_loss"
 MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"

@@ -7,10 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from utilities.training.architecture import resolved_architecture
-from utilities.training.fitting import update_of
-from utilities.training.session import Plan
-from utilities.training.trainer import evaluation_batch_size
 
 from execution.graphcore.instances import HostCollectives
 from execution.graphcore.layout import prediction_steps
