@@ -176,7 +176,9 @@ class ConvertedLayers(SourceLayers):
 
     def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer:
         a, platform, table = self._architecture, self._platform, self._embeddings.word_table
-        transform = self._rules.replace(source.transform) if a.use_cls_layer else self._rules.drop(source.transform)
+        transform = self._rules.replace(source.transform) if a.use_cls_layer else None
+        if transform is None:
+            self._rules.drop(source.transform)
         bias = (Carry("bias", ("bias",)),)
         self._rules.add(Rule(type(source), lambda _: MaskedLMHead(a, platform, table, transform), bias))
         return self._rules.replace(source)

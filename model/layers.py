@@ -10,7 +10,7 @@ M maximum positions · T segment types
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, List, Optional
 
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
@@ -59,7 +59,7 @@ class Embeddings(keras.layers.Layer):
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
         self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         a = self._architecture
         self.word = self._table("word", a.vocab_size)
         self.position = self._table("position", a.max_position_embeddings)
@@ -132,7 +132,7 @@ class SelfAttention(keras.layers.Layer):
         self._split = a.use_qkv_split
         self.dropout = platform.dropout(a.attention_probs_dropout_prob, name="dropout")
 
-    def _queries_keys_values(self, hidden: tf.Tensor):
+    def _queries_keys_values(self, hidden: tf.Tensor) -> List[tf.Tensor]:
         """Return queries, keys and values, each (B, A, S, D)."""
         if self._split:
             parts = [dense(hidden) for dense in (self.query, self.key, self.value)]  # 3 × (B, S, H)
