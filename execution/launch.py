@@ -159,8 +159,6 @@ def start(command: Sequence[str], environment: Mapping[str, str], reader: int, c
     """Start a process in its own session, so that it gets a terminal's Ctrl-C only from this process.
 
     Args:
-        command: program and arguments.
-        environment: its environment variables.
         reader: file descriptor that it inherits.
         chief: whether it writes directly to this process' output.
     """

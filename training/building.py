@@ -33,7 +33,6 @@ def build_model(
         task: name of the task.
         architecture: the model's sizes and options.
         shapes, outputs: inputs and outputs of the model, see :func:`model.blocks.assemble`.
-        platform: the machine.
         fill: sets the weights of Hugging Face's model that training starts from.
         labels: outputs of a classifier.
     """

@@ -31,8 +31,6 @@ class Saver:
     """Writes the checkpoints of a run.
 
     Args:
-        session: the run.
-        data: what it trains on.
         state: the state to save.
         seconds: returns the seconds of training so far.
 
@@ -167,7 +165,6 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     records the batches left out, and later checkpoints are renamed.
 
     Args:
-        session: the run.
         saver: writes its checkpoints; no write may be in progress.
         error: the divergence.
 

@@ -59,7 +59,6 @@ def predictor(model: keras.Model, batch_size: int, platform: Platform) -> Predic
     Args:
         model: returns a dict of outputs, each with one row per sample.
         batch_size: samples at once; the last batch is padded, and the result does not contain the padding.
-        platform: the machine.
     """
 
     def predict(reader: SampleReader) -> Dict[str, np.ndarray]:
@@ -72,12 +71,7 @@ def predictor(model: keras.Model, batch_size: int, platform: Platform) -> Predic
 
 
 class EvaluationProgress(keras.callbacks.Callback):
-    """Logs the progress and the time left now and then.
-
-    Args:
-        samples: number of all samples.
-        batch_size: samples per batch.
-    """
+    """Logs the progress and the time left now and then."""
 
     def __init__(self, samples: int, batch_size: int):
         super().__init__()

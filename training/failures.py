@@ -34,10 +34,6 @@ class CurrentRun:
 def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun]:
     """Within the block, which is a whole run, translate failures.
 
-    Args:
-        processes: the processes that train together.
-        stop: whether this process was asked to stop.
-
     Raises:
         UserError: a file of the run could not be written or read.
         ReplicaLostError: another process is gone.

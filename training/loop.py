@@ -51,8 +51,6 @@ class TrainingLoop:
     """Trains a model.
 
     Args:
-        session: the run.
-        data: what to train on.
         built: the model, with the weights to start from.
     """
 

@@ -89,7 +89,6 @@ def optimizer_settings(config: TrainingConfig, updates: int, packing_factor: flo
     """Return LAMB or AdamW with the config's learning-rate schedule.
 
     Args:
-        config: the config.
         updates: weight updates of the whole run.
         packing_factor: average number of samples per row of the batch.
     """
@@ -110,9 +109,6 @@ def update_settings(config: TrainingConfig, platform: Platform, processes: Proce
     """Return how the micro batches of an update are combined.
 
     Args:
-        config: the config.
-        platform: the machine.
-        processes: the processes that share the update.
         micro_batches: micro batches of an update over all processes.
     """
     options = config.optimizer_opts

@@ -125,7 +125,6 @@ class CorruptRecords(Listener):
 
     Args:
         reader: reads the training data; a reader without ``corrupt_records`` skips none.
-        history: the run's history.
     """
 
     def __init__(self, reader: SampleReader, history: History) -> None:

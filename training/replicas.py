@@ -75,7 +75,6 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
     """Compare the start of this process with the chief's; different ones would diverge, or wait for each other.
 
     Args:
-        processes: all processes of the run.
         config: the config of this process.
         data: a checksum of the samples that it trains on.
         precision: the number format that it computes in.

@@ -100,7 +100,6 @@ class Resumed(NamedTuple):
     """A run to resume, whose folders are locked.
 
     Attributes:
-        run: its folder.
         position: where it resumes.
         notes: warnings for its log.
     """
@@ -178,7 +177,6 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
 
     Args:
         folders: where the run's checkpoints may lie.
-        run: the run's folder.
 
     Raises:
         UserError: there are checkpoints, but none is intact.
@@ -276,7 +274,6 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
     dropout (whose masks belong to micro batches) into micro batches of another size.
 
     Args:
-        config: the present config.
         recorded: the config that the run was begun with, as in its files.
     """
     present = config_for_files(config)

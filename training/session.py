@@ -25,16 +25,9 @@ class Session:
     """A run.
 
     Attributes:
-        config: the config.
-        task: what is trained.
-        architecture: the model's architecture.
-        platform: the machine.
-        run: the run's folder.
         position: where training begins or resumes.
-        stop: whether the run was asked to stop.
         listeners: receive the events of the run.
         started: ``time.perf_counter()`` when the program started.
-        processes: the processes that train together.
     """
 
     config: TrainingConfig
@@ -69,7 +62,6 @@ class TrainingData(NamedTuple):
     """The samples to train on.
 
     Attributes:
-        reader: reads the samples.
         plan: how many updates they make.
         facts: description for the report.
         identity: checksum by which a resume recognises them.

@@ -88,7 +88,6 @@ def refuse_random_weights(start: Start, allowed: bool) -> None:
     """Refuse to evaluate a filled model if some of its weights are random.
 
     Args:
-        start: the weights of the model.
         allowed: whether the config allows missing weights.
 
     Raises:
@@ -123,7 +122,6 @@ def resolved_architecture(config: TrainingConfig, start: Optional[Start], activa
     """Return the architecture to build: the config's, completed by that of the weights.
 
     Args:
-        config: the config.
         start: the weights to start from; None for random ones.
         activation: ``hidden_act`` if neither the config nor the weights set it.
 

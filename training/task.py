@@ -44,7 +44,6 @@ class Task(Protocol):
         """Build the converted model.
 
         Args:
-            platform: the machine.
             fill: must be called with the Hugging Face model before its weights are transferred.
         """
 

@@ -33,7 +33,6 @@ class WandbRun(Listener):
 
     Args:
         folder: the run folder, in which the id and W&B's files are kept.
-        name: name of the run.
         config: the config that W&B shows, without secrets.
         project, entity, tags: as in the config; None leaves them to W&B.
 
