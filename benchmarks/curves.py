@@ -29,7 +29,7 @@ from keras_extensions.backend import keras
 from keras_extensions.callbacks.reporting import PerExecutionMetrics
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, Architecture, expected_blocks
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective

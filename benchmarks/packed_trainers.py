@@ -13,7 +13,7 @@ from execution.interface import Platform, Update
 from execution.options import ExecutionOptions
 from execution.select import select_platform
 from model.architecture import PRETRAINING, expected_blocks
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective

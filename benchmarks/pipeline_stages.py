@@ -23,7 +23,7 @@ from execution.software.randomness import SeedScope
 from execution.software.update_rule import UpdateRule
 from keras_extensions.backend import tf
 from model.architecture import SQUAD, Architecture
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import SpanObjective

@@ -16,7 +16,7 @@ from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, Architecture, expected_blocks
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective

@@ -66,7 +66,7 @@ def _ours(job: Job, reader: Any, rows: int) -> Trainer:
     from execution.options import ExecutionOptions
     from execution.select import select_platform
     from model.architecture import QA_HEAD, SQUAD, expected_blocks
-    from model.bert import assemble
+    from model.blocks import assemble
     from model.conversion import convert
     from model.huggingface import untrained
     from model.losses import SpanObjective

@@ -1,4 +1,4 @@
-"""BERT as an ordered list of named blocks: the form that pipeline stages partition.
+"""BERT as an ordered list of named blocks, which pipeline stages partition, and as a Keras model of them.
 
 Each block is a Keras layer from named tensors to named tensors. A block declares what it reads and writes, so that a
 stage boundary carries exactly what later blocks still read.
@@ -12,12 +12,12 @@ B micro batch · S tokens of a row · N sequences of a row · P masked positions
 
 from __future__ import annotations
 
-from typing import Collection, List, Optional, Set, Tuple
+from typing import Collection, List, Mapping, Optional, Sequence, Set, Tuple
 
 from execution.interface import Platform, Tensors
 from keras_extensions.backend import keras, tf
-from model.embeddings import Embeddings, attention_bias
 from model.heads import gather_positions
+from model.layers import Embeddings, attention_bias
 
 CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in the records of pre-training
 
@@ -192,3 +192,40 @@ def block_inputs(blocks: List[Block]) -> List[str]:
         needed += [name for name in block.reads if name not in written and name not in needed]
         written.update(block.writes)
     return needed
+
+
+def assemble(
+    blocks: List[Block],
+    shapes: Mapping[str, Tuple[int, ...]],
+    outputs: Sequence[str],
+    stages: Sequence[Sequence[str]],
+    platform: Platform,
+) -> keras.Model:
+    """Return a functional model of ``blocks``.
+
+    Args:
+        blocks: in order.
+        shapes: of the features of a row, by name. They decide whether rows are packs: only those of packs say where
+            their sequences lie.
+        outputs: names of the tensors to return, as a dict.
+        stages: partition of the blocks, as in ``ipu_config.pipeline_stages``: ``hid`` for each encoder layer.
+        platform: gives the model its class and lays out the stages.
+    """
+    for block in blocks:
+        block.fit_rows(shapes)
+    with platform.scope():
+        inputs = {name: platform.model_input(shapes[name], "int32", name) for name in block_inputs(blocks)}
+        by_name = {block.name: block for block in blocks}
+        tensors, layout = inputs, named_stages(blocks, stages)
+        for number, names in enumerate(layout):
+            with platform.stage(number):
+                tensors = run_blocks([by_name[name] for name in names], tensors)
+        return platform.model(inputs, {name: tensors[name] for name in outputs}, layout)
+
+
+def named_stages(blocks: Sequence[Block], stages: Sequence[Sequence[str]]) -> List[List[str]]:
+    """Return the names of the blocks of each stage, from stages in which all encoder layers are called ``hid``."""
+    names = iter([block.name for block in blocks])
+    named = [[next(names) for _ in stage] for stage in stages]
+    assert next(names, None) is None, "stages name fewer blocks than the model has"
+    return named

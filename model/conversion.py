@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Protocol, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from transformers.models.bert import modeling_tf_bert as hf
 
@@ -10,7 +10,6 @@ from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.conversion import Carry, Conversion, Rule
 from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TASKS, TOKEN_HEAD, Architecture
-from model.attention import SelfAttention
 from model.blocks import (
     Block,
     ClassifierBlock,
@@ -22,9 +21,8 @@ from model.blocks import (
     PretrainingHeads,
     SpanHeadBlock,
 )
-from model.embeddings import Embeddings
-from model.encoder import EncoderLayer, Intermediate, ResidualOutput
 from model.heads import Classifier, HeadTransform, MaskedLMHead, NextSentenceHead, Pooler, SpanHead
+from model.layers import Embeddings, EncoderLayer, Intermediate, ResidualOutput, SelfAttention
 
 DENSE = (Carry("dense.kernel", ("dense.kernel",)), Carry("dense.bias", ("dense.bias",)))
 NORM = (Carry("norm.gamma", ("LayerNorm.gamma",)), Carry("norm.beta", ("LayerNorm.beta",)))
@@ -72,7 +70,7 @@ def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
 
 
 class UnconvertedEmbeddings(keras.layers.Layer):
-    """Hugging Face's embeddings with the call of :class:`model.embeddings.Embeddings`."""
+    """Hugging Face's embeddings with the call of :class:`model.layers.Embeddings`."""
 
     def __init__(self, source: hf.TFBertEmbeddings, name: str = "embeddings"):
         super().__init__(name=name)
@@ -91,7 +89,7 @@ class UnconvertedEmbeddings(keras.layers.Layer):
 
 
 class UnconvertedLayer(keras.layers.Layer):
-    """Hugging Face's encoder layer with the call of :class:`model.encoder.EncoderLayer`."""
+    """Hugging Face's encoder layer with the call of :class:`model.layers.EncoderLayer`."""
 
     def __init__(self, source: hf.TFBertLayer, name: str = "encoder_layer"):
         super().__init__(name=name)
@@ -122,75 +120,10 @@ class UnconvertedClassifier(keras.layers.Layer):
         return self.dense(self.dropout(pooled, training=training))
 
 
-class Layers(Protocol):
-    """Gives the layer that stands in a block for a layer of Hugging Face's model."""
-
-    conversion: Optional[Conversion]
-
-    def embeddings(self, source: hf.TFBertEmbeddings) -> keras.layers.Layer: ...
-
-    def encoder_layer(self, source: hf.TFBertLayer) -> keras.layers.Layer: ...
-
-    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer: ...
-
-    def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer: ...
-
-    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer: ...
-
-    def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer: ...
-
-    def classifier(self, source: hf.TFBertForSequenceClassification) -> keras.layers.Layer: ...
-
-
-class ConvertedLayers:
-    """This project's layers, and where each weight goes; see :class:`Layers`."""
-
-    def __init__(self, architecture: Architecture, platform: Platform):
-        self.conversion: Optional[Conversion] = Conversion(bert_rules(architecture, platform))
-        self._rules = self.conversion
-        self._architecture = architecture
-        self._platform = platform
-
-    def embeddings(self, source: hf.TFBertEmbeddings) -> keras.layers.Layer:
-        self._embeddings = self._rules.replace(source)
-        return self._embeddings
-
-    def encoder_layer(self, source: hf.TFBertLayer) -> keras.layers.Layer:
-        return EncoderLayer(
-            self._platform,
-            attention=self._rules.replace(source.attention.self_attention),
-            attention_output=self._rules.replace(source.attention.dense_output),
-            intermediate=self._rules.replace(source.intermediate),
-            output=self._rules.replace(source.bert_output),
-        )
-
-    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer:
-        return self._rules.replace(source)
-
-    def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer:
-        a, platform, table = self._architecture, self._platform, self._embeddings.word_table
-        transform = self._rules.replace(source.transform) if a.use_cls_layer else self._rules.drop(source.transform)
-        bias = (Carry("bias", ("bias",)),)
-        self._rules.add(Rule(type(source), lambda _: MaskedLMHead(a, platform, table, transform), bias))
-        return self._rules.replace(source)
-
-    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer:
-        return self._rules.replace(source)
-
-    def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer:
-        self._rules.add(Rule(keras.layers.Dense, lambda _: SpanHead(), OUTPUT))
-        return self._rules.replace(source.qa_outputs)
-
-    def classifier(self, source: hf.TFBertForSequenceClassification) -> keras.layers.Layer:
-        a, platform, classes = self._architecture, self._platform, source.config.num_labels
-        self._rules.add(Rule(keras.layers.Dense, lambda _: Classifier(a, platform, classes), OUTPUT))
-        return self._rules.replace(source.classifier)
-
-
 class SourceLayers:
-    """Hugging Face's own layers, which share the weights of the source model; see :class:`Layers`.
+    """Gives Hugging Face's own layers for the blocks; they share the weights of the source model.
 
-    They are slower, and the yardstick: the converted layers must compute what these compute.
+    They are slower, and the reference: the converted layers must compute what these compute.
     """
 
     conversion: Optional[Conversion] = None
@@ -217,6 +150,52 @@ class SourceLayers:
         return UnconvertedClassifier(source)
 
 
+class ConvertedLayers(SourceLayers):
+    """Gives this project's layers instead, and knows where each weight goes."""
+
+    def __init__(self, architecture: Architecture, platform: Platform):
+        self._rules = self.conversion = Conversion(bert_rules(architecture, platform))
+        self._architecture = architecture
+        self._platform = platform
+
+    def embeddings(self, source: hf.TFBertEmbeddings) -> keras.layers.Layer:
+        self._embeddings = self._rules.replace(source)
+        return self._embeddings
+
+    def encoder_layer(self, source: hf.TFBertLayer) -> keras.layers.Layer:
+        return EncoderLayer(
+            self._platform,
+            attention=self._rules.replace(source.attention.self_attention),
+            attention_output=self._rules.replace(source.attention.dense_output),
+            intermediate=self._rules.replace(source.intermediate),
+            output=self._rules.replace(source.bert_output),
+        )
+
+    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer:
+        return self._rules.replace(source)
+
+    def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer:
+        a, platform, table = self._architecture, self._platform, self._embeddings.word_table
+        transform = self._rules.replace(source.transform) if a.use_cls_layer else None
+        if transform is None:
+            self._rules.drop(source.transform)
+        bias = (Carry("bias", ("bias",)),)
+        self._rules.add(Rule(type(source), lambda _: MaskedLMHead(a, platform, table, transform), bias))
+        return self._rules.replace(source)
+
+    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer:
+        return self._rules.replace(source)
+
+    def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer:
+        self._rules.add(Rule(keras.layers.Dense, lambda _: SpanHead(), OUTPUT))
+        return self._rules.replace(source.qa_outputs)
+
+    def classifier(self, source: hf.TFBertForSequenceClassification) -> keras.layers.Layer:
+        a, platform, classes = self._architecture, self._platform, source.config.num_labels
+        self._rules.add(Rule(keras.layers.Dense, lambda _: Classifier(a, platform, classes), OUTPUT))
+        return self._rules.replace(source.classifier)
+
+
 def convert(
     task: str,
     source: keras.Model,
@@ -239,7 +218,7 @@ def convert(
         The ordered blocks, and the conversion, whose ``carry_weights(source)`` is due once a model was built from them;
         None where layers are kept.
     """
-    layers: Layers = ConvertedLayers(architecture, platform) if replace_layers else SourceLayers()
+    layers = ConvertedLayers(architecture, platform) if replace_layers else SourceLayers()
     names = list(TASKS[task].tails[0] if tail is None else tail)
     bert = source.bert
     blocks: List[Block] = [EmbeddingsBlock(layers.embeddings(bert.embeddings), name=EMB)]
@@ -248,7 +227,7 @@ def convert(
     return blocks + [_tail_block(name, names, source, layers) for name in names], layers.conversion
 
 
-def _tail_block(name: str, tail: Sequence[str], source: keras.Model, layers: Layers) -> Block:
+def _tail_block(name: str, tail: Sequence[str], source: keras.Model, layers: SourceLayers) -> Block:
     """Return a block after the encoder layers; one that the task's model does not need passes hidden states on."""
     if name == ENC_OUT and HEADS in tail:
         return GatherBlock(name=name)

@@ -5,12 +5,12 @@ B micro batch · S sequence · P masked positions · H hidden · V vocabulary ·
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
-from model.weights import dense
+from model.layers import dense
 
 
 class Pooler(keras.layers.Layer):
@@ -60,7 +60,7 @@ class MaskedLMHead(keras.layers.Layer):
         self._word_table = word_table
         self.transform = transform
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         if self._architecture.use_prediction_bias:
             self.bias = self.add_weight("bias", (self._architecture.vocab_size,), initializer="zeros")
         super().build(input_shape)

@@ -12,7 +12,7 @@ from typing import Callable, Optional, Tuple
 
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
-from model.embeddings import MASKED_SCORE
+from model.layers import MASKED_SCORE
 
 MLM_LOSS, NSP_LOSS = "mlm_loss", "nsp_loss"
 MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"
@@ -31,7 +31,7 @@ class PretrainingObjective:
     in nats.
     """
 
-    losses = (MLM_LOSS, NSP_LOSS)
+    losses: Tuple[str, ...] = (MLM_LOSS, NSP_LOSS)
 
     def __init__(self, accuracies: bool = True, word_cross_entropy: CrossEntropy = cross_entropy):
         """
@@ -72,7 +72,7 @@ class SpanObjective:
     of a padded window includes its padding; that of a window in a pack is over its own tokens only.
     """
 
-    losses = (LOSS,)
+    losses: Tuple[str, ...] = (LOSS,)
 
     def __init__(self, accuracies: bool = True):
         self._terms = (LOSS, START_ACCURACY, END_ACCURACY) if accuracies else (LOSS,)
@@ -96,7 +96,7 @@ class SpanObjective:
 class ClassificationObjective:
     """Mean cross-entropy over the samples (Devlin et al. 2019, section 4.1)."""
 
-    losses = (LOSS,)
+    losses: Tuple[str, ...] = (LOSS,)
 
     def __init__(self, accuracies: bool = True):
         self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
@@ -117,7 +117,7 @@ class ClassificationObjective:
 class RegressionObjective:
     """Mean squared error over the samples, for a model with one output."""
 
-    losses = (LOSS,)
+    losses: Tuple[str, ...] = (LOSS,)
 
     def counts(self, batch: Tensors) -> Tensors:
         weights, _ = of_sequences(batch, "labels")

@@ -222,8 +222,7 @@ def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
 def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
     """Log how many samples were cut, and warn where the vocabulary does not know the text."""
     if features.cut:
-        share = features.cut / samples
-        longer = f"{features.cut:,} of {samples:,} samples ({share:.1%})"
+        longer = f"{features.cut:,} of {samples:,} samples ({features.cut / samples:.1%})"
         logger.info("%s: %s are longer than max_seq_length %d and are cut", origin, longer, max_seq_length)
     if features.unknown > MUCH_UNKNOWN:
         share = f"{features.unknown:.0%}"

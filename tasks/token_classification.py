@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -53,7 +53,7 @@ _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 class TagObjective:
     """Mean cross-entropy over the words (Devlin et al. 2019, section 5.3)."""
 
-    losses = (LOSS,)
+    losses: Tuple[str, ...] = (LOSS,)
 
     def __init__(self, accuracies: bool = True):
         self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)

@@ -7,7 +7,7 @@ from typing import List, Mapping, Sequence, Tuple
 
 from execution.interface import Platform
 from model.architecture import HID, Architecture, expected_blocks
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from training.sparsity import choose_patterns
@@ -32,7 +32,7 @@ def build_model(
         config: contains the pipeline stages.
         task: name of the task.
         architecture: the model's sizes and options.
-        shapes, outputs: inputs and outputs of the model, see :func:`model.bert.assemble`.
+        shapes, outputs: inputs and outputs of the model, see :func:`model.blocks.assemble`.
         fill: sets the weights of Hugging Face's model that training starts from.
         labels: outputs of a classifier.
     """

@@ -68,7 +68,7 @@ class PackReader:
             sample of a pack, 0 where it has fewer than N.
         """
         packs = [self._packs[position] for position in positions]
-        rows = np.concatenate(packs)
+        rows: np.ndarray = np.concatenate(packs)
         bounds = np.cumsum([0, *map(len, packs)])
         layout = lay_out(self._lengths[rows], [range(begin, end) for begin, end in zip(bounds, bounds[1:])])
         samples = self._reader.read(rows)
@@ -131,7 +131,7 @@ def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pac
     from data_utils.packing import plan_packing  # only where it is asked for: it loads SciPy
 
     counts = np.bincount(lengths, minlength=max_seq_length + 1)[1:]
-    plan = plan_packing(counts, max_seq_length, max_sequences_per_pack, ALGORITHM)
+    plan = plan_packing(counts.tolist(), max_seq_length, max_sequences_per_pack, ALGORITHM)
     waiting: Dict[int, List[int]] = {}
     for sample in np.random.default_rng(seed).permutation(len(lengths)).tolist():
         waiting.setdefault(int(lengths[sample]), []).append(sample)

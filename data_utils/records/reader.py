@@ -157,18 +157,23 @@ class RecordReader:
 
     def _read_each(self, positions: np.ndarray) -> _Batch:
         """Return the good records at these positions, and all errors, or the first if it will be raised."""
-        payloads = self._files.fetch_each(positions)
-        errors = {row: payload for row, payload in enumerate(payloads) if isinstance(payload, RecordError)}
-        rows = [row for row in range(len(payloads)) if row not in errors]
+        errors: Dict[int, RecordError] = {}
+        payloads: Dict[int, bytes] = {}
+        for row, payload in enumerate(self._files.fetch_each(positions)):
+            if isinstance(payload, RecordError):
+                errors[row] = payload
+            else:
+                payloads[row] = payload
         if errors and not self._skips:
             return _Batch({}, np.empty(0, int), errors)
-        arrays = self._parse([payloads[row] for row in rows])
+        arrays = self._parse(list(payloads.values()))
         if arrays is None:
-            for row, problem in _explain([payloads[row] for row in rows], rows, self.spec):
-                errors[row] = self._record_error(positions, row, problem)
-            rows = [row for row in rows if row not in errors]
-            arrays = self._parse([payloads[row] for row in rows])
+            for row, reason in list(_explain(payloads, self.spec)):
+                errors[row] = self._record_error(positions, row, reason)
+                del payloads[row]
+            arrays = self._parse(list(payloads.values()))
             assert arrays is not None, "what remains was found to be good"
+        rows = list(payloads)
         problem = find_problem(self.spec, arrays) if rows else None
         while problem is not None:
             row = rows.pop(problem.row)
@@ -261,17 +266,17 @@ def _stored_type(feature: Feature) -> tf.DType:
     return tf.float32 if feature.dtype == "float32" else tf.int64
 
 
-def _explain(payloads: List[bytes], rows: List[int], spec: FeatureSpec) -> Iterator[Tuple[int, Problem]]:
+def _explain(payloads: Mapping[int, bytes], spec: FeatureSpec) -> Iterator[Tuple[int, Problem]]:
     """Yield which records TensorFlow refused to parse, and why; its own message names neither place nor length."""
     found = False
-    for row, payload in zip(rows, payloads):
+    for row, payload in payloads.items():
         problem = _problem_of_payload(row, payload, spec)
         if problem is not None:
             found = True
             yield row, problem
     if not found:
-        for row in rows:
-            yield row, Problem(row, f"or one of the {len(rows) - 1} read with it cannot be parsed", _REMAKE)
+        for row in payloads:
+            yield row, Problem(row, f"or one of the {len(payloads) - 1} read with it cannot be parsed", _REMAKE)
 
 
 def _problem_of_payload(row: int, payload: bytes, spec: FeatureSpec) -> Optional[Problem]:

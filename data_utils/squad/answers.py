@@ -155,8 +155,8 @@ def _best_of(
     rows, columns = starts.shape
     longest = min(max_answer_length, columns)
     scores = np.full((rows, longest, columns), -np.inf, np.float32)  # (N, D, S), of a span by its length and start
-    for longer in range(longest):
-        scores[:, longer, : columns - longer] = starts[:, : columns - longer] + ends[:, longer:]
+    for more in range(longest):
+        scores[:, more, : columns - more] = starts[:, : columns - more] + ends[:, more:]
     scores = scores.reshape(rows, longest * columns)
     wanted = min(wanted, scores.shape[1])
     best = np.argpartition(scores, -wanted, axis=1)[:, -wanted:]  # (N, K)

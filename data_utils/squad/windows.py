@@ -94,7 +94,7 @@ class Windows(NamedTuple):
     end: np.ndarray
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         """W."""
         return len(self.question)
 
@@ -315,13 +315,14 @@ def cached_windows(
 def save_windows(path: Path, key: Mapping[str, Any], windows: Windows) -> None:
     """Write windows and their key atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays: Dict[str, np.ndarray] = {**windows.texts._asdict(), **windows._asdict()}
-    del arrays["texts"]
+    fields: Dict[str, Any] = {**windows.texts._asdict(), **windows._asdict()}
+    del fields["texts"]
+    arrays = {_KEY: np.frombuffer(_encoded(key), np.uint8), **fields}
     # A unique name: two runs may make the same file at the same time.
     temporary = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.tmp")
     try:
         with open(temporary, "wb") as stream:
-            np.savez(stream, **{_KEY: np.frombuffer(_encoded(key), np.uint8)}, **arrays)
+            np.savez(stream, **arrays)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(str(temporary), str(path))

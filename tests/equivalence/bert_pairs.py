@@ -12,7 +12,7 @@ from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from keras_extensions.conversion import Conversion
 from model.architecture import PRETRAINING, Architecture
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 

@@ -11,7 +11,7 @@ from data_utils.records.features import packed_pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, Architecture
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from tests.equivalence.bert_pairs import Pair, source_with_random_weights
 

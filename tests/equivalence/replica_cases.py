@@ -23,7 +23,7 @@ from keras_extensions.backend import tf
 from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective

@@ -8,7 +8,7 @@ import pytest
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.architecture import accepted_blocks
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import LOSS, ClassificationObjective, RegressionObjective, SpanObjective

@@ -8,7 +8,7 @@ import pytest
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING, Architecture, total_parameters
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from tests.equivalence.bert_pairs import architecture, batch, converted, pretraining_shapes, source_outputs

@@ -11,7 +11,7 @@ from data_utils.records.features import in_packs
 from data_utils.records.packs import PackReader
 from execution.software.platform import SoftwarePlatform
 from model.architecture import CLASSIFICATION
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from tests.equivalence.bert_pairs import architecture

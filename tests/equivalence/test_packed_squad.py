@@ -12,7 +12,7 @@ from data_utils.squad.windows import squad_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.architecture import QA_HEAD, SQUAD
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import END_ACCURACY, LOSS, START_ACCURACY, SpanObjective

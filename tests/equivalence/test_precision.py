@@ -13,7 +13,7 @@ from execution.software.precision import Numerics
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, SQUAD
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective, SpanObjective

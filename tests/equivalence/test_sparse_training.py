@@ -9,7 +9,7 @@ from execution.interface import Update
 from execution.software.platform import PipelineLayout, SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective

@@ -31,7 +31,7 @@ from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.architecture import TOKEN_CLASSIFICATION
-from model.bert import assemble
+from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import ACCURACY, LOSS, SEQUENCES_PER_PACK

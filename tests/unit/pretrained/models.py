@@ -12,8 +12,7 @@ from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras
 from model import huggingface
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
-from model.bert import assemble
-from model.blocks import Block
+from model.blocks import Block, assemble
 from model.conversion import convert
 from tests.equivalence.bert_pairs import architecture, pretraining_shapes, token_shapes
 

@@ -1,0 +1,219 @@
+"""The layers of BERT's encoder (Vaswani et al. 2017, section 3; Devlin et al. 2019, figure 2).
+
+Weights are created as zeros, because the conversion fills all of them. The random initial weights are Hugging Face's
+(truncated normal, Devlin et al. 2019), drawn once in the source model. Only the parts of an encoder layer between the
+dropouts are outlined: code that draws random numbers is compiled again for each call.
+
+B micro batch · S tokens of a row · H hidden · A heads · D = H / A head size · I intermediate · V vocabulary ·
+M maximum positions · T segment types
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional
+
+from execution.interface import Platform
+from keras_extensions.backend import keras, tf
+from model.architecture import INTERMEDIATE, OUTPUT, PROJECTION, QKV, Architecture
+from sparsity.layer import BlockSparseDense
+
+INITIALIZER = "zeros"
+# Masked keys get this added to their attention score: exp() of it is 0 in float32, and float16 can hold it.
+MASKED_SCORE = -10000.0
+
+
+def dense(units: int, use_bias: bool = True, name: str = "dense") -> keras.layers.Dense:
+    """Return a dense layer whose weights the conversion will fill."""
+    return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=INITIALIZER, name=name)
+
+
+def encoder_dense(
+    architecture: Architecture, platform: Platform, part: str, units: int, use_bias: bool = True, name: str = "dense"
+) -> keras.layers.Layer:
+    """Return a fully connected layer of the encoder, block-sparse if the architecture says so.
+
+    Args:
+        part: of an encoder layer, one of ``model.architecture.SPARSE_PARTS``.
+        units: outputs.
+        use_bias: whether there is a bias.
+        name: of the layer.
+    """
+    if not architecture.is_sparse(part):
+        return dense(units, use_bias, name)
+    inputs = architecture.intermediate_size if part == OUTPUT else architecture.hidden_size
+    count = architecture.kept_blocks(inputs, units)
+    block_size, kernel = architecture.sparsity_block_size, architecture.sparsity_kernel
+    return BlockSparseDense(units, block_size, count, use_bias, kernel, platform.runs_host_code(), name)
+
+
+class Embeddings(keras.layers.Layer):
+    """Sum of three embeddings, then LayerNorm and dropout.
+
+    Weights: ``word`` (V, H), shared with the masked-LM head; ``position`` (M, H); ``segment`` (T, H).
+    """
+
+    def __init__(self, architecture: Architecture, platform: Platform, name: str = "embeddings"):
+        super().__init__(name=name)
+        self._architecture = architecture
+        self._platform = platform
+        self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
+        self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
+
+    def build(self, input_shape: Any) -> None:
+        a = self._architecture
+        self.word = self._table("word", a.vocab_size)
+        self.position = self._table("position", a.max_position_embeddings)
+        self.segment = self._table("segment", a.type_vocab_size)
+        super().build(input_shape)
+
+    def _table(self, name: str, rows: int) -> tf.Variable:
+        shape = (rows, self._architecture.hidden_size)
+        return self.add_weight(name, shape, initializer=INITIALIZER)
+
+    def word_table(self) -> tf.Tensor:
+        """Return the word embedding as a tensor (V, H), for the tied masked-LM head."""
+        return tf.convert_to_tensor(self.word)
+
+    def call(
+        self,
+        input_ids: tf.Tensor,  # (B, S) int32
+        segment_ids: tf.Tensor,  # (B, S) int32
+        position_ids: Optional[tf.Tensor] = None,  # (B, S) int32; None counts from 0
+        training: Optional[bool] = None,
+    ) -> tf.Tensor:
+        lookup = self._platform.embedding_lookup
+        words = lookup(self.word_table(), input_ids, self._architecture.embedding_serialization_factor)  # (B, S, H)
+        segments = lookup(tf.convert_to_tensor(self.segment), segment_ids)  # (B, S, H)
+        if position_ids is None:
+            positions = self.position[: tf.shape(input_ids)[1]]  # (S, H)
+        else:
+            positions = lookup(tf.convert_to_tensor(self.position), position_ids)  # (B, S, H)
+        return self.dropout(self.norm(words + segments + positions), training=training)  # (B, S, H)
+
+
+def attention_bias(input_mask: tf.Tensor, dtype: tf.DType, packed: bool) -> tf.Tensor:
+    """Return what is added to attention scores: 0 where a token may look, a large negative number elsewhere.
+
+    Args:
+        input_mask: (B, S), the number of the sequence in the row that a token belongs to, from 1; 0 for padding.
+        dtype: of the scores.
+        packed: whether rows hold several sequences. In packs, padding attends to itself, so that its softmax has
+            something to sum.
+
+    Returns:
+        (B, 1, 1, S) for padded rows, (B, 1, S, S) for packs, broadcast over heads and queries.
+    """
+    if not packed:
+        return (1.0 - tf.cast(input_mask[:, None, None, :], dtype)) * MASKED_SCORE
+    apart = tf.not_equal(input_mask[:, None, :, None], input_mask[:, None, None, :])
+    return tf.cast(apart, dtype) * MASKED_SCORE
+
+
+class SelfAttention(keras.layers.Layer):
+    """softmax(Q·Kᵀ / √D + bias)·V for each head, heads side by side in the output.
+
+    With ``use_qkv_split`` three products make Q, K and V (weights ``query``, ``key``, ``value``, with biases if
+    ``use_qkv_bias``); otherwise one product makes all three (weight ``qkv`` (H, 3H), no bias).
+    """
+
+    def __init__(self, architecture: Architecture, platform: Platform, name: str = "attention"):
+        super().__init__(name=name)
+        a = architecture
+        self._heads = a.num_attention_heads
+        self._head_size = a.hidden_size // a.num_attention_heads
+        self._platform = platform
+        if a.use_qkv_split:
+            self.query, self.key, self.value = (
+                encoder_dense(a, platform, QKV, a.hidden_size, a.use_qkv_bias, part)
+                for part in ("query", "key", "value")
+            )
+        else:
+            self.qkv = encoder_dense(a, platform, QKV, 3 * a.hidden_size, use_bias=False, name="qkv")
+        self._split = a.use_qkv_split
+        self.dropout = platform.dropout(a.attention_probs_dropout_prob, name="dropout")
+
+    def _queries_keys_values(self, hidden: tf.Tensor) -> List[tf.Tensor]:
+        """Return queries, keys and values, each (B, A, S, D)."""
+        if self._split:
+            parts = [dense(hidden) for dense in (self.query, self.key, self.value)]  # 3 × (B, S, H)
+        else:
+            parts = tf.split(self.qkv(hidden), 3, axis=-1)  # 3 × (B, S, H)
+        batch, sequence = tf.shape(hidden)[0], hidden.shape[1]
+        shape = (batch, sequence, self._heads, self._head_size)
+        return [tf.transpose(tf.reshape(part, shape), (0, 2, 1, 3)) for part in parts]
+
+    def call(
+        self,
+        hidden: tf.Tensor,  # (B, S, H)
+        bias: tf.Tensor,  # (B, 1, 1 or S, S)
+        training: Optional[bool] = None,
+    ) -> tf.Tensor:
+        query, key, value = self._queries_keys_values(hidden)
+        scale = tf.cast(self._head_size**-0.5, query.dtype)
+        scores = tf.matmul(query * scale, key, transpose_b=True) + bias  # (B, A, S, S)
+        weights = self.dropout(self._platform.softmax(scores), training=training)
+        context = tf.transpose(tf.matmul(weights, value), (0, 2, 1, 3))  # (B, S, A, D)
+        return tf.reshape(context, tf.shape(hidden))  # (B, S, H)
+
+
+class ResidualOutput(keras.layers.Layer):
+    """norm(residual + dropout(dense(x))), the second half of attention and of the feed-forward layer."""
+
+    def __init__(self, architecture: Architecture, platform: Platform, use_bias: bool, name: str):
+        super().__init__(name=name)
+        part = OUTPUT if name == "output" else PROJECTION
+        self.dense = encoder_dense(architecture, platform, part, architecture.hidden_size, use_bias)
+        self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
+        self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
+        self._platform = platform
+
+    def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        projected = self._platform.outlined(self.dense)(x)
+        return self.norm(residual + self.dropout(projected, training=training))  # (B, S, H)
+
+
+class Intermediate(keras.layers.Layer):
+    """gelu(dense(x)), H → I."""
+
+    def __init__(self, architecture: Architecture, platform: Platform, name: str = "intermediate"):
+        super().__init__(name=name)
+        self.dense = encoder_dense(architecture, platform, INTERMEDIATE, architecture.intermediate_size)
+        self._platform = platform
+        self._approximate = architecture.approximate_gelu
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self._platform.gelu(self.dense(x), self._approximate)  # (B, S, I)
+
+
+class EncoderLayer(keras.layers.Layer):
+    """Attention, then feed-forward (Vaswani et al. 2017, section 3.1), built from its four parts."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        attention: keras.layers.Layer,
+        attention_output: keras.layers.Layer,
+        intermediate: keras.layers.Layer,
+        output: keras.layers.Layer,
+        name: str = "encoder_layer",
+    ):
+        super().__init__(name=name)
+        self._platform = platform
+        self.attention = attention
+        self.attention_output = attention_output
+        self.intermediate = intermediate
+        self.feed_forward_output = output
+
+    def call(
+        self,
+        hidden: tf.Tensor,  # (B, S, H)
+        bias: tf.Tensor,  # (B, 1, 1 or S, S)
+        training: Optional[bool] = None,
+    ) -> tf.Tensor:
+        def attention(hidden: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+            return self.attention(hidden, bias, training=training)
+
+        context = self._platform.outlined(attention)(hidden, bias)
+        attended = self.attention_output(context, hidden, training=training)
+        widened = self._platform.outlined(self.intermediate)(attended)
+        return self.feed_forward_output(widened, attended, training=training)  # (B, S, H)
