@@ -15,7 +15,7 @@ from checkpoints.export.folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch
-from tests.unit.pretrained.models import (
+from tests.unit.checkpoints.pretrained.models import (
     TASKS,
     assert_close,
     hugging_face,
@@ -23,9 +23,9 @@ from tests.unit.pretrained.models import (
     outputs_of,
     write_vocabulary,
 )
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.saved import OPTIONS, save
-from tests.unit.pretrained.writers import google, hdf5, safetensors
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
+from tests.unit.checkpoints.pretrained.writers import google, hdf5, safetensors
 from utilities.errors import UserError
 
 PIECES = 118  # in vocab.txt; the tables have 120 rows

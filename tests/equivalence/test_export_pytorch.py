@@ -23,7 +23,7 @@ from checkpoints.state import save_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION, PRETRAINING, Architecture
 from tests.equivalence.bert_pairs import architecture, batch
-from tests.unit.pretrained.models import (
+from tests.unit.checkpoints.pretrained.models import (
     TASKS,
     assert_close,
     built,
@@ -34,9 +34,9 @@ from tests.unit.pretrained.models import (
     untrained,
     write_vocabulary,
 )
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.saved import OPTIONS, save
-from tests.unit.pretrained.writers import google
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
+from tests.unit.checkpoints.pretrained.writers import google
 from utilities.errors import UserError
 
 pytestmark = pytest.mark.skipif(
@@ -61,7 +61,7 @@ def samples() -> dict[str, np.ndarray]:
 
 def pytorch(*arguments: object) -> None:
     environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "tests.unit.pretrained.pytorch_side", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.unit.checkpoints.pretrained.pytorch_side", *map(str, arguments)]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 

@@ -8,7 +8,7 @@ import pytest
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch
-from tests.unit.pretrained.models import (
+from tests.unit.checkpoints.pretrained.models import (
     TASKS,
     assert_close,
     hugging_face,
@@ -17,9 +17,9 @@ from tests.unit.pretrained.models import (
     source_outputs,
     untrained,
 )
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.saved import OPTIONS, save
-from tests.unit.pretrained.writers import FORMATS
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
+from tests.unit.checkpoints.pretrained.writers import FORMATS
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 
@@ -37,7 +37,7 @@ def test_logits_equal_hugging_face(form, task, sources, tmp_path):
     data = batch(architecture())
     assert_close(outputs_of(loaded(task, start), data), source_outputs(task, sources[task], data))
     report = start.report()
-    assert (report.missing, report.extra, report.padded, report.supplied) == ([], [], [], [])
+    assert (report.missing, report.extra, report.padded, report.neutral) == ([], [], [], [])
     assert report.loaded == len(sources[task].weights)
 
 
@@ -49,7 +49,7 @@ def test_own_checkpoints_hold_every_bit_of_the_model(options, tmp_path):
     for name, weight in start.weights.items():
         np.testing.assert_array_equal(weight.value(), expected[name], err_msg=name)
     lacking = {name for name in expected if name not in start.weights}
-    assert lacking == set(start.stand_ins)
+    assert lacking == set(start.neutral_weights)
     assert {name.split(".")[-1] for name in lacking if "transform" not in name} <= {"bias"}
 
 
@@ -95,7 +95,7 @@ def test_a_model_trained_without_some_parts_runs_in_layers_that_have_them_all(re
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
     model = loaded(PRETRAINING, start, replace, **dict.fromkeys(options, True))
     assert_close(outputs_of(model, data), outputs_of(saved.model, data))
-    assert "bert.encoder.layer.1.attention.self.key.bias" in start.report().supplied
+    assert "bert.encoder.layer.1.attention.self.key.bias" in start.report().neutral
 
 
 @pytest.mark.parametrize("task", TASKS[1:])

@@ -13,9 +13,9 @@ from transformers import BertConfig
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
 from tests.integration.runs import VOCABULARY, prepare_dataset, pretrain, write_config, write_text
-from tests.unit.pretrained.models import hugging_face
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.writers import FORMATS, safetensors
+from tests.unit.checkpoints.pretrained.models import hugging_face
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.writers import FORMATS, safetensors
 
 STILL = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
 SIZES = {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}

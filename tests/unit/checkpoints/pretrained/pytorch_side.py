@@ -1,4 +1,4 @@
-"""What a user of PyTorch does, in a process of its own: ``python -m tests.unit.pretrained.pytorch_side``.
+"""What a user of PyTorch does, in a process of its own: ``python -m tests.unit.checkpoints.pretrained.pytorch_side``.
 
 write FOLDER DATA.npz     models with random weights, saved in each of PyTorch's formats, and their logits
 read DATA.npz FOLDER …    loads each folder; its logits go to FOLDER.npz, warnings and class to FOLDER.json

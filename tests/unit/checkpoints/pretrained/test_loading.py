@@ -13,9 +13,16 @@ from checkpoints.pretrained.pretrained import Pretrained
 from keras_extensions.backend import tf
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture
-from tests.unit.pretrained.models import hugging_face, untrained, write_vocabulary
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors, write_config
+from tests.unit.checkpoints.pretrained.models import hugging_face, untrained, write_vocabulary
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.writers import (
+    google,
+    hdf5,
+    pytorch_bin,
+    safetensors,
+    sharded_safetensors,
+    write_config,
+)
 from utilities.errors import UserError
 
 TABLE, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"

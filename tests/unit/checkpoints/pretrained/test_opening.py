@@ -17,20 +17,19 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.pretrained import hub
-from checkpoints.pretrained.files import chosen_files
-from checkpoints.pretrained.hub import is_model_name
-from checkpoints.pretrained.opening import open_pretrained
-from tests.unit.pretrained.models import hugging_face, write_vocabulary
-from tests.unit.pretrained.writers import pytorch_bin, safetensors
+from checkpoints.pretrained import opening
+from checkpoints.pretrained.formats import files_to_fetch
+from checkpoints.pretrained.opening import is_model_name, open_pretrained
+from tests.unit.checkpoints.pretrained.models import hugging_face, write_vocabulary
+from tests.unit.checkpoints.pretrained.writers import pytorch_bin, safetensors
 from utilities.errors import UserError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 COMMIT = "c0ffee" + "0" * 34
 FETCH = """
 import os, sys
 from utilities.errors import UserError
-from checkpoints.pretrained.hub import fetch
+from checkpoints.pretrained.opening import fetch
 try:
     print(*sorted(os.listdir(fetch(sys.argv[1], "bert_model_name"))))
 except UserError as error:
@@ -126,7 +125,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path):
 
 def test_a_named_model_is_opened_from_where_it_was_fetched_to(tmp_path, monkeypatch):
     folder = safetensors(hugging_face("squad"), tmp_path / "model")
-    monkeypatch.setattr(hub, "fetch", lambda name, key: folder)
+    monkeypatch.setattr(opening, "fetch", lambda name, key: folder)
     start = open_pretrained("someone/some-bert", "bert_model_name")
     assert start.origin == "someone/some-bert of huggingface.co"
     assert len(start.weights) == 39
@@ -149,7 +148,7 @@ def test_a_path_that_is_not_there_is_refused_without_asking_the_network():
 
 def test_of_several_formats_one_is_fetched():
     both = ["config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5"]
-    assert chosen_files(both) == ["model.safetensors"]
+    assert files_to_fetch(both) == ["model.safetensors"]
     parts = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"]
-    assert chosen_files([*parts, "tf_model.h5"]) == parts
-    assert chosen_files(["flax_model.msgpack"]) == []
+    assert files_to_fetch([*parts, "tf_model.h5"]) == parts
+    assert files_to_fetch(["flax_model.msgpack"]) == []

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from checkpoints.pretrained.names import (
+from checkpoints.pretrained.own_checkpoint import encoder_names
+from checkpoints.pretrained.weights import (
+    Weight,
     from_google,
     from_pytorch,
     from_tensorflow,
     is_encoder_weight,
     renamed,
-    without_slots,
+    without_optimizer,
 )
-from checkpoints.pretrained.sketch import encoder_names
-from checkpoints.pretrained.weights import Weight
 from tests.equivalence.bert_pairs import architecture
-from tests.unit.pretrained.models import TASKS, hugging_face
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.writers import google_name
+from tests.unit.checkpoints.pretrained.models import TASKS, hugging_face
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.writers import google_name
 
 QUERY = "bert.encoder.layer.11.attention.self.query"
 POSITIONS = "bert.embeddings.position_embeddings.weight"
@@ -88,4 +88,4 @@ def test_what_is_tied_is_taken_once():
 
 def test_optimizer_slots_are_left_out():
     names = ("bert/pooler/dense/bias", "bert/pooler/dense/bias/adam_m", "bert/pooler/dense/bias/lamb_v", "global_step")
-    assert list(without_slots(dict.fromkeys(names, weight(0)))) == ["bert/pooler/dense/bias", "global_step"]
+    assert list(without_optimizer(dict.fromkeys(names, weight(0)))) == ["bert/pooler/dense/bias", "global_step"]
