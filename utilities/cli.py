@@ -1,4 +1,4 @@
-"""The frame of every command: parse, validate, plan or run; one line where the user can mend something."""
+"""The frame of every command: parse, validate, plan or run; an error that the user can fix is one line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Run = Callable[[LoadedConfig], Optional[int]]
 
 
 def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
-    """Runs one command and returns its exit status.
+    """Run one command and return its exit status.
 
     Args:
         task: ``pretraining``, ``squad`` or ``classification``.
@@ -39,8 +39,8 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
         argv: arguments without the program's name; by default those of the process.
 
     Returns:
-        0 for success and for a run that stopped because it was asked to, 2 where the user has something to mend, 130
-        after an interruption before there was anything to go on with.
+        0 for success and for a run that stopped because it was asked to, 2 after an error that the user can fix, 130
+        after an interruption before there was anything to resume.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -93,7 +93,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
 
 
 def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
-    """The planner's figures, and its picture where one is asked for."""
+    """Print the planner's figures, and draw its picture where one is asked for."""
     if options.suggest is not None and options.suggest < 1:
         raise UserError(f"--suggest {options.suggest}: give a number of IPUs, 1 or more")
     if options.throughput is not None and not options.throughput > 0:
@@ -111,12 +111,12 @@ def _messages(error: UserError, debug: bool) -> List[str]:
 
 
 def resume_command(program: str, arguments: Sequence[str], name: str) -> str:
-    """The command for the same config and the run of this name, as a shell takes it.
+    """Return the shell command that resumes a run with the same config.
 
     Args:
         program: the script.
-        arguments: those that the run was begun with.
-        name: of the run.
+        arguments: the arguments that the run was started with.
+        name: name of the run.
 
     Example:
         >>> resume_command("run_pretraining.py", ["--config", "c.json", "--name", "x"], "x-2")
@@ -126,7 +126,7 @@ def resume_command(program: str, arguments: Sequence[str], name: str) -> str:
 
 
 def _without(arguments: Sequence[str]) -> List[str]:
-    """The arguments without --name and --resume and their values."""
+    """Return the arguments without --name and --resume and their values."""
     kept: List[str] = []
     rest = list(arguments)
     while rest:

@@ -1,7 +1,7 @@
-"""Keys, tokens and passwords in texts and values, found and masked before anything is logged or shown.
+"""Masking of keys, tokens and passwords in texts and values, before anything is logged or shown.
 
-Three ways to know one: the name it goes by (``WANDB_API_KEY``, ``--password``), the form that its issuer gives it
-(``hf_…``, ``ghp_…``, a JSON web token), and the values of this process's own environment variables with such names.
+A secret is recognised by its name (``WANDB_API_KEY``, ``--password``), by the form that its issuer gives it (``hf_…``,
+``ghp_…``, a JSON web token), or as the value of an environment variable of this process with such a name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAMES = (
     r"(?:api|access|private|secret|auth|account|signing|encryption)[_-]?key|(?:client[_-]?)?secret|token|passw(?:or)?d"
 )
 _NAMES += r"|passphrase|credentials?|authorization"
-# The last words of a name: auth_token is one, total_tokens, tokenizer and max_tokens_per_batch are none.
+# The end of a name: auth_token is secret; total_tokens, tokenizer and max_tokens_per_batch are not.
 _NAME = re.compile(rf"(?:^|[_\-.\s])(?:{_NAMES})$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -49,16 +49,16 @@ _ASSIGNED = re.compile(
     r"(\"[^\"]*\"|'[^']*'|[^\s\"'&;,]+)",
     re.IGNORECASE,
 )
-# As a whole value: a W&B key of the older form, or a random text of letters and digits. Hexadecimal checksums and
-# commits are public, so texts are not searched for these.
+# A whole value: a W&B key of the older form, or a random text of letters and digits. Texts are not searched for these,
+# since checksums and commits are public and look the same.
 _WHOLE = re.compile(
     r"[0-9a-f]{40}|(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?=(?:[A-Za-z]*\d){4})[A-Za-z0-9]{32,}={0,2}"
 )
-_SHORTEST = 8  # characters of an environment variable's value that is searched for
+_SHORTEST = 8  # characters; shorter values of environment variables are not searched for
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what goes by this name is to be kept secret.
+    """Whether a value of this name is secret.
 
     Example:
         >>> [is_secret_name(name) for name in ("WANDB_API_KEY", "totals.tokens", "hubToken")]
@@ -68,10 +68,11 @@ def is_secret_name(name: str) -> bool:
 
 
 def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
-    """The text with everything masked that is a secret by its name, its form or its presence in the environment.
+    """Mask all secrets in a text.
 
     Args:
-        environment: variables to know secrets from; None: those of this process.
+        text: to be masked.
+        environment: variables whose secret values are masked; None for those of this process.
 
     Example:
         >>> mask("run --api-key 123456 --steps 8 from https://me:pass@host/x")
@@ -86,10 +87,11 @@ def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
 
 
 def mask_value(value: Any, name: str = "") -> Any:
-    """A JSON value with its secrets masked: nested, by the names of its keys, and as :func:`mask` does.
+    """Mask the secrets in a nested JSON value, by the names of its keys and as :func:`mask` does.
 
     Args:
-        name: what the value goes by.
+        value: to be masked.
+        name: of the value.
     """
     if isinstance(value, Mapping):
         return {mask(str(key)): mask_value(item, str(key)) for key, item in value.items()}
@@ -101,20 +103,19 @@ def mask_value(value: Any, name: str = "") -> Any:
 
 
 def shown_line(text: str) -> str:
-    """A message as one printable line without secrets, whatever names of keys and files it quotes."""
+    """Return a message as one printable line with its secrets masked."""
     line = " ".join(mask(text).split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats log records, tracebacks included, without their secrets."""
+    """Formats log records, including tracebacks, with their secrets masked."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, masked."""
         return mask(super().format(record))
 
 
 def _values_of(environment: Mapping[str, str]) -> List[str]:
-    """Secret values, the longest first: one may hold another."""
+    """Return secret values, longest first, since one may contain another."""
     values = {value for name, value in environment.items() if len(value) >= _SHORTEST and is_secret_name(name)}
     return sorted(values, key=len, reverse=True)

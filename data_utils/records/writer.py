@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import struct
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -19,6 +18,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 
 from data_utils.records.framing import FRAMING_BYTES, masked_crc32c
+from utilities.files import temporary_beside, write_atomically
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = "bert-pretraining"
@@ -169,22 +169,7 @@ def frame_records(messages: Iterable[bytes]) -> EncodedFile:
     return EncodedFile(b"".join(parts), index)
 
 
-TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``temporary_beside`` gives
-
-
-def temporary_beside(path: Path) -> Path:
-    """A name in the same folder that no other process uses, hidden from patterns such as ``*.tfrecord``."""
-    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file under a temporary name and renames it, so that nobody ever sees half of it."""
-    temporary = temporary_beside(path)
-    with open(temporary, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
+TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``utilities.files.temporary_beside`` returns
 
 
 def index_path(record_file: Path) -> Path:

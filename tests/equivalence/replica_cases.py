@@ -44,11 +44,12 @@ class Case(NamedTuple):
     reduction: str = "mean"
     clipped: bool = False
     sparse: bool = False
+    offchip: bool = False
 
     @property
     def name(self) -> str:
         """Tells it from the others."""
-        options = (field for field in ("sharded", "pipelined", "clipped", "sparse") if getattr(self, field))
+        options = (field for field in ("sharded", "pipelined", "clipped", "sparse", "offchip") if getattr(self, field))
         return "-".join([self.optimizer, self.reduction, *options])
 
 
@@ -57,7 +58,7 @@ CASES = [
     Case("AdamW", sharded=True, clipped=True, sparse=True),
     Case("LAMB", reduction="sum"),
     Case("LAMB", sharded=True),
-    Case("LAMB", sharded=True, pipelined=True, reduction="running_mean"),
+    Case("LAMB", sharded=True, pipelined=True, reduction="running_mean", offchip=True),
 ]
 SPARSE = {"sparsity_ratio": 0.75, "sparsity_block_size": 4}
 
@@ -72,7 +73,15 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
     sparse = SPARSE if case.sparse else {}
     a = architecture(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, **sparse)
     layout = PipelineLayout(DEVICES) if case.pipelined else ONE_DEVICE
-    on = SoftwarePlatform(seed=1, xla=False, recompute=False, layout=layout, processes=processes, sharded=case.sharded)
+    on = SoftwarePlatform(
+        seed=1,
+        xla=False,
+        recompute=False,
+        layout=layout,
+        processes=processes,
+        sharded=case.sharded,
+        state_device="/CPU:0" if case.offchip else None,  # of the pipelined weights, some are on /CPU:1
+    )
     source = untrained_bert(a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
     blocks, conversion = convert_pretraining(source, a, on)
     stages = STAGES if case.pipelined else [[block.name for block in blocks]]

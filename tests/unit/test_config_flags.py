@@ -107,6 +107,11 @@ def test_spellings_of_switches(word: str, meaning: bool, tmp_path: Path) -> None
     assert value(tmp_path, "enable_wandb", f"--enable-wandb={word}") is meaning
 
 
+@pytest.mark.parametrize("flag", ["--wandb-entity-name", "--wandb-entity"])
+def test_both_forms_of_the_entity_that_published_commands_use(flag: str, tmp_path: Path) -> None:
+    assert value(tmp_path, "wandb_entity_name", flag, "team") == "team"
+
+
 def test_a_switch_alone_means_true(tmp_path: Path) -> None:
     assert value(tmp_path, "compile_only", "--compile-only") is True
     assert value(tmp_path, "compile_only", "--compile-only", "--seed", "3") is True

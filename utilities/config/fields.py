@@ -87,7 +87,14 @@ class FileOnly:
     """Mark of a key that has a meaning in a file only, and so has no flag."""
 
 
-Mark = TypeVar("Mark", Freedom, IpuOnly, Equivalent, Misplaced, FileOnly)
+@dataclass(frozen=True)
+class OtherFlag:
+    """Mark that gives a field a second flag, which published commands use."""
+
+    flag: str
+
+
+Mark = TypeVar("Mark", Freedom, IpuOnly, Equivalent, Misplaced, FileOnly, OtherFlag)
 
 
 # Value types

@@ -22,7 +22,7 @@ from utilities.config.problems import COMMAND_LINE, with_origin
 from utilities.config.schema import TrainingConfig
 from utilities.config.sections import BertConfig
 
-# Devlin et al. 2019, section 3, and the sizes Google released beside them; published names begin so.
+# Sizes of Devlin et al. 2019, section 3, by the words with which the names of released models begin.
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
 _LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24, "intermediate_size": 4096}
 _NAMED_SIZES = {"bert-base-": _BASE, "bert-large-": _LARGE}

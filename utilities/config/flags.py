@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
-from utilities.config.fields import Leaf
+from utilities.config.fields import Leaf, OtherFlag
 from utilities.config.problems import nearest, show
 from utilities.config.schema import leaves, sections
 from utilities.errors import UserError
@@ -72,7 +72,9 @@ def build_parser(task: str) -> argparse.ArgumentParser:
             title = section or "run"
             about = sections()[section].description if section else "Top-level keys of the config."
             groups[section] = parser.add_argument_group(title, about.replace("%", "%%"))
-        groups[section].add_argument(leaf.flag, dest=leaf.name, default=argparse.SUPPRESS, **_arguments(leaf))
+        other = leaf.mark(OtherFlag)
+        names = [leaf.flag] if other is None else [leaf.flag, other.flag]
+        groups[section].add_argument(*names, dest=leaf.name, default=argparse.SUPPRESS, **_arguments(leaf))
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Rules that relate fields to one another: data, length of training, what is done. Those of the model are beside."""
+"""Rules that relate fields to one another: data, length of training, what a run does; also those of model_rules.py."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def packs_hold_their_sequences(config: TrainingConfig, task: str) -> None:
 
 
 def data_is_named(config: TrainingConfig, task: str) -> None:
-    """Pre-training reads a folder or makes data up."""
+    """Pre-training reads a folder or uses random data."""
     if task == PRETRAINING and config.dataset_dir is None and not config.generated_dataset:
         raise FieldError(
             ["dataset_dir"],
@@ -102,7 +102,7 @@ def data_is_named(config: TrainingConfig, task: str) -> None:
 
 
 def training_has_a_length(config: TrainingConfig, task: str) -> None:
-    """A run that trains knows when to end."""
+    """A run that trains has a length."""
     trains = task == PRETRAINING or config.do_training
     if trains and config.total_num_train_samples is None and config.num_epochs is None:
         lengths = ", ".join(map(str, PUBLISHED_SAMPLES))

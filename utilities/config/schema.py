@@ -20,6 +20,7 @@ from utilities.config.fields import (
     Machine,
     Misplaced,
     Names,
+    OtherFlag,
     PathText,
     Positive,
     SectionInfo,
@@ -292,7 +293,7 @@ class TrainingConfig(Section):
         0.05, description="Half the width of the band around a reference_curve, as a share of its loss."
     )
     enable_wandb: Annotated[bool, MAY_CHANGE] = Field(False, description="Track the run with Weights & Biases.")
-    wandb_entity_name: Annotated[Optional[Text], MAY_CHANGE] = Field(
+    wandb_entity_name: Annotated[Optional[Text], MAY_CHANGE, OtherFlag("--wandb-entity")] = Field(
         None, description="W&B user or team. Unset: the logged-in user's."
     )
     wandb_project_name: Annotated[Optional[Text], MAY_CHANGE] = Field("bert", description="W&B project.")

@@ -1,1 +1,1 @@
-"""Will it fit, how well is it balanced, how long will it take: estimates of a run, made without TensorFlow."""
+"""Estimates of a run, made without TensorFlow: whether it fits, how well it is balanced, how long it takes."""

@@ -1,4 +1,4 @@
-"""How fast this machine might train, from half a second of matrix products."""
+"""An estimate of how fast this machine trains, from half a second of matrix products. Imports numpy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 SIDE = 1024
 SECONDS = 0.5
-SHARE = 0.6  # of the rate of large products that training BERT reaches, roughly; see the table of results in the README
+SHARE = 0.6  # training BERT reaches roughly this share of the rate of large products; see RESULTS.md
 
 
 class Calibration(NamedTuple):
@@ -18,12 +18,12 @@ class Calibration(NamedTuple):
     flops: float
 
     def samples_per_second(self, flops_per_sample: float) -> float:
-        """What training might reach."""
+        """Return the throughput that training might reach."""
         return self.flops * SHARE / flops_per_sample
 
 
 def calibrate() -> Calibration:
-    """Time products of two square matrices, for about half a second after a first one."""
+    """Time products of two square matrices, for about half a second after a first product."""
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((SIDE, SIDE), np.float32) for _ in range(2))
     a @ b

@@ -1,4 +1,4 @@
-"""The planner's part of ``--plan``, as text."""
+"""The estimates of ``--plan``, as text."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from utilities.config.figures import (
 from utilities.config.loading import LoadedConfig
 from utilities.config.plan import titled
 from utilities.config.schema import TrainingConfig
-from utilities.planner.balance import balance, bubbles, communication, stage_flops
-from utilities.planner.memory import (
+from utilities.planner.estimates import (
     IN_PROCESSOR_MEMORY,
     MEGABYTE,
     STREAMING_MEMORY,
     IpuMemory,
     Layout,
+    balance,
+    bubbles,
+    communication,
     ipu_memory,
     is_feasible,
     layout_of,
+    stage_flops,
     streaming_memory,
 )
 from utilities.planner.suggest import fragment, suggest
@@ -42,14 +45,14 @@ def planner_lines(
     ipus: Optional[int] = None,
     limit_megabytes: Optional[float] = None,
 ) -> Iterator[str]:
-    """Memory, balance and duration of a run, line by line.
+    """Yield memory, balance and duration of a run, line by line.
 
     Args:
         loaded: the config.
-        throughput: samples per second, for the duration.
-        calibrated: measure this machine for the duration where no throughput is given.
-        ipus: suggest a partition over so many.
-        limit_megabytes: memory of one IPU for that; unset: all of it.
+        throughput: samples per second, from which the duration follows.
+        calibrated: measure this machine where no throughput is given.
+        ipus: number of IPUs to suggest a partition for.
+        limit_megabytes: memory of one IPU for the suggestion; None: all of it.
     """
     config, task = loaded.config, loaded.task
     architecture, blocks = architecture_of(config), blocks_of(config, task)
@@ -66,7 +69,7 @@ def planner_lines(
 
 
 def memory_table(config: TrainingConfig, task: str, architecture: Architecture, layout: Layout) -> Iterator[str]:
-    """What each IPU would hold, with the config's recomputation and the other way round."""
+    """Yield what each IPU would hold, with the config's setting of recomputation and with the opposite."""
     used = ipu_memory(config, task, architecture, layout)
     other = config.model_copy(update={"enable_recomputation": not config.enable_recomputation})
     otherwise = ipu_memory(other, task, architecture, layout)
@@ -93,7 +96,7 @@ def _mega(size: float) -> str:
 
 
 def pipeline_rows(config: TrainingConfig, task: str, architecture: Architecture, layout: Layout) -> Iterator[Tuple]:
-    """Balance, bubbles, bytes moved."""
+    """Yield balance, waiting times and bytes moved."""
     flops = stage_flops(config, task, architecture, layout)
     yield "balance of the IPUs", f"{balance(flops, layout):.0%} (mean load over the largest)"
     if len(set(layout.devices)) > 1:
@@ -111,7 +114,7 @@ def pipeline_rows(config: TrainingConfig, task: str, architecture: Architecture,
 def duration_rows(
     config: TrainingConfig, task: str, architecture: Architecture, blocks: List[str], throughput: Optional[float]
 ) -> Iterator[Tuple]:
-    """Hours of the whole run."""
+    """Yield the duration of the whole run."""
     if throughput is None:
         from utilities.planner.calibration import calibrate  # numpy, which a plan does not need otherwise
 
@@ -141,7 +144,7 @@ def duration_rows(
 def suggestion_lines(
     config: TrainingConfig, task: str, architecture: Architecture, ipus: int, limit: float
 ) -> Iterator[str]:
-    """A partition, and the fragment of a config that asks for it."""
+    """Yield a partition, and the part of a config that asks for it."""
     found = suggest(config, task, architecture, ipus, limit)
     flops = stage_flops(config, task, architecture, found.layout)
     yield ""

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, List
 
 from execution.software.pipeline.schedule import FORWARD, make_schedule
 from execution.software.pipeline.timeline import simulate
+from model.architecture import Architecture
 from utilities.config.figures import architecture_of, blocks_of
 from utilities.config.loading import LoadedConfig
+from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
-from utilities.planner.balance import job_costs, stage_flops
-from utilities.planner.memory import IN_PROCESSOR_MEMORY, MEGABYTE, IpuMemory, ipu_memory, layout_of
+from utilities.planner.estimates import (
+    IN_PROCESSOR_MEMORY,
+    MEGABYTE,
+    IpuMemory,
+    Layout,
+    ipu_memory,
+    job_costs,
+    layout_of,
+    stage_flops,
+)
 
 MICRO_BATCHES = 8  # drawn
 
 
 def draw(loaded: LoadedConfig, path: Path) -> None:
-    """Write an SVG, PNG or PDF.
+    """Write the picture as SVG, PNG or PDF.
 
     Raises:
-        UserError: the model is not known before it is loaded, or the file cannot be written.
+        UserError: the model must be loaded to know its sizes, or the file cannot be written.
     """
     config, task = loaded.config, loaded.task
     architecture, blocks = architecture_of(config), blocks_of(config, task)
@@ -31,31 +42,9 @@ def draw(loaded: LoadedConfig, path: Path) -> None:
     from matplotlib import pyplot
 
     layout = layout_of(config, blocks)
-    flops = stage_flops(config, task, architecture, layout)
-    schedule = make_schedule(config.ipu_config.pipeline_schedule, len(layout.stages))
     figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(11, 6))
-    for (kind, stage), micro_batch, start, end in simulate(
-        schedule, job_costs(config, flops), MICRO_BATCHES, list(layout.devices)
-    ):
-        color = "tab:blue" if kind == FORWARD else "tab:orange"
-        upper.barh(layout.devices[stage], end - start, left=start, color=color, edgecolor="white", linewidth=0.5)
-        upper.text((start + end) / 2, layout.devices[stage], str(micro_batch), ha="center", va="center", fontsize=6)
-    upper.set_title(f"{config.name}: {config.ipu_config.pipeline_schedule} schedule, {MICRO_BATCHES} micro batches"
-                    " (blue forward, orange backward)", fontsize=9, loc="left")  # fmt: skip
-    upper.set_yticks(range(max(layout.devices) + 1), [f"IPU {n}" for n in range(max(layout.devices) + 1)])
-    upper.invert_yaxis()
-    upper.set_xlabel("operations")
-    memory = ipu_memory(config, task, architecture, layout)
-    left = [0.0] * len(memory)
-    for field in IpuMemory._fields:
-        sizes = [getattr(ipu, field) / MEGABYTE for ipu in memory]
-        lower.barh(range(len(memory)), sizes, left=left, label=field)
-        left = [a + b for a, b in zip(left, sizes)]
-    lower.axvline(IN_PROCESSOR_MEMORY / MEGABYTE, color="black", linestyle=":", linewidth=1)
-    lower.set_yticks(range(len(memory)), [f"IPU {n}" for n in range(len(memory))])
-    lower.invert_yaxis()
-    lower.set_xlabel("MB, estimated; dotted: In-Processor-Memory")
-    lower.legend(fontsize=7, ncol=6, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    _draw_schedule(upper, config, task, architecture, layout)
+    _draw_memory(lower, ipu_memory(config, task, architecture, layout))
     figure.tight_layout()
     try:
         figure.savefig(path)
@@ -63,3 +52,34 @@ def draw(loaded: LoadedConfig, path: Path) -> None:
         raise UserError(f"--picture {path}: {error}; name a file that ends in .svg, .png or .pdf") from error
     finally:
         pyplot.close(figure)
+
+
+def _draw_schedule(axes: Any, config: TrainingConfig, task: str, architecture: Architecture, layout: Layout) -> None:
+    schedule = make_schedule(config.ipu_config.pipeline_schedule, len(layout.stages))
+    costs = job_costs(config, stage_flops(config, task, architecture, layout))
+    for (kind, stage), micro_batch, start, end in simulate(schedule, costs, MICRO_BATCHES, list(layout.devices)):
+        ipu = layout.devices[stage]
+        color = "tab:blue" if kind == FORWARD else "tab:orange"
+        axes.barh(ipu, end - start, left=start, color=color, edgecolor="white", linewidth=0.5)
+        axes.text((start + end) / 2, ipu, str(micro_batch), ha="center", va="center", fontsize=6)
+    what = f"{config.ipu_config.pipeline_schedule} schedule, {MICRO_BATCHES} micro batches"
+    axes.set_title(f"{config.name}: {what} (blue forward, orange backward)", fontsize=9, loc="left")
+    _label_ipus(axes, max(layout.devices) + 1)
+    axes.set_xlabel("operations")
+
+
+def _draw_memory(axes: Any, memory: List[IpuMemory]) -> None:
+    left = [0.0] * len(memory)
+    for field in IpuMemory._fields:
+        sizes = [getattr(ipu, field) / MEGABYTE for ipu in memory]
+        axes.barh(range(len(memory)), sizes, left=left, label=field)
+        left = [a + b for a, b in zip(left, sizes)]
+    axes.axvline(IN_PROCESSOR_MEMORY / MEGABYTE, color="black", linestyle=":", linewidth=1)
+    _label_ipus(axes, len(memory))
+    axes.set_xlabel("MB, estimated; dotted: In-Processor-Memory")
+    axes.legend(fontsize=7, ncol=6, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+
+
+def _label_ipus(axes: Any, count: int) -> None:
+    axes.set_yticks(range(count), [f"IPU {number}" for number in range(count)])
+    axes.invert_yaxis()

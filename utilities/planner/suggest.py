@@ -7,17 +7,16 @@ from typing import Dict, List, NamedTuple, Tuple
 from model.architecture import EMB, HID, Architecture, expected_blocks
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
-from utilities.planner.balance import stage_flops
-from utilities.planner.memory import IN_PROCESSOR_MEMORY, Layout, ipu_memory
+from utilities.planner.estimates import IN_PROCESSOR_MEMORY, Layout, ipu_memory, stage_flops
 
 
 class Suggestion(NamedTuple):
     """The best partition found.
 
     Attributes:
-        layout: its stages and their IPUs.
+        layout: stages and their IPUs.
         bottleneck: operations of the busiest IPU's forward pass on one sample.
-        memory: bytes of the fullest IPU.
+        memory: bytes on the fullest IPU.
     """
 
     layout: Layout
@@ -28,9 +27,9 @@ class Suggestion(NamedTuple):
 def suggest(
     config: TrainingConfig, task: str, architecture: Architecture, ipus: int, limit: float = IN_PROCESSOR_MEMORY
 ) -> Suggestion:
-    """The partition over ``ipus`` whose busiest IPU has least to do, with every IPU within ``limit`` bytes.
+    """Return the partition over ``ipus`` whose busiest IPU has least to do, with every IPU within ``limit`` bytes.
 
-    The first and last stage share IPU 0, because the embedding is tied to the heads; encoder layers are split in order.
+    The first and last stage share IPU 0, because the embedding is tied to the heads. Encoder layers are split in order.
 
     Raises:
         UserError: no partition fits.
@@ -40,7 +39,7 @@ def suggest(
     options: Dict[Tuple[int, int], Tuple[int, float]] = {}
 
     def cost(ipu: int, count: int) -> Tuple[int, float]:
-        """Operations and bytes of an IPU with so many layers; what the others have changes neither."""
+        """Return operations and bytes of an IPU with ``count`` layers; the other IPUs' layers change neither."""
         key = (ipu, count)
         if key not in options:
             layout = layout_of_counts([count if other == ipu else 1 for other in range(ipus)], tail)
@@ -49,7 +48,7 @@ def suggest(
             options[key] = work, ipu_memory(bare, task, architecture, layout)[ipu].total
         return options[key]
 
-    # best[n] after i IPUs: the partition of the first n layers over them with the smallest bottleneck
+    # best[n], after i IPUs: the partition of the first n layers over those IPUs with the smallest bottleneck
     best: Dict[int, Tuple[int, float, List[int]]] = {}
     for count in range(layers + 1):
         flops, memory = cost(0, count)
@@ -76,7 +75,7 @@ def suggest(
 
 
 def layout_of_counts(counts: List[int], tail: List[str]) -> Layout:
-    """Stages with so many encoder layers on each IPU, embedding first and ``tail`` last, both on IPU 0."""
+    """Return stages with these counts of encoder layers by IPU; embedding first and ``tail`` last, both on IPU 0."""
     first = [EMB] + [HID] * counts[0]
     if len(counts) == 1:
         return Layout([[*first, *tail]], [0])
@@ -85,12 +84,12 @@ def layout_of_counts(counts: List[int], tail: List[str]) -> Layout:
 
 
 def without_proportions(config: TrainingConfig) -> TrainingConfig:
-    """The config without what is given per IPU, of which there may now be another number."""
+    """Return the config without memory proportions, because the number of IPUs may now be another."""
     ipu = config.ipu_config.model_copy(update={"matmul_available_memory_proportion_per_pipeline_stage": None})
     return config.model_copy(update={"ipu_config": ipu})
 
 
 def fragment(suggestion: Suggestion) -> Dict[str, object]:
-    """What to put into the config."""
+    """Return the part of a config that asks for the suggested partition."""
     stages = [" ".join(stage) for stage in suggestion.layout.stages]
     return {"ipu_config": {"pipeline_stages": stages, "pipeline_device_mapping": list(suggestion.layout.devices)}}

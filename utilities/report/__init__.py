@@ -1,4 +1,4 @@
-"""The HTML report of a run: one file, nothing loaded from elsewhere.
+"""HTML pages of runs, each one file that loads nothing from elsewhere.
 
 python -m utilities.report RUN_FOLDER
 """

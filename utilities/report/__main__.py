@@ -1,4 +1,4 @@
-"""``python -m utilities.report RUN_FOLDER``: writes the report of a run and prints where it is."""
+"""``python -m utilities.report RUN_FOLDER`` writes the report of a run and prints its path."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from utilities.secrets import shown_line
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m utilities.report",
         description="Write report.html into a run folder, from the files in it.",
     )
-    parser.add_argument("run_folder", type=Path, help="folder of a training run, finished or under way")
+    parser.add_argument("run_folder", type=Path, help="folder of a training run, finished or not")
     parser.add_argument(
         "--live",
         action="store_true",
-        help="the run is under way: browsers load the page again each minute; works at the lowest priority",
+        help="the run is not finished: browsers reload the page every minute; works at the lowest priority",
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     options = parser.parse_args(arguments)

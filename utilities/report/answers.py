@@ -1,13 +1,13 @@
-"""A page of answers in their contexts: what was right, what was wrong, and how sure the model was."""
+"""The page of SQuAD answers in their contexts: which were right, which were wrong, and the model's confidence."""
 
 from __future__ import annotations
 
-import os
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from utilities.files import write_atomically
 from utilities.report.html import Markup, card, element, join, page, table, verbatim
 from utilities.report.page import STYLE
 
@@ -15,7 +15,7 @@ ANSWERS_STYLE = Path(__file__).with_name("answers.css")
 RIGHT, PARTLY, WRONG, UNMARKED = "right", "partly", "wrong", "unmarked"
 VERDICTS = {RIGHT: "right", PARTLY: "partly right", WRONG: "wrong"}
 
-_AROUND = 160  # characters of the context shown before and behind an answer
+_AROUND = 160  # characters of the context shown before and after an answer
 _BANDS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 
 Span = Tuple[int, int]
@@ -25,14 +25,14 @@ class Answered(NamedTuple):
     """A question and the model's answer.
 
     Attributes:
-        article: title.
+        article: title of the article.
         question, context: texts.
-        answer: characters of the context that the model answers with: the first, and the one behind the last.
-        expected: what people answered; may be empty.
-        expected_at: characters of the first of those, where known.
+        answer: span of characters of the context, [begin, end).
+        expected: the annotators' answers; may be empty.
+        expected_at: span of the first of them, if known.
         confidence: 0 to 1.
-        exact_match: 0 or 1; None where nothing is expected.
-        f1: 0 to 1; None where nothing is expected.
+        exact_match: 0 or 1; None without expected answers.
+        f1: 0 to 1; None without expected answers.
     """
 
     article: str
@@ -47,29 +47,26 @@ class Answered(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """One of ``right``, ``partly``, ``wrong``, ``unmarked``."""
+        """Return ``right``, ``partly``, ``wrong`` or ``unmarked``."""
         if self.exact_match is None or self.f1 is None:
             return UNMARKED
         return RIGHT if self.exact_match else PARTLY if self.f1 else WRONG
 
 
 def write_answers(path: Path, title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> Path:
-    """Writes the page; it replaces an older one at once.
+    """Write the page.
 
     Args:
         path: of the HTML file.
         title: its heading.
-        answered: in the order of the file; questions of one article stand together.
-        scores: of the whole, in percent.
+        answered: in the order of the file; the questions of an article are adjacent.
+        scores: of all questions, in percent.
     """
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(render(title, answered, scores), encoding="utf-8")
-    os.replace(str(temporary), str(path))
-    return path
+    return write_atomically(path, render(title, answered, scores))
 
 
 def render(title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> str:
-    """The whole page as HTML."""
+    """Return the page as HTML."""
     style = STYLE.read_text(encoding="utf-8") + ANSWERS_STYLE.read_text(encoding="utf-8")
     articles = [_article(name, list(group)) for name, group in groupby(answered, key=lambda each: each.article)]
     return page(
@@ -103,7 +100,7 @@ def _cards(answered: Sequence[Answered], scores: Mapping[str, float]) -> Markup:
 
 
 def _calibration(answered: Sequence[Answered]) -> Markup:
-    """How often the model is right where it is so sure."""
+    """Return the table of exact match and F1 by confidence."""
     marked = [each for each in answered if each.verdict != UNMARKED]
     rows = []
     for low, high in zip(_BANDS, _BANDS[1:]):
@@ -122,7 +119,7 @@ def _mean(answered: Sequence[Answered], mark: Callable[[Answered], Optional[floa
 
 
 def _filter(answered: Sequence[Answered]) -> Markup:
-    """Buttons that show questions of one verdict, by CSS alone."""
+    """Return buttons that select the questions of one verdict, by CSS alone."""
     heading = element("h2", "Questions")
     if all(each.verdict == UNMARKED for each in answered):
         return heading
@@ -159,13 +156,13 @@ def _question(each: Answered) -> Markup:
 
 
 def _excerpt(each: Answered) -> Markup:
-    """The context around the answer and around what was expected, both marked; what lies further away is left out."""
+    """Return the context around the answer and the expected answer, both marked, with the rest elided."""
     marks = [(*each.answer, "answer")] if each.answer[0] < each.answer[1] else []
     other = each.expected_at
     if other is not None and each.verdict != RIGHT and (other[0] >= each.answer[1] or other[1] <= each.answer[0]):
         marks = sorted([*marks, (*other, "expected")])
     parts: List[Markup] = []
-    shown = 0  # everything before is shown or left out
+    shown = 0  # everything before this character is shown or elided
     for begin, end, kind in marks:
         before = max(shown, _word_start(each.context, begin - _AROUND))
         gap = " … " if before > shown else ""

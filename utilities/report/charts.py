@@ -1,4 +1,4 @@
-"""Charts of a run as inline SVG, drawn by matplotlib, in colours of the page's light or dark theme."""
+"""Charts as inline SVG, drawn by matplotlib in the colours of the page's light or dark theme."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import dataclasses
 import io
 import logging
 import re
-from typing import List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from utilities.report.html import Markup
 from utilities.secrets import mask
 
-# matplotlib writes colours as hexadecimal numbers; these stand for the page's CSS variables and are replaced
-# by them.
+# matplotlib writes colours as hexadecimal numbers. These are placeholders for CSS variables of the page.
 _THEME = {"#010203": "var(--ink)", "#020304": "var(--faint)"}
 _INK, _FAINT = _THEME
 _LINES = {f"#0304{number:02x}": f"var(--line-{number})" for number in range(1, 9)}
@@ -35,7 +34,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Area:
-    """The area between two lines: its name, steps, and edges."""
+    """The area between two lines: its name, steps and edges."""
 
     name: str
     steps: Sequence[float]
@@ -53,28 +52,28 @@ def line_chart(
     area: Optional[Area] = None,
     axis: str = "step",
 ) -> Markup:
-    """A chart of values against the step.
+    """Draw values against the step.
 
     Args:
         identifier: id of the SVG; curve number i becomes the group ``{identifier}-curve-{i}``.
-        title: its heading, read out by screen readers too.
+        title: heading, also for screen readers.
         unit: label of the vertical axis.
         curves: at most ``MOST_CURVES``.
-        references: names and heights of horizontal lines to compare with, at most two.
-        from_zero: whether the vertical axis begins at 0, for values whose small changes mean nothing.
+        references: names and heights of at most two horizontal lines to compare with.
+        from_zero: whether the vertical axis starts at 0, for values whose small changes mean nothing.
         area: drawn behind the curves.
         axis: label of the horizontal axis.
 
     Returns:
-        An ``<svg>`` element without width, height or outside references.
+        An ``<svg>`` element without width, height or external references.
     """
-    # Imported here: it takes half a second, which only those pay who draw.
+    # Imported here because it takes half a second, which only those who draw should pay.
     import matplotlib
     from matplotlib.figure import Figure
 
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # a run's log is no place for its search for fonts
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # keep its search for fonts out of the run's log
 
-    settings = {
+    settings: Any = {
         "svg.fonttype": "none",  # text stays text: small, searchable, in the page's font
         "svg.hashsalt": identifier,  # the same data give the same file
         "text.color": _INK,
@@ -85,7 +84,7 @@ def line_chart(
         "font.size": 9,
         "path.simplify_threshold": 0.05,
         "text.usetex": False,
-        "text.parse_math": False,  # a metric's name may hold a dollar sign
+        "text.parse_math": False,  # a metric's name may contain a dollar sign
     }
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=_SIZE, layout="constrained")
@@ -127,12 +126,12 @@ def line_chart(
 
 
 def _label(name: str) -> str:
-    """matplotlib leaves labels that begin with an underscore out of the legend."""
+    """Strip leading underscores, with which matplotlib omits a label from the legend."""
     return mask(name).lstrip("_") or "value"
 
 
 def _inline(document: str, identifier: str, title: str) -> Markup:
-    """The ``<svg>`` of a file of matplotlib's, made fit to stand in a page with others."""
+    """Extract the ``<svg>`` from a file of matplotlib's and make it fit to share a page with others."""
     svg = document[document.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
@@ -148,7 +147,7 @@ def _inline(document: str, identifier: str, title: str) -> Markup:
 
 
 def thinned(curve: Curve, most: int = 1500) -> Curve:
-    """A curve of at most ``most`` points, the means of neighbours."""
+    """Reduce a curve to at most ``most`` points by averaging neighbours."""
     count = len(curve.steps)
     if count <= most:
         return curve

@@ -7,27 +7,27 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from utilities.secrets import mask
 
-_VOID = ("br", "hr", "img", "input")  # elements that hold nothing and have no closing tag
+_VOID = ("br", "hr", "img", "input")  # elements without content and closing tag
 
 
 class Markup(str):
-    """A string that is HTML already."""
+    """A string that is HTML."""
 
     @classmethod
     def escape(cls, value: Any) -> Markup:
-        """Markup as it is, anything else as escaped text without secrets."""
+        """Return markup unchanged, and anything else as escaped text with its secrets masked."""
         return value if isinstance(value, Markup) else cls(html.escape(mask(str(value))))
 
 
 def verbatim(text: str) -> Markup:
-    """Escaped text in which nothing is masked: a data set's own words must stand as they are."""
+    """Escape text without masking it, for the words of a data set, which must not change."""
     return Markup(html.escape(text))
 
 
 def element(name: str, *children: Any, **attributes: str) -> Markup:
-    """An element. Children that are not ``Markup`` are escaped, as attributes are.
+    """Return an element. Attributes, and children that are not ``Markup``, are escaped.
 
-    A trailing underscore of an attribute's name is dropped, so that ``class_`` can be written.
+    A trailing underscore of an attribute's name is dropped: ``class_`` becomes ``class``.
 
     Example:
         >>> element("p", "1 < 2", class_="note")
@@ -38,17 +38,18 @@ def element(name: str, *children: Any, **attributes: str) -> Markup:
 
 
 def join(parts: Iterable[Any]) -> Markup:
-    """Parts one after the other."""
+    """Concatenate parts."""
     return Markup("".join(Markup.escape(part) for part in parts))
 
 
 def page(title: str, style: str, *sections: Any, reload_seconds: Optional[int] = None) -> str:
-    """A whole HTML document that needs no other file, as wide as the screen it is read on.
+    """Return a whole HTML document that needs no other file.
 
     Args:
+        title: of the document.
         style: CSS.
-        sections: what the body holds.
-        reload_seconds: after so many seconds a browser loads the page again; None: never.
+        sections: content of the body.
+        reload_seconds: interval at which a browser reloads the page; None for never.
     """
     head = element(
         "head",
@@ -61,32 +62,32 @@ def page(title: str, style: str, *sections: Any, reload_seconds: Optional[int] =
 
 
 def card(name: str, value: str, note: str = "") -> Markup:
-    """A figure in a box, with its name above and a note below."""
+    """Return a box with a figure, its name above it and a note below it."""
     parts = [element("h3", name), element("div", value, class_="value")]
     return element("div", *parts, element("div", note, class_="soft"), class_="card")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
-    """A table, in a box of its own that scrolls where the page is narrow."""
+    """Return a table in a box that scrolls where the page is narrow."""
     head = element("thead", element("tr", *(element("th", heading, scope="col") for heading in headings)))
     body = element("tbody", *(element("tr", *(_cell(value) for value in row)) for row in rows))
     return element("div", element("table", head, body), class_="scroll")
 
 
 def mapping_table(name: str, mapping: Mapping[str, Any]) -> Markup:
-    """Keys and values of a mapping."""
+    """Return a table with the keys and values of a mapping."""
     return table([name, "value"], mapping.items())
 
 
 def records_table(records: Sequence[Mapping[str, Any]]) -> Markup:
-    """Records that share most of their keys; the columns are all keys, in the order of their appearance."""
+    """Return a table of records; its columns are all their keys, in the order of appearance."""
     columns = list(dict.fromkeys(key for record in records for key in record))
     headings = [column.replace("_", " ") for column in columns]
     return table(headings, ([record.get(column, "") for column in columns] for record in records))
 
 
 def number(value: Any) -> str:
-    """A number as people write it: thousands apart, four decimals, small ones with an exponent."""
+    """Format a number for people: thousands separated, four decimals, small ones with an exponent."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return text(value)
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
@@ -95,7 +96,7 @@ def number(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """A JSON value as text."""
+    """Format a JSON value as text."""
     if value is None:
         return "none"
     if isinstance(value, bool):

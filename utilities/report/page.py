@@ -1,38 +1,33 @@
-"""The report's page: what a run set out to do, how far it came, and what its numbers compare with."""
+"""The report of a run: its progress, its curves beside what they compare with, its config and environment."""
 
 from __future__ import annotations
 
 import datetime
 import math
-import os
 import statistics
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
+from utilities.files import write_atomically
 from utilities.history import INTERRUPT, SKIP
-from utilities.report.charts import Curve, line_chart, thinned
+from utilities.report.charts import Area, Curve, line_chart, thinned
 from utilities.report.html import Markup, card, element, join, mapping_table, number, page, records_table, table
+from utilities.report.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, Judge, curve, kept_band
 from utilities.report.run_folder import RunData, is_number, read_run_folder
-from utilities.report.sparsity import sparsity_charts
-from utilities.report.track import band_area, track_sentence
 
 REPORT_NAME = "report.html"
 STYLE = Path(__file__).with_name("style.css")
-_CENTURY = 100 * 365 * 86400
-
-
-OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"  # told in a sentence
-RELOAD_SECONDS = 60  # after which a browser loads the page of a run under way again
+OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"  # metrics that are reported in a sentence
+RELOAD_SECONDS = 60  # interval at which a browser reloads the page of an unfinished run
+_CENTURY = 100 * 365 * 86400  # seconds; a longer duration is damaged data
 
 
 def write_report(run_folder: Path, live: bool = False) -> Path:
-    """Writes ``report.html`` into a run folder, from the files there; a run under way may be reported too.
-
-    The file replaces an older one at once, so that a browser never sees half of it.
+    """Write ``report.html`` into a run folder, from the files there.
 
     Args:
-        run_folder: of a training run.
-        live: the run is under way, so a browser that shows the page should load it again now and then.
+        run_folder: of a training run, finished or not.
+        live: whether a browser that shows the page should reload it regularly.
 
     Returns:
         Path of the report.
@@ -41,15 +36,11 @@ def write_report(run_folder: Path, live: bool = False) -> Path:
         UserError: there is no such folder.
     """
     run = read_run_folder(run_folder)
-    path = run.folder / REPORT_NAME
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    temporary.write_text(render(run, live), encoding="utf-8")
-    os.replace(str(temporary), str(path))
-    return path
+    return write_atomically(run.folder / REPORT_NAME, render(run, live))
 
 
 def render(run: RunData, live: bool = False) -> str:
-    """The whole page as HTML; ``live`` as for :func:`write_report`."""
+    """Return the page as HTML; ``live`` as for :func:`write_report`."""
     title = str(run.config.get("name") or run.folder.resolve().name)
     sections = [_header(run, title), _cards(run), _charts(run), *_tables(run)]
     reload = RELOAD_SECONDS if live else None
@@ -58,7 +49,7 @@ def render(run: RunData, live: bool = False) -> str:
 
 def _header(run: RunData, title: str) -> Markup:
     parts = [element("h1", title), element("p", element("span", _progress(run)), _written(), class_="soft")]
-    sentences = (_verdict(run), track_sentence(run), _skipped(run), _overflowed(run))
+    sentences = (_verdict(run), _track_sentence(run), _skipped(run), _overflowed(run))
     parts += [element("p", sentence) for sentence in sentences if sentence]
     if run.notes:
         parts.append(element("div", *(element("p", note) for note in run.notes), class_="notes"))
@@ -66,20 +57,22 @@ def _header(run: RunData, title: str) -> Markup:
 
 
 def _skipped(run: RunData) -> Optional[str]:
-    """How many records could not be used, as the history tells it."""
-    told = [row["what"] for row in run.history if row["event"] == SKIP]
-    if not told:
+    """Report the records that could not be used, from the history."""
+    skipped = [row["what"] for row in run.history if row["event"] == SKIP]
+    if not skipped:
         return None
-    return f"Records that could not be used were skipped (data.on_corrupt); since the run was last started: {told[-1]}."
+    return (
+        f"Records that could not be used were skipped (data.on_corrupt); since the run was last started: {skipped[-1]}."
+    )
 
 
 def _overflowed(run: RunData) -> Optional[str]:
-    """Of a run in a narrow number format: how many updates overflowed, and the loss scale."""
+    """Report overflowed updates and the loss scale of a run in a narrow number format."""
     counts, scales = run.series(OVERFLOWS)[1], run.series(LOSS_SCALE)[1]
     if not counts:
         return None
-    scale = f" The loss scale is {scales[-1]:,.0f} at last." if scales else ""
-    return f"{sum(counts):,.0f} updates were left out, as their gradients overflowed.{scale}"
+    scale = f" The last loss scale is {scales[-1]:,.0f}." if scales else ""
+    return f"{sum(counts):,.0f} updates were skipped because their gradients overflowed.{scale}"
 
 
 def _progress(run: RunData) -> str:
@@ -88,8 +81,9 @@ def _progress(run: RunData) -> str:
     last = run.periods[-1]
     step, total = last["step"], last.get("total_steps")
     seconds = last.get("seconds")
-    timed = is_number(seconds) and abs(seconds) < _CENTURY
-    duration = f" in {datetime.timedelta(seconds=round(seconds))}" if timed else ""
+    duration = ""
+    if is_number(seconds) and abs(seconds) < _CENTURY:
+        duration = f" in {datetime.timedelta(seconds=round(seconds))}"
     if not is_number(total):
         return f"{step:,} steps{duration}."
     if step < total:
@@ -104,7 +98,7 @@ def _written() -> str:
 
 
 def _verdict(run: RunData) -> Optional[str]:
-    """What the masked-LM loss says, in one sentence."""
+    """Compare the masked-LM loss with the entropy of the corpus, in one sentence."""
     loss, entropy = final_value(run, "mlm_loss"), run.unigram_entropy()
     if loss is None or entropy is None:
         return None
@@ -120,7 +114,7 @@ def _verdict(run: RunData) -> Optional[str]:
 
 
 def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
-    """Losses of predictors that know nothing of the context."""
+    """Return names and losses of predictors that ignore the context."""
     if metric == "nsp_loss":
         return [("ln 2, a coin", math.log(2))]
     if metric != "mlm_loss":
@@ -131,13 +125,13 @@ def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
 
 
 def final_value(run: RunData, metric: str) -> Optional[float]:
-    """Mean of the last twentieth of the periods: a single period is noisy."""
+    """Return the mean over the last twentieth of the logging periods, since a single period is noisy."""
     values = run.series(metric)[1]
     return statistics.fmean(values[-max(1, len(values) // 20) :]) if values else None
 
 
 def steady_throughput(run: RunData, name: str = "throughput") -> Tuple[List[int], List[float]]:
-    """Steps and samples per second, or another rate, without the periods that only compiled."""
+    """Return steps and samples per second, or another rate, without the periods that include compilation."""
     steps, values = run.series(name)
     compiling = {period["step"] for period in run.periods if period.get("compiling")}
     kept = [(step, value) for step, value in zip(steps, values) if step not in compiling]
@@ -166,7 +160,7 @@ def _cards(run: RunData) -> Markup:
 
 
 def _charts(run: RunData) -> Markup:
-    """Cards with the curves of losses, accuracies, learning rate and throughput, as far as there are any."""
+    """Return cards with the curves of losses, accuracies, learning rate and throughput that the run has."""
     names = run.metric_names()
     losses = [name for name in names if name.endswith("_loss")] or [name for name in names if name == "loss"]
     charts = [(name, "loss in nats", [_curve(run, name)], _references(run, name)) for name in losses]
@@ -180,10 +174,10 @@ def _charts(run: RunData) -> Markup:
         if drawn:
             title = name.replace("_", " ")
             zero = name == "throughput"
-            area = band_area(run, name)
+            area = _band_area(run, name)
             chart = line_chart(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area)
             cards.append(element("div", element("h3", title), chart, class_="card"))
-    cards += sparsity_charts(run)
+    cards += _sparsity_charts(run)
     if not cards:
         return Markup("")
     return join([element("h2", "Curves"), element("section", *cards, class_="charts")])
@@ -203,7 +197,7 @@ def _tables(run: RunData) -> List[Markup]:
     if run.conversion:
         sections += [
             element("h2", "Conversion of the model"),
-            element("p", "What was replaced, and what became of its weights.", class_="soft"),
+            element("p", "The layers that were replaced, and where their weights went.", class_="soft"),
             records_table(run.conversion),
         ]
     if len(run.history) > 1:
@@ -220,3 +214,106 @@ def _tables(run: RunData) -> List[Markup]:
 
 def _numbers(mapping: Any) -> Any:
     return {key: number(value) for key, value in mapping.items()}
+
+
+# Comparison with a reference
+
+
+def _track_sentence(run: RunData) -> Optional[str]:
+    """Compare the smoothed loss with its reference; None for a run without one."""
+    band = kept_band(run.folder)
+    if band is None:
+        return None
+    positions, values = curve(run, band.metric, band.axis)
+    judge = Judge(band)
+    for point in zip(positions, values):
+        judge.add(*point)
+    if judge.state is None:
+        beyond = positions and len(values) >= FEWEST_POINTS and band.at(positions[-1]) is None
+        reason = f"which has no loss at {positions[-1]:,.0f} {band.axis}" if beyond else "but too young to be judged"
+        return f"Held to {band.source}, {reason}."
+    edges = band.at(positions[-1]) or (math.nan, math.nan)
+    where = f"{band.metric.replace('_', ' ')} {judge.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
+    reference = f"the reference's {edges[0]:.3f} to {edges[1]:.3f} ({band.source})"
+    if judge.state == ON_TRACK:
+        return f"On track: {where}, beside {reference}."
+    since = f"since {judge.since:,.0f} {band.axis}"
+    if judge.state == ABOVE:
+        return f"Not on track {since}: {where}, above {reference}."
+    return f"Unlike its reference {since}: {where}, below {reference}."
+
+
+def _band_area(run: RunData, metric: str) -> Optional[Area]:
+    """Return the reference band of a metric up to the last step, for its chart; None where there is none."""
+    band = kept_band(run.folder)
+    scale = _positions_per_step(run, band) if band is not None and band.metric == metric else None
+    if band is None or scale is None:
+        return None
+    last = run.periods[-1]["step"]
+    kept = [index for index, place in enumerate(band.positions) if place / scale <= last]
+    if not kept:
+        return None
+    low, high = ([edge[index] for index in kept] for edge in (band.low, band.high))
+    return Area(f"reference: {band.source}", [band.positions[index] / scale for index in kept], low, high)
+
+
+def _positions_per_step(run: RunData, band: Band) -> Optional[float]:
+    if band.axis == "steps":
+        return 1.0
+    last = run.periods[-1] if run.periods else {}
+    samples, step = last.get("samples"), last.get("step")
+    return samples / step if is_number(samples) and is_number(step) and samples > 0 and step > 0 else None
+
+
+# Sparse encoders
+
+
+def _sparsity_charts(run: RunData) -> List[Markup]:
+    """Return the cards of a sparse encoder: what its patterns explored, loss against FLOPs, densities."""
+    if not run.patterns:
+        return []
+    cards = [_chart_card("explored", "blocks that ever existed", "share of all blocks", _explored(run), "step")]
+    loss = _loss_against_flops(run)
+    if loss.steps:
+        cards.append(_chart_card("flops", "loss against FLOPs", "loss in nats", [thinned(loss)], "model FLOPs"))
+    return [*cards, element("div", element("h3", "density of the patterns"), _densities(run), class_="card")]
+
+
+def _chart_card(name: str, title: str, unit: str, curves: List[Curve], axis: str) -> Markup:
+    chart = line_chart(f"chart-{name}", title, unit, curves, from_zero=name == "explored", axis=axis)
+    return element("div", element("h3", title), chart, class_="card")
+
+
+def _explored(run: RunData) -> List[Curve]:
+    """Return the explored share of all matrices, and of those explored least and most."""
+    steps = [row["step"] for row in run.patterns]
+    shares = [[value for value in row["layers"].values() if is_number(value)] or [0.0] for row in run.patterns]
+    return [
+        Curve("all", steps, [row["explored"] for row in run.patterns]),
+        Curve("least of a matrix", steps, [min(row) for row in shares]),
+        Curve("most of a matrix", steps, [max(row) for row in shares]),
+    ]
+
+
+def _loss_against_flops(run: RunData) -> Curve:
+    each = run.derived.get("flops_per_sample")
+    name = "mlm_loss" if "mlm_loss" in run.metric_names() else "loss"
+    periods = [period for period in run.periods if is_number(period["metrics"].get(name))]
+    if not is_number(each) or not all(is_number(period.get("samples")) for period in periods):
+        return Curve(name, [], [])
+    return Curve(
+        name.replace("_", " "),
+        [float(period["samples"]) * each for period in periods],
+        [float(period["metrics"][name]) for period in periods],
+    )
+
+
+def _densities(run: RunData) -> Markup:
+    last = run.patterns[-1]
+    return records_table(
+        [
+            {"matrix": name, "density": f"{density:.2%}", "explored": f"{last['layers'][name]:.1%}"}
+            for name, density in last["density"].items()
+            if is_number(density) and is_number(last["layers"].get(name))
+        ]
+    )

@@ -1,8 +1,7 @@
-"""The band in which a run's loss should lie: given in a file, or taken from an earlier run.
+"""The reference band of a run's loss, from a file or an earlier run, and the judgement whether the run is on track.
 
-Runs are compared by samples seen, so their batch sizes may differ. A loss is smoothed by the mean over the last tenth
-of the way (of the samples so far); the reference's curve by the same rule, so that both lag alike where losses fall
-fast.
+Runs are compared by samples seen, so their batch sizes may differ. The loss and the reference are both smoothed by the
+mean over the last tenth of the samples so far, so that they lag equally where losses fall fast.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from utilities.report.run_folder import RunData, is_number, read_run_folder
 
 REFERENCE_NAME = "reference.json"
 AXES = ("samples", "steps")
-METRICS = ("mlm_loss", "loss")  # the first that a run has
+METRICS = ("mlm_loss", "loss")  # the first one that a run has is compared
 SMOOTHED_SHARE = 0.1
-FEWEST_POINTS = 5  # of a run, before it is judged or can be a reference
-MOST_POINTS = 2000  # of a band that is taken from a run
-PATIENCE = 3  # points in a row of one verdict before it is believed
+FEWEST_POINTS = 5  # a shorter run is neither judged nor a reference
+MOST_POINTS = 2000  # of a band taken from a run
+PATIENCE = 3  # consecutive points of one verdict before it is accepted
 
 ON_TRACK, ABOVE, BELOW = "on track", "above", "below"
 
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """Where a loss should lie.
+    """The range in which a loss should lie.
 
     Attributes:
         metric: name of the loss.
-        axis: what ``positions`` count, ``samples`` or ``steps``.
+        axis: unit of ``positions``, ``samples`` or ``steps``.
         positions: ascending.
-        low, high: the band at each position; between them it is linear.
-        source: where the band is from, for people.
+        low, high: edges of the band at each position, interpolated linearly.
+        source: origin of the band, for messages.
     """
 
     metric: str
@@ -48,7 +47,7 @@ class Band:
     source: str
 
     def at(self, position: float) -> Optional[Tuple[float, float]]:
-        """Low and high at a position; None outside the reference."""
+        """Return low and high at a position; None outside the reference."""
         positions = self.positions
         if not positions[0] <= position <= positions[-1]:
             return None
@@ -60,28 +59,28 @@ class Band:
         return low, high
 
     def judge(self, position: float, value: float) -> Optional[str]:
-        """``on track``, ``above`` or ``below``; None where the reference says nothing."""
+        """Return ``on track``, ``above`` or ``below``; None outside the reference."""
         edges = self.at(position)
         if edges is None:
             return None
         return BELOW if value < edges[0] else ABOVE if value > edges[1] else ON_TRACK
 
     def as_json(self) -> Dict[str, Any]:
-        """The form that :func:`read_band` reads."""
+        """Return the form that :func:`read_band` reads."""
         return dataclasses.asdict(self)
 
 
 class TrailingMean:
-    """Means over the last tenth of the way, point by point."""
+    """A running mean over the last tenth of the samples so far."""
 
     def __init__(self) -> None:
         self._positions: List[float] = []
         self._values: List[float] = []
-        self._first = 0  # of the points that the mean is over
+        self._first = 0  # index of the first point in the mean
         self._total = 0.0
 
     def add(self, position: float, value: float) -> float:
-        """The mean at a new point. Points at or behind it are forgotten: the run went back to a checkpoint."""
+        """Add a point and return the mean; later points are dropped, since the run was rewound to a checkpoint."""
         if self._positions and self._positions[-1] >= position:
             kept = bisect.bisect_left(self._positions, position)
             points = list(zip(self._positions[:kept], self._values[:kept]))
@@ -102,17 +101,17 @@ class TrailingMean:
 
 
 class Judge:
-    """Whether a run is on track, point by point.
+    """Decides point by point whether a run is on track.
 
-    A verdict is that of the smoothed loss, ``PATIENCE`` times in a row, and of most of these points themselves: one
-    outlier stays in the mean for a while.
+    A verdict needs ``PATIENCE`` consecutive smoothed losses and most of these points themselves, since one outlier
+    stays in the mean for a while.
 
     Args:
-        band: where the loss should lie.
+        band: the reference.
 
     Attributes:
-        state: the verdict; None before there is one, and outside the reference.
-        since: position at which it was reached.
+        state: the verdict; None before the first one, and outside the reference.
+        since: position at which the verdict was reached.
         mean: the smoothed loss at the last point.
     """
 
@@ -126,7 +125,7 @@ class Judge:
         self.mean = 0.0
 
     def add(self, position: float, value: float) -> Optional[str]:
-        """The verdict after a new point."""
+        """Add a point and return the verdict."""
         self.mean = self._smoothing.add(position, value)
         if len(self._smoothing) < FEWEST_POINTS:
             return self.state
@@ -141,13 +140,13 @@ class Judge:
 
 
 def smoothed(positions: Sequence[float], values: Sequence[float]) -> List[float]:
-    """For each point the mean of the values in the last tenth of the way to it."""
+    """Return for each point the mean over the last tenth of the positions up to it."""
     mean = TrailingMean()
     return [mean.add(position, value) for position, value in zip(positions, values)]
 
 
 def curve(run: RunData, metric: str, axis: str) -> Tuple[List[float], List[float]]:
-    """Positions and values of a run's loss, as logged."""
+    """Return positions and values of a run's loss as logged."""
     key = "samples" if axis == "samples" else "step"
     pairs = [(period.get(key), period["metrics"].get(metric)) for period in run.periods]
     kept = [(float(place), float(value)) for place, value in pairs if is_number(place) and is_number(value)]
@@ -155,15 +154,15 @@ def curve(run: RunData, metric: str, axis: str) -> Tuple[List[float], List[float
 
 
 def load_reference(path: Path, tolerance: float) -> Band:
-    """The band that the config names.
+    """Read the band that the config names.
 
     Args:
-        path: a run's folder, or a JSON file with ``metric``, ``samples`` (or ``steps``) and either ``values`` or
+        path: a run folder, or a JSON file with ``metric``, ``samples`` (or ``steps``) and either ``values`` or
             ``low`` and ``high``.
         tolerance: half the width of the band around a curve, as a share of its values.
 
     Raises:
-        UserError: there is no such file, or it is not of this form.
+        UserError: there is no such file, or it has another form.
     """
     if path.is_dir():
         return band_of_run(path, tolerance)
@@ -178,10 +177,10 @@ def load_reference(path: Path, tolerance: float) -> Band:
 
 
 def band_of_run(folder: Path, tolerance: float) -> Band:
-    """The band around the smoothed loss of an earlier run.
+    """Return the band around the smoothed loss of an earlier run.
 
     Raises:
-        UserError: the run has logged no loss, or hardly any.
+        UserError: the run has logged too few losses.
     """
     run = read_run_folder(folder)
     for metric in METRICS:
@@ -197,10 +196,10 @@ def band_of_run(folder: Path, tolerance: float) -> Band:
 
 
 def read_band(content: Any, path: Path, tolerance: float) -> Band:
-    """A band from JSON; see :func:`load_reference`.
+    """Read a band from JSON; see :func:`load_reference`.
 
     Raises:
-        UserError: it is not of that form.
+        UserError: it has another form.
     """
     fields = content if isinstance(content, dict) else {}
     axis = next((name for name in AXES if name in fields), fields.get("axis"))
@@ -224,7 +223,7 @@ def _around(metric: str, axis: str, positions: List[float], values: List[float],
 
 
 def _numbers(value: Any) -> List[float]:
-    """The list as floats; empty where it is no list of numbers."""
+    """Return a list as floats; empty if it is not a list of numbers."""
     if not isinstance(value, list) or not all(is_number(item) for item in value):
         return []
     return [float(item) for item in value]
@@ -235,7 +234,7 @@ def _ascending(positions: Sequence[float]) -> bool:
 
 
 def kept_band(folder: Path) -> Optional[Band]:
-    """The band that a run was held to, from its folder; None where it has none that can be read."""
+    """Read the band that a run was compared with from its folder; None without a readable one."""
     path = folder / REFERENCE_NAME
     try:
         return read_band(json.loads(path.read_text(encoding="utf-8")), path, 0.0)

@@ -1,15 +1,18 @@
-"""What a run folder holds, read with tolerance: a run may be young, under way, or killed within a line."""
+"""The files of a run folder, read with tolerance: a run may be new, unfinished, or killed within a line."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from utilities.errors import UserError
 from utilities.history import History
 from utilities.secrets import mask_value
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,17 +21,17 @@ class RunData:
 
     Attributes:
         folder: the run folder.
-        periods: logging periods in the order of their steps, each with ``step``, ``metrics`` and what else
-            metrics.jsonl holds. Where a resumed run repeated steps, its own are kept.
+        periods: logging periods in the order of their steps, each with ``step``, ``metrics`` and the other fields of
+            metrics.jsonl. Where a resumed run repeated steps, the later ones are kept.
         config, origins, derived: the parts of resolved_config.json; config and origins by dotted key.
         environment: facts of the machine, by dotted key.
         dataset: facts of the data set.
         scores: of the evaluation.
         conversion: rows of the conversion table.
         checkpoints: rows of the checkpoint list.
-        history: rows of what happened to the run: resumes, rewinds after a divergence, interruptions.
-        patterns: of a sparse encoder, a row for each pattern with ``step``, ``explored``, ``density`` and ``layers``.
-        notes: what could not be read, for the reader of the report.
+        history: rows of events: resumes, rewinds after a divergence, interruptions.
+        patterns: of a sparse encoder, one row per pattern with ``step``, ``explored``, ``density`` and ``layers``.
+        notes: what could not be read.
     """
 
     folder: Path
@@ -46,7 +49,7 @@ class RunData:
     notes: List[str]
 
     def series(self, name: str) -> Tuple[List[int], List[float]]:
-        """Steps and values of a metric, or of a field of the periods; left out where missing."""
+        """Return steps and values of a metric or a field of the periods, where present."""
         steps, values = [], []
         for period in self.periods:
             value = period["metrics"].get(name, period.get(name))
@@ -56,11 +59,11 @@ class RunData:
         return steps, values
 
     def metric_names(self) -> List[str]:
-        """Names of all metrics, in the order of their first appearance."""
+        """Return the names of all metrics, in the order of their first appearance."""
         return list(dict.fromkeys(name for period in self.periods for name in period["metrics"]))
 
     def origin(self, key: str) -> str:
-        """Where the value of a dotted config key came from; a part of a value has the origin of the whole."""
+        """Return the origin of the value of a dotted config key; a part of a value has the origin of the whole."""
         parts = key.split(".")
         for length in range(len(parts), 0, -1):
             origin = self.origins.get(".".join(parts[:length]))
@@ -69,20 +72,20 @@ class RunData:
         return "default"
 
     def vocabulary_size(self) -> Optional[int]:
-        """Number of word pieces that the model knows, from the config or else from the data set."""
+        """Return the vocabulary size, from the config or else from the data set."""
         in_dataset = ("vocabulary.size", "settings.vocab_size", "vocab_size")
         candidates = [self.config.get("bert_config.vocab_size")]
         candidates += [self.dataset.get(key) for key in in_dataset]
         return next((int(value) for value in candidates if is_number(value) and value > 1), None)
 
     def unigram_entropy(self) -> Optional[float]:
-        """Entropy in nats of the corpus' word pieces, if the data set tells."""
+        """Return the entropy of the corpus' word pieces in nats, if the data set has it."""
         value = self.dataset.get("unigram_entropy_nats")
         return float(value) if is_number(value) else None
 
 
 def read_run_folder(folder: Path) -> RunData:
-    """Reads a run folder. Every file in it may be absent.
+    """Read a run folder, in which every file may be absent.
 
     Raises:
         UserError: there is no such folder.
@@ -127,19 +130,19 @@ def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:
     return flat
 
 
-def is_number(value: Any) -> bool:
-    """Whether a JSON value is a number that a chart can hold: neither NaN nor infinite nor beyond reason."""
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a JSON value is a number that a chart can show: finite and of a sane size."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
 
 
 def _row_of(event: Dict[str, Any]) -> Dict[str, Any]:
-    """An event as a row: its particulars in one cell, without the run's id."""
+    """Return an event as a row, with its details in one cell and without the run's id."""
     columns = ("time", "event", "step")
     others = {key: value for key, value in event.items() if key not in (*columns, "id", "task") and value}
-    told = "; ".join(
+    details = "; ".join(
         f"{key}: {value if isinstance(value, str) else json.dumps(value)}" for key, value in others.items()
     )
-    return {**{key: event.get(key, "") for key in columns}, "what": mask_value(told)}
+    return {**{key: event.get(key, "") for key in columns}, "what": mask_value(details)}
 
 
 def _rows(value: Any) -> List[Dict[str, Any]]:
@@ -174,11 +177,10 @@ def _read_periods(path: Path, notes: List[str]) -> List[Dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         period = _parse_period(line)
         if period is None:
-            # The last line may be one that is being written at this moment.
+            # The last line may be being written right now.
             bad += bool(line.strip()) and number < len(lines)
             continue
-        # A run that was resumed from an earlier step repeats steps; the weights that exist are the later
-        # ones.
+        # A run that was resumed from an earlier step repeats steps; the later ones made the weights.
         while periods and periods[-1]["step"] >= period["step"]:
             periods.pop()
         periods.append(period)
@@ -188,7 +190,7 @@ def _read_periods(path: Path, notes: List[str]) -> List[Dict[str, Any]]:
 
 
 def _read_patterns(path: Path) -> List[Dict[str, Any]]:
-    """The lines that are whole; where a resumed run repeated steps, its own."""
+    """Read the complete lines; where a resumed run repeated steps, the later ones."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -92,6 +92,7 @@ def test_the_global_batch_may_be_split_in_another_way(split, flags, told):
     "arguments, name, expected",
     [
         ("--config c.json", "c", "--config c.json --name c --resume"),
+        ("--config c.json cpu.json --name c", "c", "--config c.json cpu.json --name c --resume"),
         ("--name x --config c.json --resume", "x-2", "--config c.json --name x-2 --resume"),
         ("--name=x --resume=true --seed 2", "x", "--seed 2 --name x --resume"),
         ("--resume yes --config 'my c.json'", "x", "--config 'my c.json' --name x --resume"),

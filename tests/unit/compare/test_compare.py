@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.report.test_page import HOSTILE, Page, make_run, period
-from utilities.compare.__main__ import main
-from utilities.compare.page import render
-from utilities.compare.rows import differences, labels_of, read_runs, tables_of
+from utilities.compare import differences, labels_of, main, read_runs, render, tables_of
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
 

@@ -13,8 +13,20 @@ from model.architecture import total_parameters
 from utilities.config.figures import architecture_of, blocks_of
 from utilities.config.loading import load_config
 from utilities.errors import UserError
-from utilities.planner.balance import balance, bubble, communication, stage_flops
-from utilities.planner.memory import HALF, IN_PROCESSOR_MEMORY, MOMENTS, Layout, ipu_memory, is_feasible, layout_of
+from utilities.planner.estimates import (
+    HALF,
+    IN_PROCESSOR_MEMORY,
+    MOMENTS,
+    Layout,
+    balance,
+    bubble,
+    communication,
+    ipu_memory,
+    is_feasible,
+    layout_of,
+    stage_flops,
+    streaming_memory,
+)
 from utilities.planner.suggest import layout_of_counts, suggest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -100,6 +112,9 @@ def test_communication_by_hand():
     assert moved.between_replicas == pytest.approx(2 * 2 * parameters * 3 / 4)
     assert moved.between_stages == 2 * 2 * (32 * 128 * 768) * 4 * 510
     assert moved.streaming == 16 * parameters
+    sharded = planned("pretraining", BASE, "--ipu-config.replicated-tensor-sharding", "true")
+    assert communication(*sharded).streaming == 16 * parameters / 4
+    assert streaming_memory(*sharded) == streaming_memory(config, architecture, layout) / 4
 
 
 @pytest.mark.parametrize("ipus, layers", [(1, 2), (2, 5), (3, 7), (4, 9)])

@@ -1,0 +1,288 @@
+"""``python -m utilities.compare RUN RUN…`` prints tables of runs side by side, and writes a page with their curves.
+
+The tables have a row per quantity and a column per run; a cell is a text, or None where the run lacks the value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from utilities.errors import UserError
+from utilities.files import write_atomically
+from utilities.report.charts import MOST_CURVES, Curve, line_chart, thinned
+from utilities.report.html import Markup, element, join, number, page, table, text
+from utilities.report.page import STYLE, final_value, steady_throughput
+from utilities.report.reference import TrailingMean, curve
+from utilities.report.run_folder import RunData, is_number, read_run_folder
+from utilities.secrets import mask, shown_line
+
+LONGEST_CELL = 48  # characters
+SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the samples that all runs have seen, at which losses are compared
+# Names and paths differ between any two runs and explain nothing.
+PLACES = ("name", "output_dir", "save_ckpt_path", "about")
+MACHINE = ("cpu", "cpu_cores_usable", "gpus", "memory_gib", "packages.tensorflow", "git_commit")
+
+Cells = Tuple[Optional[str], ...]
+
+
+class Row(NamedTuple):
+    """A quantity, and its value in each run."""
+
+    name: str
+    cells: Cells
+
+
+class Table(NamedTuple):
+    """Rows under a title."""
+
+    title: str
+    rows: List[Row]
+
+
+def read_runs(folders: Sequence[Path]) -> List[RunData]:
+    """Read the runs to compare.
+
+    Raises:
+        UserError: a folder does not exist, or contains no run.
+    """
+    runs = [read_run_folder(folder) for folder in folders]
+    for run in runs:
+        if not (run.periods or run.scores or run.config):
+            raise UserError(f"{run.folder} holds no run (no metrics.jsonl, scores.json or resolved_config.json)")
+    return runs
+
+
+def labels_of(runs: Sequence[RunData]) -> List[str]:
+    """Return a short name for each run: its folder, with as many parent folders as make the names unique."""
+    paths = [run.folder.resolve() for run in runs]
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{path} ({place})" for place, path in enumerate(paths, start=1)]  # one folder given twice
+
+
+def tables_of(runs: Sequence[RunData]) -> List[Table]:
+    """Return all tables that have rows."""
+    tables = [
+        Table("Runs", _progress(runs)),
+        Table("Config: what differs", differences([run.config for run in runs], PLACES)),
+        Table("Final values", _final(runs)),
+        Table("Curves", _curves(runs)),
+        Table("Machine: what differs", _machine(runs)),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def differences(mappings: Sequence[Dict[str, Any]], left_out: Sequence[str] = ()) -> List[Row]:
+    """Return the keys whose values differ between mappings; None where a mapping lacks the key."""
+    keys = dict.fromkeys(key for mapping in mappings for key in mapping if key not in left_out)
+    rows = []
+    for key in keys:
+        cells = tuple(text(mapping[key]) if key in mapping else None for mapping in mappings)
+        if len(set(cells)) > 1:
+            rows.append(Row(key, cells))
+    return rows
+
+
+def _each(name: str, runs: Sequence[RunData], value: Callable[[RunData], Optional[str]]) -> List[Row]:
+    cells = tuple(value(run) for run in runs)
+    return [Row(name, cells)] if any(cell is not None for cell in cells) else []
+
+
+def _progress(runs: Sequence[RunData]) -> List[Row]:
+    def steps(run: RunData) -> Optional[str]:
+        if not run.periods:
+            return None
+        done, total = run.periods[-1]["step"], run.periods[-1].get("total_steps")
+        return f"{number(done)} of {number(total)}" if is_number(total) and total != done else number(done)
+
+    def duration(run: RunData) -> Optional[str]:
+        seconds = run.periods[-1].get("seconds") if run.periods else None
+        return str(datetime.timedelta(seconds=round(seconds))) if is_number(seconds) and seconds < 1e10 else None
+
+    def samples(run: RunData) -> Optional[str]:
+        value = run.periods[-1].get("samples") if run.periods else None
+        return number(value) if is_number(value) else None
+
+    def throughput(run: RunData) -> Optional[str]:
+        values = steady_throughput(run)[1]
+        return f"{statistics.median(values):,.1f}" if values else None
+
+    rows = _each("steps", runs, steps) + _each("samples", runs, samples) + _each("duration", runs, duration)
+    return rows + _each("throughput, samples/s (median)", runs, throughput)
+
+
+def _final(runs: Sequence[RunData]) -> List[Row]:
+    rows = []
+    for name in dict.fromkeys(name for run in runs for name in run.scores):
+        scores = tuple(number(run.scores[name]) if name in run.scores else None for run in runs)
+        rows.append(Row(f"{name} (evaluation)", scores))
+    for name in dict.fromkeys(name for run in runs for name in run.metric_names()):
+
+        def final(run: RunData, name: str = name) -> Optional[str]:
+            value = final_value(run, name)
+            return None if value is None else f"{value:.4f}"
+
+        rows += _each(name, runs, final)
+    return rows
+
+
+def shared_loss(runs: Sequence[RunData]) -> Optional[str]:
+    """Return the loss that every run has logged against its samples, if there is one."""
+    for metric in ("mlm_loss", "loss"):
+        if all(curve(run, metric, "samples")[0] for run in runs):
+            return metric
+    return None
+
+
+def _curves(runs: Sequence[RunData]) -> List[Row]:
+    """Return smoothed losses after the same numbers of samples."""
+    metric = shared_loss(runs)
+    if metric is None:
+        return []
+    curves = [curve(run, metric, "samples") for run in runs]
+    end = min(positions[-1] for positions, _ in curves)
+    first = max(positions[0] for positions, _ in curves)
+    places = [place for place in dict.fromkeys(round(end * share) for share in SHARES) if place >= first]
+    return [
+        Row(f"{metric} after {place:,} samples", tuple(_smoothed_at(*each, float(place)) for each in curves))
+        for place in places
+    ]
+
+
+def _smoothed_at(positions: Sequence[float], values: Sequence[float], place: float) -> str:
+    """Return the smoothed loss at the last point up to a place."""
+    mean, last = TrailingMean(), 0.0
+    for position, value in zip(positions, values):
+        if position > place:
+            break
+        last = mean.add(position, value)
+    return f"{last:.4f}"
+
+
+def _machine(runs: Sequence[RunData]) -> List[Row]:
+    return differences([{key: run.environment.get(key) for key in MACHINE} for run in runs])
+
+
+# The page
+
+
+def write_page(runs: Sequence[RunData], path: Path) -> Path:
+    """Write the page with the tables and the curves.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return write_atomically(path, render(runs))
+    except OSError as error:
+        raise UserError(
+            f"--output: cannot write {path} ({error.strerror}); name a file in a folder of yours"
+        ) from error
+
+
+def render(runs: Sequence[RunData]) -> str:
+    """Return the page as HTML."""
+    labels = labels_of(runs)
+    title = f"{len(runs)} runs compared"
+    parts: List[Markup] = [element("header", element("h1", title), element("p", ", ".join(labels), class_="soft"))]
+    first, *others = tables_of(runs)
+    parts += [_table(first, labels), _charts(runs, labels)]
+    parts += [_table(other, labels) for other in others]
+    return page(title, STYLE.read_text(encoding="utf-8"), *parts)
+
+
+def _table(content: Table, labels: Sequence[str]) -> Markup:
+    rows = [[row.name, *("–" if cell is None else cell for cell in row.cells)] for row in content.rows]
+    return join([element("h2", content.title), table(["", *labels], rows)])
+
+
+def _charts(runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
+    names = dict.fromkeys(name for run in runs for name in run.metric_names())
+    losses = [name for name in names if name.endswith("_loss")] or [name for name in names if name == "loss"]
+    others = [name for name in names if name.endswith("accuracy")]
+    charts = [_chart(f"chart-{place}", name, runs, labels) for place, name in enumerate([*losses, *others])]
+    drawn = [chart for chart in charts if chart]
+    notes = []
+    if len(runs) > MOST_CURVES:
+        notes.append(element("p", f"The charts show the first {MOST_CURVES} of the runs.", class_="soft"))
+    return join([element("h2", "Curves"), *notes, element("section", *drawn, class_="charts")]) if drawn else Markup("")
+
+
+def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
+    """Return a card with a metric against samples, so that runs with different batch sizes are comparable."""
+    curves = [(label, *curve(run, name, "samples")) for label, run in zip(labels, runs)]
+    kept: List[Tuple[str, List[float], List[float]]] = [entry for entry in curves if entry[1]][:MOST_CURVES]
+    if not kept:
+        return Markup("")
+    title = name.replace("_", " ")
+    lines = [thinned(Curve(label, places, values)) for label, places, values in kept]
+    unit = "loss in nats" if name.endswith("loss") else "share"
+    return element(
+        "div", element("h3", title), line_chart(identifier, title, unit, lines, axis="samples"), class_="card"
+    )
+
+
+# The command
+
+
+def lines(runs: Sequence[RunData]) -> Iterator[str]:
+    """Return the tables as lines of text."""
+    labels = labels_of(runs)
+    for content in tables_of(runs):
+        yield ""
+        yield content.title
+        yield from _aligned(content, labels)
+
+
+def _aligned(table: Table, labels: Sequence[str]) -> Iterator[str]:
+    grid = [["", *labels]] + [[row.name, *("-" if cell is None else cell for cell in row.cells)] for row in table.rows]
+    cut = [[_cut(mask(cell)) for cell in row] for row in grid]
+    widths = [max(len(row[column]) for row in cut) for column in range(len(cut[0]))]
+    for name, *cells in cut:
+        yield f"  {name.ljust(widths[0])}" + "".join(f"  {c.rjust(w)}" for c, w in zip(cells, widths[1:]))
+
+
+def _cut(cell: str) -> str:
+    cell = " ".join(cell.split())
+    return cell if len(cell) <= LONGEST_CELL else cell[: LONGEST_CELL - 1] + "…"
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m utilities.compare",
+        description="Compare runs side by side: what differs in their configs, losses after the same numbers of "
+        "samples, throughput, final values and scores.",
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run, finished or not")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write an HTML page with the curves as well")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    options = parser.parse_args(arguments)
+    try:
+        if len(options.runs) < 2:
+            raise UserError("one run is nothing to compare; name two or more")
+        runs = read_runs(options.runs)
+        print("\n".join(lines(runs)).lstrip("\n"))
+        if options.output is not None:
+            print(f"\npage: {write_page(runs, options.output)}")
+    except UserError as error:
+        if options.debug:
+            raise
+        print(f"error: {shown_line(str(error))}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of the output, such as head, has exited
+        sys.stderr.close()
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
