@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import h5py
 import ml_dtypes  # noqa: F401 (teaches NumPy the number format bfloat16)
 from safetensors import safe_open
 
 from checkpoints.pretrained.pytorch_file import open_pytorch_file
+from checkpoints.pretrained.settings import HDF5, INDEX, PYTORCH, SAFETENSORS
 from checkpoints.pretrained.weights import Weight, Weights, from_pytorch, from_tensorflow, readable, renamed
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
-INDEX = ".index.json"  # ends the name of the file that says in which of several files each weight is
 _KERAS_LAYER = "weight_names"  # attribute of an HDF5 group in which Keras saved a layer
 
 
@@ -78,9 +78,9 @@ def _open_hdf5(path: Path) -> Weights:
 
 # In the order of preference where a folder has several.
 FORMATS = (
-    Format("model.safetensors", (".safetensors",), _open_safetensors),
-    Format("pytorch_model.bin", (".bin", ".pt", ".pth"), _open_pytorch),
-    Format("tf_model.h5", (".h5", ".hdf5"), _open_hdf5),
+    Format(SAFETENSORS, (".safetensors",), _open_safetensors),
+    Format(PYTORCH, (".bin", ".pt", ".pth"), _open_pytorch),
+    Format(HDF5, (".h5", ".hdf5"), _open_hdf5),
 )
 
 
@@ -88,18 +88,6 @@ def find_weights_file(folder: Path) -> Optional[Path]:
     """Return the weights of a Hugging Face folder: one file, or the index of several; None if there are none."""
     candidates = (folder / f"{format.name}{ending}" for format in FORMATS for ending in ("", INDEX))
     return next((path for path in candidates if path.is_file()), None)
-
-
-def files_to_fetch(names: List[str]) -> List[str]:
-    """Return the files of weights in the preferred format, one file or several, out of all files of a model."""
-    for format in FORMATS:
-        stem, suffix = format.name.rsplit(".", 1)
-        if format.name in names:
-            return [format.name]
-        if f"{format.name}{INDEX}" in names:
-            parts = [name for name in names if name.startswith(f"{stem}-") and name.endswith(f".{suffix}")]
-            return [*parts, f"{format.name}{INDEX}"]
-    return []
 
 
 def is_weights_file(path: Path) -> bool:

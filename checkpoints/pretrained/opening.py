@@ -1,16 +1,15 @@
-"""Open a checkpoint of any origin: by path, or by the name of a model of huggingface.co."""
+"""Open a checkpoint of any origin, by path or by the name of a model of huggingface.co."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from pathlib import Path
-from typing import List
 
 from checkpoints.folder import DESCRIPTION, Checkpoint, find_checkpoint, newest_tensorflow, step_folders
+from checkpoints.pretrained import hub
 from checkpoints.pretrained.formats import (
     FORMATS,
-    files_to_fetch,
     find_weights_file,
     is_weights_file,
     open_tensorflow,
@@ -18,29 +17,12 @@ from checkpoints.pretrained.formats import (
 )
 from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.settings import (
-    CONFIG,
-    TOKENIZER_CONFIG,
-    VOCABULARY,
-    architecture_of_config,
-    find_lower_case,
-    find_vocabulary,
-    read_config,
-)
-from checkpoints.pretrained.weights import (
-    WORD_TABLE,
-    Weights,
-    from_google,
-    renamed,
-    with_head_name,
-    without_optimizer,
-)
+from checkpoints.pretrained.settings import architecture_of_config, find_lower_case, find_vocabulary, read_config
+from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from utilities.errors import UserError
 
 REMOTE_KEY = "bert_model_name"  # the one key that may name a model of huggingface.co
-TIMEOUT = 10.0  # seconds to wait for an answer of huggingface.co
 _DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
-_MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 # Fields that say how a run computed, or what it did to its model; the weights read here are dense and whole.
 _RUN_FIELDS = (
     "embedding_serialization_factor", "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel"
@@ -79,8 +61,8 @@ def _open(name_or_path: str, key: str) -> Pretrained:
     if path.exists():
         known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
         raise UserError(f"{key}: {path} is no weights file by its name ({known}, .index); name the folder it lies in")
-    if key == REMOTE_KEY and is_model_name(name_or_path):
-        return _open_folder(fetch(name_or_path, key), f"{name_or_path} of huggingface.co", key)
+    if key == REMOTE_KEY and hub.is_model_name(name_or_path):
+        return _open_folder(hub.fetch(name_or_path, key), f"{name_or_path} of huggingface.co", key)
     raise UserError(f"{key}: there is no folder or file {path}; correct the path")
 
 
@@ -140,50 +122,3 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
         own=True,
         folder=checkpoint.folder,
     )
-
-
-def is_model_name(text: str) -> bool:
-    """Whether a text may name a model of huggingface.co, as ``bert-base-uncased`` or ``someone/some-bert`` do."""
-    return _MODEL_NAME.fullmatch(text) is not None
-
-
-def fetch(name: str, key: str) -> Path:
-    """Fetch the files of a model that are needed, or take them from the cache where the network is not reachable.
-
-    Returns:
-        The folder of the files.
-
-    Raises:
-        UserError: there is no such model or the site is out of reach, and the cache does not have it.
-    """
-    import huggingface_hub
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    try:
-        information = huggingface_hub.HfApi().model_info(name, timeout=TIMEOUT)
-        names = [file.rfilename for file in information.siblings or []]
-        weights = files_to_fetch(names)
-        if not weights:
-            raise UserError(f"{key}: the model {name} of huggingface.co has no weights that can be read; name another")
-        files: List[str] = [*weights, *(name for name in (CONFIG, VOCABULARY, TOKENIZER_CONFIG) if name in names)]
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, etag_timeout=TIMEOUT))
-    except RepositoryNotFoundError as error:
-        raise UserError(
-            f"{key}: {name} is neither a folder here nor a model on huggingface.co that may be read; correct the name"
-        ) from error
-    except OSError as error:  # anything that fails on the way, also a full disk
-        return _cached(name, key, error)
-
-
-def _cached(name: str, key: str, problem: OSError) -> Path:
-    import huggingface_hub
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
-    except LocalEntryNotFoundError:
-        reason = " ".join(str(problem).split())[:120]
-        raise UserError(
-            f"{key}: {name} is no folder here, and it cannot be fetched from huggingface.co ({type(problem).__name__}:"
-            f" {reason}); give a local folder, or fetch the model where there is a network"
-        ) from problem

@@ -1,4 +1,7 @@
-"""The files beside other projects' weights: ``config.json`` or ``bert_config.json``, vocabulary, tokenizer settings."""
+"""The files of other projects' folders: their names, and the settings that lie beside the weights.
+
+Settings are ``config.json`` or Google's ``bert_config.json``, the vocabulary, and the tokenizer's settings.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from utilities.errors import UserError
 
 CONFIG, GOOGLE_CONFIG = "config.json", "bert_config.json"
 VOCABULARY, TOKENIZER_CONFIG = "vocab.txt", "tokenizer_config.json"
+SAFETENSORS, PYTORCH, HDF5 = "model.safetensors", "pytorch_model.bin", "tf_model.h5"
+INDEX = ".index.json"  # ends the name of the file that says in which of several files each weight is
 
 _EXACT_GELU, _TANH_GELU = "gelu", "gelu_new"
 _ACTIVATIONS = {

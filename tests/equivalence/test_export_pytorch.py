@@ -1,6 +1,6 @@
-"""Beside PyTorch: what is exported it loads without a word and with equal logits; what it saves loads here.
+"""PyTorch loads what is exported without a warning and with equal logits, and what it saves is loaded here.
 
-PyTorch runs in a process of its own, as it does for those who take the exported folders.
+PyTorch runs in a process of its own, as it does for users of the exported folders.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ ROOT = Path(__file__).parents[2]
 READABLE = (
     "safetensors", "safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel",
 )  # fmt: skip
-FINE_TUNED = ("everything", "as published")  # what follows concerns the masked-LM head
+FINE_TUNED = ("everything", "as published")  # the other options concern the masked-LM head
 CASES = [(task, options) for task in TASKS for options in (OPTIONS if task == PRETRAINING else FINE_TUNED)]
-
-
 PIECES = 118  # in vocab.txt; the tables have two rows more
 
 
@@ -99,14 +97,14 @@ def exported(place) -> dict:
 
 
 @pytest.mark.parametrize("task, options", CASES)
-def test_pytorch_loads_what_is_exported_without_a_word(task, options, exported):
+def test_pytorch_loads_an_export_without_a_warning(task, options, exported):
     folder, _ = exported[task, options]
-    told = json.loads(folder.with_name(f"{folder.name}.json").read_text())
-    assert told["log"] == "" and told["warnings"] == []
-    assert not any(told["loading"].values()), told["loading"]
-    assert told["tokens"] == [2, 10, 11, 3, 12, 3]  # [CLS] w5 w6 [SEP] w7 [SEP]
+    seen = json.loads(folder.with_name(f"{folder.name}.json").read_text())
+    assert seen["log"] == "" and seen["warnings"] == []
+    assert not any(seen["loading"].values()), seen["loading"]
+    assert seen["tokens"] == [2, 10, 11, 3, 12, 3]  # [CLS] w5 w6 [SEP] w7 [SEP]
     if task == CLASSIFICATION:
-        assert sorted(told["labels"].values()) == ["contradiction", "entailment", "neutral"]
+        assert sorted(seen["labels"].values()) == ["contradiction", "entailment", "neutral"]
 
 
 @pytest.mark.parametrize("task, options", CASES)
@@ -145,7 +143,7 @@ def test_half_precision_is_read_as_it_is(theirs):
     np.testing.assert_allclose(start.weights[name].value(), whole[name], rtol=2**-8)
 
 
-def test_a_file_of_before_pytorch_1_6_is_refused_with_a_command_that_converts_it(theirs, tmp_path):
+def test_a_file_from_before_pytorch_1_6_is_refused_with_a_command_that_converts_it(theirs, tmp_path):
     folder = theirs / PRETRAINING / "before 1.6"
     with pytest.raises(UserError, match="no zip file") as refused:
         open_pretrained(str(folder), "bert_model_name")
@@ -157,7 +155,7 @@ def test_a_file_of_before_pytorch_1_6_is_refused_with_a_command_that_converts_it
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_from_pytorch_through_a_checkpoint_of_ours_and_back_every_bit_is_the_same(task, theirs, tmp_path):
+def test_from_pytorch_through_our_checkpoint_and_back_every_bit_is_the_same(task, theirs, tmp_path):
     folder = theirs / task / "safetensors"
     start = open_pretrained(str(folder), "bert_model_name")
     a = Architecture(**{**start.architecture, "vocab_size": 128})  # padded on the way

@@ -44,7 +44,7 @@ NETWORK = (
 
 COMPARING = "benchmarks/"  # with PyTorch; nothing is loaded with it
 # Each fetches only what a user named: a dump, a data set, a model.
-FETCHING = {"data_utils/text/download.py", "data_utils/hub.py", "checkpoints/pretrained/opening.py"}
+FETCHING = {"data_utils/text/download.py", "data_utils/hub.py", "checkpoints/pretrained/hub.py"}
 # Subclasses the unpickler so that it resolves the names of tensors and nothing else.
 UNPICKLING_TENSORS = "checkpoints/pretrained/pytorch_file.py"
 # Make markup of what they have escaped themselves.

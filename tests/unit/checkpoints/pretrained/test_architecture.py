@@ -1,4 +1,4 @@
-"""What is built where config and weights both have a say."""
+"""The architecture that config and pretrained weights decide together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models by name: fetched from a server as huggingface.co is, from the cache, or refused at once."""
+"""Models by name are fetched from a server like huggingface.co, taken from the cache, or refused at once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.pretrained import opening
-from checkpoints.pretrained.formats import files_to_fetch
-from checkpoints.pretrained.opening import is_model_name, open_pretrained
+from checkpoints.pretrained import hub
+from checkpoints.pretrained.hub import files_to_fetch, is_model_name
+from checkpoints.pretrained.opening import open_pretrained
 from tests.unit.checkpoints.pretrained.models import hugging_face, write_vocabulary
 from tests.unit.checkpoints.pretrained.writers import pytorch_bin, safetensors
 from utilities.errors import UserError
@@ -29,7 +29,7 @@ COMMIT = "c0ffee" + "0" * 34
 FETCH = """
 import os, sys
 from utilities.errors import UserError
-from checkpoints.pretrained.opening import fetch
+from checkpoints.pretrained.hub import fetch
 try:
     print(*sorted(os.listdir(fetch(sys.argv[1], "bert_model_name"))))
 except UserError as error:
@@ -100,17 +100,17 @@ def fetched_by_name(name: str, endpoint: str, home: Path) -> str:
     return result.stdout.strip().splitlines()[-1]
 
 
-def test_a_model_is_fetched_once_and_then_in_the_cache(tmp_path):
+def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
     source = hugging_face("squad")
     folder = safetensors(source, tmp_path / "model")
     pytorch_bin(source, folder)
     write_vocabulary(folder, 120)
-    (folder / "README.md").write_text("not needed")
+    (folder / "README.md").write_text("not fetched")
     with served(folder) as (endpoint, fetched):
         assert fetched_by_name("someone/some-bert", endpoint, tmp_path).split() == FETCHED
         assert sorted(fetched) == FETCHED
-        told = fetched_by_name("someone/other", endpoint, tmp_path)
-        assert told.startswith("error: bert_model_name: someone/other is neither a folder here nor a model on")
+        error = fetched_by_name("someone/other", endpoint, tmp_path)
+        assert error.startswith("error: bert_model_name: someone/other is neither a folder here nor a model on")
     again = fetched_by_name("someone/some-bert", endpoint, tmp_path)  # nobody answers any more
     assert again.split() == FETCHED
 
@@ -118,14 +118,14 @@ def test_a_model_is_fetched_once_and_then_in_the_cache(tmp_path):
 def test_a_server_that_never_answers_is_given_up(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()
-        told = fetched_by_name("someone/some-bert", f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
-    assert told.startswith("error: bert_model_name: someone/some-bert is no folder here, and it cannot be fetched")
+        error = fetched_by_name("someone/some-bert", f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
+    assert error.startswith("error: bert_model_name: someone/some-bert is no folder here, and it cannot be fetched")
     assert time.monotonic() - begun < 90
 
 
 def test_a_named_model_is_opened_from_where_it_was_fetched_to(tmp_path, monkeypatch):
     folder = safetensors(hugging_face("squad"), tmp_path / "model")
-    monkeypatch.setattr(opening, "fetch", lambda name, key: folder)
+    monkeypatch.setattr(hub, "fetch", lambda name, key: folder)
     start = open_pretrained("someone/some-bert", "bert_model_name")
     assert start.origin == "someone/some-bert of huggingface.co"
     assert len(start.weights) == 39
@@ -136,7 +136,7 @@ def test_a_named_model_is_opened_from_where_it_was_fetched_to(tmp_path, monkeypa
     [("bert-base-uncased", True), ("someone/some.bert_2", True), ("./model", False), ("/data/model", False),
      ("a/b/c", False), ("runs/mine/", False), ("", False), ("~/x", False)],
 )  # fmt: skip
-def test_what_may_be_a_name(name, valid):
+def test_model_names(name, valid):
     assert is_model_name(name) is valid
 
 

@@ -1,0 +1,72 @@
+"""Models of huggingface.co by name. Nothing else here uses the network, and nothing here needs TensorFlow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import List
+
+from checkpoints.pretrained.settings import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS, TOKENIZER_CONFIG, VOCABULARY
+from utilities.errors import UserError
+
+TIMEOUT = 10.0  # seconds to wait for an answer
+_MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
+
+
+def is_model_name(text: str) -> bool:
+    """Whether a text may name a model of huggingface.co, as ``bert-base-uncased`` or ``someone/some-bert`` do."""
+    return _MODEL_NAME.fullmatch(text) is not None
+
+
+def fetch(name: str, key: str) -> Path:
+    """Fetch the files of a model that are needed, or take them from the cache where the network is not reachable.
+
+    Returns:
+        The folder of the files.
+
+    Raises:
+        UserError: there is no such model or the site is out of reach, and the cache does not have it.
+    """
+    import huggingface_hub
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        information = huggingface_hub.HfApi().model_info(name, timeout=TIMEOUT)
+        names = [file.rfilename for file in information.siblings or []]
+        weights = files_to_fetch(names)
+        if not weights:
+            raise UserError(f"{key}: the model {name} of huggingface.co has no weights that can be read; name another")
+        files: List[str] = [*weights, *(name for name in (CONFIG, VOCABULARY, TOKENIZER_CONFIG) if name in names)]
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, etag_timeout=TIMEOUT))
+    except RepositoryNotFoundError as error:
+        raise UserError(
+            f"{key}: {name} is neither a folder here nor a model on huggingface.co that may be read; correct the name"
+        ) from error
+    except OSError as error:  # anything that fails on the way, also a full disk
+        return _cached(name, key, error)
+
+
+def _cached(name: str, key: str, problem: OSError) -> Path:
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
+    except LocalEntryNotFoundError:
+        reason = " ".join(str(problem).split())[:120]
+        raise UserError(
+            f"{key}: {name} is no folder here, and it cannot be fetched from huggingface.co ({type(problem).__name__}:"
+            f" {reason}); give a local folder, or fetch the model where there is a network"
+        ) from problem
+
+
+def files_to_fetch(names: List[str]) -> List[str]:
+    """Return the files of weights in the preferred format, one file or several, out of all files of a model."""
+    for file in (SAFETENSORS, PYTORCH, HDF5):
+        stem, suffix = file.rsplit(".", 1)
+        if file in names:
+            return [file]
+        if f"{file}{INDEX}" in names:
+            parts = [name for name in names if name.startswith(f"{stem}-") and name.endswith(f".{suffix}")]
+            return [*parts, f"{file}{INDEX}"]
+    return []
