@@ -1,8 +1,9 @@
-# BERT pre-training. `make` lists what can be made; needs GNU make and Python 3.10 to 3.13.
+# BERT pre-training. `make` lists what can be made; needs GNU make and Python 3.10 to 3.13; for IPUs Python 3.8.
 
-PYTHON ?= python3
+PYTHON ?= $(if $(IPU),$(or $(PYTHON38),python3.8),python3)
 VENV ?= .venv
 CUDA ?=
+IPU ?=
 WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCHMARK_ARGS ?=
@@ -11,21 +12,31 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test long-test lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test long-test ipu-test ipu-emulation lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
+PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
 PYTEST = $(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-REQUIREMENTS := requirements$(if $(CUDA),-cuda).txt
+REQUIREMENTS := requirements$(if $(CUDA),-cuda)$(if $(IPU),-ipu).txt
 RUNTIME := $(VENV)/.installed-$(basename $(REQUIREMENTS))
 DEV := $(VENV)/.installed-requirements-dev
 BENCH := $(VENV)/.installed-requirements-bench
 
+# An environment for IPUs is of Python 3.8 (pyenv's shim on PATH may be of no version) and has the SDK's wheels.
+PYTHON38 = $(shell for python in python3.8 $${PYENV_ROOT:-~/.pyenv}/versions/3.8.*/bin/python3.8; do \
+    $$python -c '' 2>/dev/null && echo $$python && break; done)
+PYTHONS := Python $(if $(IPU),3.8,3.10 to 3.13)
+OLDEST := $(if $(IPU),8,10)
+NEWEST := $(if $(IPU),8,13)
+CPU = $(shell grep -q AuthenticAMD /proc/cpuinfo && echo amd || echo intel)
+WHEELS = $(if $(filter stock,$(IPU)),tensorflow==2.6.5 keras==2.6.0,$(foreach name,tensorflow-2*$(CPU)* keras-2* ipu_tensorflow_addons-2*,$(IPU)/$(name).whl))
+
 help:  ## this list
-	@echo "make TARGET [PYTHON=python3.12] [VENV=folder] [CUDA=1]"
+	@echo "make TARGET [PYTHON=python3.12] [VENV=folder] [CUDA=1] [IPU=folder]"
 	@echo
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
-venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 TensorFlow for NVIDIA GPUs
+venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 TensorFlow for NVIDIA GPUs, with IPU=/path/to/sdk the Poplar SDK's
 
 dev: $(DEV)  ## as venv, with what tests and checks need besides
 
@@ -37,6 +48,17 @@ test: $(DEV)  ## the test suite (a quarter of an hour on 2 cores); PYTEST_ARGS="
 
 long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes, each precision with each way to execute (4 minutes)
 	@$(PYTEST) -m long $(PYTEST_ARGS)
+
+ipu-test: $(DEV)  ## imports and small runs of the IPU adapter on Python 3.8 and TensorFlow 2.6, without an IPU (3 minutes)
+	@$(if $(PYTHON38),$(MAKE) --silent --no-print-directory venv IPU=stock PYTHON=$(PYTHON38) VENV=$(VENV)/ipu, \
+	    echo "no Python 3.8 on PATH or in pyenv: the IPU adapter is not tested on TensorFlow 2.6")
+	@$(if $(PYTHON38),IPU_PYTHON=$(abspath $(VENV))/ipu/bin/python $(PYTEST) tests/integration/test_graphcore.py $(PYTEST_ARGS))
+
+ipu-emulation: $(DEV)  ## everything on Graphcore's own Python code: EMULATION=folder of the emulation, SOURCES=folder of Graphcore's repositories
+	@test -n "$(EMULATION)" || { echo "error: name the emulation's folder: make ipu-emulation EMULATION=/path SOURCES=/path" >&2; exit 1; }
+	@$(if $(SOURCES),$(PY) $(EMULATION)/setup --sources $(SOURCES))
+	@$(PY) $(EMULATION)/check --python $(PY)
+	@BERT_IPU_EMULATION=$(EMULATION) $(PYTEST) tests/emulation $(PYTEST_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .
@@ -118,8 +140,8 @@ clean:  ## remove .venv, caches and what the demo made; other runs stay
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null \
-	    || { echo "error: there is no $(PYTHON); name a Python 3.10 to 3.13: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 13) else "error: $(PYTHON) is Python %d.%d; Python 3.10 to 3.13 is needed: make PYTHON=python3.12 $(MAKECMDGOALS)" % v)'
+	    || { echo "error: there is no $(PYTHON); name a $(PYTHONS): make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, $(OLDEST)) <= v <= (3, $(NEWEST)) else "error: $(PYTHON) is Python %d.%d; $(PYTHONS) is needed: make PYTHON=python3.$(NEWEST) $(MAKECMDGOALS)" % v)'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	    || { echo "error: $(PYTHON) cannot make virtual environments, its module venv or ensurepip is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@test ! -e $(VENV) \
@@ -129,8 +151,16 @@ $(VENV)/.made:
 	    || { echo "error: $(PYTHON) -m venv $(VENV) failed, see above; is the folder writable, the disk full?" >&2; exit 1; }
 	@touch $@
 
+$(VENV)/.installed-requirements-ipu: requirements-ipu.txt | $(VENV)/.made
+	@$(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 8))' \
+	    || { echo "error: $(VENV) is of another Python than 3.8; name a folder for it: make venv IPU=$(IPU) VENV=folder" >&2; exit 1; }
+	@echo "installing $(notdir $(firstword $(WHEELS))) … and $< (a minute)"
+	@$(PIP) --no-deps $(WHEELS) && $(PIP) --no-deps --requirement $< \
+	    || { echo "error: pip could not install $(WHEELS) and $<, see above; IPU= names the folder of the SDK with its wheels" >&2; exit 1; }
+	@touch $@
+
 $(VENV)/.installed-%: %.txt requirements.txt constraints.txt | $(VENV)/.made
 	@echo "installing $< (1 to 2 minutes)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --use-pep517 --requirement $< \
+	@$(PIP) --requirement $< \
 	    || { echo "error: pip could not install $<, see above; it needs the network (or PIP_INDEX_URL), 3 GB of disk, and a 64-bit Python" >&2; exit 1; }
 	@touch $@

@@ -6,19 +6,20 @@ from __future__ import annotations
 import sys
 import time
 
+from tasks import task_class
 from utilities.cli import main
 from utilities.config.loading import LoadedConfig
 
+TASK = "pretraining"
 STARTED = time.perf_counter()
 
 
 def run(loaded: LoadedConfig) -> None:
     """Train; TensorFlow is imported here, so that plans and errors of the config come at once."""
-    from tasks.pretraining import Pretraining
-    from training.trainer import train
+    from training.seeds import train_with_seeds
 
-    train(loaded, Pretraining, started=STARTED)
+    train_with_seeds(loaded, task_class(TASK), started=STARTED)
 
 
 if __name__ == "__main__":
-    sys.exit(main("pretraining", run))
+    sys.exit(main(TASK, run))

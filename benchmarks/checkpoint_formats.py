@@ -24,7 +24,7 @@ from benchmarks.tables import NOTHING, machine, markdown
 from checkpoints.export.folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import PRETRAINING
-from model.huggingface import untrained_bert
+from model.huggingface import untrained
 from tests.equivalence.bert_pairs import architecture
 from tests.unit.checkpoints.pretrained.saved import save
 from tests.unit.checkpoints.pretrained.writers import FORMATS
@@ -72,7 +72,7 @@ def once(folder: Path, target: Any, output: Path, theirs: bool) -> dict[str, flo
 def measured(sizes: dict[str, int], rounds: int, work: Path) -> list[list[str]]:
     """The rows of the table."""
     source = save(PRETRAINING, sizes, work / "own").source
-    target = untrained_bert(architecture(**sizes), seed=1)
+    target = untrained(PRETRAINING, architecture(**sizes), seed=1)
     folders = {form: FORMATS[form](source, work / form.replace(" ", "-")) for form in READ}
     folders[OWN] = work / "own"
     times: dict[str, list[dict[str, float]]] = {form: [] for form in folders}

@@ -20,20 +20,19 @@ from typing import Any, NamedTuple
 
 from benchmarks.jobs import LEARNING_RATE, MASKED_POSITIONS, MICRO_BATCH, SEQUENCE_LENGTH, SIZES, VOCABULARY, Job
 from benchmarks.tables import machine, markdown
-from checkpoints.rotation import Rotation
 from checkpoints.state import TrainingState
-from checkpoints.writer import CheckpointWriter
+from checkpoints.writer import CheckpointWriter, Rotation
+from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import pretraining_features
-from data_utils.records.generated import GeneratedReader
 from data_utils.records.pipeline import training_dataset
 from execution.interface import Update
 from execution.options import ExecutionOptions
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, expected_blocks
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
 from utilities.environment import environment_facts
@@ -94,10 +93,10 @@ class Training:
     def __init__(self, size: str, global_batch: int, folder: Path) -> None:
         architecture = Job("ours", size, warm_up=1, steps=STEPS).architecture
         platform = select_platform(ExecutionOptions(device="cpu", seed=SEED))
-        source = untrained_bert(architecture, SEED)
-        blocks, conversion = convert_pretraining(source, architecture, platform)
+        source = untrained(PRETRAINING, architecture, SEED)
+        blocks, conversion = convert(PRETRAINING, source, architecture, platform)
         stages = [expected_blocks(PRETRAINING, architecture.num_hidden_layers)]
-        shapes = pretraining_shapes(SEQUENCE_LENGTH, MASKED_POSITIONS)
+        shapes = pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, architecture.vocab_size).shapes
         self._model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, platform)
         conversion.carry_weights(source)
         optimizer = AdamW(LEARNING_RATE)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.commands import command
+from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import pretraining_features
-from data_utils.records.generated import GeneratedReader
 from data_utils.records.reader import RecordReader
 from tests.real_data import real_data_root
 

@@ -26,12 +26,12 @@ from data_utils.records.pipeline import training_dataset
 from execution.interface import Update
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.executions import PerExecutionMetrics
+from keras_extensions.callbacks.reporting import PerExecutionMetrics
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, Architecture, expected_blocks
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
 
@@ -75,7 +75,7 @@ def learning_curves(recipe: Recipe, data: Samples) -> Curves:
     Args:
         data: at least ``steps × micro_batch`` samples, used once, in order: name → (G, …).
     """
-    source = untrained_bert(recipe.architecture, recipe.seed)
+    source = untrained(PRETRAINING, recipe.architecture, recipe.seed)
     theirs = BertForPreTraining(bert_config(recipe.architecture))
     load_weights(theirs, pytorch_weights(source))
     return Curves(ours=our_losses(recipe, data, source), pytorch=pytorch_losses(recipe, data, theirs))
@@ -95,10 +95,10 @@ def our_losses(recipe: Recipe, data: Samples, source: Any) -> list[float]:
     """Through conversion, ``compile`` and ``fit``, as the trainer does it."""
     architecture = recipe.architecture
     platform = SoftwarePlatform(seed=recipe.seed, xla=True, recompute=False)
-    blocks, conversion = convert_pretraining(source, architecture, platform)
+    blocks, conversion = convert(PRETRAINING, source, architecture, platform)
     stages = [expected_blocks(PRETRAINING, architecture.num_hidden_layers)]
     length, predictions = data["input_ids"].shape[1], data["masked_lm_ids"].shape[1]
-    shapes = pretraining_shapes(length, predictions)
+    shapes = pretraining_features(length, predictions, architecture.vocab_size).shapes
     model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, platform)
     conversion.carry_weights(source)
     optimizer = AdamW(

@@ -11,13 +11,11 @@ import numpy as np
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import text_features
 from data_utils.classification.reading import Examples, read_split
-from data_utils.classification.submission import predicted
-from data_utils.records.features import squad_features
+from data_utils.classification.scoring import predicted
 from data_utils.squad.answers import best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.metric import score
-from data_utils.squad.reader import WindowReader
-from data_utils.squad.windows import Geometry, Windows, make_windows
+from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
 from tasks.classification import scores_of
 

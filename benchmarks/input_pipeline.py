@@ -33,8 +33,8 @@ WARM_UP, UPDATES = 10, 150
 
 def write_records(folder: Path) -> None:
     """A data set of random records."""
+    from data_utils.records.arrays import GeneratedReader
     from data_utils.records.features import pretraining_features
-    from data_utils.records.generated import GeneratedReader
     from data_utils.records.writer import encode_examples, frame_records, write_record_file
 
     spec = pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, VOCABULARY)

@@ -13,11 +13,10 @@ from execution.interface import Platform, Update
 from execution.options import ExecutionOptions
 from execution.select import select_platform
 from model.architecture import PRETRAINING, expected_blocks
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
-from model.losses import PackedPretrainingObjective, PretrainingObjective
-from model.packing import packed, packed_pretraining_shapes
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
+from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
 
 
@@ -25,26 +24,20 @@ def trainers(job: Job, samples: Samples, micro_batch: int) -> tuple[Trainer, Tra
     """For padded sequences and for packs; each trains a number of steps and returns real tokens per second."""
     platform = select_platform(ExecutionOptions(device="cpu", seed=1984))
     return (
-        trainer(job, samples.padded, micro_batch, platform, packs=False),
-        trainer(job, samples.packed, micro_batch, platform, packs=True),
+        trainer(job, samples.padded, micro_batch, platform),
+        trainer(job, samples.packed, micro_batch, platform),
     )
 
 
-def trainer(job: Job, reader: ArrayReader, micro_batch: int, platform: Platform, packs: bool) -> Trainer:
+def trainer(job: Job, reader: ArrayReader, micro_batch: int, platform: Platform) -> Trainer:
     """One of the two."""
     architecture = job.architecture
-    source = untrained_bert(architecture, seed=1984)
-    blocks, conversion = convert_pretraining(source, architecture, platform)
-    lengths = {feature.name: feature.length for feature in reader.spec.features}
-    sizes = [lengths["input_ids"], lengths["masked_lm_ids"]]
-    if packs:
-        blocks, shapes = packed(blocks), packed_pretraining_shapes(*sizes, lengths["next_sentence_labels"])
-    else:
-        shapes = pretraining_shapes(*sizes)
+    source = untrained(PRETRAINING, architecture, seed=1984)
+    blocks, conversion = convert(PRETRAINING, source, architecture, platform)
     stages = [expected_blocks(PRETRAINING, architecture.num_hidden_layers)]
-    model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, platform)
+    model = assemble(blocks, reader.spec.shapes, ("masked_lm", "next_sentence"), stages, platform)
     conversion.carry_weights(source)
-    objective = PackedPretrainingObjective() if packs else PretrainingObjective()
+    objective = PretrainingObjective()
     optimizer = AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
     platform.compile(model, optimizer, objective, Update(micro_batches=1), max(job.steps, 2))
     tokens_per_row = float(np.mean(np.sum(reader.read(np.arange(reader.count))["input_mask"] > 0, axis=1)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from data_utils.squad.windows import squad_features
 from execution.interface import Update
 from execution.options import ExecutionOptions
 from execution.select import select_platform
@@ -21,10 +22,10 @@ from execution.software.pipeline.stage import Stage
 from execution.software.randomness import SeedScope
 from execution.software.update_rule import UpdateRule
 from keras_extensions.backend import tf
-from model.architecture import Architecture
-from model.bert import assemble, token_shapes
-from model.conversion import convert_squad
-from model.huggingface import untrained_squad
+from model.architecture import SQUAD, Architecture
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import SpanObjective
 from optimization.adamw import AdamW
 
@@ -87,10 +88,11 @@ def make_updates(architecture: Architecture, schedules: list[str], micro_batches
     platform = select_platform(
         ExecutionOptions(device="cpu", threads=1, device_mapping=(0, 1), pipeline_devices=2, recompute=False)
     )
-    source = untrained_squad(architecture, seed=1984)
-    blocks, conversion = convert_squad(source, architecture, platform, ["qa_head"])
+    source = untrained(SQUAD, architecture, seed=1984)
+    blocks, conversion = convert(SQUAD, source, architecture, platform, ["qa_head"])
     stages = [["emb"] + ["hid"] * layers, ["hid"] * layers + ["qa_head"]]
-    model = assemble(blocks, token_shapes(SEQUENCE_LENGTH), ("start_logits", "end_logits"), stages, platform)
+    shapes = squad_features(SEQUENCE_LENGTH, architecture.vocab_size).shapes
+    model = assemble(blocks, shapes, ("start_logits", "end_logits"), stages, platform)
     conversion.carry_weights(source)
     batch = random_batch(architecture.vocab_size, micro_batches)
     return {name: one_update(model, batch, name, micro_batches) for name in schedules}

@@ -13,12 +13,12 @@ from execution.interface import OptimizerSettings, Update
 from execution.software.platform import SoftwarePlatform
 from execution.software.precision import Numerics
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.executions import PerExecutionMetrics
+from keras_extensions.callbacks.reporting import PerExecutionMetrics
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, Architecture, expected_blocks
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective
 from optimization.loss_scaling import INITIAL_SCALE
 
@@ -48,12 +48,12 @@ def curve(
     """
     numerics = Numerics(precision, stochastic_rounding=at_random)
     platform = SoftwarePlatform(SEED, xla=True, recompute=False, numerics=numerics)
-    source = untrained_bert(TINY, SEED)
+    source = untrained(PRETRAINING, TINY, SEED)
     with platform.scope():
-        blocks, conversion = convert_pretraining(source, TINY, platform)
+        blocks, conversion = convert(PRETRAINING, source, TINY, platform)
     length, predictions = samples["input_ids"].shape[1], samples["masked_lm_ids"].shape[1]
     stages = [expected_blocks(PRETRAINING, TINY.num_hidden_layers)]
-    shapes = pretraining_shapes(length, predictions)
+    shapes = pretraining_features(length, predictions, TINY.vocab_size).shapes
     model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, platform)
     conversion.carry_weights(source)
     optimizer = platform.optimizer(OptimizerSettings("AdamW", UpDown(learning_rate, steps, 0.1)))

@@ -7,8 +7,8 @@ import statistics
 import time
 from typing import Any
 
+from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import pretraining_features
-from data_utils.records.generated import GeneratedReader
 from data_utils.records.pipeline import training_dataset
 from execution.interface import OptimizerSettings, Update
 from execution.options import ExecutionOptions
@@ -16,9 +16,9 @@ from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, Architecture, expected_blocks
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective
 
 VOCABULARY, MASKED_POSITIONS, SEED = 30528, 20, 1984
@@ -62,11 +62,11 @@ def measure(options: argparse.Namespace, recompute: bool) -> dict[str, float]:
     platform = select_platform(
         ExecutionOptions(device="cpu", seed=SEED, xla=True, precision=options.precision, recompute=recompute)
     )
-    source = untrained_bert(architecture, SEED)
+    source = untrained(PRETRAINING, architecture, SEED)
     with platform.scope():
-        blocks, conversion = convert_pretraining(source, architecture, platform)
+        blocks, conversion = convert(PRETRAINING, source, architecture, platform)
     stages = [expected_blocks(PRETRAINING, options.layers)]
-    shapes = pretraining_shapes(options.length, MASKED_POSITIONS)
+    shapes = pretraining_features(options.length, MASKED_POSITIONS, architecture.vocab_size).shapes
     model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, platform)
     conversion.carry_weights(source)
     del source

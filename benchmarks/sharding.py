@@ -31,13 +31,13 @@ def shapes_of(size: str) -> list[tuple[int, ...]]:
 
 def measure(size: str, folder: Path) -> None:
     """In one process: the moments' bytes with and without sharding."""
-    from execution.software.cluster.processes import Processes
+    from execution.select import processes_for
 
-    processes = Processes.of()
+    processes = processes_for("software")
     processes.join()
     found = {name: optimizer_memory(size, processes, name == "sharded") for name in ("sharded", "whole")}
     (folder / f"{processes.index}.json").write_text(json.dumps(found), encoding="utf-8")
-    processes.meet()
+    processes.barrier()
 
 
 def optimizer_memory(size: str, processes: Any, sharded: bool) -> dict[str, int]:

@@ -19,10 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.tables import machine, markdown
-from data_utils.records.features import squad_features
 from data_utils.squad.examples import SquadSet, read_squad
-from data_utils.squad.reader import WindowReader
-from data_utils.squad.windows import Geometry, make_windows
+from data_utils.squad.windows import Geometry, WindowReader, make_windows, squad_features
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
 from tests.real_data import real_data_root
 from utilities.environment import environment_facts

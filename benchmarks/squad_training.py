@@ -36,36 +36,29 @@ Made = tuple[Trainer, float]  # how to train a number of steps, and the windows 
 def ours(job: Job, windows: Arrays) -> Made:
     """One window a row."""
     from data_utils.records.arrays import ArrayReader
-    from data_utils.records.features import squad_features
-    from model.bert import token_shapes
-    from model.losses import SpanObjective
+    from data_utils.squad.windows import squad_features
 
     reader = ArrayReader(squad_features(SEQUENCE_LENGTH, VOCABULARY), windows)
-    train = _ours(job, reader, list, token_shapes(SEQUENCE_LENGTH), SpanObjective(), MICRO_BATCH)
+    train = _ours(job, reader, MICRO_BATCH)
     return train, MICRO_BATCH
 
 
 def ours_packed(job: Job, windows: Arrays) -> Made:
     """Several windows a row, and so many rows that a batch holds about as many windows."""
+
     from data_utils.records.arrays import ArrayReader
-    from data_utils.records.features import packed_squad_features, squad_features
-    from data_utils.records.packed_reader import PackedReader, pack_samples
-    from model.losses import PackedSpanObjective
-    from model.packing import packed, packed_token_shapes
+    from data_utils.records.packs import rows_of
+    from data_utils.squad.windows import squad_features
 
     lengths = windows["input_mask"].sum(axis=1)
-    packs = pack_samples(lengths, SEQUENCE_LENGTH, WINDOWS_IN_A_PACK, seed=1984)
     single = ArrayReader(squad_features(SEQUENCE_LENGTH, VOCABULARY), windows)
-    reader = PackedReader(packed_squad_features(SEQUENCE_LENGTH, WINDOWS_IN_A_PACK, VOCABULARY), single, lengths, packs)
-    in_a_pack = len(lengths) / len(packs)
+    reader = rows_of(single, lengths, WINDOWS_IN_A_PACK, seed=1984)
+    in_a_pack = len(lengths) / reader.count
     rows = max(1, round(MICRO_BATCH / in_a_pack))
-    train = _ours(job, reader, packed, packed_token_shapes(SEQUENCE_LENGTH), PackedSpanObjective(), rows)
-    return train, rows * in_a_pack
+    return _ours(job, reader, rows), rows * in_a_pack
 
 
-def _ours(
-    job: Job, reader: Any, fit_for: Callable[[list], list], shapes: dict[str, tuple], objective: Any, rows: int
-) -> Trainer:
+def _ours(job: Job, reader: Any, rows: int) -> Trainer:
     """Conversion, compile and ``fit`` as the trainer calls them."""
     from benchmarks.competitors.fit_clock import FitClock
     from data_utils.records.pipeline import training_dataset
@@ -74,18 +67,19 @@ def _ours(
     from execution.select import select_platform
     from model.architecture import QA_HEAD, SQUAD, expected_blocks
     from model.bert import assemble
-    from model.conversion import convert_squad
-    from model.huggingface import untrained_squad
+    from model.conversion import convert
+    from model.huggingface import untrained
+    from model.losses import SpanObjective
     from optimization.adamw import AdamW
 
     platform = select_platform(ExecutionOptions(device="cpu", seed=1984))
-    source = untrained_squad(job.architecture, seed=1984)
-    blocks, conversion = convert_squad(source, job.architecture, platform, [QA_HEAD])
+    source = untrained(SQUAD, job.architecture, seed=1984)
+    blocks, conversion = convert(SQUAD, source, job.architecture, platform, [QA_HEAD])
     stages = [expected_blocks(SQUAD, job.architecture.num_hidden_layers)]
-    model = assemble(fit_for(blocks), shapes, ("start_logits", "end_logits"), stages, platform)
+    model = assemble(blocks, reader.spec.shapes, ("start_logits", "end_logits"), stages, platform)
     conversion.carry_weights(source)
     optimizer = AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
-    platform.compile(model, optimizer, objective, Update(micro_batches=1), max(job.steps, 2))
+    platform.compile(model, optimizer, SpanObjective(), Update(micro_batches=1), max(job.steps, 2))
     clock = FitClock()
 
     def train(steps: int) -> float:

@@ -11,10 +11,8 @@ import numpy as np
 
 from benchmarks.fine_tuning_tasks import SQUAD_TRAINING, Arrays
 from benchmarks.jobs import VOCABULARY
-from data_utils.records.features import squad_features
 from data_utils.squad.examples import read_squad
-from data_utils.squad.reader import WindowReader
-from data_utils.squad.windows import Geometry, make_windows
+from data_utils.squad.windows import Geometry, WindowReader, make_windows, squad_features
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
 from utilities.errors import UserError
 

@@ -1,14 +1,14 @@
-"""What a checkpoint is on disk, and which one of a folder to take.
+"""The checkpoint folder: its files on disk, its verification, and the choice of one checkpoint among several.
 
     <checkpoints>/step-00000120/
         weights.index, weights.data-…       TensorFlow's format, one object per block
         optimizer.index, optimizer.data-…
-        vocab.txt                           of the data set, where it names one
-        checkpoint.json                     step, task, architecture, position in the data, seed, config, provenance,
-                                            SHA-256 of every other file and of the description itself
+        vocab.txt                           vocabulary of the data set, if it names one
+        checkpoint.json                     the facts: step, task, architecture, position in the data, seed, config,
+                                            provenance, SHA-256 of every other file and of the facts themselves
 
-A checkpoint is written under a temporary name, flushed to disk and renamed, so a folder named ``step-…`` is complete.
-Nothing here imports TensorFlow.
+A folder named ``step-…`` is always complete, because ``checkpoints.writer`` renames it last. This module does not
+import TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional
 
 from utilities.errors import UserError
 
@@ -37,7 +37,7 @@ VERSION = 2  # 1 had no checksum of the description
 
 _NAME = re.compile(r"step-(\d{8,})")
 UNFINISHED = ".writing-"
-_REPLACED = ".replaced-"
+REPLACED = ".replaced-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Checkpoint:
     """A checkpoint to read weights from.
 
     Attributes:
-        weights: prefix of the TensorFlow checkpoint of the weights.
-        facts: content of checkpoint.json; None for a bare TensorFlow checkpoint.
+        weights: prefix of the TensorFlow checkpoint that holds the weights.
+        facts: content of checkpoint.json; None for a plain TensorFlow checkpoint.
     """
 
     weights: Path
@@ -54,140 +54,43 @@ class Checkpoint:
 
     @property
     def folder(self) -> Path:
-        """Where the files lie."""
         return self.weights.parent
 
     @property
     def vocabulary(self) -> Optional[Path]:
-        """The vocabulary that the weights were trained with, if it lies beside them."""
+        """Path of the vocabulary that the weights were trained with; None if the checkpoint has none."""
         path = self.folder / VOCABULARY
         return path if self.facts is not None and VOCABULARY in self.facts["files"] else None
 
 
-def name_of(step: int) -> str:
-    """The folder's name after so many updates."""
+def folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
 def step_of(checkpoint: Path) -> int:
-    """The number of updates in a checkpoint's name."""
+    """Return the number of updates in the name of a checkpoint folder."""
     match = _NAME.fullmatch(checkpoint.name)
     assert match is not None, checkpoint
     return int(match.group(1))
 
 
 def step_folders(folder: Path) -> List[Path]:
-    """The checkpoints of a folder, whole or damaged, by step; the newest comes last."""
+    """Return all checkpoints in a folder, intact or damaged, sorted by step."""
     return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), key=step_of)
 
 
-@contextlib.contextmanager
-def writing(folder: Path, step: int, facts: Dict[str, Any]) -> Iterator[Path]:
-    """Where to write the files of a checkpoint; on leaving, it becomes ``step-…`` at once.
-
-    Args:
-        folder: of all checkpoints of the run; made if absent.
-        step: weight updates done.
-        facts: goes into checkpoint.json.
-    """
-    final = folder / name_of(step)
-    temporary = folder / f"{UNFINISHED}{final.name}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        yield temporary
-        files = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-        (temporary / DESCRIPTION).write_text(described({"step": step, **facts, "files": files}), encoding="utf-8")
-        for path in [*temporary.iterdir(), temporary]:
-            flush(path)
-        replaced = folder / f"{_REPLACED}{final.name}"
-        if final.exists():
-            os.replace(final, replaced)
-        os.replace(temporary, final)
-        flush(folder)
-        shutil.rmtree(replaced, ignore_errors=True)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        reason = error.strerror or error
-        raise UserError(f"save_ckpt_path: cannot write {final} ({reason}); free space there or change it") from error
-
-
-def described(facts: Dict[str, Any]) -> str:
-    """The text of checkpoint.json, with a checksum of its content."""
+def facts_as_json(facts: Dict[str, Any]) -> str:
+    """Return the text of checkpoint.json, including a checksum of its content."""
     content = {"format": FORMAT, "version": VERSION, **facts}
-    return json.dumps({**content, "sha256": digest_of(content)}, indent=2) + "\n"
+    return json.dumps({**content, "sha256": json_digest(content)}, indent=2) + "\n"
 
 
-def digest_of(content: Dict[str, Any]) -> str:
-    """SHA-256 of a JSON object, whatever the order of its keys and its white space."""
+def json_digest(content: Dict[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, independent of key order and white space."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8")).hexdigest()
 
 
-def rewrite_facts(checkpoint: Path, changes: Dict[str, Any]) -> None:
-    """Change facts of a checkpoint that is there; at any moment its description is the old or the new one.
-
-    Raises:
-        UserError: the folder cannot be written to.
-    """
-    facts = {key: value for key, value in read_facts(checkpoint).items() if key not in ("format", "version", "sha256")}
-    temporary = checkpoint.parent / f"{UNFINISHED}{checkpoint.name}.json"
-    try:
-        temporary.write_text(described({**facts, **changes}), encoding="utf-8")
-        flush(temporary)
-        os.replace(temporary, checkpoint / DESCRIPTION)
-        flush(checkpoint)
-    except OSError as error:
-        raise UserError(f"{checkpoint}: cannot be changed ({error.strerror}); free space there") from error
-
-
-def set_aside(checkpoint: Path, why: str) -> Path:
-    """Rename a checkpoint that must not be used, and keep it; returns its new place.
-
-    Raises:
-        UserError: it cannot be renamed.
-    """
-    kept = checkpoint.with_name(f"{why}-{checkpoint.name}")
-    number = 1
-    while kept.exists():
-        number += 1
-        kept = checkpoint.with_name(f"{why}-{checkpoint.name}-{number}")
-    try:
-        os.replace(checkpoint, kept)
-        flush(kept.parent)
-    except OSError as error:
-        raise UserError(f"{checkpoint}: cannot be renamed ({error.strerror}); may you write there?") from error
-    return kept
-
-
-def clear_unfinished(folder: Path) -> None:
-    """Remove what a killed writer left behind; a checkpoint that was being replaced comes back.
-
-    Only for the run that alone may write here.
-    """
-    for path in folder.glob(f"{_REPLACED}step-*"):
-        final = folder / path.name[len(_REPLACED) :]
-        if not final.exists():
-            with contextlib.suppress(OSError):
-                os.replace(path, final)
-    for path in [*folder.glob(f"{UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")]:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def flush(path: Path) -> None:
-    """Force a file or folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def sha256(path: Path) -> str:
-    """Checksum of a file."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
@@ -196,15 +99,15 @@ def sha256(path: Path) -> str:
 
 
 def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
-    """The checkpoint that a path means.
+    """Find the checkpoint that a path refers to.
 
     Args:
-        path: a run's folder or its folder of checkpoints (the newest whole one is taken), one checkpoint's folder, or a
-            file or prefix of a TensorFlow checkpoint.
-        key: config key or flag that named it, for messages.
+        path: a run folder or its checkpoints folder (the newest intact checkpoint is taken), the folder of one
+            checkpoint, or a file or prefix of a TensorFlow checkpoint.
+        key: config key or flag that named the path, for messages.
 
     Raises:
-        UserError: there is no checkpoint, or none that is whole.
+        UserError: there is no checkpoint, or none that is intact.
     """
     if path.is_dir():
         if (path / DESCRIPTION).is_file():
@@ -222,7 +125,7 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
 
 
 def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
-    """The newest whole checkpoint of a run's folder or of its folder of checkpoints; damaged ones are named."""
+    """Return the newest intact checkpoint of a run folder or checkpoints folder; warn of damaged ones."""
     inner = folder / "checkpoints"
     folder = inner if inner.is_dir() else folder
     for candidate in reversed(step_folders(folder)):
@@ -230,21 +133,21 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
         if problem is None:
             return Checkpoint(candidate / WEIGHTS, read_facts(candidate))
         logger.warning("checkpoint %s is damaged (%s); trying the one before it", candidate, problem)
-    bare = newest_tensorflow(folder)
-    if bare is None:
-        raise UserError(f"{key}: {folder} holds no whole checkpoint; name a folder that does")
-    return Checkpoint(bare, None)
+    plain = newest_tensorflow(folder)
+    if plain is None:
+        raise UserError(f"{key}: {folder} holds no intact checkpoint; name a folder that does")
+    return Checkpoint(plain, None)
 
 
 def newest_tensorflow(folder: Path) -> Optional[Path]:
-    """Prefix of the newest bare TensorFlow checkpoint in a folder, by time."""
+    """Return the prefix of the newest plain TensorFlow checkpoint in a folder, by modification time."""
     found = (path for path in folder.glob("*.index") if path.is_file())
     indices: List[Path] = sorted(found, key=lambda path: (path.stat().st_mtime, path.name))
     return indices[-1].with_suffix("") if indices else None
 
 
 def damage(checkpoint: Path) -> Optional[str]:
-    """What is wrong with a checkpoint folder; None if it is whole."""
+    """Return what is wrong with a checkpoint folder; None if it is intact."""
     try:
         facts = read_facts(checkpoint)
     except UserError as error:
@@ -253,16 +156,16 @@ def damage(checkpoint: Path) -> Optional[str]:
         try:
             if sha256(checkpoint / name) != checksum:
                 return f"{name} does not have the recorded SHA-256"
-        except (OSError, ValueError) as error:  # the latter for a name that no file can have
+        except (OSError, ValueError) as error:  # ValueError: not a possible file name
             return f"{name}: {getattr(error, 'strerror', None) or error}"
     return None
 
 
 def read_facts(checkpoint: Path) -> Dict[str, Any]:
-    """The content of checkpoint.json, as it was written.
+    """Return the content of checkpoint.json.
 
     Raises:
-        UserError: it cannot be read, or was changed.
+        UserError: it cannot be read or was modified.
     """
     path = checkpoint / DESCRIPTION
     try:
@@ -282,7 +185,7 @@ def _problem_of(facts: Any) -> Optional[str]:
         return "of a version that is not known here"
     if facts["version"] == VERSION:
         content = {key: value for key, value in facts.items() if key != "sha256"}
-        if facts.get("sha256") != digest_of(content):
+        if facts.get("sha256") != json_digest(content):
             return "it does not have its own recorded SHA-256"
     files = facts.get("files")
     if not isinstance(files, dict) or any(Path(name).name != name for name in files):
@@ -290,3 +193,55 @@ def _problem_of(facts: Any) -> Optional[str]:
     if not isinstance(facts.get("step"), int):
         return "its step"
     return None if f"{WEIGHTS}.index" in files else "it lists no weights"
+
+
+def set_aside(checkpoint: Path, reason: str) -> Path:
+    """Rename a checkpoint so that it is kept but never used.
+
+    Args:
+        checkpoint: folder of the checkpoint.
+        reason: prefix of the new name, such as ``damaged``.
+
+    Returns:
+        The new path.
+
+    Raises:
+        UserError: it cannot be renamed.
+    """
+    renamed = checkpoint.with_name(f"{reason}-{checkpoint.name}")
+    number = 1
+    while renamed.exists():
+        number += 1
+        renamed = checkpoint.with_name(f"{reason}-{checkpoint.name}-{number}")
+    try:
+        os.replace(checkpoint, renamed)
+        flush_to_disk(renamed.parent)
+    except OSError as error:
+        raise UserError(f"{checkpoint}: cannot be renamed ({error.strerror}); check its permissions") from error
+    return renamed
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove the temporary files of a killed writer, and restore a checkpoint that was being replaced.
+
+    Only the run that holds the folder's lock may call this.
+    """
+    for path in folder.glob(f"{REPLACED}step-*"):
+        final = folder / path.name[len(REPLACED) :]
+        if not final.exists():
+            with contextlib.suppress(OSError):
+                os.replace(path, final)
+    for path in [*folder.glob(f"{UNFINISHED}*"), *folder.glob(f"{REPLACED}*")]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def flush_to_disk(path: Path) -> None:
+    """Force a file or folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,63 +1,66 @@
-"""Training's state to and from checkpoints: weights named by block, optimizer, and whatever else training changes."""
+"""The state of training, copied to host memory and to checkpoints, and restored from them.
+
+``tf.train.Checkpoint.write`` reads the variables while it writes, so training would have to wait for the disk.
+:class:`HostCopy` copies the values first, and training waits only for that. It is written later, as a graph of objects
+with the same names as the real ones, so that ``tf.train.Checkpoint.read`` finds every value by its name.
+"""
 
 from __future__ import annotations
 
-import shutil
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 import numpy as np
 
-from checkpoints.folder import OPTIMIZER, VOCABULARY, WEIGHTS, Checkpoint, name_of, writing
-from checkpoints.host_copy import HostCopy, names_of, value_of, variables_of
+from checkpoints.folder import OPTIMIZER, WEIGHTS, Checkpoint
 from keras_extensions.backend import keras, tf
 from optimization.sharding import pieces
 from utilities.errors import UserError
 
-ORDER = "optimizer_order"  # the fact by which moments belong to weights
-BYTES_AT_ONCE = 1 << 26  # that the chief sends to the others
+ORDER = "optimizer_order"  # fact: names of the weights in the order of the optimizer's moments
+BROADCAST_BYTES = 1 << 26  # bytes that the chief broadcasts at once
 
 
 class Parts(Protocol):
-    """Which variables are only a part of something larger, the other parts being with other processes."""
+    """Access to variables of which each replica holds a part only."""
 
     def whole(self, variable: tf.Variable) -> np.ndarray:
-        """The whole that a variable is a part of, or its value; all processes must ask for it at the same place."""
+        """Return the whole value that a variable is a part of, or its own value; all replicas must call it together."""
 
     def blank(self, variable: tf.Variable) -> np.ndarray:
-        """Something of the whole's shape and dtype."""
+        """Return an array with the shape and dtype of the whole value."""
 
     def own(self, variable: tf.Variable, whole: np.ndarray) -> np.ndarray:
-        """What of the whole belongs into the variable."""
+        """Return this replica's part of the whole value."""
 
 
-class Together(Protocol):
-    """Processes of a run; see ``execution.software.cluster.processes``."""
+class Replicas(Protocol):
+    """The replicas of a run; see :class:`execution.replicas.Replicas`."""
 
     @property
-    def is_alone(self) -> bool:
-        """Whether there is one only."""
+    def is_single(self) -> bool:
+        """Whether there is only one replica."""
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the one that reads and writes."""
+        """Whether this replica reads and writes the checkpoints."""
 
-    def from_chief(self, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
-        """The chief's arrays."""
+    def broadcast(self, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
+        """Return the chief's arrays."""
 
 
 class TrainingState:
-    """What training changes.
+    """Everything that training changes.
 
     Args:
-        blocks: the model's blocks, whose names become names in the checkpoint.
+        blocks: the model's blocks; their names are the names in the checkpoint.
         optimizer: its moments and counter are saved beside the weights.
-        variables: those that the optimizer was built with, in its order, by which its moments are saved.
-        others: name → anything else that TensorFlow tracks and that training changes, such as a loss scale that adapts.
+        variables: the variables that the optimizer was built with, in its order, in which its moments are saved.
+        others: other trackable objects that training changes, by name, such as an adaptive loss scale.
 
     Attributes:
-        parts: knows which moments are only a part of something that several processes keep; None: all are whole.
+        parts: access to moments that are sharded over replicas; None: they are not.
     """
 
     parts: Optional[Parts] = None
@@ -69,22 +72,22 @@ class TrainingState:
         variables: Sequence[tf.Variable] = (),
         others: Optional[Mapping[str, Any]] = None,
     ) -> None:
-        self._weights = named(blocks)
-        self._order = names_of(variables, self._weights)
+        self._weights = by_name(blocks)
+        self._order = variable_names(variables, self._weights)
         self._optimizer = {**(others or {}), "optimizer": optimizer}
 
     @property
-    def is_shared(self) -> bool:
-        """Whether it takes several processes to copy the state; all must do so at the same step."""
+    def is_sharded(self) -> bool:
+        """Whether all replicas must call :meth:`copy` at the same step."""
         return self.parts is not None
 
     def copy(self) -> StateCopy:
-        """The present values, whole, in the host's memory."""
+        """Copy the present values, unsharded, to host memory."""
         value = None if self.parts is None else self.parts.whole
-        return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer, value), self._order)
+        return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer, value), {ORDER: list(self._order)})
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Set everything to the values of a checkpoint; variables must have been created before.
+        """Set all variables, which must exist, to the values of a checkpoint.
 
         Raises:
             UserError: the checkpoint lacks a value, has one of another shape, or has moments in another order.
@@ -93,43 +96,42 @@ class TrainingState:
         _read(tf.train.Checkpoint(**self._weights), checkpoint, checkpoint.weights)
         _read(tf.train.Checkpoint(**self._optimizer), checkpoint, checkpoint.folder / OPTIMIZER)
 
-    def restore_together(self, checkpoint: Optional[Checkpoint], processes: Together) -> None:
-        """Set everything, in all processes, to the values of a checkpoint that the chief alone reads.
+    def restore_on_all(self, checkpoint: Optional[Checkpoint], replicas: Replicas) -> None:
+        """Set all variables of all replicas to the values of a checkpoint, which only the chief reads.
 
         Args:
-            checkpoint: None for the values that the chief has now.
-            processes: all must call this at the same place.
+            checkpoint: None: the chief's present values.
+            replicas: all replicas must call this method together.
 
         Raises:
             UserError: see :meth:`restore`.
         """
-        if processes.is_alone:
+        if replicas.is_single:
             if checkpoint is not None:
                 self.restore(checkpoint)
             return
-        weights, moments = variables_of(self._weights), variables_of(self._optimizer)
-        if checkpoint is not None and processes.is_chief:
+        weights, moments = _variables(self._weights), _variables(self._optimizer)
+        if checkpoint is not None and replicas.is_chief:
             self._check_order(checkpoint)
             _read(tf.train.Checkpoint(**self._weights), checkpoint, checkpoint.weights)
-        values = [variable.numpy() for variable in weights] + self._whole_moments(moments, checkpoint, processes)
-        for group in pieces([value.nbytes for value in values], BYTES_AT_ONCE):
-            told = processes.from_chief([values[number] for number in group])
-            for number, value in zip(group, told):
+        values = [variable.numpy() for variable in weights] + self._whole_moments(moments, checkpoint, replicas)
+        for group in pieces([value.nbytes for value in values], BROADCAST_BYTES):
+            received = replicas.broadcast([values[number] for number in group])
+            for number, value in zip(group, received):
                 variable = [*weights, *moments][number]
                 variable.assign(value if self.parts is None else self.parts.own(variable, value))
 
     def _whole_moments(
-        self, moments: Sequence[tf.Variable], checkpoint: Optional[Checkpoint], processes: Together
+        self, moments: Sequence[tf.Variable], checkpoint: Optional[Checkpoint], replicas: Replicas
     ) -> List[np.ndarray]:
-        """A checkpoint's for the chief, anything of these shapes for others; without a checkpoint the present ones."""
-        whole = value_of if self.parts is None else self.parts.whole
+        """Return the unsharded moments to broadcast; where they are not the chief's, only shapes and dtypes matter."""
         if checkpoint is None:
-            return [whole(variable) for variable in moments]
-        blank = value_of if self.parts is None else self.parts.blank
-        if not processes.is_chief:
+            return [_value(variable) if self.parts is None else self.parts.whole(variable) for variable in moments]
+        blank = _value if self.parts is None else self.parts.blank
+        if not replicas.is_chief:
             return [blank(variable) for variable in moments]
         prefix = checkpoint.folder / OPTIMIZER
-        return HostCopy(self._optimizer, blank).restored(lambda reader: _read(reader, checkpoint, prefix))
+        return HostCopy(self._optimizer, blank).read_values(lambda reader: _read(reader, checkpoint, prefix))
 
     def _check_order(self, checkpoint: Checkpoint) -> None:
         saved = (checkpoint.facts or {}).get(ORDER, self._order)
@@ -141,47 +143,27 @@ class TrainingState:
             )
 
 
-class StateCopy:
-    """A copy of the state, written from any thread."""
+class StateCopy(NamedTuple):
+    """A copy of the state in host memory, which any thread can write.
 
-    def __init__(self, weights: HostCopy, optimizer: HostCopy, order: Sequence[str]) -> None:
-        self._weights = weights
-        self._optimizer = optimizer
-        self._order = list(order)
+    Attributes:
+        weights: the weights of the blocks.
+        optimizer: the optimizer and other objects.
+        facts: added to checkpoint.json.
+    """
 
-    def write(self, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[Path] = None) -> Path:
-        """Write a checkpoint.
+    weights: HostCopy
+    optimizer: HostCopy
+    facts: Dict[str, Any]
 
-        Args:
-            folder: of the run's checkpoints.
-            step: weight updates done.
-            facts: what a reader should know before building a model (task, architecture, seed, …).
-            vocabulary: the ``vocab.txt`` to put beside the weights.
-
-        Returns:
-            The checkpoint's folder.
+    def write_files(self, folder: Path) -> None:
+        """Write the TensorFlow checkpoints of weights and optimizer.
 
         Raises:
-            UserError: the file system refused.
+            OSError: the file system refused.
         """
-        with writing(folder, step, {**facts, ORDER: self._order}) as temporary:
-            self._weights.write(temporary / WEIGHTS)
-            self._optimizer.write(temporary / OPTIMIZER)
-            if vocabulary is not None:
-                shutil.copyfile(vocabulary, temporary / VOCABULARY)
-        return folder / name_of(step)
-
-
-def save_checkpoint(
-    folder: Path,
-    step: int,
-    blocks: Sequence[keras.layers.Layer],
-    optimizer: keras.optimizers.Optimizer,
-    facts: Dict[str, Any],
-    vocabulary: Optional[Path] = None,
-) -> Path:
-    """Write a checkpoint of the present state; see :class:`TrainingState` and :meth:`StateCopy.write`."""
-    return TrainingState(blocks, optimizer).copy().write(folder, step, facts, vocabulary)
+        self.weights.write(folder / WEIGHTS)
+        self.optimizer.write(folder / OPTIMIZER)
 
 
 def load_weights(checkpoint: Checkpoint, blocks: Sequence[keras.layers.Layer]) -> None:
@@ -190,17 +172,17 @@ def load_weights(checkpoint: Checkpoint, blocks: Sequence[keras.layers.Layer]) -
     Raises:
         UserError: the checkpoint lacks a weight, or has one of another shape.
     """
-    _read(tf.train.Checkpoint(**named(blocks)), checkpoint, checkpoint.weights)
+    _read(tf.train.Checkpoint(**by_name(blocks)), checkpoint, checkpoint.weights)
 
 
-def named(blocks: Sequence[keras.layers.Layer]) -> Dict[str, keras.layers.Layer]:
-    """Blocks by name."""
+def by_name(blocks: Sequence[keras.layers.Layer]) -> Dict[str, keras.layers.Layer]:
+    """Return the blocks by name."""
     return {block.name: block for block in blocks}
 
 
 def _read(reader: tf.train.Checkpoint, checkpoint: Checkpoint, prefix: Path) -> None:
     try:
-        # What is not asked for stays unread, and TensorFlow need not say so, also where reading fails.
+        # expect_partial: TensorFlow need not warn of values that are not asked for, also where reading fails.
         reader.read(str(prefix)).expect_partial().assert_existing_objects_matched()
     except (AssertionError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
         reason = " ".join(str(error).split())[:300]
@@ -208,3 +190,123 @@ def _read(reader: tf.train.Checkpoint, checkpoint: Checkpoint, prefix: Path) -> 
             f"pretrained_ckpt_path: {checkpoint.weights} does not fit the model of this config ({reason}); use the"
             " bert_config that it was trained with"
         ) from error
+
+
+# Copies of trackable objects
+
+
+class TrackedObject(NamedTuple):
+    """An object that TensorFlow tracks.
+
+    Attributes:
+        thing: the object itself.
+        children: name → index of the child in the list of all objects.
+    """
+
+    thing: Any
+    children: Dict[str, int]
+
+
+class CopiedObject(NamedTuple):
+    """The copy of a tracked object: the indices of its children by name, and its value if it is a variable."""
+
+    children: Dict[str, int]
+    value: Any
+
+
+class HostCopy:
+    """Copies the values of all variables below some objects at construction.
+
+    Args:
+        objects: name → layer, optimizer, variable or any other trackable object.
+        value: returns the value to copy of a variable; None: the variable's own.
+    """
+
+    def __init__(self, objects: Mapping[str, Any], value: Optional[Callable[[tf.Variable], np.ndarray]] = None) -> None:
+        read = value or _value
+        self._objects = [
+            CopiedObject(children, np.asarray(read(thing)) if isinstance(thing, tf.Variable) else None)
+            for thing, children in tracked_objects(objects)
+        ]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return sum(copied.value.nbytes for copied in self._objects if copied.value is not None)
+
+    def write(self, prefix: Path) -> None:
+        """Write a TensorFlow checkpoint, from any thread.
+
+        Raises:
+            OSError: the file system refused.
+        """
+        try:
+            with tf.device("CPU:0"):
+                self._checkpoint_of(self._new_objects()).write(str(prefix))
+        except tf.errors.OpError as error:
+            raise OSError(" ".join(error.message.split())[:200]) from error
+
+    def read_values(self, read: Callable[[tf.train.Checkpoint], None]) -> List[np.ndarray]:
+        """Return the values of a checkpoint with the same names, in the order of the copied variables.
+
+        Args:
+            read: reads a checkpoint into the objects that it is given.
+        """
+        with tf.device("CPU:0"):
+            objects = self._new_objects()
+            read(self._checkpoint_of(objects))
+        return [thing.numpy() for thing, copied in zip(objects, self._objects) if copied.value is not None]
+
+    def _new_objects(self) -> List[Any]:
+        return [tf.Module() if copied.value is None else tf.Variable(copied.value) for copied in self._objects]
+
+    def _checkpoint_of(self, objects: List[Any]) -> tf.train.Checkpoint:
+        """Connect the objects by the names of the copied ones."""
+        for thing, copied in zip(objects, self._objects):
+            for name, number in copied.children.items():
+                setattr(thing, name, objects[number])
+        return tf.train.Checkpoint(**{name: objects[number] for name, number in self._objects[0].children.items()})
+
+
+def tracked_objects(objects: Mapping[str, Any]) -> List[TrackedObject]:
+    """List every object below some others once, breadth first; the first entry is their common root."""
+    root = tf.train.Checkpoint(**objects)
+    numbers = {id(root): 0}
+    things, found = [root], []
+    for thing in things:  # grows during the loop
+        children: Dict[str, int] = {}
+        for name, child in ({} if isinstance(thing, tf.Variable) else _children(thing)).items():
+            if id(child) not in numbers:
+                numbers[id(child)] = len(things)
+                things.append(child)
+            children[name] = numbers[id(child)]
+        found.append(TrackedObject(thing, children))
+    return found
+
+
+def variable_names(variables: Sequence[tf.Variable], objects: Mapping[str, Any]) -> List[str]:
+    """Return the path of each variable below some objects, such as ``hid_0/layer/attention/qkv/kernel``."""
+    found = tracked_objects(objects)
+    names = {0: ""}
+    for number, (_, children) in enumerate(found):
+        for name, child in children.items():
+            names.setdefault(child, f"{names[number]}/{name}".lstrip("/"))
+    by_identity = {id(tracked.thing): names[number] for number, tracked in enumerate(found)}
+    return [by_identity[id(variable)] for variable in variables]
+
+
+def _variables(objects: Mapping[str, Any]) -> List[tf.Variable]:
+    """List the variables below some objects, each once, in the order of :class:`HostCopy`."""
+    return [tracked.thing for tracked in tracked_objects(objects) if isinstance(tracked.thing, tf.Variable)]
+
+
+def _value(variable: tf.Variable) -> np.ndarray:
+    return variable.numpy()
+
+
+def _children(thing: Any) -> Mapping[str, Any]:
+    if hasattr(tf.train, "TrackableView"):
+        return tf.train.TrackableView.children(thing)
+    # Before TensorFlow 2.10 there is no public way, and lists do not track what they hold before they are asked to.
+    thing._maybe_initialize_trackable()
+    return {child.name: child.ref for child in thing._checkpoint_dependencies}

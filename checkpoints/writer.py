@@ -1,35 +1,198 @@
-"""Checkpoints written by a thread of their own, while training goes on."""
+"""Writes checkpoints: atomically, on a background thread, and removes those that need not be kept."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import shutil
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from checkpoints.rotation import KEEP_ALL, Rotation, rotate
-from checkpoints.state import TrainingState
+from checkpoints.folder import (
+    DESCRIPTION,
+    REPLACED,
+    UNFINISHED,
+    VOCABULARY,
+    facts_as_json,
+    flush_to_disk,
+    folder_name,
+    read_facts,
+    sha256,
+    step_folders,
+)
+from checkpoints.state import StateCopy, TrainingState
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 NICENESS = 10
 
 
-class CheckpointWriter:
-    """Saves a run's state without holding training up for longer than the copy in memory.
+@contextlib.contextmanager
+def atomic_checkpoint(folder: Path, step: int, facts: Dict[str, Any]) -> Iterator[Path]:
+    """Yield a temporary folder for the files of a checkpoint, which becomes ``step-…`` atomically when the block ends.
 
-    One checkpoint is written at a time: a save that comes while the one before is being written waits for it. What went
-    wrong in the thread comes out of the next call, whichever it is.
+    Its files are flushed to disk before the rename, so a ``step-…`` folder is complete even after a power failure.
 
     Args:
-        folder: of the run's checkpoints.
-        state: what to save.
-        facts: of the present moment, from the number of updates done; they go into checkpoint.json.
-        run: the run's id, part of the facts; only checkpoints with it are ever removed.
-        vocabulary: ``vocab.txt`` to put beside the weights.
+        folder: the run's checkpoints folder; created if absent.
+        step: weight updates done.
+        facts: written to checkpoint.json, together with the checksums of all files.
+
+    Raises:
+        UserError: the file system refused.
+    """
+    final = folder / folder_name(step)
+    temporary = folder / f"{UNFINISHED}{final.name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        yield temporary
+        files = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
+        (temporary / DESCRIPTION).write_text(facts_as_json({"step": step, **facts, "files": files}), encoding="utf-8")
+        for path in [*temporary.iterdir(), temporary]:
+            flush_to_disk(path)
+        replaced = folder / f"{REPLACED}{final.name}"
+        if final.exists():
+            os.replace(final, replaced)
+        os.replace(temporary, final)
+        flush_to_disk(folder)
+        shutil.rmtree(replaced, ignore_errors=True)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        reason = error.strerror or error
+        raise UserError(f"save_ckpt_path: cannot write {final} ({reason}); free space there or change it") from error
+
+
+def write_checkpoint(
+    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[Path] = None
+) -> Path:
+    """Write a checkpoint.
+
+    Args:
+        copy: the state to write.
+        folder: the run's checkpoints folder.
+        step: weight updates done.
+        facts: what a reader must know to build the model (task, architecture, seed, …).
+        vocabulary: ``vocab.txt`` to store beside the weights.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        UserError: the file system refused.
+    """
+    with atomic_checkpoint(folder, step, {**facts, **copy.facts}) as temporary:
+        copy.write_files(temporary)
+        if vocabulary is not None:
+            shutil.copyfile(vocabulary, temporary / VOCABULARY)
+    return folder / folder_name(step)
+
+
+def rewrite_facts(checkpoint: Path, changes: Dict[str, Any]) -> None:
+    """Change facts of an existing checkpoint. At any moment checkpoint.json is either the old or the new one.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    facts = {key: value for key, value in read_facts(checkpoint).items() if key not in ("format", "version", "sha256")}
+    temporary = checkpoint.parent / f"{UNFINISHED}{checkpoint.name}.json"
+    try:
+        temporary.write_text(facts_as_json({**facts, **changes}), encoding="utf-8")
+        flush_to_disk(temporary)
+        os.replace(temporary, checkpoint / DESCRIPTION)
+        flush_to_disk(checkpoint)
+    except OSError as error:
+        raise UserError(f"{checkpoint}: cannot be changed ({error.strerror}); free space there") from error
+
+
+class Rotation(NamedTuple):
+    """Which checkpoints of a run are kept.
+
+    Attributes:
+        keep_last: number of newest checkpoints to keep; None: all.
+        keep_every: also keep, for good, the first checkpoint at or after each multiple of this number of updates; None:
+            no others.
+    """
+
+    keep_last: Optional[int] = None
+    keep_every: Optional[int] = None
+
+
+KEEP_ALL = Rotation()
+
+
+def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
+    """Return the steps whose checkpoints are not kept.
+
+    Args:
+        steps: steps of all checkpoints, ascending.
+
+    Example:
+        >>> steps_to_remove([100, 200, 300, 400, 500], Rotation(keep_last=2, keep_every=200))
+        [100, 300]
+    """
+    if rotation.keep_last is None:
+        return []
+    older = list(steps[: -rotation.keep_last])
+    every = rotation.keep_every
+    if every is None:
+        return older
+    previous_steps = [0, *older]
+    # Keep the first one of each stretch of keep_every updates. A checkpoint removed earlier cannot have been the first.
+    return [step for step, previous in zip(older, previous_steps) if step // every == previous // every]
+
+
+def rotate(folder: Path, run: str, rotation: Rotation) -> None:
+    """Remove the checkpoints of a run that are not kept; those of other runs stay.
+
+    A failing removal is a warning only, because the run does not depend on it.
+
+    Args:
+        folder: the run's checkpoints folder.
+        run: the run's id, as in the checkpoints' facts.
+    """
+    own = {}
+    for path in step_folders(folder):
+        with contextlib.suppress(UserError):  # damaged: not ours to remove
+            facts = read_facts(path)
+            if facts.get("run") == run:
+                own[facts["step"]] = path
+    for step in steps_to_remove(sorted(own), rotation):
+        _remove(own[step])
+
+
+def _remove(checkpoint: Path) -> None:
+    """Rename the checkpoint before removing it, so that an incomplete one is never seen."""
+    renamed = checkpoint.with_name(f"{UNFINISHED}{checkpoint.name}")
+    try:
+        shutil.rmtree(renamed, ignore_errors=True)
+        os.replace(checkpoint, renamed)
+        flush_to_disk(checkpoint.parent)
+        shutil.rmtree(renamed)
+    except OSError as error:
+        logger.warning("cannot remove the old checkpoint %s (%s)", checkpoint, error.strerror)
+
+
+class CheckpointWriter:
+    """Saves a run's state; training waits only for the copy in memory.
+
+    One checkpoint is written at a time: a save that comes earlier waits for the one before. An error in the background
+    thread is raised by the next call of any method.
+
+    Args:
+        folder: the run's checkpoints folder.
+        state: the state to save.
+        facts: returns the facts for checkpoint.json, given the number of updates done.
+        run: the run's id, which is added to the facts; only checkpoints of this run are ever removed.
+        vocabulary: ``vocab.txt`` to store beside the weights.
         rotation: which checkpoints to keep.
-        on_written: called with the folder of every finished checkpoint, by the call that finds it finished.
+        on_written: called with the folder of every finished checkpoint, by the call that notices that it is finished.
     """
 
     def __init__(
@@ -49,11 +212,11 @@ class CheckpointWriter:
         self._vocabulary = vocabulary
         self._rotation = rotation
         self._on_written = on_written
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint", initializer=_step_back)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint", initializer=_lower_priority)
         self._pending: List[Future] = []
 
     def save(self, step: int) -> None:
-        """Copy the present state and have it written.
+        """Copy the present state and write it in the background.
 
         Args:
             step: weight updates done.
@@ -65,8 +228,10 @@ class CheckpointWriter:
         self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._all_facts(step)))
 
     def save_now(self, step: int) -> None:
-        """Write the present state before this returns: on the calling thread, at its priority, as nothing else is left
-        to do, and the one of this class has given its own away.
+        """Write the present state before this method returns.
+
+        A new thread writes: it has normal priority, unlike this class's own, and is outside the strategy in whose scope
+        Keras calls, where new variables would be placed on the machine and, with several processes, shared by all.
 
         Args:
             step: weight updates done.
@@ -75,10 +240,12 @@ class CheckpointWriter:
             UserError: this checkpoint, or the one before, could not be written.
         """
         self.wait()
-        self._on_written(self._write(self._state.copy(), step, self._all_facts(step)))
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            written = thread.submit(self._write, self._state.copy(), step, self._all_facts(step))
+        self._on_written(written.result())
 
     def check(self) -> None:
-        """Find out, without waiting, how the writing went.
+        """Report a finished write without waiting for an unfinished one.
 
         Raises:
             UserError: the checkpoint could not be written.
@@ -87,7 +254,7 @@ class CheckpointWriter:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until what was copied is on disk.
+        """Wait until the last copy is on disk.
 
         Raises:
             UserError: the checkpoint could not be written.
@@ -96,24 +263,24 @@ class CheckpointWriter:
             self._on_written(self._pending.pop().result())
 
     def close(self) -> None:
-        """Wait, and end the thread. An error that nobody asked for is dropped; call ``wait`` first to hear of it."""
+        """Wait, and end the thread. Errors are dropped; call ``wait`` before to have them raised."""
         self._thread.shutdown(wait=True)
 
     def _all_facts(self, step: int) -> Dict[str, Any]:
         return {**self._facts(step), "run": self._run}
 
-    def _write(self, copy: Any, step: int, facts: Dict[str, Any]) -> Path:
-        path = copy.write(self.folder, step, facts, self._vocabulary)
+    def _write(self, copy: StateCopy, step: int, facts: Dict[str, Any]) -> Path:
+        path = write_checkpoint(copy, self.folder, step, facts, self._vocabulary)
         rotate(self.folder, self._run, self._rotation)
         return path
 
 
-class Participant:
-    """Stands for the writer where another process writes: it only gives what that one needs of this process' state.
+class ReplicaWriter:
+    """Takes the writer's place in replicas other than the chief: contributes to the chief's copy and writes nothing.
 
     Args:
-        folder: of the run's checkpoints, as this process would have it.
-        state: of which this process keeps a part.
+        folder: the run's checkpoints folder, as this replica knows it.
+        state: a state of which this replica may hold a shard.
     """
 
     def __init__(self, folder: Path, state: TrainingState) -> None:
@@ -121,26 +288,20 @@ class Participant:
         self._state = state
 
     def save(self, step: int) -> None:
-        """Give the parts of the present state; the writer of the other process must save at the same step."""
-        if self._state.is_shared:
+        """Send the shards of the present state; the chief must save at the same step."""
+        if self._state.is_sharded:
             self._state.copy()
 
-    def save_now(self, step: int) -> None:
-        """The same."""
-        self.save(step)
+    save_now = save
 
     def check(self) -> None:
-        """Nothing to find out."""
+        """Do nothing."""
 
-    def wait(self) -> None:
-        """Nothing to wait for."""
-
-    def close(self) -> None:
-        """Nothing to end."""
+    wait = close = check
 
 
-def _step_back() -> None:
-    """Lower this thread's priority, where the system has one for each thread: what training leaves over is enough."""
+def _lower_priority() -> None:
+    """Lower the priority of the calling thread, on systems where threads have their own."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             thread = threading.get_native_id()

@@ -1,12 +1,13 @@
 """The seam between BERT and the machine that trains it.
 
 A :class:`Platform` offers layers, operations and a trainable model class. ``execution/software`` is stock TensorFlow on
-any CPU or GPU; ``execution/graphcore.py`` is Graphcore's TensorFlow on IPUs. Model code sees this interface alone.
+any CPU or GPU; ``execution/graphcore`` is Graphcore's TensorFlow on IPUs. Model code sees this interface alone.
 """
 
 from __future__ import annotations
 
 import abc
+import contextlib
 from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from keras_extensions.backend import keras, tf
@@ -29,6 +30,11 @@ class Objective(Protocol):
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         """Sum of each term over one micro batch: name → scalar float32."""
+
+
+def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Negative log-likelihood of ``labels`` (…) under softmax of ``scores`` (…, classes), in float32."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(scores, tf.float32))
 
 
 class Update(NamedTuple):
@@ -76,12 +82,20 @@ class Platform(abc.ABC):
         precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``.
         pipelined: whether stages lie on devices of their own.
         on_gpu: whether weights are on a GPU.
+        activation: Hugging Face's name of the GeLU that new models get, unless the config names one.
+        reduction: over the micro batches of a replica, unless the config names one.
+        batch_size: rows of a batch that its models take; None: any number.
+        predicts_together: whether it takes all processes to predict.
     """
 
     name: str
     precision: str = "float32"
     pipelined: bool = False
     on_gpu: bool = False
+    activation: str = "gelu"
+    reduction: str = "mean"
+    batch_size: Optional[int] = None
+    predicts_together: bool = False
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -91,15 +105,23 @@ class Platform(abc.ABC):
     def scope(self) -> ContextManager[Any]:
         """Where variables are created and ``fit`` is called (Keras' ``strategy.scope()``)."""
 
-    @abc.abstractmethod
     def stage(self, number: int) -> ContextManager[Any]:
         """Where the blocks of a pipeline stage are called for the first time, and so their weights made."""
+        return contextlib.nullcontext()
+
+    def model_input(self, shape: Tuple[int, ...], dtype: str, name: str) -> tf.Tensor:
+        """An input of a model.
+
+        Args:
+            shape: of one row of the batch.
+        """
+        return keras.Input(shape, dtype=dtype, name=name)
 
     # Layers
 
     @abc.abstractmethod
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
-        """Dropout of a ``rate`` of the elements, the rest scaled by 1 / (1 - rate)."""
+        """Dropout of a ``rate`` of the elements, the rest scaled by 1 / (1 - rate); at a rate of 0, no operation."""
 
     @abc.abstractmethod
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
@@ -122,6 +144,10 @@ class Platform(abc.ABC):
     def softmax(self, scores: tf.Tensor) -> tf.Tensor:
         """Softmax over the last axis."""
         return tf.nn.softmax(scores)
+
+    def cross_entropy(self, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Negative log-likelihood of ``labels`` (…) under softmax of ``scores`` (…, classes), in float32."""
+        return cross_entropy(scores, labels)
 
     @abc.abstractmethod
     def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:

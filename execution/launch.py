@@ -2,10 +2,10 @@
 
     python -m execution.launch --replicas 2 -- run_pretraining.py --config … --dataset-dir …
 
-Each process gets ``TF_CONFIG`` with a free port for each, a share of the cores, and a share of the GPUs. What the
-chief, replica 0, prints appears as it is; lines of the others get their number before them. SIGINT and SIGTERM are
-passed on, once. When a replica ends with an error, the others end by themselves; those that do not are ended. When the
-launcher itself is killed, all save and end.
+Each process gets ``TF_CONFIG`` with free ports, and its share of the cores and GPUs. The output of the chief, replica
+0, appears unchanged; lines of the others are preceded by their number. SIGINT and SIGTERM are passed on. When a replica
+ends with an error, the others end by themselves, or are killed after some time. When the launcher itself is killed, all
+replicas save their state and end.
 
 Imports no TensorFlow.
 """
@@ -24,18 +24,21 @@ import time
 from pathlib import Path
 from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from execution.software.cluster.lifeline import LIFELINE, PATIENCE, lifeline_of
+from execution.software.cluster.lifeline import LIFELINE, SECONDS_TO_STOP, lifeline_variable
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
 from utilities.errors import EXIT_USER_ERROR, UserError
 
-SECONDS_TO_END = PATIENCE  # for the others, once one has failed
-SECONDS_BETWEEN_LOOKS = 0.2
+SECONDS_BETWEEN_CHECKS = 0.2
 THREADS_FLAG = "--execution.threads"
 GPUS, GPUS_OF_PROCESS = "/proc/driver/nvidia/gpus", "CUDA_VISIBLE_DEVICES"
 
 
 def parse(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
-    """The launcher's own arguments, and the command that it starts."""
+    """Parse the launcher's own arguments and the command to start.
+
+    Raises:
+        UserError: an argument is not usable.
+    """
     parser = argparse.ArgumentParser(prog="python -m execution.launch", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--replicas", type=int, required=True, metavar="N", help="processes to start")
     parser.add_argument(
@@ -55,10 +58,10 @@ def parse(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Starts the replicas and waits for them.
+    """Start the replicas and wait for them.
 
     Returns:
-        The status of the first that failed (128 + signal where one ended it), else 0.
+        The exit status of the first replica that failed (128 + the signal's number if a signal ended it), else 0.
     """
     try:
         options = parse(argv)
@@ -69,37 +72,37 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) -> int:
-    """Run ``command`` in so many processes; see :func:`main`."""
+    """Run ``command`` in several processes; see :func:`main`."""
     with free_ports(replicas) as ports:
         addresses = tuple(f"localhost:{port}" for port in ports)
     line = with_threads(with_interpreter(command), replicas, threads)
     gpus = gpu_shares(replicas, os.environ)
     started: List[subprocess.Popen] = []
-    readers: List[threading.Thread] = []
-    # Handlers come first: no signal is to fall between a start and them.
-    with passing_signals_on(started), lifeline() as reader:
-        own = {LIFELINE: lifeline_of(reader)}
+    printers: List[threading.Thread] = []
+    # The handlers come first, so that no signal can come between a start and them.
+    with signals_passed_on(started), lifeline() as reader:
         for index in range(replicas):
-            environment = {**os.environ, **own, TF_CONFIG: tf_config(Membership(addresses, index)), **gpus[index]}
-            process = start(line, environment, reader, chief=index == 0)
+            membership = Membership(addresses, index)
+            own = {LIFELINE: lifeline_variable(reader), TF_CONFIG: tf_config(membership), **gpus[index]}
+            process = start(line, {**os.environ, **own}, reader, chief=index == 0)
             started.append(process)
             if index:
-                readers += [
-                    reading(stream, sink, index)
+                printers += [
+                    print_lines(stream, sink, index)
                     for stream, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
                     if stream is not None
                 ]
         status = wait(started)
-    for reader in readers:
-        reader.join(timeout=5)
+    for printer in printers:
+        printer.join(timeout=5)
     return status
 
 
 @contextlib.contextmanager
 def free_ports(count: int) -> Iterator[List[int]]:
-    """Ports that nobody uses; held until the block ends, so that they differ."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+    """Yield different unused ports, which are reserved until the block ends."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("localhost", 0))
         yield [one.getsockname()[1] for one in sockets]
@@ -107,7 +110,7 @@ def free_ports(count: int) -> Iterator[List[int]]:
 
 @contextlib.contextmanager
 def lifeline() -> Iterator[int]:
-    """The end to be inherited of a pipe whose other end this process alone has, until the block or the process ends."""
+    """Yield the end of a pipe for child processes to inherit; this process keeps the other end open."""
     reader, writer = os.pipe()
     try:
         yield reader
@@ -117,30 +120,30 @@ def lifeline() -> Iterator[int]:
 
 
 def with_interpreter(command: Sequence[str]) -> List[str]:
-    """A Python script or ``-m module`` run by this Python, anything else as it is."""
+    """Prepend this Python to a Python script or ``-m module``."""
     is_python = command[0].endswith(".py") or command[0] == "-m"
     return [sys.executable, *command] if is_python else list(command)
 
 
 def with_threads(command: Sequence[str], replicas: int, threads: Optional[int]) -> List[str]:
-    """The command with its share of the cores, unless it says itself how many threads it wants."""
-    said = any(argument == THREADS_FLAG or argument.startswith(f"{THREADS_FLAG}=") for argument in command)
-    if said and threads is None:
+    """Append the replica's share of the cores, unless the command sets the number of threads itself."""
+    is_set = any(argument == THREADS_FLAG or argument.startswith(f"{THREADS_FLAG}=") for argument in command)
+    if is_set and threads is None:
         return list(command)
     share = threads or max(len(os.sched_getaffinity(0)) // replicas, 1)
     return [*command, THREADS_FLAG, str(share)]
 
 
 def gpu_shares(replicas: int, environment: Mapping[str, str]) -> List[Dict[str, str]]:
-    """What each replica's environment says of GPUs: as many of its own as there are for each.
+    """Return the environment variables that divide the GPUs between the replicas.
 
     Raises:
-        UserError: there are some, but not one for each.
+        UserError: there are GPUs, but fewer than replicas.
     """
     folder = Path(GPUS)
-    named = environment.get(GPUS_OF_PROCESS)
-    found = len(list(folder.iterdir())) if folder.is_dir() else 0
-    gpus = [str(number) for number in range(found)] if named is None else [gpu for gpu in named.split(",") if gpu]
+    visible = environment.get(GPUS_OF_PROCESS)
+    count = len(list(folder.iterdir())) if folder.is_dir() else 0
+    gpus = [str(number) for number in range(count)] if visible is None else [gpu for gpu in visible.split(",") if gpu]
     if not gpus:
         return [{} for _ in range(replicas)]
     if len(gpus) < replicas:
@@ -153,10 +156,13 @@ def gpu_shares(replicas: int, environment: Mapping[str, str]) -> List[Dict[str, 
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], reader: int, chief: bool) -> subprocess.Popen:
-    """Start a process in a session of its own, so that a terminal's Ctrl-C reaches it through here only.
+    """Start a process in its own session, so that it gets a terminal's Ctrl-C only from this process.
 
     Args:
-        reader: the file descriptor that it inherits.
+        command: program and arguments.
+        environment: its environment variables.
+        reader: file descriptor that it inherits.
+        chief: whether it writes directly to this process' output.
     """
     pipe = None if chief else subprocess.PIPE
     try:
@@ -168,8 +174,8 @@ def start(command: Sequence[str], environment: Mapping[str, str], reader: int, c
         raise UserError(f"{command[0]}: cannot be started ({error.strerror}); name a program") from error
 
 
-def reading(stream: IO[bytes], sink: IO[str], index: int) -> threading.Thread:
-    """A thread that prints the lines of a stream with the number of their replica before them."""
+def print_lines(stream: IO[bytes], sink: IO[str], index: int) -> threading.Thread:
+    """Start a thread that prints the lines of a stream, each preceded by the number of its replica."""
 
     def read() -> None:
         for line in stream:
@@ -182,8 +188,8 @@ def reading(stream: IO[bytes], sink: IO[str], index: int) -> threading.Thread:
 
 
 @contextlib.contextmanager
-def passing_signals_on(processes: List[subprocess.Popen]) -> Iterator[None]:
-    """For the time of a block, SIGINT and SIGTERM go to all processes; each time they come, once."""
+def signals_passed_on(processes: List[subprocess.Popen]) -> Iterator[None]:
+    """Within the block, pass every SIGINT and SIGTERM on to all processes."""
 
     def pass_on(number: int, frame: object) -> None:
         for process in processes:
@@ -194,7 +200,7 @@ def passing_signals_on(processes: List[subprocess.Popen]) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in processes:  # where something here went wrong, nothing is left behind
+        for process in processes:  # leave no process behind after an error
             if process.poll() is None:
                 process.kill()
         for number, handler in previous.items():
@@ -202,17 +208,17 @@ def passing_signals_on(processes: List[subprocess.Popen]) -> Iterator[None]:
 
 
 def wait(processes: Sequence[subprocess.Popen]) -> int:
-    """Wait until all have ended; returns the status of the first that failed, else 0."""
+    """Wait until all processes have ended; return the exit status of the first that failed, else 0."""
     status, deadline = 0, float("inf")
     running = dict(enumerate(processes))
     while running:
-        time.sleep(SECONDS_BETWEEN_LOOKS)
-        # Where several have ended since the last look, one that a signal ended is the cause, not the consequence.
+        time.sleep(SECONDS_BETWEEN_CHECKS)
+        # If several have ended since the last check, one ended by a signal is the cause of the others.
         ended = {index: process.poll() for index, process in running.items() if process.poll() is not None}
         for index, code in sorted(ended.items(), key=lambda item: (item[1] or 0, item[0])):
             del running[index]
             if code and not status:
-                status, deadline = (128 - code if code < 0 else code), time.monotonic() + SECONDS_TO_END
+                status, deadline = (128 - code if code < 0 else code), time.monotonic() + SECONDS_TO_STOP
                 how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
                 if len(processes) > 1:
                     print(f"replica {index} {how}; the others stop", file=sys.stderr, flush=True)

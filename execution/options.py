@@ -16,6 +16,7 @@ class ExecutionOptions:
         xla: compile with XLA; None takes what was measured faster.
         threads: CPU threads of one operation; None takes all cores.
         seed: of dropout.
+        micro_batch_size: rows of a micro batch.
         precision: of weights and computation; ``auto`` takes what the platform is made for.
         recompute: recompute the encoder layers' activations in the backward pass.
         device_mapping: IPU of each pipeline stage; empty for a model without stages.
@@ -40,6 +41,7 @@ class ExecutionOptions:
     xla: Optional[bool] = None
     threads: Optional[int] = None
     seed: int = 0
+    micro_batch_size: int = 1
     precision: str = "auto"
     recompute: bool = False
     device_mapping: Tuple[int, ...] = ()

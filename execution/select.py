@@ -1,4 +1,4 @@
-"""Which machine a run gets."""
+"""Selects the platform and the processes that a config asks for."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ from typing import Optional
 
 from execution.interface import Platform
 from execution.options import ExecutionOptions
-from execution.software.cluster.processes import ALONE, Processes
+from execution.processes import SINGLE_PROCESS, Processes
+from execution.software.cluster.membership import membership_of
+from execution.software.cluster.processes import ClusterProcesses
 from utilities.errors import UserError
 
-# As measured with micro batch 8, sequence 128, dropout and AdamW on 2 cores with AVX-512: XLA was faster than graph
-# execution by 20 % at a hidden size of 128, 8 % at 256, 6 % at 512, equal at 768.
+# Measured with micro batch 8, sequence length 128, dropout and AdamW on 2 cores with AVX-512: XLA was faster than graph
+# execution by 20 % at hidden size 128, 8 % at 256, 6 % at 512, and equal at 768.
 XLA_WINS = True
 
 
 def select_platform(options: ExecutionOptions, processes: Optional[Processes] = None) -> Platform:
-    """The platform that the config names, ready to build models on.
+    """Return the platform that the config names, and join the processes.
 
-    Must be called before anything else uses TensorFlow, because threads and devices are fixed by the first use.
+    Call it before anything else uses TensorFlow, because the first use fixes threads and devices.
 
     Args:
-        options: what the config asks for.
-        processes: that train together, on stock TensorFlow; waits until all are there. None: this one alone.
+        options: the config's execution options.
+        processes: the processes that train together; None: only this one.
 
     Raises:
-        UserError: the machine lacks what is asked for.
+        UserError: the machine lacks what the options ask for.
     """
     if options.platform == "graphcore" and not graphcore_installed():
         raise UserError(
             "execution.platform is graphcore, but this Python has no Graphcore TensorFlow; install the wheels of its"
             " Poplar SDK (TensorFlow 2.6, Keras, ipu_tensorflow_addons), or set execution.platform to software"
         )
-    if options.platform == "graphcore" or (options.platform == "auto" and graphcore_installed()):
-        from execution.graphcore import GraphcorePlatform
+    if _is_graphcore(options.platform):
+        from execution.graphcore.platform import GraphcorePlatform
 
-        return GraphcorePlatform(options)
+        return GraphcorePlatform(options, processes)
     from execution.software.devices import pipeline_devices, stage_devices, state_device, use_device, use_threads
     from execution.software.platform import PipelineLayout, SoftwarePlatform
     from execution.software.precision import has_tensor_cores, numerics
@@ -43,7 +45,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     use_device(options.device)
     devices = pipeline_devices(options.pipeline_devices)
     use_threads(options.threads, len(devices))
-    processes = processes or ALONE
+    processes = processes or SINGLE_PROCESS
     processes.join()
     layout = PipelineLayout(stage_devices(options.device_mapping, devices), options.pipeline_schedule)
     xla = XLA_WINS if options.xla is None else options.xla
@@ -59,8 +61,27 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     )
 
 
+def processes_for(platform: str) -> Processes:
+    """Return the processes that train together, not yet joined: the environment's or, on IPUs, PopRun's.
+
+    Args:
+        platform: the config's ``execution.platform``.
+    """
+    if not _is_graphcore(platform):
+        return ClusterProcesses(membership_of())
+    if not graphcore_installed():
+        return SINGLE_PROCESS  # select_platform reports the missing package
+    from execution.graphcore.platform import instances
+
+    return instances()
+
+
+def _is_graphcore(platform: str) -> bool:
+    return platform == "graphcore" or (platform == "auto" and graphcore_installed())
+
+
 def graphcore_installed() -> bool:
-    """Whether this is Graphcore's TensorFlow."""
+    """Return whether this is Graphcore's TensorFlow."""
     try:
         return importlib.util.find_spec("tensorflow.python.ipu") is not None
     except ModuleNotFoundError:

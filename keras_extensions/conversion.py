@@ -1,15 +1,15 @@
-"""Replace the layers of one Keras model by others, weights by name, and account for every weight.
+"""Replaces the layers of a Keras model by others, transfers their weights by name, and accounts for every weight.
 
-A :class:`Rule` says which class becomes which layer and which weight goes where. A :class:`Conversion` applies rules,
-carries the weights once the new layers are built, and tells what it replaced, kept and dropped. No weight of the
-source model is lost in silence: one that no rule mentions is an error.
+A :class:`Rule` maps a layer class to a new layer and its weights. A :class:`Conversion` applies rules, transfers the
+weights once the new layers are built, and lists what was replaced, kept and dropped. A weight of the source model that
+no rule mentions is an error, so none is lost unnoticed.
 """
 
 from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from keras_extensions.backend import keras, tf
 
 @dataclass(frozen=True)
 class Carry:
-    """One weight's way into a new layer.
+    """The transfer of a weight into a new layer.
 
     Attributes:
         target: attribute path of the weight on the new layer, such as ``"qkv.kernel"``.
-        sources: attribute paths on the replaced layer; several are joined side by side along the last axis.
+        sources: attribute paths on the replaced layer; several are concatenated along the last axis.
     """
 
     target: str
@@ -31,12 +31,12 @@ class Carry:
 
 @dataclass(frozen=True)
 class Rule:
-    """This class becomes that layer.
+    """The replacement of a layer class.
 
     Attributes:
-        source: class of the layers that are replaced.
-        build: makes the new layer from the old one.
-        carries: where weights go. A target that the new layer lacks (a bias that is switched off) drops its sources.
+        source: class of the layers to replace.
+        build: creates the new layer from the old one.
+        carries: the transfers of weights. A target that the new layer lacks (a disabled bias) drops its sources.
     """
 
     source: Type[keras.layers.Layer]
@@ -45,7 +45,7 @@ class Rule:
 
 
 class Route(NamedTuple):
-    """A :class:`Carry` between two layers: the variables it leads from and to (None: the weight is dropped)."""
+    """A :class:`Carry` between two layers, with its source and target variables (None: the weight is dropped)."""
 
     carry: Carry
     sources: List[tf.Variable]
@@ -54,7 +54,7 @@ class Route(NamedTuple):
 
 @dataclass
 class Row:
-    """What became of the layers of one class."""
+    """A row of the conversion table: the replacement of the layers of one class."""
 
     source: str
     target: str
@@ -64,7 +64,7 @@ class Row:
 
 
 class Conversion:
-    """Applies rules to layers, one by one, then carries their weights.
+    """Applies rules to layers one by one, then transfers their weights.
 
     Example:
         >>> conversion = Conversion(rules)
@@ -82,42 +82,44 @@ class Conversion:
             self.add(rule)
 
     def add(self, rule: Rule) -> None:
-        """One more rule, such as one that needs a layer which was made meanwhile."""
+        """Add a rule, such as one that needs a layer created in the meantime."""
         self._rules[rule.source] = rule
 
     def replace(self, source: keras.layers.Layer) -> keras.layers.Layer:
-        """The layer that takes the place of ``source``; its weights follow with ``carry_weights``."""
+        """Return the layer that replaces ``source``; ``carry_weights`` transfers its weights later."""
         rule = self._rules[type(source)]
         target = rule.build(source)
         self._replaced.append((source, target, rule.carries))
         return target
 
     def drop(self, source: keras.layers.Layer) -> None:
-        """Leave ``source`` out of the new model, with all its weights."""
+        """Leave ``source`` and its weights out of the new model."""
         carries = self._rules[type(source)].carries
         self._replaced.append((source, None, carries))
 
     def carry_weights(self, root: keras.layers.Layer) -> None:
-        """Copy the weights of all replaced layers; every weight of ``root`` must be accounted for."""
-        seen, filled = set(), set()
+        """Copy the weights of all replaced layers, and check that every weight of ``root`` is accounted for."""
+        seen: Set[int] = set()
+        filled: Set[int] = set()
         for source, target, carries in self._replaced:
-            kept, dropped = [], []
+            kept: List[str] = []
+            dropped: List[str] = []
             for carry, sources, variable in routes(source, target, carries):
                 seen.update(id(variable) for variable in sources)
                 (dropped if variable is None else kept).extend(carry.sources)
                 if variable is not None:
                     variable.assign(joined(sources))
-                    # A layer that stores its matrix in another form says of which variables.
+                    # A layer that stores its matrix in several variables lists them.
                     filled.update(id(part) for part in getattr(variable, "parts", [variable]))
             empty = [variable.name for variable in getattr(target, "weights", []) if id(variable) not in filled]
             assert not empty, f"no rule fills these weights: {', '.join(empty)}"
             self._record(source, target, kept, dropped)
         forgotten = [variable.name for variable in root.weights if id(variable) not in seen]
         assert not forgotten, f"no rule says where these weights go: {', '.join(forgotten)}"
-        self._replaced.clear()  # or the source model would stay in memory as long as the conversion's table
+        self._replaced.clear()  # frees the source model
 
     def routes(self) -> List[Route]:
-        """The ways of all weights; known once the new layers are built and until ``carry_weights``."""
+        """Return the routes of all weights; possible once the new layers are built and before ``carry_weights``."""
         return [route for replaced in self._replaced for route in routes(*replaced)]
 
     def _record(self, source: Any, target: Any, kept: Sequence[str], dropped: Sequence[str]) -> None:
@@ -130,7 +132,7 @@ class Conversion:
         self.rows.append(new)
 
     def table(self) -> str:
-        """What was replaced, kept and dropped, one line for each class of layer."""
+        """Return a table of what was replaced, kept and dropped, with one line per layer class."""
         header = ("replaced", "by", "count", "weights kept", "weights dropped")
         lines = [header] + [
             (row.source, row.target, str(row.count), listed(row.weights_kept), listed(row.weights_dropped))
@@ -141,7 +143,7 @@ class Conversion:
 
 
 def routes(source: keras.layers.Layer, target: Optional[keras.layers.Layer], carries: Iterable[Carry]) -> List[Route]:
-    """The ways of one layer's weights into the layer that takes its place."""
+    """Return the routes of one layer's weights into its replacement."""
     return [
         Route(
             carry,
@@ -153,7 +155,7 @@ def routes(source: keras.layers.Layer, target: Optional[keras.layers.Layer], car
 
 
 def find(layer: keras.layers.Layer, path: str) -> Optional[tf.Variable]:
-    """The weight at an attribute path, or None where the layer has none there."""
+    """Return the weight at an attribute path; None if there is none."""
     value: Any = layer
     for name in path.split("."):
         value = getattr(value, name, None)
@@ -161,11 +163,10 @@ def find(layer: keras.layers.Layer, path: str) -> Optional[tf.Variable]:
 
 
 def joined(variables: Sequence[tf.Variable]) -> np.ndarray:
-    """The values of ``variables``, side by side along the last axis."""
+    """Concatenate the values of ``variables`` along the last axis."""
     values = [variable.numpy() for variable in variables]
     return values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in one cell of the table."""
     return ", ".join(names) or "-"

@@ -1,4 +1,4 @@
-"""The number format that layers are made with."""
+"""The number format of new layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras_extensions.backend import keras
 
 @contextlib.contextmanager
 def layers_in(precision: str) -> Iterator[None]:
-    """Layers that are made within have weights of, and compute in, this format.
+    """Within the block, new layers compute and keep their weights in this number format.
 
     Args:
         precision: ``float32``, ``float16`` or ``bfloat16``.

@@ -1,4 +1,4 @@
-"""Learning-rate schedules, as functions of the number of updates done."""
+"""Learning-rate schedules: functions of the number of weight updates done."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from utilities.errors import UserError
 class UpDown(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then linear decay to 0: the published ``up_down`` schedule.
 
-    With W = round(warmup_frac · T) warm-up updates of T in all, the update that comes after n others has the
-    rate
+    With T updates, of which W = round(warmup_frac · T) are warm-up, the update after n others has the rate
 
         max · (n + 1) / W          while n < W
         max · (T - n) / (T - W)    from there on, and 0 from n = T
 
-    so the first update (n = 0) is not wasted on a rate of 0, update W is done at the maximum, and the last
-    one (n = T - 1) still moves the weights.
+    so that no update has a rate of 0, and update W has the maximum.
 
     Args:
         max_learning_rate: the peak.
         total_steps: T, updates of the whole run, at least 1.
-        warmup_frac: share of the updates in the warm-up, from 0 to 1.
+        warmup_frac: W / T, from 0 to 1.
 
     Raises:
         UserError: an argument is out of range.
@@ -48,14 +46,13 @@ class UpDown(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = round(warmup_frac * total_steps)
 
     def __call__(self, step: Union[int, tf.Tensor]) -> tf.Tensor:
-        """The rate after ``step`` updates: float32 scalar."""
+        """Return the rate after ``step`` updates, a float32 scalar."""
         done = tf.cast(step, tf.float32)
         up = (done + 1.0) / max(self.warmup_steps, 1)
         down = (self.total_steps - done) / max(self.total_steps - self.warmup_steps, 1)
         return self.max_learning_rate * tf.where(done < self.warmup_steps, up, tf.maximum(down, 0.0))
 
     def get_config(self) -> Dict[str, Any]:
-        """Constructor arguments."""
         return {
             "max_learning_rate": self.max_learning_rate,
             "total_steps": self.total_steps,

@@ -1,8 +1,8 @@
-"""Keeps what the libraries say at every start, and nobody can act on, away from the lines that users look for.
+"""Hides the messages that libraries print at every start and that users cannot act on.
 
-TensorFlow's C++ side writes to file descriptor 2 while it is being loaded, before any of its settings for logging is
-read; so those lines can be held back only there. Only lines known as noise are dropped. Whoever sets
-``TF_CPP_MIN_LOG_LEVEL`` decides alone: then nothing is held back.
+TensorFlow's C++ code writes to file descriptor 2 while it is being loaded, before it reads its log settings, so those
+lines can be filtered only there. Only known lines are dropped. If the user sets ``TF_CPP_MIN_LOG_LEVEL``, nothing is
+filtered.
 """
 
 from __future__ import annotations
@@ -29,24 +29,23 @@ NOISE = re.compile(
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
-    """For the time of ``import tensorflow``: holds standard error back, then prints all of it but the noise.
+    """Within the block, which imports TensorFlow, collect standard error, then print it without the noise.
 
-    Also sets, unless the user has, the environment variables by which TensorFlow and Transformers are told to
-    keep to warnings and errors afterwards. Without an NVIDIA driver, TensorFlow's one error at every start is that
-    there is none, so it is not shown either.
+    Also sets the environment variables that limit TensorFlow and Transformers to warnings and errors later, unless the
+    user has set them. Without an NVIDIA driver, errors are hidden too, because TensorFlow reports its absence as one.
     """
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # else: a notice that the TensorFlow classes end
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides a deprecation notice
     if LOG_LEVEL in os.environ:
         yield
         return
     os.environ[LOG_LEVEL] = "2" if any(map(os.path.exists, NVIDIA_DRIVERS)) else "3"
-    with tempfile.TemporaryFile() as held:
+    with tempfile.TemporaryFile() as collected:
         try:
-            with _descriptor_2_to(held):
+            with _descriptor_2_to(collected):
                 yield
         finally:
-            held.seek(0)
-            for line in held:
+            collected.seek(0)
+            for line in collected:
                 if not NOISE.match(line):
                     os.write(2, line)
 

@@ -1,8 +1,8 @@
-"""The shape of a BERT, in numbers only: block names, block lists, parameters and operations.
+"""The shape of a BERT, in numbers only: block names, the tasks' block lists, parameters and operations.
 
 Nothing here imports TensorFlow, so that a config validates and a plan prints before TensorFlow is loaded.
 
-Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P masked positions per sequence.
+Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P masked positions per row.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ POOL = "pool"  # pooler: dense + tanh on [CLS]
 HEADS = "heads"  # masked-LM head (tied to the word embedding) and next-sentence head
 QA_HEAD = "qa_head"  # span head
 GLUE_HEAD = "glue_head"  # sequence classifier
+TOKEN_HEAD = "token_head"  # classifier of each token
 
-BLOCK_NAMES = (EMB, HID, ENC_OUT, POOL, HEADS, QA_HEAD, GLUE_HEAD)
+BLOCK_NAMES = (EMB, HID, ENC_OUT, POOL, HEADS, QA_HEAD, GLUE_HEAD, TOKEN_HEAD)
 
 QKV = "qkv"  # query, key and value
 PROJECTION = "projection"  # attention's output
@@ -29,13 +30,74 @@ SPARSE_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # the matrices of an enc
 PRETRAINING = "pretraining"
 SQUAD = "squad"
 CLASSIFICATION = "classification"
-TASKS = (PRETRAINING, SQUAD, CLASSIFICATION)
+TOKEN_CLASSIFICATION = "token_classification"
 
-# What may follow the encoder layers; the first of each is the form used where a config gives no stages.
-_TAILS: Dict[str, Tuple[Tuple[str, ...], ...]] = {
-    PRETRAINING: ((ENC_OUT, POOL, HEADS),),
-    SQUAD: ((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
-    CLASSIFICATION: ((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What configs, plans, checkpoints and exports need to know of a task before its model is built.
+
+    Attributes:
+        program: script that runs it.
+        description: of the script, for ``--help``.
+        title: of the task, for model cards.
+        hugging_face: Hugging Face's class; TensorFlow's has ``TF`` before it.
+        pipeline: what a trained model is for, in the words of Hugging Face's model cards.
+        tails: the blocks that may follow the encoder layers. The first is the form used where a config gives no stages;
+            published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
+        has_test_set: whether there is data to predict for whose labels are secret.
+    """
+
+    program: str
+    description: str
+    title: str
+    hugging_face: str
+    pipeline: str
+    tails: Tuple[Tuple[str, ...], ...]
+    has_test_set: bool = False
+
+    @property
+    def head(self) -> str:
+        """Name of the last block, which only this task has."""
+        return self.tails[0][-1]
+
+
+# The registry of tasks; ``tasks.task_class`` finds the class of each in ``tasks/<name>.py``.
+TASKS: Dict[str, TaskFacts] = {
+    PRETRAINING: TaskFacts(
+        program="run_pretraining.py",
+        description="Pre-train BERT: masked language modelling and next-sentence prediction.",
+        title="pre-training: masked language model and next-sentence prediction",
+        hugging_face="BertForPreTraining",
+        pipeline="fill-mask",
+        tails=((ENC_OUT, POOL, HEADS),),
+    ),
+    SQUAD: TaskFacts(
+        program="run_squad.py",
+        description="Fine-tune and evaluate BERT on SQuAD.",
+        title="question answering on SQuAD 1.1",
+        hugging_face="BertForQuestionAnswering",
+        pipeline="question-answering",
+        tails=((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
+    ),
+    CLASSIFICATION: TaskFacts(
+        program="run_seq_classification.py",
+        description="Fine-tune and evaluate BERT on GLUE and CLUE tasks.",
+        title="sequence classification",
+        hugging_face="BertForSequenceClassification",
+        pipeline="text-classification",
+        tails=((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
+        has_test_set=True,
+    ),
+    TOKEN_CLASSIFICATION: TaskFacts(
+        program="run_token_classification.py",
+        description="Fine-tune and evaluate BERT on named entities, in CoNLL's or CLUENER's files.",
+        title="token classification",
+        hugging_face="BertForTokenClassification",
+        pipeline="token-classification",
+        tails=((TOKEN_HEAD,),),
+        has_test_set=True,
+    ),
 }
 
 
@@ -84,26 +146,26 @@ class Architecture:
 
     @property
     def approximate_gelu(self) -> bool:
-        """Whether GeLU is the tanh approximation (Hugging Face's ``gelu_new``) in place of the exact one."""
+        """Whether GeLU is the tanh approximation (Hugging Face's ``gelu_new``) and not the exact one."""
         return self.hidden_act == "gelu_new"
 
     def is_sparse(self, part: str) -> bool:
-        """Whether the matrices of a part of the encoder layers are block-sparse."""
+        """Return whether the matrices of a part of the encoder layers are block-sparse."""
         return self.sparsity_ratio > 0 and part in self.sparse_parts
 
     def kept_blocks(self, inputs: int, outputs: int) -> int:
-        """Blocks of a sparse matrix that exist: all but ``sparsity_ratio`` of them, rounded, at least one."""
+        """Return how many blocks of a sparse matrix exist: all but ``sparsity_ratio``, rounded, at least one."""
         blocks = (inputs // self.sparsity_block_size) * (outputs // self.sparsity_block_size)
         return max(1, int((1.0 - self.sparsity_ratio) * blocks + 0.5))
 
     def matrix_weights(self, part: str, inputs: int, outputs: int) -> int:
-        """Weights of a matrix that exist, of a part of an encoder layer."""
+        """Return how many weights of a matrix in a part of an encoder layer exist."""
         if not self.is_sparse(part):
             return inputs * outputs
         return self.kept_blocks(inputs, outputs) * self.sparsity_block_size**2
 
     def encoder_weights(self, part: str) -> int:
-        """Weights that exist in all matrices of a part of one encoder layer."""
+        """Return how many weights exist in all matrices of a part of one encoder layer."""
         h, i = self.hidden_size, self.intermediate_size
         if part == QKV:
             return 3 * self.matrix_weights(QKV, h, h) if self.use_qkv_split else self.matrix_weights(QKV, h, 3 * h)
@@ -112,10 +174,10 @@ class Architecture:
 
 
 def expected_blocks(task: str, num_layers: int) -> List[str]:
-    """The blocks of a task's model, in order.
+    """Return the blocks of a task's model, in order.
 
     Args:
-        task: ``pretraining``, ``squad`` or ``classification``.
+        task: one of ``TASKS``.
         num_layers: number of encoder layers.
 
     Raises:
@@ -129,22 +191,19 @@ def expected_blocks(task: str, num_layers: int) -> List[str]:
 
 
 def accepted_blocks(task: str, num_layers: int) -> List[List[str]]:
-    """Every block list that makes a model of this task; the first is ``expected_blocks``.
-
-    Published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the span head.
-    """
-    return [[EMB] + [HID] * num_layers + list(tail) for tail in _TAILS[task]]
+    """Return every block list that makes a model of this task; the first is ``expected_blocks``."""
+    return [[EMB] + [HID] * num_layers + list(tail) for tail in TASKS[task].tails]
 
 
 def block_parameters(architecture: Architecture, block: str, num_labels: int = 2) -> int:
-    """Trainable parameters of one block.
+    """Return the number of trainable parameters of one block.
 
     The masked-LM head multiplies by the word embedding; that table is counted once, in ``emb``.
 
     Args:
         architecture: the model.
         block: one of ``BLOCK_NAMES``.
-        num_labels: classes of the classifier (``glue_head`` only; 1 for a regression).
+        num_labels: classes of the classifier, if the block is one; 1 for a regression.
 
     Raises:
         ValueError: for an unknown block name.
@@ -165,7 +224,7 @@ def block_parameters(architecture: Architecture, block: str, num_labels: int = 2
         return transform + bias + 2 * h + 2
     if block == QA_HEAD:
         return 2 * h + 2
-    if block == GLUE_HEAD:
+    if block in (GLUE_HEAD, TOKEN_HEAD):
         return num_labels * (h + 1)
     raise ValueError(f"{block!r} is not a block; blocks are {', '.join(BLOCK_NAMES)}")
 
@@ -179,7 +238,7 @@ def _layer_parameters(architecture: Architecture) -> int:
 
 
 def total_parameters(architecture: Architecture, task: str, num_labels: int = 2) -> int:
-    """Trainable parameters of a task's whole model, the tied embedding counted once."""
+    """Return the number of trainable parameters of a task's model, with the tied embedding counted once."""
     blocks = expected_blocks(task, architecture.num_hidden_layers)
     return sum(block_parameters(architecture, block, num_labels) for block in blocks)
 
@@ -192,14 +251,14 @@ def block_flops(
     num_labels: int = 2,
     sequences: int = 1,
 ) -> int:
-    """Floating-point operations of one sample's forward pass through a block.
+    """Return the floating-point operations of one row's forward pass through a block.
 
     Matrix products only, 2 operations per multiply-add.
 
     Args:
         sequence_length: S, tokens.
         masked_positions: P, positions on which the masked-LM head works.
-        sequences: [CLS] tokens that are pooled; in a pack more than one.
+        sequences: [CLS] tokens that are pooled; more than one in a pack.
     """
     h = architecture.hidden_size
     s, p = sequence_length, masked_positions
@@ -216,6 +275,8 @@ def block_flops(
         return 2 * s * h * 2
     if block == GLUE_HEAD:
         return 2 * h * num_labels * sequences
+    if block == TOKEN_HEAD:
+        return 2 * s * h * num_labels
     assert block in (EMB, ENC_OUT), block
     return 0
 
@@ -229,13 +290,13 @@ def model_flops_per_sample(
     num_labels: int = 2,
     sequences: int = 1,
 ) -> int:
-    """Model floating-point operations to train on one sample: forward, and twice that for backward.
+    """Return the model's floating-point operations to train on one row: forward, and twice that for backward.
 
-    Recomputation is not counted: these are the operations that the model needs, not those a machine spends.
+    Recomputation is not counted: these are the operations that the model needs, not those that a machine performs.
 
     Args:
         blocks: the model's blocks; by default those of ``expected_blocks``.
-        sequences: in a row of the batch; more than one in packs, whose attention is counted over the whole pack.
+        sequences: in a row; attention is counted over the whole row.
 
     Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on
     the masked positions only.

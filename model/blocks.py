@@ -1,39 +1,54 @@
 """BERT as an ordered list of named blocks: the form that pipeline stages partition.
 
-Each block is a Keras layer from named tensors to named tensors. What a block reads and writes is declared, so a stage
-boundary carries exactly what later blocks still read.
+Each block is a Keras layer from named tensors to named tensors. A block declares what it reads and writes, so that a
+stage boundary carries exactly what later blocks still read.
 
-B micro batch · S sequence · P masked positions · H hidden · V vocabulary
+A row of the batch is a pack of up to N sequences, each computed as if it stood alone (Krell et al. 2021, arXiv
+2107.02027, section 3.2): positions restart with each sequence, attention stays inside it, and the pooler reads every
+[CLS]. A padded row is a pack of one: nothing says where its sequences lie, and none of this costs anything.
+
+B micro batch · S tokens of a row · N sequences of a row · P masked positions · H hidden · V vocabulary · C classes
 """
 
 from __future__ import annotations
 
-from typing import List, Optional, Set, Tuple
+from typing import Collection, List, Optional, Set, Tuple
 
 from execution.interface import Platform, Tensors
 from keras_extensions.backend import keras, tf
 from model.embeddings import Embeddings, attention_bias
 from model.heads import gather_positions
 
+CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in the records of pre-training
+
 
 class Block(keras.layers.Layer):
     """A named part of BERT.
 
     Attributes:
-        reads: names of the tensors it takes.
-        writes: names of the tensors it makes.
-        constants: those of them that no weight has an influence on, and that so need no gradient.
+        reads: names of the tensors that the block takes.
+        reads_of_packs: names of the tensors that it also takes where rows have them, which padded rows do not.
+        writes: names of the tensors that it makes.
+        constants: those of ``writes`` that do not depend on any weight and so need no gradient.
     """
 
     reads: Tuple[str, ...] = ()
+    reads_of_packs: Tuple[str, ...] = ()
     writes: Tuple[str, ...] = ()
     constants: Tuple[str, ...] = ()
+
+    def fit_rows(self, inputs: Collection[str]) -> None:
+        """Read what rows with these features say about where their sequences lie."""
+        present = tuple(name for name in self.reads_of_packs if name in inputs and name not in self.reads)
+        if present:
+            self.reads = (*self.reads, *present)
 
 
 class EmbeddingsBlock(Block):
     """``emb``: token ids to hidden states, and the mask to what attention adds to its scores."""
 
     reads = ("input_ids", "input_mask", "segment_ids")
+    reads_of_packs = ("position_ids",)
     writes = ("hidden", "attention_bias")
     constants = ("attention_bias",)
 
@@ -42,12 +57,14 @@ class EmbeddingsBlock(Block):
         self.embeddings = embeddings
 
     def call(self, inputs: Tensors, training: Optional[bool] = None) -> Tensors:
-        hidden = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)
-        return {"hidden": hidden, "attention_bias": attention_bias(inputs["input_mask"], hidden.dtype)}
+        ids, segments, positions = inputs["input_ids"], inputs["segment_ids"], inputs.get("position_ids")
+        hidden = self.embeddings(ids, segments, positions, training=training)  # (B, S, H)
+        bias = attention_bias(inputs["input_mask"], hidden.dtype, packed=positions is not None)
+        return {"hidden": hidden, "attention_bias": bias}
 
 
 class EncoderBlock(Block):
-    """``hid``: one encoder layer, outlined, and with a recomputation checkpoint after it."""
+    """``hid``: one encoder layer, with a recomputation checkpoint after it."""
 
     reads = ("hidden", "attention_bias")
     writes = ("hidden",)
@@ -61,12 +78,11 @@ class EncoderBlock(Block):
         def layer(hidden: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
             return self.layer(hidden, bias, training=training)
 
-        outlined = self._platform.outlined(layer)
-        return {"hidden": self._platform.checkpointed(outlined, inputs["hidden"], inputs["attention_bias"])}
+        return {"hidden": self._platform.checkpointed(layer, inputs["hidden"], inputs["attention_bias"])}
 
 
 class GatherBlock(Block):
-    """``enc_out``: the hidden states of the masked positions, so that the large product sees only those."""
+    """``enc_out``: only the hidden states of masked positions, which keeps the product with the vocabulary small."""
 
     reads = ("hidden", "masked_lm_positions")
     writes = ("masked",)
@@ -76,9 +92,10 @@ class GatherBlock(Block):
 
 
 class PoolerBlock(Block):
-    """``pool``: the pooled [CLS]."""
+    """``pool``: the pooled [CLS] of every sequence."""
 
     reads = ("hidden",)
+    reads_of_packs = CLS_POSITIONS
     writes = ("pooled",)
 
     def __init__(self, pooler: keras.layers.Layer, name: str = "pool"):
@@ -86,7 +103,13 @@ class PoolerBlock(Block):
         self.pooler = pooler
 
     def call(self, inputs: Tensors) -> Tensors:
-        return {"pooled": self.pooler(inputs["hidden"])}  # (B, H)
+        positions = next((inputs[name] for name in CLS_POSITIONS if name in inputs), None)
+        if positions is None:
+            return {"pooled": self.pooler(inputs["hidden"])}  # (B, H)
+        first = gather_positions(inputs["hidden"], positions)  # (B, N, H)
+        width = first.shape[-1]
+        pooled = self.pooler(tf.reshape(first, (-1, 1, width)))  # (B·N, H): each [CLS] is a sequence of one token
+        return {"pooled": tf.reshape(pooled, (-1, first.shape[1], width))}  # (B, N, H)
 
 
 class PretrainingHeads(Block):
@@ -103,7 +126,7 @@ class PretrainingHeads(Block):
     def call(self, inputs: Tensors) -> Tensors:
         return {
             "masked_lm": self.masked_lm(inputs["masked"]),  # (B, P, V)
-            "next_sentence": self.next_sentence(inputs["pooled"]),  # (B, 2)
+            "next_sentence": self.next_sentence(inputs["pooled"]),  # (B, 2), in packs (B, N, 2)
         }
 
 
@@ -123,21 +146,27 @@ class SpanHeadBlock(Block):
 
 
 class ClassifierBlock(Block):
-    """``glue_head``: scores of the classes."""
+    """``glue_head`` and ``token_head``: scores of the classes of each sequence or token.
 
-    reads = ("pooled",)
+    Args:
+        head: dropout and classifier.
+        source: what is classified: ``pooled`` or ``hidden``.
+    """
+
     writes = ("logits",)
 
-    def __init__(self, head: keras.layers.Layer, name: str = "glue_head"):
+    def __init__(self, head: keras.layers.Layer, source: str = "pooled", name: str = "glue_head"):
         super().__init__(name=name)
+        self.reads = (source,)
         self.head = head
 
     def call(self, inputs: Tensors, training: Optional[bool] = None) -> Tensors:
-        return {"logits": self.head(inputs["pooled"], training=training)}  # (B, C)
+        # (B, C), in packs (B, N, C); of tokens (B, S, C)
+        return {"logits": self.head(inputs[self.reads[0]], training=training)}
 
 
 class PassBlock(Block):
-    """A block that a published config names but whose task has no use for it: the hidden states go through."""
+    """A block that a published config names although its task does not need it: hidden states pass unchanged."""
 
     reads = ("hidden",)
     writes = ("hidden",)
@@ -148,7 +177,7 @@ class PassBlock(Block):
 
 @tf.autograph.experimental.do_not_convert  # no layer here has a condition on a tensor, and rewriting all takes seconds
 def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
-    """Apply ``blocks`` in order; returns ``tensors`` with all that they wrote."""
+    """Apply ``blocks`` in order, and return ``tensors`` with all that they wrote."""
     tensors = dict(tensors)
     for block in blocks:
         tensors.update(block({name: tensors[name] for name in block.reads}))
@@ -156,7 +185,7 @@ def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
 
 
 def block_inputs(blocks: List[Block]) -> List[str]:
-    """Names that ``blocks`` read from outside, in order of first use."""
+    """Return the names that ``blocks`` read from outside, in order of first use."""
     written: Set[str] = set()
     needed: List[str] = []
     for block in blocks:

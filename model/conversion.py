@@ -1,15 +1,15 @@
-"""The recipe that turns Hugging Face's TF BERT into blocks of this project's layers."""
+"""Hugging Face's TF BERT as blocks: of this project's layers, or of Hugging Face's own (``replace_layers`` false)."""
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+from typing import List, Optional, Protocol, Sequence, Tuple
 
 from transformers.models.bert import modeling_tf_bert as hf
 
 from execution.interface import Platform
-from keras_extensions.backend import keras
+from keras_extensions.backend import keras, tf
 from keras_extensions.conversion import Carry, Conversion, Rule
-from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, Architecture
+from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TASKS, TOKEN_HEAD, Architecture
 from model.attention import SelfAttention
 from model.blocks import (
     Block,
@@ -43,7 +43,7 @@ MERGED_QKV = tuple(
 
 
 def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
-    """Which Hugging Face class becomes which layer, and where its weights go."""
+    """Return which Hugging Face class becomes which layer, and where its weights go."""
     return [
         Rule(hf.TFBertEmbeddings, lambda _: Embeddings(a, platform), EMBEDDINGS + NORM),
         Rule(
@@ -71,81 +71,194 @@ def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
     ]
 
 
-def convert_encoder(
-    bert: hf.TFBertMainLayer, platform: Platform, conversion: Conversion
-) -> Tuple[Embeddings, List[Block]]:
-    """The blocks that every task shares, ``emb`` and the ``hid``, and the embeddings for a tied head."""
-    embeddings = conversion.replace(bert.embeddings)
-    blocks: List[Block] = [EmbeddingsBlock(embeddings, name=EMB)]
-    for number, layer in enumerate(bert.encoder.layer):
-        encoder_layer = EncoderLayer(
-            attention=conversion.replace(layer.attention.self_attention),
-            attention_output=conversion.replace(layer.attention.dense_output),
-            intermediate=conversion.replace(layer.intermediate),
-            output=conversion.replace(layer.bert_output),
+class UnconvertedEmbeddings(keras.layers.Layer):
+    """Hugging Face's embeddings with the call of :class:`model.embeddings.Embeddings`."""
+
+    def __init__(self, source: hf.TFBertEmbeddings, name: str = "embeddings"):
+        super().__init__(name=name)
+        self.source = source
+
+    def call(
+        self,
+        input_ids: tf.Tensor,  # (B, S) int32
+        segment_ids: tf.Tensor,  # (B, S) int32
+        position_ids: Optional[tf.Tensor] = None,  # (B, S) int32; None counts from 0
+        training: Optional[bool] = None,
+    ) -> tf.Tensor:
+        return self.source(
+            input_ids=input_ids, position_ids=position_ids, token_type_ids=segment_ids, training=training
+        )  # (B, S, H)
+
+
+class UnconvertedLayer(keras.layers.Layer):
+    """Hugging Face's encoder layer with the call of :class:`model.encoder.EncoderLayer`."""
+
+    def __init__(self, source: hf.TFBertLayer, name: str = "encoder_layer"):
+        super().__init__(name=name)
+        self.source = source
+
+    def call(self, hidden: tf.Tensor, bias: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        outputs = self.source(
+            hidden_states=hidden,
+            attention_mask=bias,
+            head_mask=None,
+            encoder_hidden_states=None,
+            encoder_attention_mask=None,
+            past_key_value=None,
+            output_attentions=False,
+            training=training,
         )
-        blocks.append(EncoderBlock(encoder_layer, platform, name=f"{HID}_{number}"))
-    return embeddings, blocks
+        return outputs[0]
 
 
-def convert_pretraining(
-    source: hf.TFBertForPreTraining, architecture: Architecture, platform: Platform
-) -> Tuple[List[Block], Conversion]:
-    """Blocks for pre-training.
+class UnconvertedClassifier(keras.layers.Layer):
+    """Hugging Face's dropout and classifier with the call of :class:`model.heads.Classifier`."""
+
+    def __init__(self, source: hf.TFBertForSequenceClassification, name: str = "classifier"):
+        super().__init__(name=name)
+        self.dropout, self.dense = source.dropout, source.classifier
+
+    def call(self, pooled: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        return self.dense(self.dropout(pooled, training=training))
+
+
+class Layers(Protocol):
+    """Gives the layer that stands in a block for a layer of Hugging Face's model."""
+
+    conversion: Optional[Conversion]
+
+    def embeddings(self, source: hf.TFBertEmbeddings) -> keras.layers.Layer: ...
+
+    def encoder_layer(self, source: hf.TFBertLayer) -> keras.layers.Layer: ...
+
+    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer: ...
+
+    def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer: ...
+
+    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer: ...
+
+    def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer: ...
+
+    def classifier(self, source: hf.TFBertForSequenceClassification) -> keras.layers.Layer: ...
+
+
+class ConvertedLayers:
+    """This project's layers, and where each weight goes; see :class:`Layers`."""
+
+    def __init__(self, architecture: Architecture, platform: Platform):
+        self.conversion: Optional[Conversion] = Conversion(bert_rules(architecture, platform))
+        self._rules = self.conversion
+        self._architecture = architecture
+        self._platform = platform
+
+    def embeddings(self, source: hf.TFBertEmbeddings) -> keras.layers.Layer:
+        self._embeddings = self._rules.replace(source)
+        return self._embeddings
+
+    def encoder_layer(self, source: hf.TFBertLayer) -> keras.layers.Layer:
+        return EncoderLayer(
+            self._platform,
+            attention=self._rules.replace(source.attention.self_attention),
+            attention_output=self._rules.replace(source.attention.dense_output),
+            intermediate=self._rules.replace(source.intermediate),
+            output=self._rules.replace(source.bert_output),
+        )
+
+    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer:
+        return self._rules.replace(source)
+
+    def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer:
+        a, platform, table = self._architecture, self._platform, self._embeddings.word_table
+        transform = self._rules.replace(source.transform) if a.use_cls_layer else self._rules.drop(source.transform)
+        bias = (Carry("bias", ("bias",)),)
+        self._rules.add(Rule(type(source), lambda _: MaskedLMHead(a, platform, table, transform), bias))
+        return self._rules.replace(source)
+
+    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer:
+        return self._rules.replace(source)
+
+    def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer:
+        self._rules.add(Rule(keras.layers.Dense, lambda _: SpanHead(), OUTPUT))
+        return self._rules.replace(source.qa_outputs)
+
+    def classifier(self, source: hf.TFBertForSequenceClassification) -> keras.layers.Layer:
+        a, platform, classes = self._architecture, self._platform, source.config.num_labels
+        self._rules.add(Rule(keras.layers.Dense, lambda _: Classifier(a, platform, classes), OUTPUT))
+        return self._rules.replace(source.classifier)
+
+
+class SourceLayers:
+    """Hugging Face's own layers, which share the weights of the source model; see :class:`Layers`.
+
+    They are slower, and the yardstick: the converted layers must compute what these compute.
+    """
+
+    conversion: Optional[Conversion] = None
+
+    def embeddings(self, source: hf.TFBertEmbeddings) -> keras.layers.Layer:
+        return UnconvertedEmbeddings(source)
+
+    def encoder_layer(self, source: hf.TFBertLayer) -> keras.layers.Layer:
+        return UnconvertedLayer(source)
+
+    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer:
+        return source
+
+    def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer:
+        return source
+
+    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer:
+        return source
+
+    def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer:
+        return source.qa_outputs
+
+    def classifier(self, source: hf.TFBertForSequenceClassification) -> keras.layers.Layer:
+        return UnconvertedClassifier(source)
+
+
+def convert(
+    task: str,
+    source: keras.Model,
+    architecture: Architecture,
+    platform: Platform,
+    tail: Optional[Sequence[str]] = None,
+    replace_layers: bool = True,
+) -> Tuple[List[Block], Optional[Conversion]]:
+    """Return a Hugging Face model as this project's blocks.
 
     Args:
-        source: a built Hugging Face model.
+        task: one of ``model.architecture.TASKS``.
+        source: a built Hugging Face model of the task's class.
         architecture: its sizes, and the options of the layers that take its place.
         platform: where the new layers will run.
+        tail: names of the blocks after the encoder layers; None: those that the task has by default.
+        replace_layers: False keeps Hugging Face's own layers in the blocks.
 
     Returns:
-        The ordered blocks, and the conversion, whose ``carry_weights(source)`` is due once a model was built from them.
+        The ordered blocks, and the conversion, whose ``carry_weights(source)`` is due once a model was built from them;
+        None where layers are kept.
     """
-    conversion = Conversion(bert_rules(architecture, platform))
-    embeddings, blocks = convert_encoder(source.bert, platform, conversion)
-    head = source.mlm.predictions
-    transform = conversion.replace(head.transform) if architecture.use_cls_layer else conversion.drop(head.transform)
-    conversion.add(
-        Rule(
-            hf.TFBertLMPredictionHead,
-            lambda _: MaskedLMHead(architecture, platform, embeddings.word_table, transform),
-            (Carry("bias", ("bias",)),),
-        )
-    )
-    blocks += [
-        GatherBlock(name=ENC_OUT),
-        PoolerBlock(conversion.replace(source.bert.pooler), name=POOL),
-        PretrainingHeads(conversion.replace(head), conversion.replace(source.nsp), name=HEADS),
-    ]
-    return blocks, conversion
+    layers: Layers = ConvertedLayers(architecture, platform) if replace_layers else SourceLayers()
+    names = list(TASKS[task].tails[0] if tail is None else tail)
+    bert = source.bert
+    blocks: List[Block] = [EmbeddingsBlock(layers.embeddings(bert.embeddings), name=EMB)]
+    for number, layer in enumerate(bert.encoder.layer):
+        blocks.append(EncoderBlock(layers.encoder_layer(layer), platform, name=f"{HID}_{number}"))
+    return blocks + [_tail_block(name, names, source, layers) for name in names], layers.conversion
 
 
-def convert_squad(
-    source: hf.TFBertForQuestionAnswering, architecture: Architecture, platform: Platform, tail: Sequence[str]
-) -> Tuple[List[Block], Conversion]:
-    """Blocks for span prediction; as :func:`convert_pretraining`.
-
-    Args:
-        tail: names of the blocks after the encoder layers. Published configs of large models have ``enc_out`` and
-            ``pool`` there, through which the hidden states go unchanged.
-    """
-    conversion = Conversion(bert_rules(architecture, platform))
-    _, blocks = convert_encoder(source.bert, platform, conversion)
-    conversion.add(Rule(keras.layers.Dense, lambda _: SpanHead(), OUTPUT))
-    head = SpanHeadBlock(conversion.replace(source.qa_outputs), name=QA_HEAD)
-    return blocks + [head if name == QA_HEAD else PassBlock(name=name) for name in tail], conversion
-
-
-def convert_classification(
-    source: hf.TFBertForSequenceClassification, architecture: Architecture, platform: Platform, tail: Sequence[str]
-) -> Tuple[List[Block], Conversion]:
-    """Blocks for classification or, with one class, regression; as :func:`convert_squad`."""
-    conversion = Conversion(bert_rules(architecture, platform))
-    _, blocks = convert_encoder(source.bert, platform, conversion)
-    classes = source.config.num_labels
-    conversion.add(Rule(keras.layers.Dense, lambda _: Classifier(architecture, platform, classes), OUTPUT))
-    named = {
-        POOL: PoolerBlock(conversion.replace(source.bert.pooler), name=POOL),
-        GLUE_HEAD: ClassifierBlock(conversion.replace(source.classifier), name=GLUE_HEAD),
-    }
-    return blocks + [named[name] if name in named else PassBlock(name=name) for name in tail], conversion
+def _tail_block(name: str, tail: Sequence[str], source: keras.Model, layers: Layers) -> Block:
+    """Return a block after the encoder layers; one that the task's model does not need passes hidden states on."""
+    if name == ENC_OUT and HEADS in tail:
+        return GatherBlock(name=name)
+    if name == POOL and source.bert.pooler is not None:
+        return PoolerBlock(layers.pooler(source.bert.pooler), name=name)
+    if name == HEADS:
+        masked_lm = layers.masked_lm(source.mlm.predictions)
+        return PretrainingHeads(masked_lm, layers.next_sentence(source.nsp), name=name)
+    if name == QA_HEAD:
+        return SpanHeadBlock(layers.span(source), name=name)
+    if name in (GLUE_HEAD, TOKEN_HEAD):
+        return ClassifierBlock(layers.classifier(source), "pooled" if name == GLUE_HEAD else "hidden", name=name)
+    return PassBlock(name=name)

@@ -1,4 +1,4 @@
-"""Embeddings: word + position + segment, normalised (Devlin et al. 2019, figure 2).
+"""The sum of word, position and segment embeddings, normalised (Devlin et al. 2019, figure 2).
 
 B micro batch · S sequence · H hidden · V vocabulary · M maximum positions · T segment types
 """
@@ -41,7 +41,7 @@ class Embeddings(keras.layers.Layer):
         return self.add_weight(name, shape, initializer=INITIALIZER)
 
     def word_table(self) -> tf.Tensor:
-        """The word embedding as a tensor (V, H), for the tied masked-LM head."""
+        """Return the word embedding as a tensor (V, H), for the tied masked-LM head."""
         return tf.convert_to_tensor(self.word)
 
     def call(
@@ -61,14 +61,19 @@ class Embeddings(keras.layers.Layer):
         return self.dropout(self.norm(words + segments + positions), training=training)  # (B, S, H)
 
 
-def attention_bias(input_mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """What is added to attention scores: 0 for real tokens, a large negative number for padding.
+def attention_bias(input_mask: tf.Tensor, dtype: tf.DType, packed: bool) -> tf.Tensor:
+    """Return what is added to attention scores: 0 where a token may look, a large negative number elsewhere.
 
     Args:
-        input_mask: (B, S), 1 for real tokens and 0 for padding.
+        input_mask: (B, S), the number of the sequence in the row that a token belongs to, from 1; 0 for padding.
         dtype: of the scores.
+        packed: whether rows hold several sequences. In packs, padding attends to itself, so that its softmax has
+            something to sum.
 
     Returns:
-        (B, 1, 1, S), broadcast over heads and queries.
+        (B, 1, 1, S) for padded rows, (B, 1, S, S) for packs, broadcast over heads and queries.
     """
-    return (1.0 - tf.cast(input_mask[:, None, None, :], dtype)) * MASKED_SCORE
+    if not packed:
+        return (1.0 - tf.cast(input_mask[:, None, None, :], dtype)) * MASKED_SCORE
+    apart = tf.not_equal(input_mask[:, None, :, None], input_mask[:, None, None, :])
+    return tf.cast(apart, dtype) * MASKED_SCORE

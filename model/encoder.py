@@ -1,5 +1,7 @@
 """One encoder layer: self-attention and feed-forward, each with a residual and LayerNorm after it.
 
+Only the parts between the dropouts are outlined: code that draws random numbers is compiled again for each call.
+
 B micro batch · S sequence · H hidden · I intermediate
 """
 
@@ -22,9 +24,11 @@ class ResidualOutput(keras.layers.Layer):
         self.dense = encoder_dense(architecture, platform, part, architecture.hidden_size, use_bias)
         self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
+        self._platform = platform
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
-        return self.norm(residual + self.dropout(self.dense(x), training=training))  # (B, S, H)
+        projected = self._platform.outlined(self.dense)(x)
+        return self.norm(residual + self.dropout(projected, training=training))  # (B, S, H)
 
 
 class Intermediate(keras.layers.Layer):
@@ -45,6 +49,7 @@ class EncoderLayer(keras.layers.Layer):
 
     def __init__(
         self,
+        platform: Platform,
         attention: keras.layers.Layer,
         attention_output: keras.layers.Layer,
         intermediate: keras.layers.Layer,
@@ -52,6 +57,7 @@ class EncoderLayer(keras.layers.Layer):
         name: str = "encoder_layer",
     ):
         super().__init__(name=name)
+        self._platform = platform
         self.attention = attention
         self.attention_output = attention_output
         self.intermediate = intermediate
@@ -63,6 +69,10 @@ class EncoderLayer(keras.layers.Layer):
         bias: tf.Tensor,  # (B, 1, 1 or S, S)
         training: Optional[bool] = None,
     ) -> tf.Tensor:
-        context = self.attention(hidden, bias, training=training)
+        def attention(hidden: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+            return self.attention(hidden, bias, training=training)
+
+        context = self._platform.outlined(attention)(hidden, bias)
         attended = self.attention_output(context, hidden, training=training)
-        return self.feed_forward_output(self.intermediate(attended), attended, training=training)  # (B, S, H)
+        widened = self._platform.outlined(self.intermediate)(attended)
+        return self.feed_forward_output(widened, attended, training=training)  # (B, S, H)

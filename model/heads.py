@@ -1,4 +1,4 @@
-"""What sits on the encoder: the heads of pre-training and of fine-tuning (Devlin et al. 2019, sections 3.1 and 4).
+"""The heads of pre-training and fine-tuning (Devlin et al. 2019, sections 3.1 and 4).
 
 B micro batch · S sequence · P masked positions · H hidden · V vocabulary · C classes
 """
@@ -96,7 +96,7 @@ class SpanHead(keras.layers.Layer):
 
 
 class Classifier(keras.layers.Layer):
-    """Scores of the classes from the pooled [CLS]; one class is a regression.
+    """Scores of the classes from the pooled [CLS] or from each token; one class is a regression.
 
     Args:
         classes: C.
@@ -107,10 +107,10 @@ class Classifier(keras.layers.Layer):
         self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
         self.dense = dense(classes)
 
-    def call(self, pooled: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:  # (B, H) → (B, C)
+    def call(self, pooled: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:  # (…, H) → (…, C)
         return self.dense(self.dropout(pooled, training=training))
 
 
 def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """The hidden states (B, S, H) at ``positions`` (B, P), as (B, P, H)."""
+    """Return the hidden states (B, S, H) at ``positions`` (B, P), as (B, P, H)."""
     return tf.gather(hidden, positions, batch_dims=1)

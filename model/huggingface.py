@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from transformers import (
-    BertConfig,
-    TFBertForPreTraining,
-    TFBertForQuestionAnswering,
-    TFBertForSequenceClassification,
-)
+import transformers
+from transformers import BertConfig, TFPreTrainedModel
 
-from keras_extensions.backend import keras
-from model.architecture import Architecture
+from keras_extensions.backend import set_random_seed
+from model.architecture import TASKS, Architecture
 
 
 def hugging_face_config(architecture: Architecture) -> BertConfig:
-    """The Hugging Face config of the same sizes."""
+    """Return the Hugging Face config of the same sizes."""
     a = architecture
     return BertConfig(
         vocab_size=a.vocab_size,
@@ -32,27 +28,18 @@ def hugging_face_config(architecture: Architecture) -> BertConfig:
     )
 
 
-def untrained_bert(architecture: Architecture, seed: int) -> TFBertForPreTraining:
-    """A BERT with pre-training heads and random weights that depend on ``seed`` alone."""
-    keras.utils.set_random_seed(seed)
-    model = TFBertForPreTraining(hugging_face_config(architecture))
-    model.build()
-    return model
+def untrained(task: str, architecture: Architecture, seed: int, labels: int = 2) -> TFPreTrainedModel:
+    """Return a BERT for a task with random weights that depend on ``seed`` alone.
 
-
-def untrained_squad(architecture: Architecture, seed: int) -> TFBertForQuestionAnswering:
-    """A BERT with a span head and random weights that depend on ``seed`` alone."""
-    keras.utils.set_random_seed(seed)
-    model = TFBertForQuestionAnswering(hugging_face_config(architecture))
-    model.build()
-    return model
-
-
-def untrained_classifier(architecture: Architecture, classes: int, seed: int) -> TFBertForSequenceClassification:
-    """A BERT with a classifier of so many classes and random weights that depend on ``seed`` alone."""
-    keras.utils.set_random_seed(seed)
+    Args:
+        task: one of ``model.architecture.TASKS``.
+        architecture: its sizes.
+        seed: of the random weights.
+        labels: outputs of a classifier.
+    """
+    set_random_seed(seed)
     config = hugging_face_config(architecture)
-    config.num_labels = classes
-    model = TFBertForSequenceClassification(config)
+    config.num_labels = labels
+    model = getattr(transformers, f"TF{TASKS[task].hugging_face}")(config)
     model.build()
     return model

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.features import Features, text_features
-from data_utils.classification.metrics import METRICS
+from data_utils.classification.features import Features, classification_features, text_features
 from data_utils.classification.reading import Examples, read_split
-from data_utils.classification.submission import predicted, write_submission
+from data_utils.classification.scoring import METRICS, predicted, write_submission
 from data_utils.classification.tasks import BenchmarkTask, Split
+from data_utils.records.arrays import ArrayReader
+from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import load_tokenizer
-from execution.interface import Platform
+from execution.interface import Objective
 from model.architecture import CLASSIFICATION, Architecture
-from model.conversion import convert_classification
-from model.huggingface import untrained_classifier
-from model.losses import LOSS
-from model.unconverted import unconverted_classification
-from tasks.class_order import class_order
-from tasks.classification_rows import sample_rows_of
-from training.building import Converted, build_model, tail_blocks
+from model.losses import LOSS, ClassificationObjective, RegressionObjective
+from tasks.fine_tuning import FineTuning
 from training.start import Start
-from training.task import BuiltModel, Fill, Predict
-from training.vocabulary import Wording, wording_of
+from training.task import Predict
 from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 SUBMISSION_FOLDER = "submission"
+CLASSIFIER = "classifier.weight"
+_NUMBERED = re.compile(r"label_\d+")  # what Hugging Face writes where nobody named the classes
+BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 MUCH_UNKNOWN = 0.1  # share of [UNK] from which on the vocabulary is probably of another language
 
 
@@ -44,75 +45,53 @@ class Held(NamedTuple):
     examples: Examples
 
 
-class Classification:
+class Classification(FineTuning):
     """The task of ``run_seq_classification.py``; see :class:`training.task.Task`.
 
     Raises:
-        UserError: no vocabulary, data to evaluate on that cannot be read, or nothing to evaluate: said before training
-            begins.
+        UserError: there is no vocabulary, no data to evaluate on or nothing to evaluate; raised before training.
     """
 
     name = CLASSIFICATION
     outputs = ("logits",)
+    reads_cls = True
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
+        super().__init__(config, architecture, start)
         assert config.glue_task is not None, "the rules ask for glue_task in classification"
-        self._config = config
-        self._architecture = architecture
         self.benchmark: BenchmarkTask = TASKS[config.glue_task]
-        self._rows = sample_rows_of(config, architecture.vocab_size, self.benchmark.classes)
-        self.objective = self._rows.objective
+        self.labels = self.benchmark.classes
+        self.objective: Objective = ClassificationObjective(config.show_accuracy)
+        if self.benchmark.is_regression:
+            self.objective = RegressionObjective()
         self._order = None if config.do_training else class_order(start, self.benchmark)
-        self._facts: Dict[str, Any] = {}
-        self._wording: Optional[Wording] = None
         self._validation: List[Held] = []
         self._test: List[Held] = []
         if not config.generated_dataset:
-            self._wording = wording_of(config, architecture, start)
             if config.do_validation:
                 self._validation = self._held(self.benchmark.validation, with_labels=True)
             if config.do_test:
                 self._test = self._held(self.benchmark.test, with_labels=False)
 
-    @property
-    def wording(self) -> Optional[Wording]:
-        """The vocabulary and case that belong to the trained model; None with generated data."""
-        return self._wording
+    def features(self, length: int, labels: bool = True) -> FeatureSpec:
+        """Return what a sample holds."""
+        return classification_features(length, self._architecture.vocab_size, self.labels, labels)
 
     def open_data(self) -> SampleReader:
-        """The training samples, or generated ones."""
+        """Return the training samples, or generated ones."""
         config, benchmark = self._config, self.benchmark
         if config.generated_dataset:
-            reader = self._rows.generated(config.seed)
-            self._facts = {"records": reader.count}
-            return reader
+            return self.generated()
         examples = self._read(benchmark.train, with_labels=True)
-        assert examples is not None, "training data is not optional"
-        features = self.features(examples.texts)
-        tell_losses(examples.origin, len(examples.texts), features, config.max_seq_length)
+        assert examples is not None and examples.labels is not None, "training data is not optional"
+        features = self.encoded(examples.texts)
+        report_truncation(examples.origin, len(examples.texts), features, config.max_seq_length)
         self._facts = self._describe(examples, features)
-        return self._rows.reader(features.arrays, examples.labels)
-
-    def build(self, platform: Platform, fill: Fill) -> BuiltModel:
-        """Hugging Face's BERT with a classifier, converted unless ``replace_layers`` is false."""
-        config, architecture = self._config, self._architecture
-        source = untrained_classifier(architecture, self.benchmark.classes, config.seed)
-        tail = tail_blocks(config, CLASSIFICATION)
-
-        def recipe() -> Converted:
-            if config.replace_layers:
-                blocks, conversion = convert_classification(source, architecture, platform, tail)
-                return self._rows.blocks(blocks), conversion
-            return self._rows.blocks(unconverted_classification(source, platform, tail)), None
-
-        return build_model(config, source, recipe, self._rows.shapes(), self.outputs, platform, fill)
-
-    def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
-        """Samples, how often each class occurs, and what tokenising lost."""
-        return self._facts
+        samples = {**features.arrays, "labels": examples.labels}
+        return self.rows(ArrayReader(self.features(config.max_seq_length), samples), features.lengths)
 
     def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
-        """Scores on every validation set; predictions for every test set, as the leaderboard takes them."""
+        """Score every validation set, and write predictions for every test set as the leaderboard takes them."""
         scores: Dict[str, float] = {}
         for split, examples in self._validation:
             predictions = self._predictions(predict, examples)
@@ -129,7 +108,7 @@ class Classification:
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """The loss beside that of a model that knows nothing but the labels' frequencies."""
+        """Compare the loss with that of a model that knows nothing but the labels' frequencies."""
         lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, beside"]
         if "label_variance" in dataset:
             return [*lines, f"{dataset['label_variance']:8.4f}: always the mean of the scores"]
@@ -137,16 +116,53 @@ class Classification:
             lines.append(f"{dataset['label_entropy_nats']:8.4f}: knowing only how often each class occurs")
         return [*lines, f"{math.log(self.benchmark.classes):8.4f}: knowing nothing, ln({self.benchmark.classes})"]
 
-    def features(self, texts: Sequence[Tuple[str, ...]]) -> Features:
-        """Model inputs of texts, one or two for each sample."""
-        assert self._wording is not None, "data that is not generated has a vocabulary"
-        tokenizer = load_tokenizer(str(self._wording.vocabulary.path), self._wording.lower_case)
+    def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
+        """Return the model inputs of texts, one or two for each sample."""
+        tokenizer = load_tokenizer(str(self.words.vocabulary.path), self.words.lower_case)
         return text_features(tokenizer, texts, self._config.max_seq_length)
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
-        """The model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
-        logits = self._rows.logits(predict, self.features(texts).arrays)
+        """Return the model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
+        inputs = self.encoded(texts)
+        samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
+        logits = self.predicted(predict, samples, inputs.lengths)["logits"]
         return logits if self._order is None else logits[:, self._order]
+
+    @staticmethod
+    def check_texts(glue_task: Optional[str], texts: Sequence[str], origin: str) -> None:
+        """Refuse what ``tasks.classify`` cannot give to the model.
+
+        Args:
+            glue_task: name of the benchmark task, if it is known.
+            texts: of one sample.
+            origin: of the model, for messages.
+
+        Raises:
+            UserError: the task is not known, or takes another number of texts.
+        """
+        if glue_task is None:
+            raise UserError(f"{origin} does not say what it classifies; add --glue-task NAME")
+        if glue_task not in TASKS:
+            raise UserError(f"--glue-task: there is no task {glue_task}; there are {', '.join(TASKS)}")
+        wanted = 1 + TASKS[glue_task].is_pair
+        if len(texts) != wanted:
+            raise UserError(
+                f"{glue_task} takes {wanted} text{'s' * (wanted > 1)}, not {len(texts)}; quote each of them"
+            )
+
+    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
+        """Return lines with the classes of one sample and their probabilities, the likeliest first; or its score."""
+        logits = self.logits(predict, [tuple(texts)])[0]
+        if self.benchmark.is_regression:
+            low, high = self.benchmark.score_range
+            return [f"{float(np.clip(logits[0], low, high)):.2f} on a scale from {low:g} to {high:g}"]
+        weights = np.exp(logits - np.max(logits))
+        probabilities = weights / weights.sum()
+        order = np.argsort(-probabilities, kind="stable")[:MOST_SHOWN].tolist()
+        names = [label.name for label in self.benchmark.labels]
+        width = max(len(names[number]) for number in order)
+        shares = [(names[number], float(probabilities[number])) for number in order]
+        return [f"{name:<{width}}  {share:7.2%}  {'█' * round(share * BAR_WIDTH)}".rstrip() for name, share in shares]
 
     def _predictions(self, predict: Predict, examples: Examples) -> np.ndarray:
         return predicted(self.benchmark, self.logits(predict, examples.texts))
@@ -160,9 +176,8 @@ class Classification:
         return [Held(split, examples) for split, examples in read if examples is not None]
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
-        """What the report says of the training data."""
-        assert self._wording is not None and examples.labels is not None
-        vocabulary, lower_case = self._wording
+        """Return what the report says of the training data."""
+        assert examples.labels is not None
         return {
             "records": len(examples.texts),
             "source": examples.origin,
@@ -170,23 +185,22 @@ class Classification:
             **label_facts(self.benchmark, examples.labels),
             "samples_cut": features.cut,
             "unknown_pieces_share": features.unknown,
-            "vocabulary": {"file": str(vocabulary.path), "size": len(vocabulary.pieces), "sha256": vocabulary.sha256},
-            "lower_case": lower_case,
+            **self.vocabulary_facts(),
         }
 
 
 def name_of(metric: str, split: Split) -> str:
-    """Name of a score: ``accuracy``, or ``accuracy_mismatched`` where there are several validation sets."""
+    """Return the name of a score: ``accuracy``, or ``accuracy_mismatched`` if there are several validation sets."""
     return f"{metric}_{split.title}" if split.title else metric
 
 
 def scores_of(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np.ndarray) -> Dict[str, float]:
-    """The task's metrics by name."""
+    """Return the task's metrics by name."""
     return {metric: METRICS[metric](predictions, labels) for metric in benchmark.metrics}
 
 
 def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
-    """What the most frequent class alone would score."""
+    """Return what always predicting the most frequent class would score, for the log."""
     majority = int(np.bincount(labels).argmax())
     scores = scores_of(benchmark, np.full_like(labels, majority), labels)
     told = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
@@ -194,7 +208,7 @@ def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
 
 
 def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
-    """How often each class occurs and the entropy of that, or mean and variance of the scores."""
+    """Return how often each class occurs and the entropy of that, or mean and variance of the scores."""
     if benchmark.is_regression:
         return {"label_mean": float(np.mean(labels)), "label_variance": float(np.var(labels))}
     counts = np.bincount(labels, minlength=benchmark.classes)
@@ -205,8 +219,8 @@ def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
     }
 
 
-def tell_losses(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
-    """Say what tokenising lost."""
+def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
+    """Log how many samples were cut, and warn where the vocabulary does not know the text."""
     if features.cut:
         share = features.cut / samples
         longer = f"{features.cut:,} of {samples:,} samples ({share:.1%})"
@@ -214,3 +228,63 @@ def tell_losses(origin: str, samples: int, features: Features, max_seq_length: i
     if features.unknown > MUCH_UNKNOWN:
         share = f"{features.unknown:.0%}"
         logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
+
+
+def class_order(start: Optional[Start], benchmark: BenchmarkTask) -> Optional[np.ndarray]:
+    """Return which output of a model that is evaluated as it was loaded is which of the task's classes.
+
+    Models of other origins number the classes as they like; ``id2label`` in their settings says how.
+
+    Returns:
+        ``(classes,)`` output numbers; None if they are in the task's order, as far as is known.
+
+    Raises:
+        UserError: the checkpoint has no classifier, so that its answers would be random.
+    """
+    if not isinstance(start, Pretrained):
+        return None
+    if CLASSIFIER not in start.weights:
+        raise UserError(
+            f"{start.origin} has no classifier, so its scores would be random; train first (--do-training true), or"
+            " name a checkpoint of classification"
+        )
+    if start.own:
+        trained = (start.settings.get("config") or {}).get("glue_task")
+        if trained not in (None, benchmark.name):
+            logger.warning("%s was trained for %s, not for %s", start.origin, trained, benchmark.name)
+        return None
+    names = class_names(start.settings)
+    if benchmark.is_regression or names is None:
+        return None
+    order = matched(names, benchmark)
+    if order is None:
+        shown = ", ".join(names[:8])
+        logger.warning(
+            "%s calls its classes %s; they are taken in the order of %s", start.origin, shown, benchmark.name
+        )
+        return None
+    return None if order == list(range(len(order))) else np.array(order)
+
+
+def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
+    """Return the names of a model's classes in the order of its outputs; None where nobody named them."""
+    names = settings.get("id2label")
+    if not isinstance(names, dict) or not all(str(number).isdecimal() for number in names):
+        return None
+    ordered = [str(names[number]) for number in sorted(names, key=int)]
+    return None if all(_NUMBERED.fullmatch(name.lower()) for name in ordered) else ordered
+
+
+def matched(names: List[str], benchmark: BenchmarkTask) -> Optional[List[int]]:
+    """Return the place of each of the task's classes among ``names``; None unless each has one."""
+    plain = [name.strip().lower() for name in names]
+    places = []
+    for label in benchmark.labels:
+        known = [number for number, name in enumerate(plain) if name in (label.value.lower(), label.name.lower())]
+        if len(known) != 1:
+            return None
+        places += known
+    return places if len(places) == len(names) else None
+
+
+TASK = Classification

@@ -1,26 +1,27 @@
-"""``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]``: what a trained classifier says of it."""
+"""``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]``: what a trained classifier says of a text."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
+from model.architecture import CLASSIFICATION, TASKS
+from tasks import task_class
 from utilities.errors import UserError
 
-if TYPE_CHECKING:  # with TensorFlow, which --help and errors of the command line can do without
+if TYPE_CHECKING:  # with TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
 
 CHECKPOINT = "--checkpoint"
-BAR_WIDTH = 30
-MOST_SHOWN = 5
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command's options."""
     parser = argparse.ArgumentParser(
         prog="python -m tasks.classify",
-        description="Try a sentence, or a pair of sentences, on a model that run_seq_classification.py has trained.",
+        description="Try a sentence, or a pair of sentences, on a model that run_seq_classification.py or"
+        " run_token_classification.py has trained.",
     )
     parser.add_argument(
         CHECKPOINT,
@@ -37,54 +38,50 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def classify(options: argparse.Namespace) -> List[str]:
-    """The lines to print.
+    """Return the lines to print.
 
     Raises:
         UserError: there is no such checkpoint, it is no classifier, or the task takes another number of texts.
     """
     from checkpoints.pretrained.opening import open_pretrained
-    from data_utils.classification.benchmarks import TASKS
 
     start = open_pretrained(options.checkpoint, CHECKPOINT)
-    trained = training_config_of(start)
-    name = options.glue_task or trained.get("glue_task")
-    if name is None:
-        raise UserError(f"{CHECKPOINT}: {start.origin} does not say what it classifies; add --glue-task NAME")
-    if name not in TASKS:
-        raise UserError(f"--glue-task: there is no task {name}; there are {', '.join(TASKS)}")
-    wanted = 1 + TASKS[name].is_pair
-    if len(options.texts) != wanted:
-        raise UserError(f"{name} takes {wanted} text{'s' * (wanted > 1)}, not {len(options.texts)}; quote each of them")
-    length = options.max_seq_length or trained.get("max_seq_length") or 128
-    settings = {"glue_task": name, "max_seq_length": length, "vocab_file": options.vocab_file}
-    return shown(name, logits_of(start, settings, tuple(options.texts)))
+    name = task_of(start)
+    task = task_class(name)
+    if not hasattr(task, "describe"):
+        what = f"{start.origin} was trained for {name}"
+        raise UserError(f"{CHECKPOINT}: {what}; fine-tune it with {TASKS[CLASSIFICATION].program} first")
+    trained = (start.settings.get("config") or {}) if start.own else {}
+    settings = {
+        "glue_task": options.glue_task or trained.get("glue_task"),
+        "max_seq_length": options.max_seq_length or trained.get("max_seq_length") or 128,
+        "vocab_file": options.vocab_file,
+    }
+    task.check_texts(settings["glue_task"], options.texts, f"{CHECKPOINT}: {start.origin}")
+    return describe(start, name, settings, options.texts)
 
 
-def training_config_of(start: Pretrained) -> Dict[str, Any]:
-    """The config that a checkpoint of this project was trained with; empty for one of another origin.
-
-    Raises:
-        UserError: it was trained for something else.
-    """
-    if not start.own:
-        return {}
-    trained_for = start.settings.get("task", "classification")
-    if trained_for != "classification":
-        what = f"{start.origin} was trained for {trained_for}"
-        raise UserError(f"{CHECKPOINT}: {what}; fine-tune it with run_seq_classification.py first")
-    return start.settings.get("config") or {}
+def task_of(start: Pretrained) -> str:
+    """Return the task that a checkpoint was trained for; classification where it does not say."""
+    if start.own:
+        return str(start.settings.get("task", CLASSIFICATION))
+    architectures = start.settings.get("architectures") or ()
+    named = (name for name, facts in TASKS.items() if facts.hugging_face in architectures)
+    return next((name for name in named if hasattr(task_class(name), "describe")), CLASSIFICATION)
 
 
-def logits_of(start: Pretrained, settings: Dict[str, Any], texts: Tuple[str, ...]) -> Any:
-    """The model's outputs for one sample, ``(classes,)``.
+def describe(start: Pretrained, name: str, settings: Dict[str, Any], texts: Sequence[str]) -> List[str]:
+    """Return what the model says of a text or a pair of texts.
 
     Args:
-        settings: task, length and vocabulary, as a config has them.
+        start: the checkpoint.
+        name: of its task.
+        settings: benchmark task, length and vocabulary, as a config has them.
+        texts: one or two.
     """
-    from tasks.classification import Classification
-    from training.architecture import resolved_architecture
-    from training.prediction import predictor
-    from training.trainer import platform_of
+    from training.evaluation import predictor
+    from training.machine import platform_of
+    from training.start import resolved_architecture
     from utilities.config.schema import TrainingConfig
 
     values = {
@@ -96,36 +93,16 @@ def logits_of(start: Pretrained, settings: Dict[str, Any], texts: Tuple[str, ...
     }
     config = TrainingConfig.model_validate(values)
     architecture = resolved_architecture(config, start)
-    task = Classification(config, architecture, start)
+    task = task_class(name)(config, architecture, start)
     platform = platform_of(config)
     built = task.build(platform, start.fill_source)
     start.load_blocks(built.blocks)
-    return task.logits(predictor(built.model, 1, platform), [texts])[0]
-
-
-def shown(task_name: str, logits: Any) -> List[str]:
-    """Classes with their probabilities, the likeliest first; or the score."""
-    import numpy as np
-
-    from data_utils.classification.benchmarks import TASKS
-
-    task = TASKS[task_name]
-    if task.is_regression:
-        low, high = task.score_range
-        return [f"{float(np.clip(logits[0], low, high)):.2f} on a scale from {low:g} to {high:g}"]
-    weights = np.exp(logits - np.max(logits))
-    probabilities = weights / weights.sum()
-    order = np.argsort(-probabilities, kind="stable")[:MOST_SHOWN].tolist()
-    width = max(len(task.labels[number].name) for number in order)
-    lines = []
-    for number in order:
-        share = float(probabilities[number])
-        lines.append(f"{task.labels[number].name:<{width}}  {share:7.2%}  {'█' * round(share * BAR_WIDTH)}".rstrip())
+    lines: List[str] = task.describe(predictor(built.model, 1, platform), texts)
     return lines
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command and return its exit status."""
     options = make_parser().parse_args(arguments)
     try:
         for line in classify(options):

@@ -6,16 +6,15 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from data_utils.records.arrays import GeneratedReader
+from data_utils.records.features import FeatureSpec, packed_pretraining_features, pretraining_features
+from data_utils.records.packs import generated_packs
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
 from execution.interface import Platform
 from model.architecture import PRETRAINING, Architecture
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
-from model.losses import MLM_LOSS
-from model.unconverted import unconverted_pretraining
-from tasks.rows import rows_of
-from training.building import Converted, build_model
+from model.losses import MLM_LOSS, PretrainingObjective
+from training.building import build_model
 from training.start import Start
 from training.task import BuiltModel, Fill, Predict
 from utilities.config.schema import TrainingConfig
@@ -31,33 +30,27 @@ class Pretraining:
         self._config = config
         self._architecture = architecture
         self._vocabulary = architecture.vocab_size
-        self._rows = rows_of(config)
-        self.objective = self._rows.objective(accuracies=config.show_accuracy)
+        self.objective = PretrainingObjective(config.show_accuracy)
 
     def open_data(self) -> SampleReader:
-        """Records of ``dataset_dir``, or generated ones."""
-        config = self._config
+        """Return the records of ``dataset_dir``, or generated ones."""
+        config, data = self._config, self._config.data
         if config.generated_dataset:
-            return self._rows.generated(self._vocabulary, config.seed)
+            return self._generated()
         assert config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
-        spec, data = self._rows.spec(self._vocabulary), config.data
-        return RecordReader(config.dataset_dir, spec, data.verify_checksums, data.on_corrupt, data.max_corrupt_records)
+        features = self._features()
+        return RecordReader(
+            config.dataset_dir, features, data.verify_checksums, data.on_corrupt, data.max_corrupt_records
+        )
 
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
-        """Hugging Face's BERT, converted unless ``replace_layers`` is false."""
-        config, architecture = self._config, self._architecture
-        source = untrained_bert(architecture, config.seed)
-
-        def recipe() -> Converted:
-            if config.replace_layers:
-                blocks, conversion = convert_pretraining(source, architecture, platform)
-                return self._rows.blocks(blocks), conversion
-            return self._rows.blocks(unconverted_pretraining(source, platform)), None
-
-        return build_model(config, source, recipe, self._rows.shapes(), self.outputs, platform, fill)
+        """Return Hugging Face's BERT, converted unless ``replace_layers`` is false."""
+        self.objective = PretrainingObjective(self._config.show_accuracy, platform.cross_entropy)
+        shapes = self._features().shapes
+        return build_model(self._config, self.name, self._architecture, shapes, self.outputs, platform, fill)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
-        """Records, vocabulary, and the entropy of the corpus' word pieces where the manifest tells it."""
+        """Return records, vocabulary, and the entropy of the corpus' word pieces where the manifest has it."""
         facts: Dict[str, Any] = {"records": reader.count, "vocab_size": self._vocabulary}
         manifest = getattr(reader, "manifest", None)
         if manifest is not None:
@@ -70,14 +63,35 @@ class Pretraining:
         return facts
 
     def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
-        """Nothing: no text is held out."""
+        """Return no scores: no text is held out."""
         return {}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """The masked-LM loss beside that of a model that knows nothing, or word frequencies only."""
+        """Compare the masked-LM loss with that of a model that knows nothing, or word frequencies only."""
         pieces = (dataset.get("vocabulary") or {}).get("size") or self._vocabulary
         entropy = dataset.get("unigram_entropy_nats")
         lines = [f"{metrics[MLM_LOSS]:8.4f} nats: the masked-LM loss of the last logging period, beside"]
         if entropy is not None:
             lines.append(f"{entropy:8.4f} nats: knowing only how often each word piece occurs (unigram entropy)")
         return [*lines, f"{math.log(pieces):8.4f} nats: knowing nothing, ln({pieces:,})"]
+
+    def _features(self) -> FeatureSpec:
+        config, packing = self._config, self._config.packing
+        if packing.max_sequences_per_pack is None:
+            return pretraining_features(config.max_seq_length, config.max_predictions_per_seq, self._vocabulary)
+        assert packing.max_predictions_per_pack is not None, "derived where the config has none"
+        return packed_pretraining_features(
+            config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack, self._vocabulary
+        )
+
+    def _generated(self) -> SampleReader:
+        """Return random rows."""
+        config, packing = self._config, self._config.packing
+        if packing.max_sequences_per_pack is None:
+            return GeneratedReader(self._features(), config.seed)
+        assert packing.max_predictions_per_pack is not None, "derived where the config has none"
+        sizes = (config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack)
+        return generated_packs(*sizes, self._vocabulary, config.seed)
+
+
+TASK = Pretraining

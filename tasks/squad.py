@@ -10,26 +10,19 @@ from typing import Any, Dict, List, Mapping, Optional
 
 import numpy as np
 
+from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.writer import write_atomically
 from data_utils.squad.answers import Candidate, best_answers
-from data_utils.squad.cache import cached_windows
-from data_utils.squad.examples import SquadSet, check_alignment, place_of_answer
+from data_utils.squad.examples import TRAIN, VALIDATION, SquadSet, check_alignment, open_squad, place_of_answer
 from data_utils.squad.metric import Marks, score
-from data_utils.squad.source import TRAIN, VALIDATION, open_squad
-from data_utils.squad.windows import Geometry, Windows
+from data_utils.squad.windows import Geometry, WindowReader, Windows, cached_windows, squad_features
 from data_utils.tokenizer import UNKNOWN
-from execution.interface import Platform
 from model.architecture import SQUAD, Architecture
-from model.conversion import convert_squad
-from model.huggingface import untrained_squad
-from model.losses import LOSS
-from model.unconverted import unconverted_squad
-from tasks.squad_rows import window_rows_of
-from training.building import Converted, build_model, tail_blocks
+from model.losses import LOSS, SpanObjective
+from tasks.fine_tuning import FineTuning
 from training.start import Start
-from training.task import BuiltModel, Fill, Predict
-from training.vocabulary import Wording, wording_of
+from training.task import Predict
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.report.answers import Answered, write_answers
@@ -39,82 +32,49 @@ logger = logging.getLogger(__name__)
 PREDICTIONS, N_BEST, PAGE = "predictions.json", "nbest_predictions.json", "predictions.html"
 
 
-class Squad:
+class Squad(FineTuning):
     """The task of ``run_squad.py``; see :class:`training.task.Task`.
 
     Raises:
-        UserError: no vocabulary, or the questions to evaluate on cannot be read: said before training begins.
+        UserError: there is no vocabulary, or the questions to evaluate on cannot be read; raised before training.
     """
 
     name = SQUAD
     outputs = ("start_logits", "end_logits")
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
-        self._config = config
-        self._architecture = architecture
-        self._rows = window_rows_of(config)
-        self.objective = self._rows.objective(accuracies=config.show_accuracy)
-        self._facts: Dict[str, Any] = {}
-        self._wording: Optional[Wording] = None
+        super().__init__(config, architecture, start)
+        self.objective = SpanObjective(config.show_accuracy)
         self._dev: Optional[SquadSet] = None
-        if not config.generated_dataset:
-            self._wording = wording_of(config, architecture, start)
-            if config.do_validation:
-                self._dev = self._read(config.squad.dev_file, VALIDATION)
+        if config.do_validation and not config.generated_dataset:
+            self._dev = self._read(config.squad.dev_file, VALIDATION)
 
-    @property
-    def wording(self) -> Optional[Wording]:
-        """The vocabulary and case that belong to the trained model; None with generated data."""
-        return self._wording
+    def features(self, length: int, labels: bool = True) -> FeatureSpec:
+        """Return what a window holds."""
+        return squad_features(length, self._architecture.vocab_size, labels)
 
     def open_data(self) -> SampleReader:
-        """Windows of the training questions, or generated ones."""
+        """Return windows of the training questions, or generated ones."""
         config = self._config
         if config.generated_dataset:
-            reader = self._rows.generated(self._architecture.vocab_size, config.seed)
-            self._facts = {"records": reader.count}
-            return reader
+            return self.generated()
         squad = self._read(config.squad.train_file, TRAIN)
         windows = self._windows(squad, labels=True)
         if not windows.count:
             raise UserError(f"{squad.origin}: no question has an answer in its context; name a file to train on")
-        reader = self._rows.training(windows, self._words.vocabulary, self._architecture.vocab_size)
+        reader = self.rows(self._samples(windows, labels=True), windows.tokens())
         self._facts = {"records": reader.count, **self._describe(squad, windows)}
         return reader
 
-    def build(self, platform: Platform, fill: Fill) -> BuiltModel:
-        """Hugging Face's BERT with a span head, converted unless ``replace_layers`` is false."""
-        config, architecture = self._config, self._architecture
-        source = untrained_squad(architecture, config.seed)
-        tail = tail_blocks(config, SQUAD)
-
-        def recipe() -> Converted:
-            if config.replace_layers:
-                blocks, conversion = convert_squad(source, architecture, platform, tail)
-                return self._rows.blocks(blocks), conversion
-            return self._rows.blocks(unconverted_squad(source, platform, tail)), None
-
-        return build_model(config, source, recipe, self._rows.shapes(), self.outputs, platform, fill)
-
-    def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
-        """Questions, windows, and how far the marked answers could be used."""
-        return self._facts
-
     def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
-        """Answers to all questions of the validation set, written with a page of them, and their scores."""
+        """Answer all questions of the validation set, write the answers and a page of them, and return their scores."""
         if self._dev is None:
             return {}
         squad, config = self._dev, self._config.squad
         windows = self._windows(squad, labels=False)
-        logits = self._rows.logits(predict, windows, self._words.vocabulary, self._architecture.vocab_size)
-        answers = best_answers(
-            squad,
-            windows,
-            np.asarray(logits["start_logits"]),
-            np.asarray(logits["end_logits"]),
-            config.n_best_size,
-            config.max_answer_length,
-        )
+        logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
+        start, end = (logits[name] for name in self.outputs)
+        answers = best_answers(squad, windows, start, end, config.n_best_size, config.max_answer_length)
         predictions = {identity: candidates[0].text for identity, candidates in answers.items()}
         write_predictions(folder, predictions, answers)
         expected = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers}
@@ -128,7 +88,7 @@ class Squad:
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """The loss beside that of a model that knows nothing."""
+        """Compare the loss with that of a model that knows nothing."""
         places = self._config.max_seq_length
         return [
             f"{metrics[LOSS]:8.4f} nats: the loss of the last logging period, beside",
@@ -141,20 +101,18 @@ class Squad:
             logger.warning("%s: %s", squad.origin, note)
         return squad
 
-    @property
-    def _words(self) -> Wording:
-        assert self._wording is not None, "data that is not generated has a vocabulary"
-        return self._wording
+    def _samples(self, windows: Windows, labels: bool) -> WindowReader:
+        return WindowReader(self.features(self._config.max_seq_length, labels), windows, self.words.vocabulary)
 
     def _windows(self, squad: SquadSet, labels: bool) -> Windows:
         config = self._config
         folder = Path(config.squad.cache_dir) if config.squad.cache_dir else Path(config.output_dir) / "cache"
         geometry = Geometry(config.max_seq_length, config.squad.max_query_length, config.squad.doc_stride)
-        return cached_windows(folder, squad, *self._words, geometry, labels)
+        return cached_windows(folder, squad, *self.words, geometry, labels)
 
     def _describe(self, squad: SquadSet, windows: Windows) -> Dict[str, Any]:
-        """What the report says of the training data."""
-        vocabulary, lower_case = self._words
+        """Return what the report says of the training data."""
+        vocabulary = self.words.vocabulary
         used = len(np.unique(windows.question))
         if used < len(squad.questions):
             logger.warning(
@@ -173,13 +131,12 @@ class Squad:
             "answers_not_in_context": len(alignment.absent),
             "windows_with_answer": int(np.count_nonzero(windows.start)),
             "unknown_pieces_share": float(np.mean(windows.texts.context_ids == vocabulary.id_of(UNKNOWN))),
-            "vocabulary": {"file": str(vocabulary.path), "size": len(vocabulary.pieces), "sha256": vocabulary.sha256},
-            "lower_case": lower_case,
+            **self.vocabulary_facts(),
         }
 
 
 def write_predictions(folder: Path, predictions: Dict[str, str], answers: Dict[str, List[Candidate]]) -> None:
-    """Writes ``predictions.json``, question to text, and ``nbest_predictions.json``, question to candidates."""
+    """Write ``predictions.json``, question to text, and ``nbest_predictions.json``, question to candidates."""
     candidates = {
         identity: [
             {
@@ -197,13 +154,13 @@ def write_predictions(folder: Path, predictions: Dict[str, str], answers: Dict[s
 
 
 def lines_of(content: Mapping[str, Any]) -> str:
-    """A JSON object with a line for each key."""
+    """Return a JSON object with a line for each key."""
     lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], marks: Dict[str, Marks]) -> List[Answered]:
-    """What the page shows of each question."""
+    """Return what the page shows of each question."""
     rows = []
     for question in squad.questions:
         best, context = answers[question.id][0], squad.context(question)
@@ -223,3 +180,6 @@ def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], marks: Dict[s
             )
         )
     return rows
+
+
+TASK = Squad

@@ -1,45 +1,49 @@
-"""From a Hugging Face model to the model that is trained, for every task alike."""
+"""Builds the model to train from a Hugging Face model, for every task."""
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+import contextlib
+from typing import List, Mapping, Sequence, Tuple
 
 from execution.interface import Platform
-from keras_extensions.backend import keras
-from keras_extensions.conversion import Conversion
-from model.architecture import HID, expected_blocks
+from model.architecture import HID, Architecture, expected_blocks
 from model.bert import assemble
-from model.blocks import Block
+from model.conversion import convert
+from model.huggingface import untrained
 from training.sparsity import choose_patterns
 from training.task import BuiltModel, Fill
 from utilities.config.figures import starts_from_checkpoint
 from utilities.config.schema import TrainingConfig
 
-Converted = Tuple[List[Block], Optional[Conversion]]
-
 
 def build_model(
     config: TrainingConfig,
-    source: keras.Model,
-    recipe: Callable[[], Converted],
-    shapes: Dict[str, Tuple[int, ...]],
+    task: str,
+    architecture: Architecture,
+    shapes: Mapping[str, Tuple[int, ...]],
     outputs: Sequence[str],
     platform: Platform,
     fill: Fill,
+    labels: int = 2,
 ) -> BuiltModel:
-    """The assembled model, with the weights of ``source``.
+    """Return Hugging Face's BERT for a task, converted unless ``replace_layers`` is false.
 
     Args:
-        config: says how the blocks are staged.
-        source: Hugging Face's model, with random weights.
-        recipe: makes blocks from ``source``.
-        shapes, outputs: of the model, see :func:`model.bert.assemble`.
-        platform: where it runs.
-        fill: gives ``source`` the weights to start from.
+        config: contains the pipeline stages.
+        task: name of the task.
+        architecture: the model's sizes and options.
+        shapes, outputs: inputs and outputs of the model, see :func:`model.bert.assemble`.
+        platform: the machine.
+        fill: sets the weights of Hugging Face's model that training starts from.
+        labels: outputs of a classifier.
     """
+    # Hugging Face's own layers are made on the machine if they are trained.
+    with contextlib.nullcontext() if config.replace_layers else platform.scope():
+        source = untrained(task, architecture, config.seed, labels)
     fill(source)
     with platform.scope():
-        blocks, conversion = recipe()
+        tail = tail_blocks(config, task)
+        blocks, conversion = convert(task, source, architecture, platform, tail, config.replace_layers)
     stages = config.ipu_config.pipeline_stages or [[block.name for block in blocks]]
     model = assemble(blocks, shapes, outputs, stages, platform)
     if conversion is not None:
@@ -50,7 +54,7 @@ def build_model(
 
 
 def tail_blocks(config: TrainingConfig, task: str) -> List[str]:
-    """Names of the blocks after the encoder layers, as the config's stages have them."""
+    """Return the names of the blocks after the encoder layers, in the order of the config's stages."""
     stages = config.ipu_config.pipeline_stages or [expected_blocks(task, num_layers=1)]
     blocks = [block for stage in stages for block in stage]
     return blocks[blocks.index(HID) + blocks.count(HID) :]

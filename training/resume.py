@@ -1,12 +1,12 @@
-"""Going on with a run: which one, from which checkpoint, and whether it is the same run at all."""
+"""Resuming a run: which run, from which checkpoint, and with which config."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
+import math
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from checkpoints.folder import (
     WEIGHTS,
@@ -18,30 +18,91 @@ from checkpoints.folder import (
     step_folders,
     step_of,
 )
-from checkpoints.state import load_weights
-from keras_extensions.backend import keras
-from model.architecture import Architecture
-from training.position import Position
-from training.run_folder import RunFolder
-from training.run_lock import locked
-from training.unchanged import differences, free_changes, refuse_differences
+from training.run_folder import FolderLocks, RunFolder, config_for_files
+from utilities.config.fields import Equivalent, Freedom, value_at
 from utilities.config.loading import COMMAND_LINE, LoadedConfig
-from utilities.config.schema import TrainingConfig
+from utilities.config.schema import TrainingConfig, leaves
 from utilities.errors import UserError
 from utilities.history import HISTORY_NAME, RESUME
 
 logger = logging.getLogger(__name__)
 
 DAMAGED = "damaged"
+_BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
+_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where training begins or resumes: with weights and optimizer, all that is needed for an exact resume.
+
+    The data of an update is a function of the seed, the number of the update, and ``skipped``; see
+    :func:`data_utils.records.pipeline.training_dataset`.
+
+    Attributes:
+        step: weight updates done.
+        skipped: ascending numbers of the global batches left out after a divergence.
+        rewinds: number of rewinds after a divergence.
+        seconds: seconds of training so far.
+        checkpoint: holds the state; None if there is none yet.
+    """
+
+    step: int = 0
+    skipped: Tuple[int, ...] = ()
+    rewinds: int = 0
+    seconds: float = 0.0
+    checkpoint: Optional[Checkpoint] = None
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Position:
+        """Return the position at which a checkpoint was written."""
+        facts = checkpoint.facts
+        assert facts is not None, "a plain TensorFlow checkpoint has no position"
+        skipped = tuple(facts["data"]["skipped_batches"])
+        return cls(facts["step"], skipped, facts["rewinds"], facts["seconds"], checkpoint)
+
+    def facts(self, step: int, seconds: float, samples_per_update: int, identity: str) -> Dict[str, Any]:
+        """Return the facts about the position for a checkpoint.
+
+        Args:
+            step: weight updates done.
+            seconds: seconds of training so far.
+            samples_per_update: size of the global batch; with packing, on average.
+            identity: checksum of the data.
+        """
+        return {
+            "data": {
+                "updates": step,
+                "samples_per_update": samples_per_update,
+                "skipped_batches": list(self.skipped),
+                "identity": identity,
+            },
+            "rewinds": self.rewinds,
+            "seconds": round(seconds, 3),
+        }
+
+    def as_json(self) -> Dict[str, Any]:
+        """Return the position in a form that JSON can represent."""
+        content = dataclasses.asdict(dataclasses.replace(self, checkpoint=None))
+        if self.checkpoint is not None:
+            content["checkpoint"] = {"weights": str(self.checkpoint.weights), "facts": self.checkpoint.facts}
+        return content
+
+    @classmethod
+    def from_json(cls, content: Dict[str, Any]) -> Position:
+        """Return the position that :meth:`as_json` described."""
+        saved = content["checkpoint"]
+        checkpoint = None if saved is None else Checkpoint(Path(saved["weights"]), saved["facts"])
+        return cls(**{**content, "skipped": tuple(content["skipped"]), "checkpoint": checkpoint})
 
 
 class Resumed(NamedTuple):
-    """A run that goes on; other runs are locked out of its folders.
+    """A run to resume, whose folders are locked.
 
     Attributes:
         run: its folder.
-        position: where it goes on.
-        notes: what to put into its log.
+        position: where it resumes.
+        notes: warnings for its log.
     """
 
     run: RunFolder
@@ -49,44 +110,15 @@ class Resumed(NamedTuple):
     notes: List[str]
 
 
-class SavedState:
-    """The weights of a run's own checkpoint; a :class:`training.start.Start`.
+def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]:
+    """Find and lock the run to resume; None if a new one begins.
 
-    Args:
-        checkpoint: of the run.
-        read: whether this process reads the weights; it may get them from another one.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, read: bool = True) -> None:
-        assert checkpoint.facts is not None
-        self._read = read
-        self._checkpoint = checkpoint
-        self.origin = str(checkpoint.folder)
-        self.architecture: Dict[str, Any] = checkpoint.facts["architecture"]
-        self.vocabulary: Optional[Path] = checkpoint.vocabulary
-        self.lower_case: Optional[bool] = checkpoint.facts.get("lower_case")
-
-    def fill_source(self, source: keras.Model) -> None:
-        """Nothing: the weights fit the converted blocks."""
-
-    def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
-        """See :class:`training.start.Start`."""
-        if self._read:
-            load_weights(self._checkpoint, blocks)
-
-
-def run_to_resume(loaded: LoadedConfig, held: contextlib.ExitStack) -> Optional[Resumed]:
-    """The run that goes on; None where a new one begins.
-
-    With ``resume``, that is the run ``output_dir/name``. Without, it is too if its name was typed on the command line,
-    it has not ended, and the config would not change its outcome: the same command again goes on.
-
-    Args:
-        loaded: the config.
-        held: gets the locks of the run's folders.
+    With ``resume`` that is the run ``output_dir/name``. Without ``resume``, the same run is resumed if its name was
+    typed on the command line, it has not ended, and the config would not change its outcome: repeating a command
+    resumes its run.
 
     Raises:
-        UserError: there is nothing to resume, or not with this config, or another process is at it.
+        UserError: the run cannot be resumed, or not with this config, or another process is writing to its folders.
     """
     config = loaded.config
     run = RunFolder(Path(config.output_dir) / str(config.name))
@@ -98,70 +130,58 @@ def run_to_resume(loaded: LoadedConfig, held: contextlib.ExitStack) -> Optional[
         if run.task != loaded.task or differences(config, recorded):
             return None
     if recorded is None or run.identity is None:
-        raise UserError(f"resume: there is no run to go on with in {run.path}; {_others(run.path)}")
+        raise UserError(f"resume: there is no run to resume in {run.path}; {_other_runs(run.path)}")
     if run.task != loaded.task:
         raise UserError(f"resume: {run.path} is a run of {run.task}, not of {loaded.task}; name another one")
     refuse_differences(config, recorded, str(run.path))
-    held.enter_context(locked(run.path))
-    folders = checkpoint_folders(config, recorded, run)
+    locks.lock(run.path)
+    # Checkpoints may lie where they are to be written now, and where they were written before.
+    folders = [run.checkpoints(config.save_ckpt_path), run.checkpoints(recorded.get("save_ckpt_path"))]
     if config.save_ckpt_path:
-        lock_folder(Path(config.save_ckpt_path), held)
-    position, notes = position_of(folders, run)
+        _lock_checkpoints(Path(config.save_ckpt_path), locks)
+    position, notes = newest_position(list(dict.fromkeys(folders)), run)
     return Resumed(run, position, notes)
 
 
-def new_run(loaded: LoadedConfig, held: contextlib.ExitStack) -> RunFolder:
-    """A folder for a run that begins.
-
-    Args:
-        loaded: the config.
-        held: gets the locks of the run's folders.
+def new_run(loaded: LoadedConfig, locks: FolderLocks) -> RunFolder:
+    """Create and lock the folder of a new run.
 
     Raises:
-        UserError: it cannot be made, or the folder for checkpoints is another run's.
+        UserError: it cannot be created, or the folder for checkpoints belongs to another run.
     """
     config = loaded.config
     if config.save_ckpt_path:
         folder = Path(config.save_ckpt_path)
-        lock_folder(folder, held)
+        _lock_checkpoints(folder, locks)
         if step_folders(folder):
             raise UserError(
-                f"save_ckpt_path: {folder} holds the checkpoints of another run; name an empty folder, or go on with"
+                f"save_ckpt_path: {folder} holds the checkpoints of another run; name an empty folder, or resume"
                 " that run: --name NAME --resume"
             )
     run = RunFolder.create(config.output_dir, str(config.name), loaded.task)
-    held.enter_context(locked(run.path))
+    locks.lock(run.path)
     return run
 
 
-def lock_folder(folder: Path, held: contextlib.ExitStack) -> None:
-    """Make a folder if need be, and keep other runs out of it."""
+def _lock_checkpoints(folder: Path, locks: FolderLocks) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"save_ckpt_path: cannot make {folder} ({error.strerror}); name another folder") from error
-    held.enter_context(locked(folder))
+    locks.lock(folder)
 
 
-def checkpoint_folder(config: TrainingConfig, run: RunFolder) -> Path:
-    """Where a run's checkpoints are written."""
-    return Path(config.save_ckpt_path) if config.save_ckpt_path else run.checkpoints
+def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, List[str]]:
+    """Return the position of a run's newest intact checkpoint, and notes for its log.
 
+    Damaged checkpoints are renamed, so that they are kept but never used.
 
-def checkpoint_folders(config: TrainingConfig, recorded: Dict[str, Any], run: RunFolder) -> List[Path]:
-    """Where checkpoints of a run may lie: where they are to be written, and where they were."""
-    before = recorded.get("save_ckpt_path")
-    folders = [checkpoint_folder(config, run), Path(before) if before else run.checkpoints]
-    return list(dict.fromkeys(folders))
-
-
-def position_of(folders: Sequence[Path], run: RunFolder) -> Any:
-    """The position of the newest whole checkpoint of a run, and notes for its log.
-
-    Damaged checkpoints are renamed, so that they stay and nothing takes them for whole.
+    Args:
+        folders: where the run's checkpoints may lie.
+        run: the run's folder.
 
     Raises:
-        UserError: there are checkpoints, but no whole one.
+        UserError: there are checkpoints, but none is intact.
     """
     notes: List[str] = []
     candidates = []
@@ -171,8 +191,10 @@ def position_of(folders: Sequence[Path], run: RunFolder) -> Any:
     for _, path in sorted(candidates, reverse=True):
         problem = damage(path)
         if problem is not None:
-            kept = set_aside(path, DAMAGED)
-            notes.append(f"checkpoint {path} is damaged ({problem}); kept as {kept.name}, taking the one before it")
+            renamed = set_aside(path, DAMAGED)
+            notes.append(
+                f"checkpoint {path} is damaged ({problem}); renamed to {renamed.name}, using the one before it"
+            )
             continue
         facts = read_facts(path)
         if facts.get("run") == run.identity:
@@ -180,22 +202,16 @@ def position_of(folders: Sequence[Path], run: RunFolder) -> Any:
     broken = [path for folder in folders for path in folder.glob(f"{DAMAGED}-*")]
     if broken:
         raise UserError(
-            f"resume: no checkpoint of {run.path} is whole (damaged: {', '.join(map(str, sorted(broken)))}); begin a"
+            f"resume: no checkpoint of {run.path} is intact (damaged: {', '.join(map(str, sorted(broken)))}); begin a"
             " new run under another --name"
         )
-    notes.append("no checkpoint was written before the run ended; it begins again")
+    notes.append("no checkpoint was written before the run ended; it starts from the beginning")
     return Position(), notes
 
 
-def resumed_architecture(config: TrainingConfig, start: SavedState) -> Architecture:
-    """The architecture of the run, computed as the config says now."""
-    trained = Architecture(**start.architecture)
-    factor, kernel = config.embedding_serialization_factor, config.sparsity.kernel
-    return dataclasses.replace(trained, embedding_serialization_factor=factor, sparsity_kernel=kernel)
-
-
 def check_same_data(position: Position, identity: str, config: TrainingConfig) -> None:
-    """
+    """Refuse to resume on other data.
+
     Raises:
         UserError: the run was begun on other data.
     """
@@ -209,7 +225,8 @@ def check_same_data(position: Position, identity: str, config: TrainingConfig) -
 
 
 def check_same_precision(position: Position, precision: str) -> None:
-    """
+    """Refuse to resume in another number format.
+
     Raises:
         UserError: the run was begun in another number format.
     """
@@ -217,18 +234,18 @@ def check_same_precision(position: Position, precision: str) -> None:
     begun = facts.get("precision", precision)
     if begun != precision:
         raise UserError(
-            f"resume: the run was begun in {begun}, and would go on in {precision}; set execution.precision to {begun},"
-            " or begin a new run from its weights: --pretrained-ckpt-path"
+            f"resume: the run was begun in {begun}, and would continue in {precision}; set execution.precision to"
+            f" {begun}, or begin a new run from its weights: --pretrained-ckpt-path"
         )
 
 
-def go_on(resumed: Resumed, config: TrainingConfig) -> None:
-    """Take back what was logged after the position, and write into log and history that, and from where, it goes on."""
+def record_resume(resumed: Resumed, config: TrainingConfig) -> None:
+    """Discard metrics after the position, and record the resume in the log and in the history."""
     run, position = resumed.run, resumed.position
-    run.forget_after(position.step)
+    run.discard_metrics_after(position.step)
     for note in resumed.notes:
         logger.warning(note)
-    changes = free_changes(config, run.recorded_config() or {})
+    changes = harmless_changes(config, run.recorded_config() or {})
     source = position.checkpoint.folder if position.checkpoint is not None else None
     run.history.add(
         RESUME,
@@ -238,12 +255,95 @@ def go_on(resumed: Resumed, config: TrainingConfig) -> None:
         notes=resumed.notes,
     )
     if source is not None:
-        logger.info("going on from step %s, saved in %s", f"{position.step:,}", source)
+        logger.info("resuming from step %s, saved in %s", f"{position.step:,}", source)
     for name, (before, now) in changes.items():
         logger.info("%s is %s now and was %s", name, now, before)
 
 
-def _others(folder: Path) -> str:
+def _other_runs(folder: Path) -> str:
     begun = sorted(folder.parent.glob(f"*/{HISTORY_NAME}"), key=lambda path: path.stat().st_mtime, reverse=True)
     names = ", ".join(path.parent.name for path in begun[:8])
     return f"the last runs in {folder.parent}: {names}" if names else f"{folder.parent} has no runs"
+
+
+# Which configs may resume a run
+
+
+def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str]:
+    """Describe each difference between two configs that would change the outcome of a resumed run.
+
+    The global batch may be split differently if the update stays the same: over another number of replicas, and without
+    dropout (whose masks belong to micro batches) into micro batches of another size.
+
+    Args:
+        config: the present config.
+        recorded: the config that the run was begun with, as in its files.
+    """
+    present = config_for_files(config)
+    found = []
+    for name, leaf in leaves().items():
+        if leaf.freedom is not Freedom.FIXED or leaf.path[0] == "global_batch":
+            continue
+        new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
+        same = leaf.mark(Equivalent)
+        if new != old and not (same is not None and new in same.values and old in same.values):
+            found.append(_described(name, new, old))
+    return [*found, *_batch_differences(present, recorded)]
+
+
+def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
+    """Refuse to resume a run with another config.
+
+    Raises:
+        UserError: the config would change the outcome; the message names every field that does.
+    """
+    found = differences(config, recorded)
+    if found:
+        raise UserError(
+            f"resume: {run} cannot be resumed with another config: {'; '.join(found)}. Set that back, or begin"
+            " a new run under another --name"
+        )
+
+
+def harmless_changes(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the changed fields that have no influence on the outcome: name → (before, now)."""
+    present = config_for_files(config)
+    changes = {}
+    for name, leaf in leaves().items():
+        new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
+        if new != old and name not in ("name", "resume"):
+            changes[name] = (old, new)
+    return changes
+
+
+def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) -> List[str]:
+    new, old = present["global_batch"], {key: _recorded(recorded, ("global_batch", key), 1) for key in _BATCH}
+    samples, samples_before = (math.prod(batch[key] for key in _BATCH) for batch in (new, old))
+    if samples != samples_before:
+        return [f"global_batch is {samples:,} samples and was {samples_before:,}"]
+    found = []
+    model = present.get("bert_config")
+    if model is None or any(model[key] for key in _DROPOUT):
+        found += [key for key in _BATCH[:1] if new[key] != old[key]]
+    if present["optimizer_opts"]["gradient_accumulation_reduction"] == "sum":
+        found += [key for key in _BATCH[2:] if new[key] != old[key]]
+    return [_described(f"global_batch.{key}", new[key], old[key]) for key in found]
+
+
+def _recorded(recorded: Mapping[str, Any], path: Any, default: Any) -> Any:
+    """Return a value of the recorded config. A field that did not exist yet had the effect of its default."""
+    value: Any = recorded
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return default if value is not None else None
+        value = value[key]
+    return value
+
+
+def _described(name: str, new: Any, old: Any) -> str:
+    return f"{name} is {_short(new)} and was {_short(old)}"
+
+
+def _short(value: Any) -> str:
+    text = "unset" if value is None else str(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,26 +1,34 @@
-"""A run's own folder, and the files that describe the run."""
+"""A run's own folder: the files that describe the run, and the lock that keeps other runs out."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import logging
 import os
+import platform
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from keras_extensions.callbacks.divergence import total_loss
+from keras_extensions.callbacks.safeguards import total_loss
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.environment import environment_facts
 from utilities.errors import UserError
+from utilities.files import write_atomically
 from utilities.history import BEGIN, History
 from utilities.secrets import mask_value
 
-METRICS, RESOLVED = "metrics.jsonl", "resolved_config.json"
+logger = logging.getLogger(__name__)
+
+METRICS, RESOLVED, LOCK = "metrics.jsonl", "resolved_config.json", ".lock"
 
 
 class RunFolder:
-    """``output_dir/name``, or ``output_dir/name-2`` … where that holds an earlier run."""
+    """``output_dir/name``, or ``output_dir/name-2`` and so on if that holds an earlier run."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -28,10 +36,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, output_dir: str, name: str, task: Optional[str] = None) -> RunFolder:
-        """Make a folder that no other run has, and give the run an id.
+        """Create a folder that no other run has, and give the run an id.
 
         Raises:
-            UserError: the folder cannot be made.
+            UserError: the folder cannot be created.
         """
         attempt = 1
         while True:
@@ -49,62 +57,59 @@ class RunFolder:
 
     @property
     def identity(self) -> Optional[str]:
-        """The id that the run's checkpoints carry; None where nothing was begun."""
+        """The id that the run's checkpoints carry; None if no run was begun here."""
         return next((event["id"] for event in self.history.events() if "id" in event), None)
 
     @property
     def task(self) -> Optional[str]:
-        """What was trained; None if unknown."""
+        """Name of the run's task; None if unknown."""
         return next((event["task"] for event in self.history.events() if "task" in event), None)
 
-    @property
-    def checkpoints(self) -> Path:
-        """Where checkpoints go unless ``save_ckpt_path`` says otherwise."""
-        return self.path / "checkpoints"
+    def checkpoints(self, save_ckpt_path: Optional[str] = None) -> Path:
+        """Return the folder of the run's checkpoints, given the config's ``save_ckpt_path``."""
+        return Path(save_ckpt_path) if save_ckpt_path else self.path / "checkpoints"
 
     def write(self, name: str, content: Any) -> None:
         """Write a JSON file."""
         (self.path / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     def describe(self, loaded: LoadedConfig, derived: Dict[str, Any], dataset: Dict[str, Any]) -> None:
-        """Write what was asked for, without its secrets, on what machine, and on which data."""
-        config = shown_config(loaded.config)
+        """Write the config without its secrets, the figures derived from it, the machine, and the data set."""
+        config = config_for_files(loaded.config)
         self.write(RESOLVED, {"config": config, "origins": loaded.origins, "derived": derived})
         self.write("environment.json", environment_facts())
         self.write("dataset.json", dataset)
 
     def recorded_config(self) -> Optional[Dict[str, Any]]:
-        """The config that the run was last begun or resumed with; None if it cannot be read."""
+        """Return the config with which the run was last begun or resumed; None if it cannot be read."""
         try:
             config = json.loads((self.path / RESOLVED).read_text(encoding="utf-8"))["config"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         return config if isinstance(config, dict) else None
 
-    def forget_after(self, step: int) -> None:
-        """Take the periods after ``step`` out of metrics.jsonl, and lines that a killed run left half written.
+    def discard_metrics_after(self, step: int) -> None:
+        """Remove the periods after ``step``, which will be trained again, from metrics.jsonl.
 
-        They will be trained again. The file is replaced at once.
+        Lines that a killed run left incomplete are removed too.
         """
         path = self.path / METRICS
         if not path.exists():
             return
-        kept = [line for line, record in self._periods() if record["step"] <= step]
-        temporary = path.with_name(f"{METRICS}.new")
-        temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        os.replace(temporary, path)
+        lines = [line for line, record in self._periods() if record["step"] <= step]
+        write_atomically(path, "".join(line + "\n" for line in lines))
 
     def last_step(self) -> int:
-        """Updates that metrics.jsonl tells of."""
+        """Return the last step in metrics.jsonl."""
         return max((record["step"] for _, record in self._periods()), default=0)
 
     def losses(self, names: Sequence[str]) -> List[float]:
-        """The sum of these losses in each period of metrics.jsonl."""
+        """Return the sum of the named losses in each period of metrics.jsonl."""
         sums = (total_loss(record.get("metrics") or {}, names) for _, record in self._periods())
         return [loss for loss in sums if loss is not None]
 
     def _periods(self) -> Iterator[Tuple[str, Dict[str, Any]]]:
-        """Lines of metrics.jsonl that are whole, and what they say."""
+        """Yield the complete lines of metrics.jsonl and their content."""
         try:
             lines = (self.path / METRICS).read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
@@ -118,6 +123,42 @@ class RunFolder:
                 yield line, record
 
 
-def shown_config(config: TrainingConfig) -> Dict[str, Any]:
-    """A config as files show it: without its secrets, and without what it was merged from."""
+def config_for_files(config: TrainingConfig) -> Dict[str, Any]:
+    """Return a config as JSON, without its secrets and without the names of the configs that it extends."""
     return mask_value(config.model_dump(mode="json", exclude={"extends"}))
+
+
+class FolderLocks(contextlib.ExitStack):
+    """Keeps other runs out of folders until the block ends.
+
+    The locks are the kernel's, on open files, so they end with the process in any case.
+    """
+
+    def lock(self, folder: Path) -> None:
+        """Lock an existing folder.
+
+        Raises:
+            UserError: another run has locked it, or nothing can be written there.
+        """
+        try:
+            file = self.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
+        except OSError as error:
+            raise UserError(
+                f"{folder}: cannot be written to ({error.strerror}); name a folder to write to (output_dir,"
+                " save_ckpt_path)"
+            ) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = " ".join(file.read(200).split()) or "another process"
+            raise UserError(
+                f"{folder}: another run is writing to it ({owner}); wait for it to end, or begin one with another name"
+                " (--name) and save_ckpt_path"
+            ) from None
+        except OSError as error:
+            logger.warning("%s: no lock on this file system (%s); start no second run in it", folder, error.strerror)
+        with contextlib.suppress(OSError):  # the owner's name is only a convenience
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+            file.flush()

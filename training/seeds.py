@@ -1,12 +1,11 @@
-"""One run for each of several seeds, and the mean and deviation of their scores.
+"""One run per seed, and the mean and deviation of their scores.
 
-Fine-tuning on small data sets depends on the seed, so results are published over several (Devlin et al. 2019, section
-4.1, choose the best of several restarts on the validation set).
+Fine-tuning on small data sets depends on the seed, so results are published over several seeds (Devlin et al. 2019,
+section 4.1, choose the best of several restarts on the validation set).
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import gc
@@ -15,17 +14,18 @@ import logging
 import statistics
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from execution.software.cluster.processes import Processes
+from execution.processes import Processes
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.progress import run_log
-from keras_extensions.callbacks.signals import StopRequest
+from training.failures import process_failures
+from training.machine import platform_of, processes_of
+from training.replicas import shared_run_folder
+from training.resume import refuse_differences
 from training.run_folder import RunFolder
 from training.task import MakeTask
-from training.together import ended_together, processes_of, run_folder
-from training.trainer import platform_of, train
-from training.unchanged import refuse_differences
+from training.trainer import train
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.errors import ReplicaLostError, Stopped, UserError
@@ -39,9 +39,8 @@ Scores = Mapping[int, Mapping[str, float]]
 def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) -> None:
     """Train and evaluate once, or once for each of the config's ``seeds``.
 
-    With several, the run's folder holds a run folder for each, and ``seeds.json`` and ``seeds.txt`` with all scores,
-    their mean, and their deviation (of a sample: divided by the number of seeds less one). With ``resume``, seeds that
-    have ended are not trained again.
+    With several seeds, the run's folder contains a run folder for each, and ``seeds.json`` and ``seeds.txt`` with all
+    scores, their mean, and their sample standard deviation. With ``resume``, finished seeds are not trained again.
 
     Args:
         loaded, make_task, started: see :func:`training.trainer.train`.
@@ -50,44 +49,42 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
     if config.seeds is None:
         train(loaded, make_task, started)
         return
-    with contextlib.ExitStack() as held:
-        train_each(loaded, config.seeds, make_task, started, held)
+    processes = processes_of(config)
+    with process_failures(processes):
+        if not processes.is_single:
+            platform_of(config, processes)  # joins them
+        with shared_run_folder(processes, lambda: folder_of_seeds(config)) as folder:
+            processes.run_name = folder.path.name
+            train_each_seed(loaded, make_task, started, folder, processes)
 
 
-def train_each(
-    loaded: LoadedConfig, seeds: Sequence[int], make_task: MakeTask, started: float, held: contextlib.ExitStack
+def train_each_seed(
+    loaded: LoadedConfig, make_task: MakeTask, started: float, folder: RunFolder, processes: Processes
 ) -> None:
-    """Train and evaluate once for each seed.
-
-    Args:
-        held: is closed when all have ended.
-    """
-    config, processes = loaded.config, processes_of(loaded.config)
-    held.enter_context(ended_together(processes, StopRequest(), lambda: None))
-    if not processes.is_alone:
-        platform_of(config, processes)  # joins them
-    folder = run_folder(processes, lambda: folder_of(config), held)
-    processes.goes_on_as(folder.path.name)
-    scores: Dict[int, Dict[str, float]] = {}
-    for number, seed in enumerate(seeds, start=1):
-        one = with_seed(loaded, seed, folder.path)
-        done = processes.decided(functools.partial(scores_of_finished, one.config))
-        how = "" if done is None else ", has ended before"
+    """Train and evaluate once per seed, and write the summary after each."""
+    config, scores = loaded.config, {}
+    for number, seed in enumerate(config.seeds or (), start=1):
+        loaded_seed = config_of_seed(loaded, seed, folder.path)
+        finished = processes.decide(functools.partial(finished_scores, loaded_seed.config))
+        note = "" if finished is None else ", has ended before"
         if processes.is_chief:
-            tell(folder, config, [f"seed {seed}, {number} of {len(seeds)}{how}"])
-        scores[seed] = train_one(one, make_task, started, folder, processes) if done is None else done
+            log_lines(folder, config, [f"seed {seed}, {number} of {len(config.seeds or ())}{note}"])
+        if finished is None:
+            scores[seed] = train_seed(loaded_seed, make_task, started, folder, processes)
+        else:
+            scores[seed] = finished
         started = time.perf_counter()
-        if any(scores.values()) and processes.is_chief:  # others have no scores of the seeds that they train with
+        if any(scores.values()) and processes.is_chief:  # only the chief has the scores of seeds trained just now
             write_summary(folder, scores)
     if any(scores.values()) and processes.is_chief:
-        tell(folder, config, [*table(scores), f"scores of all seeds: {folder.path / f'{SUMMARY}.txt'}"])
+        log_lines(folder, config, [*table(scores), f"scores of all seeds: {folder.path / f'{SUMMARY}.txt'}"])
 
 
-def folder_of(config: TrainingConfig) -> RunFolder:
-    """The folder for the runs of all seeds: a new one, or the one to go on with.
+def folder_of_seeds(config: TrainingConfig) -> RunFolder:
+    """Return the folder for the runs of all seeds: a new one, or the one to resume.
 
     Raises:
-        UserError: there is none to go on with.
+        UserError: there is none to resume.
     """
     if not config.resume:
         return RunFolder.create(config.output_dir, str(config.name))
@@ -97,8 +94,8 @@ def folder_of(config: TrainingConfig) -> RunFolder:
     return RunFolder(path)
 
 
-def with_seed(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
-    """The config of one seed's run, whose folder lies in ``folder``, and its checkpoints in one of the same name."""
+def config_of_seed(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
+    """Return the config of one seed, whose run folder is in ``folder``."""
     config = loaded.config
     name = f"{config.name}-seed-{seed}"
     changes: Dict[str, Any] = {"seed": seed, "seeds": None, "name": name, "output_dir": str(folder)}
@@ -109,11 +106,11 @@ def with_seed(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
     return dataclasses.replace(loaded, config=config.model_copy(update=changes), origins=origins)
 
 
-def scores_of_finished(config: TrainingConfig) -> Optional[Dict[str, float]]:
-    """The scores of a seed's run that has ended; None where it has not.
+def finished_scores(config: TrainingConfig) -> Optional[Dict[str, float]]:
+    """Return the scores of a seed's finished run; None if it is not finished.
 
     Raises:
-        UserError: it was another config's.
+        UserError: the run was made with another config.
     """
     run = RunFolder(Path(config.output_dir) / str(config.name))
     if not run.path.is_dir() or not run.history.finished:
@@ -123,48 +120,54 @@ def scores_of_finished(config: TrainingConfig) -> Optional[Dict[str, float]]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def train_one(
+def train_seed(
     loaded: LoadedConfig, make_task: MakeTask, started: float, folder: RunFolder, processes: Processes
 ) -> Dict[str, float]:
     """Train and evaluate with one seed.
 
     Raises:
-        Stopped: someone asked for it; with the name under which all seeds go on.
-        ReplicaLostError: another process is gone; with that name, too.
+        Stopped: the run was asked to stop; names the run of all seeds.
+        ReplicaLostError: another process is gone; names the run of all seeds.
     """
     try:
         return train(loaded, make_task, started, processes)
     except Stopped as stop:
-        raise Stopped(str(stop), folder.path.name, stop.told) from None
+        raise Stopped(str(stop), folder.path.name, stop.is_reported) from None
     except ReplicaLostError as error:
         raise ReplicaLostError(error.lost, error.index, folder.path.name) from error
     finally:
-        keras.backend.clear_session()  # the model of one seed is not to stay in memory beside the next one's
+        keras.backend.clear_session()  # frees the model of this seed
         gc.collect()
 
 
-def tell(folder: RunFolder, config: TrainingConfig, lines: Iterable[str]) -> None:
-    """Log lines as a run does, into a log of all seeds."""
+def log_lines(folder: RunFolder, config: TrainingConfig, lines: Iterable[str]) -> None:
+    """Log lines to the console and to the log of all seeds."""
     with run_log(folder.path / "train.log", config.logging):
         for line in lines:
             logger.info(line)
 
 
 def write_summary(folder: RunFolder, scores: Scores) -> None:
-    """The table as text, and its numbers as JSON."""
-    of_metric = {metric: [one[metric] for one in scores.values()] for metric in metrics_of(scores)}
-    summary = {
-        "seeds": {str(seed): dict(one) for seed, one in scores.items()},
-        "mean": {metric: statistics.mean(values) for metric, values in of_metric.items()},
-        "deviation": {metric: deviation(values) for metric, values in of_metric.items()},
-    }
-    folder.write(f"{SUMMARY}.json", summary)
+    """Write the table as text and its numbers as JSON."""
+    folder.write(f"{SUMMARY}.json", summary_of(scores))
     text = "".join(line + "\n" for line in table(scores))
     (folder.path / f"{SUMMARY}.txt").write_text(text, encoding="utf-8")
 
 
+def summary_of(scores: Scores) -> Dict[str, Any]:
+    """Return the scores of all seeds, their mean, and their sample standard deviation (0 for a single seed)."""
+    values = {metric: [one[metric] for one in scores.values()] for metric in next(iter(scores.values()))}
+    return {
+        "seeds": {str(seed): dict(one) for seed, one in scores.items()},
+        "mean": {metric: statistics.mean(all_seeds) for metric, all_seeds in values.items()},
+        "deviation": {
+            metric: statistics.stdev(all_seeds) if len(all_seeds) > 1 else 0.0 for metric, all_seeds in values.items()
+        },
+    }
+
+
 def table(scores: Scores) -> List[str]:
-    """A line for each seed, then mean and deviation.
+    """Return a line for each seed, then mean and deviation.
 
     Example:
         >>> print(*table({1: {"accuracy": 0.5}, 2: {"accuracy": 0.75}}), sep="\\n")
@@ -174,24 +177,12 @@ def table(scores: Scores) -> List[str]:
         mean         0.6250
         deviation    0.1768
     """
-    metrics = metrics_of(scores)
-    of_metric = [[one[metric] for one in scores.values()] for metric in metrics]
-    rows = [(str(seed), [one[metric] for metric in metrics]) for seed, one in scores.items()]
-    rows.append(("mean", [statistics.mean(values) for values in of_metric]))
-    rows.append(("deviation", [deviation(values) for values in of_metric]))
-    widths = [max(10, len(metric) + 2) for metric in metrics]
-    first = max(len(name) for name, _ in rows)
-    lines = ["seed".ljust(first) + "".join(metric.rjust(width) for metric, width in zip(metrics, widths))]
-    for name, values in rows:
-        lines.append(name.ljust(first) + "".join(f"{value:.4f}".rjust(width) for value, width in zip(values, widths)))
+    summary = summary_of(scores)
+    rows = {**summary["seeds"], "mean": summary["mean"], "deviation": summary["deviation"]}
+    widths = {metric: max(10, len(metric) + 2) for metric in summary["mean"]}
+    first = max(map(len, rows))
+    lines = ["seed".ljust(first) + "".join(metric.rjust(width) for metric, width in widths.items())]
+    for name, values in rows.items():
+        cells = (f"{values[metric]:.4f}".rjust(width) for metric, width in widths.items())
+        lines.append(name.ljust(first) + "".join(cells))
     return lines
-
-
-def metrics_of(scores: Scores) -> List[str]:
-    """Names of the scores, which all seeds share."""
-    return list(next(iter(scores.values())))
-
-
-def deviation(values: Sequence[float]) -> float:
-    """Standard deviation of a sample; 0 of one value."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,34 +1,23 @@
-"""What a run is made of."""
+"""The parts of a run, and the plan of its training."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, Dict, NamedTuple, Sequence
 
-from data_utils.records.pipeline import SampleReader
+from data_utils.records.packs import sequences_per_pack
+from data_utils.records.pipeline import SampleReader, identity_of
 from execution.interface import Platform
-from execution.software.cluster.processes import ALONE, Processes
+from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.callbacks.reporting import Listener
 from keras_extensions.callbacks.signals import StopRequest
 from model.architecture import Architecture
-from training.position import Position
+from training.resume import Position
 from training.run_folder import RunFolder
 from training.task import Task
+from utilities.config.figures import training_steps
 from utilities.config.schema import TrainingConfig
-
-
-class Plan(NamedTuple):
-    """Lengths that the config and the data give.
-
-    Attributes:
-        micro_batches: of an update, over all replicas and processes.
-        packing_factor: samples in a row of the batch on average; 1 without packing.
-    """
-
-    updates: int
-    updates_per_execution: int
-    micro_batches: int
-    packing_factor: float = 1
+from utilities.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +25,16 @@ class Session:
     """A run.
 
     Attributes:
-        position: where it begins or goes on.
-        stop: whether someone asked it to stop.
-        listeners: told of everything worth telling.
+        config: the config.
+        task: what is trained.
+        architecture: the model's architecture.
+        platform: the machine.
+        run: the run's folder.
+        position: where training begins or resumes.
+        stop: whether the run was asked to stop.
+        listeners: receive the events of the run.
         started: ``time.perf_counter()`` when the program started.
-        processes: that train together.
+        processes: the processes that train together.
     """
 
     config: TrainingConfig
@@ -52,20 +46,70 @@ class Session:
     stop: StopRequest
     listeners: Sequence[Listener]
     started: float
-    processes: Processes = ALONE
+    processes: Processes = SINGLE_PROCESS
+
+
+class Plan(NamedTuple):
+    """Lengths that follow from the config and the data.
+
+    Attributes:
+        updates: weight updates of the whole run.
+        updates_per_execution: updates between two logging periods.
+        micro_batches: micro batches of an update, over all replicas and processes.
+        packing_factor: average number of samples per row of the batch; 1 without packing.
+    """
+
+    updates: int
+    updates_per_execution: int
+    micro_batches: int
+    packing_factor: float = 1
 
 
 class TrainingData(NamedTuple):
     """The samples to train on.
 
     Attributes:
-        reader: the samples.
+        reader: reads the samples.
         plan: how many updates they make.
-        facts: what the report says of them.
-        identity: a checksum by which a resume knows them again.
+        facts: description for the report.
+        identity: checksum by which a resume recognises them.
     """
 
     reader: SampleReader
     plan: Plan
     facts: Dict[str, Any]
     identity: str
+
+
+def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
+    """Open and check the data, and plan the training on it.
+
+    Raises:
+        UserError: the data is not what the config says, or less than one update.
+    """
+    reader = task.open_data()
+    plan, facts = plan_training(config, reader), task.dataset_facts(reader)
+    return TrainingData(reader, plan, facts, identity_of(reader))
+
+
+def plan_training(config: TrainingConfig, reader: SampleReader) -> Plan:
+    """Derive the number of updates and their grouping.
+
+    Raises:
+        UserError: the data is less than one update.
+    """
+    factor = sequences_per_pack(reader)
+    updates = training_steps(config, reader.count, factor)
+    if not updates:
+        raise UserError(
+            f"training would be less than one global batch of {config.samples_per_update * factor:,.0f} samples (the"
+            f" data set has {reader.count * factor:,.0f}); lower global_batch.grad_acc_steps_per_replica, or raise"
+            " num_epochs or total_num_train_samples"
+        )
+    batch = config.global_batch
+    return Plan(
+        updates=updates,
+        updates_per_execution=min(config.global_batches_per_log, updates),
+        micro_batches=batch.replicas * batch.grad_acc_steps_per_replica,
+        packing_factor=factor,
+    )

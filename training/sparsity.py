@@ -14,9 +14,9 @@ import numpy as np
 from checkpoints.state import Parts
 from data_utils.records.order import batch_of, positions
 from execution.interface import Objective, Platform, Tensors
-from execution.software.cluster.processes import ALONE, Processes
+from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
-from keras_extensions.callbacks.updates import UpdateCounter
+from keras_extensions.callbacks.reporting import UpdateCounter
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers_of
 from sparsity.patterns import (
     Change,
@@ -160,7 +160,7 @@ class PatternRule:
         updates: int,
         moments: Callable[[tf.Variable], Sequence[tf.Variable]],
         gradients: Optional[Callable[[int], List[np.ndarray]]] = None,
-        processes: Processes = ALONE,
+        processes: Processes = SINGLE_PROCESS,
         parts: Optional[Parts] = None,
     ):
         self._sparsity, self._seed, self._updates = config.sparsity, pattern_seed(config), updates
@@ -176,7 +176,7 @@ class PatternRule:
     def apply(self, layers: Sequence[BlockSparseDense], step: int) -> int:
         """Change the pattern of every layer and return the number of new blocks. All processes call this."""
         changes = self._changes(layers, step) if self._processes.is_chief else [placeholder(layer) for layer in layers]
-        shared = self._processes.from_chief([array for change in changes for array in change])
+        shared = self._processes.broadcast([array for change in changes for array in change])
         changes = [Change(*pair) for pair in zip(shared[::2], shared[1::2])]
         for layer, change in zip(layers, changes):
             move(layer, change, self._moments(layer.blocks), self._parts)

@@ -1,24 +1,40 @@
-"""The weights that a run starts from."""
+"""The weights that a run starts from, and what they decide: the architecture, the vocabulary and its case."""
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 from pathlib import Path
-from typing import Any, Dict, Optional, Protocol, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
 
+from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.state import load_weights
+from data_utils.tokenizer import Vocabulary, read_vocabulary
 from keras_extensions.backend import keras
+from model.architecture import Architecture
+from utilities.config.figures import LAYER_OPTIONS, architecture_of, sparsity_options
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
+logger = logging.getLogger(__name__)
+
+# Sizes that the weights fix. The vocabulary's is not among them: its tables can be lengthened and shortened.
+SIZES = (
+    "hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
+    "type_vocab_size",
+)  # fmt: skip
+_DEFAULTS = ("hidden_act", "layer_norm_eps")  # taken from the weights unless the config sets them
+
 
 class Start(Protocol):
-    """Weights from somewhere.
+    """Weights to start from.
 
     Attributes:
-        origin: where from, for the log.
-        architecture: fields of ``model.architecture.Architecture`` that the weights decide.
-        vocabulary: the ``vocab.txt`` that belongs to them, where there is one.
+        origin: where they come from, for the log.
+        architecture: the fields of ``model.architecture.Architecture`` that the weights decide.
+        vocabulary: the ``vocab.txt`` that belongs to them, if there is one.
         lower_case: whether their text was lower-cased; None if unknown.
     """
 
@@ -28,26 +44,52 @@ class Start(Protocol):
     lower_case: Optional[bool]
 
     def fill_source(self, source: keras.Model) -> None:
-        """Give a built Hugging Face model its weights, before conversion."""
+        """Set the weights of a built Hugging Face model, before its conversion."""
 
     def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
-        """Give converted blocks their weights."""
+        """Set the weights of converted blocks."""
 
 
-def start_of(config: TrainingConfig) -> Optional[Start]:
-    """What ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for a run from random weights."""
+class SavedState:
+    """The weights of the run's own checkpoint; a :class:`Start`.
+
+    Args:
+        checkpoint: a checkpoint of the run.
+        read: whether this process reads the weights; otherwise the chief broadcasts them.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, read: bool = True) -> None:
+        assert checkpoint.facts is not None
+        self._read = read
+        self._checkpoint = checkpoint
+        self.origin = str(checkpoint.folder)
+        self.architecture: Dict[str, Any] = checkpoint.facts["architecture"]
+        self.vocabulary: Optional[Path] = checkpoint.vocabulary
+        self.lower_case: Optional[bool] = checkpoint.facts.get("lower_case")
+
+    def fill_source(self, source: keras.Model) -> None:
+        """Do nothing, because the weights fit the converted blocks."""
+
+    def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
+        if self._read:
+            load_weights(self._checkpoint, blocks)
+
+
+def configured_start(config: TrainingConfig) -> Optional[Start]:
+    """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights."""
     for key in ("pretrained_ckpt_path", "bert_model_name"):
-        named = getattr(config, key)
-        if named is not None:
-            return open_pretrained(named, key, config.allow_missing_weights)
+        name = getattr(config, key)
+        if name is not None:
+            return open_pretrained(name, key, config.allow_missing_weights)
     return None
 
 
 def refuse_random_weights(start: Start, allowed: bool) -> None:
-    """Keep an evaluation from being one of random numbers; call it once the model is filled.
+    """Refuse to evaluate a filled model if some of its weights are random.
 
     Args:
-        allowed: whether the config lets weights be missing.
+        start: the weights of the model.
+        allowed: whether the config allows missing weights.
 
     Raises:
         UserError: the model has weights that the checkpoint lacks.
@@ -58,3 +100,142 @@ def refuse_random_weights(start: Start, allowed: bool) -> None:
             f"{start.origin} lacks {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}, so its"
             " scores would be random; train first (--do-training true), or name a checkpoint of this task"
         )
+
+
+def cast_note(start: Start, precision: str) -> str:
+    """Return the end of a log line if weights are cast to another number format; otherwise an empty string."""
+    settings = getattr(start, "settings", {})
+    saved = str(settings.get("precision") or settings.get("torch_dtype") or "float32")
+    return "" if saved == precision else f", saved in {saved} and cast to {precision}"
+
+
+# Architecture
+
+
+def saved_architecture(config: TrainingConfig, saved: SavedState) -> Architecture:
+    """Return the architecture of a resumed run; how it is computed may have changed in the config."""
+    trained = Architecture(**saved.architecture)
+    factor, kernel = config.embedding_serialization_factor, config.sparsity.kernel
+    return dataclasses.replace(trained, embedding_serialization_factor=factor, sparsity_kernel=kernel)
+
+
+def resolved_architecture(config: TrainingConfig, start: Optional[Start], activation: str = "gelu") -> Architecture:
+    """Return the architecture to build: the config's, completed by that of the weights.
+
+    Args:
+        config: the config.
+        start: the weights to start from; None for random ones.
+        activation: ``hidden_act`` if neither the config nor the weights set it.
+
+    Raises:
+        UserError: the weights have other sizes than the config, or fewer positions than its sequences.
+    """
+    if start is None:
+        architecture = architecture_of(config)
+        assert architecture is not None, "the rules require bert_config if no weights are named"
+        return dataclasses.replace(architecture, **_activation(config, activation))
+    if config.bert_config is None:
+        architecture = _architecture_of_weights(config, start)
+    else:
+        configured = architecture_of(config)
+        assert configured is not None
+        _check_sizes(configured, start)
+        configured = dataclasses.replace(configured, **_activation(config, activation))
+        architecture = dataclasses.replace(configured, **_defaults_of_weights(config, start))
+    if config.max_seq_length > architecture.max_position_embeddings:
+        raise UserError(
+            f"max_seq_length is {config.max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"
+            " positions; set max_seq_length to at most that"
+        )
+    return dataclasses.replace(architecture, **_layer_options(config, start, architecture))
+
+
+def _layer_options(config: TrainingConfig, start: Start, architecture: Architecture) -> Dict[str, Any]:
+    """Return the layers' options: the config's, else those of the weights, else those of ``architecture``."""
+    if not config.replace_layers:  # Hugging Face's own layers have all of them
+        return dict.fromkeys(LAYER_OPTIONS, True)
+    options = {name: start.architecture.get(name, getattr(architecture, name)) for name in LAYER_OPTIONS}
+    options.update({name: getattr(config, name) for name in LAYER_OPTIONS if getattr(config, name) is not None})
+    if not options["use_qkv_split"]:  # the joint matrix has no biases
+        options["use_qkv_bias"] = False
+    return options
+
+
+def _architecture_of_weights(config: TrainingConfig, start: Start) -> Architecture:
+    """Return the architecture of the weights, for a config without ``bert_config``."""
+    missing = [name for name in SIZES if name not in start.architecture]
+    if missing:
+        raise UserError(f"{start.origin} does not say its {missing[0]}; add the section bert_config")
+    factor = config.embedding_serialization_factor
+    if start.architecture["vocab_size"] % factor:
+        logger.warning("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
+        factor = 1
+    own = {"embedding_serialization_factor": factor, **sparsity_options(config)}
+    return Architecture(**{**start.architecture, **own})
+
+
+def _check_sizes(configured: Architecture, start: Start) -> None:
+    for size in SIZES:
+        value = start.architecture.get(size, getattr(configured, size))
+        if getattr(configured, size) != value:
+            raise UserError(
+                f"bert_config.{size} is {getattr(configured, size)}, but {start.origin} was trained with"
+                f" {value}; set it to that, or name another checkpoint"
+            )
+
+
+def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:
+    """Return the activation if the config does not set it."""
+    is_set = config.bert_config is not None and "hidden_act" in config.bert_config.model_fields_set
+    return {} if is_set else {"hidden_act": activation}
+
+
+def _defaults_of_weights(config: TrainingConfig, start: Start) -> Dict[str, Any]:
+    """Return the values that the weights decide; warn where the config decides otherwise."""
+    configured, trained = config.bert_config, start.architecture
+    assert configured is not None
+    values: Dict[str, Any] = {}
+    for name in _DEFAULTS:
+        if name not in configured.model_fields_set:
+            values.update({name: trained[name]} if name in trained else {})
+        elif getattr(configured, name) != trained.get(name, getattr(configured, name)):
+            logger.warning(
+                "bert_config.%s is %s, but %s was trained with %s: its results will differ",
+                name, getattr(configured, name), start.origin, trained[name],
+            )  # fmt: skip
+    return values
+
+
+# Vocabulary
+
+
+class TokenizerSettings(NamedTuple):
+    """A vocabulary, and whether text is lower-cased before it is looked up."""
+
+    vocabulary: Vocabulary
+    lower_case: bool
+
+
+def tokenizer_settings(config: TrainingConfig, architecture: Architecture, start: Optional[Start]) -> TokenizerSettings:
+    """Return the vocabulary and case of a fine-tuning run.
+
+    The vocabulary is that of ``vocab_file``, else that of the weights. The case is that of ``lower_case``, else that of
+    the weights, else it is guessed from the vocabulary.
+
+    Raises:
+        UserError: there is no vocabulary, it cannot be read, or it has more pieces than the model.
+    """
+    path = Path(config.vocab_file) if config.vocab_file else start.vocabulary if start else None
+    if path is None:
+        origin = start.origin if start else "a model with random weights"
+        raise UserError(f"vocab_file is not set, and {origin} has no vocab.txt; set vocab_file (--vocab-file PATH)")
+    vocabulary = read_vocabulary(path)
+    if len(vocabulary.pieces) > architecture.vocab_size:
+        raise UserError(
+            f"{path}: has {len(vocabulary.pieces):,} pieces, the model {architecture.vocab_size:,} embeddings; set"
+            " vocab_file to the vocabulary that the model was trained with"
+        )
+    known_cases = (config.lower_case, start.lower_case if start else None)
+    return TokenizerSettings(
+        vocabulary, next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased())
+    )

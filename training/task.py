@@ -1,4 +1,4 @@
-"""What a task supplies to the trainer."""
+"""The interface between the trainer and its tasks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from model.blocks import Block
 from training.start import Start
 from utilities.config.schema import TrainingConfig
 
-# Runs the model over every sample of a reader, in order; gives its outputs by name, one row a sample.
+# Runs the model over all samples of a reader, in order, and returns its outputs by name, one row per sample.
 Predict = Callable[[SampleReader], Mapping[str, np.ndarray]]
 
-# Gives a built Hugging Face model the weights that training starts from.
+# Sets the weights of a built Hugging Face model that training starts from.
 Fill = Callable[[keras.Model], None]
 
 
 class BuiltModel(NamedTuple):
-    """A model with its weights, as the ordered blocks it is made of, and how it came about (None: unconverted)."""
+    """A model with its weights, its blocks in order, and its conversion (None: not converted)."""
 
     model: keras.Model
     blocks: List[Block]
@@ -38,29 +38,29 @@ class Task(Protocol):
     objective: Objective
 
     def open_data(self) -> SampleReader:
-        """The samples to train on, checked. Not called for a run that only evaluates."""
+        """Open and check the samples to train on. Not called in a run that only evaluates."""
 
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
-        """The converted model.
+        """Build the converted model.
 
         Args:
-            platform: where it runs.
-            fill: to be called with the Hugging Face model before its weights are carried over.
+            platform: the machine.
+            fill: must be called with the Hugging Face model before its weights are transferred.
         """
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
-        """What the report says of the data."""
+        """Describe the data for the report."""
 
     def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
-        """Validation and test, as the config asks; writes predictions into ``folder``.
+        """Run validation and test as the config asks, and write predictions into ``folder``.
 
         Returns:
-            The scores by name; empty where the task has none.
+            The scores by name; empty if the task has none.
         """
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """What to tell at the end of training: the last metrics beside what they should be compared with."""
+        """Return lines for the end of training, which compare the last metrics with reference values."""
 
 
-# Makes a task for a config, with the architecture that was settled on and the weights to start from.
+# Creates a task from the config, the resolved architecture, and the weights to start from.
 MakeTask = Callable[[TrainingConfig, Architecture, Optional[Start]], Task]

@@ -1,59 +1,53 @@
-"""The one trainer: from a resolved config and a task to a trained model, its checkpoints, scores and report."""
+"""The trainer: from a resolved config and a task to a trained model, its checkpoints, scores and report."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import logging
-from typing import Dict, Iterator, List, Optional
+from typing import ContextManager, Dict, Iterator, Optional, Tuple
 
 from execution.interface import Platform
-from execution.options import ExecutionOptions
-from execution.select import select_platform
-from execution.software.cluster.processes import ALONE, Processes
+from execution.processes import Processes
 from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
-from training.alike import check_alike
-from training.architecture import resolved_architecture
-from training.failures import failures_told
-from training.fitting import fit, open_training_data
-from training.listeners import listeners_of, reference_of
-from training.position import Position
-from training.prediction import predictor
+from model.architecture import Architecture
+from training.evaluation import evaluate
+from training.failures import run_failures
+from training.loop import TrainingLoop
+from training.machine import platform_of, processes_of, warn_of_ignored_settings
+from training.monitoring import listeners_of, reference_of
+from training.replicas import check_processes, on_chief, replica_log, shared_position, shared_run_folder
 from training.resume import (
-    SavedState,
+    Position,
     check_same_data,
     check_same_precision,
-    go_on,
     new_run,
-    resumed_architecture,
+    record_resume,
     run_to_resume,
 )
-from training.session import Session, TrainingData
-from training.sparsity import sparse_lines, sparse_xla
-from training.start import Start, refuse_random_weights, start_of
-from training.task import BuiltModel, MakeTask
-from training.together import (
-    agreed_position,
-    by_chief,
-    ended_together,
-    processes_of,
-    replica_log,
-    run_folder,
+from training.run_folder import FolderLocks, RunFolder
+from training.session import Session, TrainingData, open_training_data
+from training.sparsity import sparse_lines
+from training.start import (
+    SavedState,
+    Start,
+    cast_note,
+    configured_start,
+    refuse_random_weights,
+    resolved_architecture,
+    saved_architecture,
 )
-from utilities.config.fields import Machine
+from training.task import BuiltModel, MakeTask
 from utilities.config.figures import sparsity_figures
 from utilities.config.loading import LoadedConfig
-from utilities.config.plan import warning_line
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.history import END
 from utilities.report.page import write_report
 
 logger = logging.getLogger(__name__)
-
-EVALUATION_BATCH_SIZE = 32
 
 
 def train(
@@ -63,113 +57,112 @@ def train(
 
     Args:
         loaded: the config and the origin of its values.
-        make_task: what is trained.
+        make_task: creates the task.
         started: ``time.perf_counter()`` when the program started.
-        processes: that train together; None: those that the environment names.
+        processes: the processes that train together; None: those that the environment names.
 
     Returns:
-        The scores of the evaluation; empty where there was none, and to all processes but the chief.
+        The scores of the evaluation; empty without one, and in processes other than the chief.
 
     Raises:
         UserError: data, checkpoint or folder is not what the config says.
     """
     config = loaded.config
-    with contextlib.ExitStack() as held:
-        stop = held.enter_context(stop_on_signals())
-        failures = held.enter_context(failures_told())
-        together = processes_of(config) if processes is None else processes
-        held.enter_context(ended_together(together, stop, lambda: failures.run.path.name if failures.run else None))
-        reference = reference_of(config)
-        platform = platform_of(config, together)
-        resumed = by_chief(together, lambda: run_to_resume(loaded, held))
-        failures.run = resumed.run if resumed else None
-        position = agreed_position(together, lambda: resumed.position if resumed else None) or Position()
-        if position.checkpoint is not None:
-            saved = SavedState(position.checkpoint, read=together.is_chief)
-            start, architecture = saved, resumed_architecture(config, saved)
-        else:
-            start = start_of(config)
-            architecture = resolved_architecture(config, start)
-        check_same_precision(position, platform.precision)
-        task = make_task(config, architecture, start)
-        data = open_training_data(config, task) if config.do_training else None
-        if data is not None:
-            check_same_data(position, data.identity, config)
-        check_alike(together, config, data.identity if data else "", platform.precision)
-        run = run_folder(together, lambda: resumed.run if resumed else new_run(loaded, held), held)
-        failures.run = run
-        together.goes_on_as(run.path.name)
-        log = run_log(run.path / "train.log", config.logging) if together.is_chief else replica_log(together.index)
-        held.enter_context(log)
-        if resumed:
-            go_on(resumed, config)
-        derived = {**(data.plan._asdict() if data else {}), **sparsity_figures(config, task.name, architecture)}
-        run.describe(loaded, derived, data.facts if data else {})
-        logger.info("run folder %s; %s", run.path, platform.describe())
-        if together.is_chief:
-            tell_what_has_no_effect(loaded, platform, together)
-        listeners = listeners_of(config, run, reference) if together.is_chief else []
-        session = Session(config, task, architecture, platform, run, position, stop, listeners, started, together)
-        with closing(listeners), reported(session):
-            built = build(session, start)
+    with stop_on_signals() as stop:
+        processes = processes_of(config) if processes is None else processes
+        with run_failures(processes, stop) as current, FolderLocks() as locks:
+            # Machine
+            reference = reference_of(config)
+            platform = platform_of(config, processes)
+
+            # Start or resume
+            resumed = on_chief(processes, lambda: run_to_resume(loaded, locks))
+            current.folder = resumed.run if resumed else None
+            position = shared_position(processes, lambda: resumed.position if resumed else Position())
+            start, architecture = starting_weights(config, position, platform, processes)
+
+            # Task and data
+            task = make_task(config, architecture, start)
+            data = open_training_data(config, task) if config.do_training else None
             if data is not None:
-                fit_and_tell(session, data, built)
-            scores = {} if config.compile_only or not together.is_chief else evaluate(session, built)
-        if not config.compile_only:
-            run.history.add(END, data.plan.updates if data else position.step)
-        together.meet()  # so that nobody takes the first one to end for lost
-        return scores
+                check_same_data(position, data.identity, config)
+            check_processes(processes, config, data.identity if data else "", platform.precision)
+
+            with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
+                current.folder = run
+                processes.run_name = processes.run_name or run.path.name
+                with log_of(run, config, processes):
+                    if resumed:
+                        record_resume(resumed, config)
+                    describe_run(run, loaded, task.name, architecture, data)
+                    logger.info("run folder %s; %s", run.path, platform.describe())
+                    if processes.is_chief:
+                        warn_of_ignored_settings(loaded, platform, processes)
+                    listeners = listeners_of(config, run, reference) if processes.is_chief else []
+                    session = Session(
+                        config=config,
+                        task=task,
+                        architecture=architecture,
+                        platform=platform,
+                        run=run,
+                        position=position,
+                        stop=stop,
+                        listeners=listeners,
+                        started=started,
+                        processes=processes,
+                    )
+                    return fit_and_evaluate(session, data, start)
 
 
-def platform_of(config: TrainingConfig, processes: Processes = ALONE) -> Platform:
-    """The machine that the config asks for, with all processes joined."""
-    return select_platform(options_of(config), processes)
+def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Optional[Start]) -> Dict[str, float]:
+    """Build the model, train it, evaluate it, and write the report."""
+    config, processes = session.config, session.processes
+    with closing(session.listeners), final_report(session):
+        built = initial_model(session, start)
+        if data is not None:
+            last = TrainingLoop(session, data, built).run()
+            for line in session.task.summary(last.metrics, data.facts) if last else []:
+                logger.info(line)
+        evaluates = processes.is_chief or session.platform.predicts_together
+        scores = evaluate(session, built) if evaluates and not config.compile_only else {}
+    if not config.compile_only:
+        session.run.history.add(END, data.plan.updates if data else session.position.step)
+    processes.barrier()  # a process that ended earlier than the others would look lost to them
+    return scores
 
 
-def tell_what_has_no_effect(loaded: LoadedConfig, platform: Platform, processes: Processes) -> None:
-    """One warning for all that the config asks of an IPU and this machine does not do."""
-    if platform.name == "software":
-        line = warning_line(
-            loaded.config,
-            loaded.origins,
-            Machine(platform.precision, platform.pipelined, platform.on_gpu, processes.count),
-        )
-        if line is not None:
-            logger.warning(line)
+def starting_weights(
+    config: TrainingConfig, position: Position, platform: Platform, processes: Processes
+) -> Tuple[Optional[Start], Architecture]:
+    """Return the weights to start from (None: random ones), and the architecture that they and the config decide."""
+    start: Optional[Start]
+    if position.checkpoint is not None:
+        start = SavedState(position.checkpoint, read=processes.is_chief)
+        architecture = saved_architecture(config, start)
+    else:
+        start = configured_start(config)
+        architecture = resolved_architecture(config, start, platform.activation)
+    check_same_precision(position, platform.precision)
+    return start, architecture
 
 
-def options_of(config: TrainingConfig) -> ExecutionOptions:
-    """What the config asks of the machine."""
-    execution, ipu = config.execution, config.ipu_config
-    # Hugging Face's own layers are float32.
-    precision = "float32" if execution.precision == "auto" and not config.replace_layers else execution.precision
-    return ExecutionOptions(
-        platform=execution.platform,
-        device=execution.device,
-        xla=execution.xla if config.sparsity.ratio == 0 else sparse_xla(config),
-        threads=execution.threads,
-        seed=config.seed,
-        precision=precision,
-        recompute=config.enable_recomputation,
-        device_mapping=tuple(ipu.pipeline_device_mapping or ()),
-        pipeline_devices=execution.pipeline_devices,
-        pipeline_schedule=ipu.pipeline_schedule,
-        replicas=config.global_batch.replicas,
-        matmul_proportions=tuple(ipu.matmul_available_memory_proportion_per_pipeline_stage or ()),
-        matmul_partials=config.matmul_partials_type,
-        optimizer_state_offchip=config.optimizer_state_offchip,
-        replicated_tensor_sharding=ipu.replicated_tensor_sharding,
-        stochastic_rounding=config.enable_stochastic_rounding,
-        outlining=config.use_outlining,
-        fp_exceptions=config.fp_exceptions,
-        min_remote_tensor_size=config.min_remote_tensor_size,
-        compile_only=config.compile_only,
-        executable_cache=execution.executable_cache,
-    )
+def log_of(run: RunFolder, config: TrainingConfig, processes: Processes) -> ContextManager[None]:
+    """Return the log of the run: the chief's has a file, the others' only warnings."""
+    if processes.is_chief:
+        return run_log(run.path / "train.log", config.logging)
+    return replica_log(processes.index)
 
 
-def build(session: Session, start: Optional[Start]) -> BuiltModel:
-    """The converted model, with the weights to start from."""
+def describe_run(
+    run: RunFolder, loaded: LoadedConfig, task: str, architecture: Architecture, data: Optional[TrainingData]
+) -> None:
+    """Write the files that describe the run."""
+    figures = {**(data.plan._asdict() if data else {}), **sparsity_figures(loaded.config, task, architecture)}
+    run.describe(loaded, figures, data.facts if data else {})
+
+
+def initial_model(session: Session, start: Optional[Start]) -> BuiltModel:
+    """Build the converted model with the weights to start from, and log the conversion."""
     built = session.task.build(session.platform, start.fill_source if start else lambda source: None)
     parameters = f"{sum(variable.shape.num_elements() for variable in built.model.trainable_variables):,} parameters"
     if built.conversion is None:
@@ -189,48 +182,19 @@ def build(session: Session, start: Optional[Start]) -> BuiltModel:
     return built
 
 
-def cast_note(start: Start, precision: str) -> str:
-    """What becomes of weights in another number format, for the log."""
-    settings = getattr(start, "settings", {})
-    saved = str(settings.get("precision") or settings.get("torch_dtype") or "float32")
-    return "" if saved == precision else f", saved in {saved} and cast to {precision}"
-
-
-def fit_and_tell(session: Session, data: TrainingData, built: BuiltModel) -> None:
-    """Train, and say what came out."""
-    last = fit(session, data, built)
-    lines: List[str] = session.task.summary(last.metrics, data.facts) if last else []
-    for line in lines:
-        logger.info(line)
-
-
-def evaluate(session: Session, built: BuiltModel) -> Dict[str, float]:
-    """Validation and test, where the task has any; the scores go to ``scores.json``."""
-    config = session.config
-    batch_size = config.evaluation_batch_size or max(EVALUATION_BATCH_SIZE, config.global_batch.micro_batch_size)
-    scores = session.task.evaluate(predictor(built.model, batch_size, session.platform), session.run.path)
-    if scores:
-        session.run.write("scores.json", scores)
-        for listener in session.listeners:
-            listener.scored(scores)
-        for name, score in scores.items():
-            logger.info("%s: %.4f", name, score)
-    return scores
-
-
 @contextlib.contextmanager
-def reported(session: Session) -> Iterator[None]:
-    """Writes the report when the run ends, also where an error ends it; a page must not make a run a failure."""
+def final_report(session: Session) -> Iterator[None]:
+    """Write the report when the block ends, also if an error ends it; a failing report does not fail the run."""
     try:
         yield
     finally:
         begun = (session.run.path / "metrics.jsonl").exists() or (session.run.path / "scores.json").exists()
         if session.config.report and begun:
-            report(session)
+            write_final_report(session)
 
 
-def report(session: Session) -> None:
-    """Write the report and say where it is."""
+def write_final_report(session: Session) -> None:
+    """Write the report and log its path."""
     try:
         path = write_report(session.run.path)
     except (UserError, OSError) as error:

@@ -54,7 +54,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
             print(f"error: {shown_line(message)}", file=sys.stderr)
         return EXIT_USER_ERROR
     except Stopped as stop:
-        if not stop.told:
+        if not stop.is_reported:
             return 0
         if not stop.run:
             print(f"{stop} before there was anything to go on with", file=sys.stderr)

@@ -1,6 +1,6 @@
 """Facts about the machine and the software of a run, for its report.
 
-No environment variables, no user or host names: a report is made to be passed on.
+They contain no environment variables and no user or host names, so a report can be published.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
 
 
 def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
-    """Describes machine and software as a flat dict that JSON can hold.
+    """Describe machine and software in a form that JSON can represent.
 
-    TensorFlow is never imported for this; its devices are listed only where it is loaded already.
+    Does not import TensorFlow; its devices are listed only if it is loaded already.
 
     Args:
-        repository: folder whose git commit is recorded; None: the one of this file.
+        repository: folder whose git commit is recorded; None: this project's.
 
     Returns:
-        ``python``, ``os``, ``cpu``, ``cpu_cores``, ``cpu_cores_usable``, ``cpu_instruction_sets``,
-        ``memory_gib``, ``gpus``, ``packages`` (name to version) and ``git_commit``. What cannot be found is
-        None.
+        A dict from names to values; unknown values are None.
     """
     return {
         "python": platform.python_version(),
@@ -45,7 +43,7 @@ def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
 
 
 def git_commit(folder: Path) -> Optional[str]:
-    """Commit of a folder, with ``-dirty`` after it if files differ; None outside git or without git."""
+    """Return the commit of a folder, followed by ``-dirty`` if files differ; None without git."""
     try:
         result = subprocess.run(
             ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"],
@@ -71,7 +69,7 @@ def _versions() -> Dict[str, str]:
 
 
 def _cpu_field(*names: str) -> Optional[str]:
-    """The first field of /proc/cpuinfo with one of these names."""
+    """Return the first field of /proc/cpuinfo with one of these names."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

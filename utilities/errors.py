@@ -14,17 +14,17 @@ class UserError(ValueError):
 
 
 class ReplicaLostError(UserError):
-    """Another process of the run is gone, so this one cannot go on.
+    """Another process of the run is gone, so this one cannot continue.
 
     Args:
-        lost: which, in words.
-        index: of this process.
-        run: the name under which the run goes on; none where it has not begun.
+        lost: says which process.
+        index: number of this process.
+        run: name under which the run can be resumed; empty if it has not begun.
     """
 
     def __init__(self, lost: str, index: int, run: str = "") -> None:
         again = (
-            f"; go on from the last checkpoint with --name {run} --resume, with any number of replicas" if run else ""
+            f"; resume from the last checkpoint with --name {run} --resume, with any number of replicas" if run else ""
         )
         super().__init__(f"{lost}, so replica {index} stops, too{again}")
         self.lost = lost
@@ -32,14 +32,14 @@ class ReplicaLostError(UserError):
 
 
 class Stopped(KeyboardInterrupt):
-    """Someone asked a run to stop, and it did: what it had done is saved.
+    """The run was asked to stop, and did; its state is saved.
 
     Attributes:
-        run: the name under which it goes on.
-        told: whether it is for this process to tell of it.
+        run: name under which it can be resumed.
+        is_reported: whether this process reports it.
     """
 
-    def __init__(self, message: str, run: str = "", told: bool = True) -> None:
+    def __init__(self, message: str, run: str = "", is_reported: bool = True) -> None:
         super().__init__(message)
         self.run = run
-        self.told = told
+        self.is_reported = is_reported

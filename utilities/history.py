@@ -1,4 +1,4 @@
-"""What happened to a run, from its begin over every resume to its end: one line of JSON an event."""
+"""The history of a run, from its beginning over every resume to its end: one line of JSON per event."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any, Dict, List
 HISTORY_NAME = "history.jsonl"
 
 BEGIN, RESUME, INTERRUPT, REWIND, END = "begin", "resume", "interrupt", "rewind", "end"
-SKIP = "skip"  # of records that cannot be used
+SKIP = "skip"  # corrupt records were skipped
 
 
 class History:
     """The events of a run.
 
     Args:
-        folder: the run's.
+        folder: the run's folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / HISTORY_NAME
 
     def add(self, event: str, step: int, **facts: Any) -> None:
-        """Append an event; ``step`` is the number of updates done."""
+        """Append an event that happened after ``step`` updates."""
         record = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": event, "step": step, **facts}
         with open(self.path, "a+b") as file:
             if file.tell() and not self.path.read_bytes().endswith(b"\n"):
-                file.write(b"\n")  # killed within a line
+                file.write(b"\n")  # the last line is incomplete because its process was killed
             file.write((json.dumps(record) + "\n").encode("utf-8"))
 
     def events(self) -> List[Dict[str, Any]]:
-        """All events, oldest first; lines that cannot be read are left out."""
+        """Return all events, oldest first, without unreadable lines."""
         try:
             lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -41,7 +41,7 @@ class History:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end and was not taken up again."""
+        """Whether the run came to its end and was not resumed after that."""
         return [event.get("event") for event in self.events()][-1:] == [END]
 
 

@@ -22,19 +22,19 @@ from execution.options import ExecutionOptions
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, Architecture, expected_blocks
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
 
 
 def build_model(architecture: Architecture, platform: Platform) -> keras.Model:
     """Hugging Face's model with random weights, converted."""
-    source = untrained_bert(architecture, seed=1984)
-    blocks, conversion = convert_pretraining(source, architecture, platform)
+    source = untrained(PRETRAINING, architecture, seed=1984)
+    blocks, conversion = convert(PRETRAINING, source, architecture, platform)
     stages = [expected_blocks(PRETRAINING, architecture.num_hidden_layers)]
-    shapes = pretraining_shapes(SEQUENCE_LENGTH, MASKED_POSITIONS)
+    shapes = pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, architecture.vocab_size).shapes
     model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, platform)
     conversion.carry_weights(source)
     return model

@@ -19,6 +19,7 @@ from checkpoints.pretrained.weights import (
     WORD_BIAS,
     WORD_TABLE,
 )
+from model.architecture import TASKS
 from utilities.errors import UserError
 
 
@@ -37,13 +38,14 @@ class Head(NamedTuple):
 
 
 ENCODER = Head("BertModel", "AutoModel", "feature-extraction")
-PRETRAINING = Head("BertForPreTraining", "AutoModelForPreTraining", "fill-mask")
 MASKED_LM = Head("BertForMaskedLM", "AutoModelForMaskedLM", "fill-mask")
-SPANS = Head("BertForQuestionAnswering", "AutoModelForQuestionAnswering", "question-answering")
-CLASSES = Head("BertForSequenceClassification", "AutoModelForSequenceClassification", "text-classification")
+_TRAINED: Dict[str, Head] = {  # by class
+    facts.hugging_face: Head(facts.hugging_face, facts.hugging_face.replace("Bert", "AutoModel"), facts.pipeline)
+    for facts in TASKS.values()
+}
 
 
-def head_of(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
+def _head_of(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
     """Return the kind of model that weights of these names belong to.
 
     Args:
@@ -52,13 +54,13 @@ def head_of(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
             weights have the same names, such as those of tokens and of sequences.
     """
     if f"{SPAN_HEAD}.weight" in names:
-        return SPANS
+        return _TRAINED["BertForQuestionAnswering"]
     if f"{CLASSIFIER}.weight" in names:
-        named = next(iter(architectures), CLASSES.model)
+        named = next(iter(architectures), "BertForSequenceClassification")
         named = named[2:] if named.startswith("TF") else named
-        return CLASSES if named == CLASSES.model else Head(named, named, "")
+        return _TRAINED.get(named, Head(named, named, ""))
     if WORD_BIAS in names:
-        return PRETRAINING if NEXT_SENTENCE in names else MASKED_LM
+        return _TRAINED["BertForPreTraining"] if NEXT_SENTENCE in names else MASKED_LM
     return ENCODER
 
 
@@ -93,7 +95,7 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
     weights = {**start.neutral_weights, **start.weights}
     if encoder_only:
         weights = {name: weight for name, weight in weights.items() if name.startswith("bert.")}
-    head = head_of(weights, start.settings.get("architectures") or ())
+    head = _head_of(weights, _classes_of(start))
     _refuse_incomplete(start, set(weights))
     notes = _notes(start, set(weights))
     rows, trained_rows = _rows(start, vocabulary), weights[WORD_TABLE].shape[0]
@@ -110,6 +112,12 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
             value = weight.value()
         arrays[_pytorch_name(name, head)] = np.ascontiguousarray(value)
     return Exported(arrays, rows, head, notes)
+
+
+def _classes_of(start: Pretrained) -> Sequence[str]:
+    """Return Hugging Face's classes that a checkpoint names."""
+    task = TASKS.get(start.settings.get("task", "")) if start.own else None
+    return [task.hugging_face] if task else start.settings.get("architectures") or ()
 
 
 def _rows(start: Pretrained, vocabulary: Optional[Path]) -> int:

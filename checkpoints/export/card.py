@@ -10,13 +10,9 @@ from transformers import BertConfig
 
 from checkpoints.export.arrays import Head
 from checkpoints.pretrained.pretrained import Pretrained
+from model.architecture import TASKS
 from utilities.report.run_folder import RunData, read_run_folder
 
-_TASK_TITLES = {
-    "pretraining": "pre-training: masked language model and next-sentence prediction",
-    "squad": "question answering on SQuAD 1.1",
-    "classification": "sequence classification",
-}
 _SETTINGS: Tuple[Tuple[str, str], ...] = (
     ("glue_task", "benchmark task"),
     ("max_seq_length", "tokens per sequence"),
@@ -77,8 +73,8 @@ def _header(head: Head) -> str:
 
 
 def _purpose(start: Pretrained) -> str:
-    task = _TASK_TITLES.get(start.settings.get("task", "")) if start.own else None
-    return f" after {task}" if task else ""
+    task = TASKS.get(start.settings.get("task", "")) if start.own else None
+    return f" after {task.title}" if task else ""
 
 
 def _usage(name: str, head: Head, with_tokenizer: bool) -> str:
@@ -105,7 +101,8 @@ def _sizes(config: BertConfig) -> Dict[str, Any]:
 def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     facts = start.settings
     config = run.config if run else {}
-    rows: Dict[str, Any] = {"task": _TASK_TITLES.get(facts.get("task", ""), "unknown")}
+    task = TASKS.get(facts.get("task", ""))
+    rows: Dict[str, Any] = {"task": task.title if task else "unknown"}
     for key in ("dataset_dir", "bert_model_name", "pretrained_ckpt_path"):
         if config.get(key):  # not the folders of the training machine
             rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]

@@ -11,15 +11,15 @@ from typing import List, NamedTuple, Optional
 from safetensors.numpy import save_file
 from transformers import BertConfig, BertTokenizerFast
 
-from checkpoints.export.arrays import CLASSES, Exported, Head, exported_arrays
+from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.settings import TOKENIZER_CONFIG
 from checkpoints.pretrained.weights import CLASSIFIER
-from data_utils.classification.benchmarks import TASKS
+from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.tokenizer import read_vocabulary
-from model.architecture import Architecture
+from model.architecture import CLASSIFICATION, TASKS, Architecture
 from model.huggingface import hugging_face_config
 from utilities.errors import UserError
 
@@ -115,18 +115,19 @@ def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
         )
     architecture = dataclasses.replace(Architecture(**start.architecture), vocab_size=exported.rows)
     config = hugging_face_config(architecture)
-    if exported.head is CLASSES:
+    if f"{CLASSIFIER}.weight" in exported.arrays:
         names = _class_names(start, exported.arrays[f"{CLASSIFIER}.weight"].shape[0])
         config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in enumerate(names)}
-        config.problem_type = "regression" if len(names) == 1 else "single_label_classification"
+        if exported.head.pipeline == TASKS[CLASSIFICATION].pipeline:
+            config.problem_type = "regression" if len(names) == 1 else "single_label_classification"
     return config
 
 
 def _class_names(start: Pretrained, classes: int) -> List[str]:
-    """Return the names of a classifier's outputs: those of the task that it was trained on, else numbers."""
-    task = TASKS.get((start.settings.get("config") or {}).get("glue_task") or "")
-    names = [label.name for label in task.labels] if task else []
+    """Return the names of a classifier's outputs: those that it was trained with, else numbers."""
+    task = BENCHMARK_TASKS.get((start.settings.get("config") or {}).get("glue_task") or "")
+    names = start.settings.get("labels") or ([label.name for label in task.labels] if task else [])
     return names if len(names) == classes else [f"LABEL_{number}" for number in range(classes)]
 
 

@@ -39,30 +39,18 @@ from checkpoints.pretrained.weights import (
     number_of_layers,
     readable,
 )
-from checkpoints.state import named
+from checkpoints.state import by_name
+from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from keras_extensions.conversion import Route
-from model.architecture import (
-    CLASSIFICATION,
-    GLUE_HEAD,
-    HEADS,
-    HID,
-    PRETRAINING,
-    QA_HEAD,
-    SQUAD,
-    Architecture,
-    expected_blocks,
-)
-from model.bert import pretraining_shapes
+from model.architecture import HID, SQUAD, TASKS, Architecture
 from model.blocks import Block, block_inputs, run_blocks
-from model.conversion import convert_classification, convert_pretraining, convert_squad
-from model.huggingface import untrained_bert, untrained_classifier, untrained_squad
-from model.unconverted import unconverted_classification, unconverted_pretraining, unconverted_squad
+from model.conversion import convert
+from model.huggingface import untrained
 from sparsity.patterns import dense_matrix
 from utilities.errors import UserError
 
-_TASKS = {HEADS: PRETRAINING, QA_HEAD: SQUAD, GLUE_HEAD: CLASSIFICATION}
 _VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"  # TensorFlow appends this to the name of every variable in a checkpoint
 _BLOCKS, _POSITIONS, _SHAPE = "blocks", "positions", "matrix_shape"  # variables of a block-sparse layer
 
@@ -119,7 +107,7 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
     saved, integers = _variables(open_tensorflow(prefix)), _variables(open_tensorflow(prefix, integers=True))
     saved = _with_dense_matrices(saved, integers)
     blocks = {name.split("/", 1)[0] for name in saved}
-    task = next((task for head, task in _TASKS.items() if head in blocks), None)
+    task = next((task for task, model in TASKS.items() if model.head in blocks), None)
     if task is None:
         raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but of no model of this project; name another")
     origins: Dict[str, Sequence[Name]] = {}
@@ -235,22 +223,11 @@ def _tiny_model(task: str, variant: Optional[Architecture]) -> Tuple[keras.Model
     """Return a tiny source model, the blocks made of it, and the routes of its weights (none if not converted)."""
     a = variant or _TINY
     platform = SoftwarePlatform(seed=0, xla=False, recompute=False)
-    tail = expected_blocks(task, num_layers=1)[2:]
-    if task == PRETRAINING:
-        source = untrained_bert(a, seed=0)
-        converted = convert_pretraining(source, a, platform) if variant else None
-        blocks = converted[0] if converted else unconverted_pretraining(source, platform)
-    elif task == SQUAD:
-        source = untrained_squad(a, seed=0)
-        converted = convert_squad(source, a, platform, tail) if variant else None
-        blocks = converted[0] if converted else unconverted_squad(source, platform, tail)
-    else:
-        source = untrained_classifier(a, classes=2, seed=0)
-        converted = convert_classification(source, a, platform, tail) if variant else None
-        blocks = converted[0] if converted else unconverted_classification(source, platform, tail)
-    shapes = pretraining_shapes(sequence_length=4, masked_positions=2)
+    source = untrained(task, a, seed=0)
+    blocks, conversion = convert(task, source, a, platform, replace_layers=variant is not None)
+    shapes = pretraining_features(max_seq_length=4, max_predictions_per_seq=2, vocab_size=8).shapes
     run_blocks(blocks, {name: tf.zeros((1, *shapes[name]), tf.int32) for name in block_inputs(blocks)})
-    return source, blocks, converted[1].routes() if converted else []
+    return source, blocks, conversion.routes() if conversion else []
 
 
 def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
@@ -263,7 +240,7 @@ def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
         variable.assign(tf.fill(variable.shape, float(number)))
     with tempfile.TemporaryDirectory() as folder:
         prefix = str(Path(folder) / "tiny")
-        tf.train.Checkpoint(**named(blocks)).write(prefix)
+        tf.train.Checkpoint(**by_name(blocks)).write(prefix)
         reader = tf.train.load_checkpoint(prefix)
         names = [name for name in reader.get_variable_to_shape_map() if name.endswith(_VARIABLE)]
         return {name[: -len(_VARIABLE)]: variables[int(reader.get_tensor(name).flat[0])] for name in names}
@@ -271,7 +248,7 @@ def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
 
 def encoder_names(layers: int) -> Set[str]:
     """Return PyTorch's names of the weights that a BERT of so many layers cannot do without."""
-    source = untrained_squad(_TINY, seed=0)
+    source = untrained(SQUAD, _TINY, seed=0)
     names = [from_tensorflow(variable.name).name for variable in source.weights]
     first = [name for name in names if is_encoder_weight(name)]
     return {name.replace(".layer.0.", f".layer.{number}.") for name in first for number in range(layers)}

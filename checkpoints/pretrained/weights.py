@@ -171,7 +171,11 @@ def with_head_name(weights: Weights, architectures: Any) -> Weights:
     Args:
         architectures: Hugging Face's classes, as the model's config names them; anything but a list names none.
     """
-    heads = {"BertForQuestionAnswering": SPAN_HEAD, "BertForSequenceClassification": CLASSIFIER}
+    heads = {
+        "BertForQuestionAnswering": SPAN_HEAD,
+        "BertForSequenceClassification": CLASSIFIER,
+        "BertForTokenClassification": CLASSIFIER,
+    }
     classes = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
     head = next((heads[name] for name in classes if name in heads), None)
     if head is None:

@@ -1,6 +1,7 @@
-"""A split of a benchmark task as texts, labels and ids.
+"""A split of a benchmark task as texts, labels and ids, from the benchmark's files or the ``datasets`` library.
 
-N samples.
+GLUE's files are tab-separated and have no quoting: a quotation mark is a character like any other, and only a line feed
+ends a line. CLUE's are JSON lines. N samples.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from data_utils.classification.files import REPAIR, Line, find_file, find_folder, read_lines
-from data_utils.classification.hub import hub_lines
-from data_utils.classification.tasks import BenchmarkTask, FieldError, Row, Split, short
+from data_utils.classification.tasks import GLUE, BenchmarkTask, FieldError, Row, SourceFile, Split, short
+from data_utils.hub import hub_split
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Examples(NamedTuple):
     """Samples of one split.
 
     Attributes:
-        texts: for each sample its one or two texts.
+        texts: the one or two texts of each sample.
         labels: ``(N,)``, int32 classes or float32 scores; None for test data.
         ids: as the benchmark numbers the samples in submissions.
         origin: file or data set they were read from.
@@ -40,7 +40,7 @@ class Examples(NamedTuple):
 def read_split(
     task: BenchmarkTask, split: Split, dataset_dir: Optional[Path], with_labels: bool = True
 ) -> Optional[Examples]:
-    """The samples of a split.
+    """Return the samples of a split.
 
     Args:
         task: the benchmark task.
@@ -69,12 +69,12 @@ def read_split(
 
 
 def kept(lines: Iterator[Line], keep: Any) -> Iterator[Line]:
-    """The lines whose rows belong to the split."""
+    """Return the lines whose rows belong to the split."""
     return (line for line in lines if line.row is None or keep(line.row))
 
 
 def collected(task: BenchmarkTask, lines: Iterator[Line], origin: str, with_labels: bool) -> Examples:
-    """Texts, labels and ids of all lines; lines that the benchmark says to leave out are counted and told."""
+    """Return texts, labels and ids of all lines; log how many lines the benchmark says to leave out."""
     texts: List[Tuple[str, ...]] = []
     labels: List[float] = []
     ids: List[Any] = []
@@ -103,7 +103,7 @@ def collected(task: BenchmarkTask, lines: Iterator[Line], origin: str, with_labe
 
 
 def label_value(row: Row, task: BenchmarkTask) -> str:
-    """The label as text: JSON files write numbers, texts and truth values.
+    """Return the label as text: JSON files have numbers, texts and truth values.
 
     Raises:
         FieldError: there is none.
@@ -115,7 +115,7 @@ def label_value(row: Row, task: BenchmarkTask) -> str:
 
 
 def label_of(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
-    """The number of the class, or the score.
+    """Return the number of the class, or the score.
 
     Raises:
         FieldError: it is not one of the task's.
@@ -137,6 +137,149 @@ def label_of(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
 
 
 def id_of(row: Row, task: BenchmarkTask, position: int) -> Any:
-    """The sample's number in submissions: the file's own, else its position."""
+    """Return the sample's number in submissions: the file's own, else its position."""
     value = row.get(task.id_field, position)
     return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+REPAIR = "correct it there, or copy the benchmark's own file again"
+
+
+class Line(NamedTuple):
+    """A row and where it stands; ``row`` is None for a line that lacks fields."""
+
+    number: int  # from 1
+    row: Optional[Row]
+
+
+class FoundFile(NamedTuple):
+    """The file that holds a split."""
+
+    path: Path
+    source: SourceFile
+
+
+def find_folder(dataset_dir: Path, task: BenchmarkTask) -> Path:
+    """Return the task's folder: ``dataset_dir``, or the one that the benchmark's archive makes inside it.
+
+    Raises:
+        UserError: neither has the task's files.
+    """
+    names = [file.name for split in (task.train, *task.validation, *task.test) for file in split.files]
+    for folder in (*(dataset_dir / name for name in task.folders), dataset_dir):
+        if any((folder / name).is_file() for name in names):
+            return folder
+    if not dataset_dir.is_dir():
+        raise UserError(f"dataset_dir: there is no folder {dataset_dir}; set it to one that holds {task.folders[0]}")
+    raise UserError(
+        f"dataset_dir: neither {dataset_dir} nor {task.folders[0]} in it has the files of {task.name}"
+        f" ({', '.join(dict.fromkeys(names))}); set it to the folder where {task.benchmark.upper()} was unpacked"
+    )
+
+
+def find_file(folder: Path, task: BenchmarkTask, split: Split) -> Optional[FoundFile]:
+    """Return the file of a split; None if it is optional and absent.
+
+    Raises:
+        UserError: it is absent but not optional.
+    """
+    for source in split.files:
+        if (folder / source.name).is_file():
+            return FoundFile(folder / source.name, source)
+    if split.optional:
+        return None
+    wanted = " or ".join(source.name for source in split.files)
+    raise UserError(f"dataset_dir: {folder} has no {wanted}, which {task.name} needs; copy it there")
+
+
+def read_lines(found: FoundFile, task: BenchmarkTask) -> Iterator[Line]:
+    """Return the rows of a file, in order, without empty lines.
+
+    Raises:
+        UserError: a line is not what the format says; names file, line and fix.
+    """
+    lines = text_lines(found.path)
+    if task.benchmark == GLUE:
+        return tab_separated(found, lines, task.broken_lines)
+    return json_lines(found.path, lines)
+
+
+def text_lines(path: Path) -> List[Tuple[int, str]]:
+    """Return the lines of a file that are not empty, with their numbers from 1.
+
+    Raises:
+        UserError: the file cannot be read or is not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); copy it again") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}: line {number}: is not UTF-8 ({error.reason}); {REPAIR}") from error
+    lines = ((number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1))
+    return [(number, line) for number, line in lines if line]
+
+
+def tab_separated(found: FoundFile, lines: List[Tuple[int, str]], broken_lines: bool) -> Iterator[Line]:
+    """Yield rows of tab-separated values."""
+    header, path = found.source.header, found.path
+    if header is None:
+        if not lines:
+            raise UserError(f"{path}: is empty; copy the benchmark's own file again")
+        header = tuple(name.strip() for name in lines[0][1].split("\t"))
+        lines = lines[1:]
+    for number, line in lines:
+        values = line.split("\t")
+        if len(values) != len(header):
+            if broken_lines and len(values) < len(header):
+                yield Line(number, None)
+                continue
+            columns = f"has {len(values)} columns, not the {len(header)} of {', '.join(header)}"
+            raise UserError(f"{path}: line {number}: {columns}; {REPAIR}")
+        yield Line(number, dict(zip(header, values)))
+
+
+def json_lines(path: Path, lines: List[Tuple[int, str]]) -> Iterator[Line]:
+    """Yield rows of JSON lines."""
+    for number, line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: line {number}: is not JSON ({error}); {REPAIR}") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{path}: line {number}: is {short(row)}, not an object {{…}}; {REPAIR}")
+        yield Line(number, row)
+
+
+def hub_lines(task: BenchmarkTask, split: Split) -> Iterator[Line]:
+    """Return the library's rows of a split with the field names and label values of the benchmark's own files.
+
+    Raises:
+        UserError: the library is missing, or cannot get the data.
+    """
+    assert split.hub is not None
+    path, configuration = task.hub
+    return as_file_rows(task, hub_split(path, configuration, split.hub, f"a folder that holds {task.folders[0]}"))
+
+
+def as_file_rows(task: BenchmarkTask, data: Any) -> Iterator[Line]:
+    """Yield rows of a ``datasets.Dataset`` as the benchmark's own files have them."""
+    renamed = {theirs: ours for ours, theirs in {task.id_field: "idx", **task.hub_fields}.items()}
+    names = label_names(data)
+    by_name = {label.name: label.value for label in task.labels}
+    for number, row in enumerate(data, start=1):
+        ours: Dict[str, Any] = {renamed.get(name, name): value for name, value in row.items()}
+        label = ours.get(task.label_field)
+        if names and isinstance(label, int) and 0 <= label < len(names):  # test data has -1
+            name = names[label]
+            ours[task.label_field] = by_name.get(name, name)
+        yield Line(number, ours)
+
+
+def label_names(data: Any) -> Tuple[str, ...]:
+    """Return the names of the classes in the order of the library's numbers; none if labels are no classes."""
+    feature = data.features.get("label")
+    return tuple(getattr(feature, "names", None) or ())

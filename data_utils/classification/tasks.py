@@ -1,6 +1,6 @@
 """What a benchmark task is, as data: files, columns, labels, metrics, submissions.
 
-The tasks themselves stand in ``glue.py`` and ``clue.py``, one entry each; reading, scoring and writing follow from it.
+``benchmarks.py`` has an entry for each task; reading, scoring and writing predictions follow from it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, FrozenSet, Mapping, Optional, Tuple
 
-# One line of a data set by field name: texts from TSV, any JSON values from JSON lines.
+# A row of a data set by field name: texts from TSV, any JSON values from JSON lines.
 Row = Mapping[str, Any]
 
-# Of a file's path: which of its rows belong to the split.
+# Takes a file's path and returns what decides whether a row of it belongs to the split.
 Keep = Callable[[Path], Callable[[Row], bool]]
 
 GLUE, CLUE = "glue", "clue"
@@ -32,13 +32,13 @@ class FieldError(ValueError):
         self.reason = reason
 
 
-# Of a row: its one or two texts.
+# Returns the one or two texts of a row.
 Texts = Callable[[Row], Tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Label:
-    """A class: as the files and submissions write it, and as people and the ``datasets`` library call it."""
+    """A class: its value in files and submissions, and its name for people and in the ``datasets`` library."""
 
     value: str
     name: str
@@ -64,11 +64,11 @@ class Split:
     """Training, validation or test data.
 
     Attributes:
-        files: where it may be; the first that exists is taken.
+        files: that may hold it; the first that exists is taken.
         hub: name in the ``datasets`` library; None where it is not there.
         title: what tells several splits of one kind apart, such as "mismatched"; else empty.
         submission: name of the file of predictions; test data only.
-        optional: whether the task does without where the file is not there.
+        optional: whether the file may be absent.
     """
 
     files: Tuple[SourceFile, ...]
@@ -86,16 +86,16 @@ class BenchmarkTask:
         name: as ``glue_task`` gives it.
         benchmark: GLUE (tab-separated files) or CLUE (JSON lines).
         folders: names that the benchmark's archives give the task's folder.
-        texts: of a row, its one or two texts.
+        texts: returns the one or two texts of a row.
         is_pair: whether a sample has two texts.
         labels: the classes in the order of the model's outputs; empty for a regression.
         label_field, id_field: names of those fields.
-        metrics: names from ``metrics.METRICS``, the first being the one that is reported where only one is.
+        metrics: names from ``scoring.METRICS``; the first is the main one.
         train, validation, test: the splits.
         hub: data set and configuration in the ``datasets`` library.
-        hub_fields: fields that are called otherwise there: this file format's name → theirs.
-        undecided: label values that say that people did not agree; such rows are left out of training and validation.
-        broken_lines: whether the benchmark's own files have lines that lack fields, to be left out.
+        hub_fields: fields that have another name there: name in the benchmark's own files → name in the library.
+        undecided: label values of rows on which annotators did not agree; training and validation leave these out.
+        broken_lines: whether the benchmark's own files have lines that lack fields; these are left out.
         score_range: lowest and highest score of a regression.
     """
 
@@ -124,12 +124,12 @@ class BenchmarkTask:
 
     @property
     def is_regression(self) -> bool:
-        """Whether a score is predicted in place of a class."""
+        """Whether the task is to predict a score, not a class."""
         return not self.labels
 
 
 def plain(*fields: str) -> Texts:
-    """Texts that stand in fields of their own."""
+    """Return what reads texts from these fields."""
 
     def texts(row: Row) -> Tuple[str, ...]:
         return tuple(text_of(row, name) for name in fields)
@@ -138,7 +138,7 @@ def plain(*fields: str) -> Texts:
 
 
 def text_of(row: Row, name: str) -> str:
-    """The text in a field.
+    """Return the text in a field.
 
     Raises:
         FieldError: it is missing or no text.
@@ -150,6 +150,6 @@ def text_of(row: Row, name: str) -> str:
 
 
 def short(value: Any) -> str:
-    """A value for a message, cut where it is long."""
+    """Return a value for a message, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 40 else text[:39] + "…"

@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from data_utils.command_line import Progress, make_parser, run_main
 from data_utils.doctor.diagnosis import Diagnosis, diagnose
 from data_utils.doctor.examination import FileFindings, Task, examine_file
 from data_utils.doctor.lines import LineFindings, LineTask, examine_lines, merge_lines
 from data_utils.doctor.opening import DataSet, open_dataset
 from data_utils.doctor.repair import repair
 from data_utils.doctor.report import as_text, draw
-from data_utils.parallel import Pool
-from data_utils.text.command_line import Progress, make_parser, run_main
-from data_utils.text.running import add_pool_options, on_every_machine, pool_of
+from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
 
 PICTURE_NAME = "doctor.png"
 # So many are compared with one another, chosen by their content, whatever the size of the data: memory stays bounded.
@@ -79,7 +78,7 @@ def _picture(data: DataSet, found: Diagnosis, path: Path) -> None:
 
 
 def _action(options: argparse.Namespace) -> int:
-    on_every_machine(options)
+    with_absolute_paths(options)
     data = open_dataset(options.folder, options.vocab_file, options.sentences)
     output = options.fix or options.folder
     with pool_of(options, output, data.files) as pool:

@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data_utils.command_line import Progress
 from data_utils.doctor.checks import Form
 from data_utils.doctor.examination import read_chunks
 from data_utils.doctor.frames import boundaries_of
@@ -13,11 +14,7 @@ from data_utils.doctor.opening import DataSet
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
 from data_utils.records.writer import RecordFile, frame_records, index_path, write_atomically, write_manifest
-from data_utils.text.command_line import Progress
-from data_utils.text.ledger import Ledger, forget
-from data_utils.text.output_folder import take_up
-from data_utils.text.recipe import identity_of
-from data_utils.text.running import Done, run_units
+from data_utils.resume import Done, Ledger, forget, identity_of, prepare_dataset_folder, run_units
 from data_utils.tokenizer import VOCABULARY_NAME
 from utilities.errors import UserError
 
@@ -76,7 +73,7 @@ def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> 
     if output.resolve() == data.folder.resolve():
         raise UserError(f"--fix {output}: is the data set itself; name another folder")
     recipe = {"repair of": identity_of(data.files), "form": data.form._asdict()}
-    take_up(output, recipe, overwrite)
+    prepare_dataset_folder(output, recipe, overwrite)
     task = _Task(data.form, Ledger.begin(output, "repair", recipe, read_back=False))
     units = [_Unit(number, path.stat().st_size, path) for number, path in enumerate(data.files)]
     entries: dict[int, dict[str, Any]] = {}

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 from typing import List, Optional, Union
 
+from data_utils.command_line import make_parser, natural, positive, run_main
 from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset
 from data_utils.packing.picture import PICTURE_NAME, check_picture, draw_packing
 from data_utils.packing.plan import ALGORITHMS, UNLIMITED
 from data_utils.packing.plan_file import read_plan
 from data_utils.packing.table import before_and_after
-from data_utils.text.command_line import make_parser, natural, positive, run_main
-from data_utils.text.running import add_pool_options, on_every_machine, pool_of
+from data_utils.parallel import add_pool_options, pool_of, with_absolute_paths
 
 
 def _limit(text: str) -> Union[int, str]:
@@ -26,7 +26,7 @@ def _limit(text: str) -> Union[int, str]:
 
 
 def _action(options: argparse.Namespace) -> None:
-    on_every_machine(options)
+    with_absolute_paths(options)
     picture = None if options.no_picture else options.picture or options.output / PICTURE_NAME
     if picture is not None:
         check_picture(picture)  # before the work, not after

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 
+from data_utils.command_line import Progress
 from data_utils.packing.assignment import Assignment, assign, histogram, list_by_length, most_in_a_pack
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import PackingPlan, checked_choices, plan_packing
@@ -31,11 +32,16 @@ from data_utils.records.writer import (
     index_path,
     write_manifest,
 )
-from data_utils.text.command_line import Progress
-from data_utils.text.ledger import WORK_FOLDER, Ledger, digest_of, forget
-from data_utils.text.output_folder import take_up
-from data_utils.text.recipe import identity_of
-from data_utils.text.running import Done, run_units
+from data_utils.resume import (
+    WORK_FOLDER,
+    Done,
+    Ledger,
+    digest_of,
+    forget,
+    identity_of,
+    prepare_dataset_folder,
+    run_units,
+)
 from utilities.errors import UserError
 
 DEFAULT_SEQUENCES = 3
@@ -124,7 +130,7 @@ def pack_dataset(
             "seed": seed,
         },
     }
-    if take_up(output, recipe, overwrite):
+    if prepare_dataset_folder(output, recipe, overwrite):
         print(f"packing: {output} is complete already", file=sys.stderr)
         return output / MANIFEST_NAME
     pool = pool or Pool()

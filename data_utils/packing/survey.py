@@ -8,12 +8,11 @@ from typing import Any, Dict, List, NamedTuple
 
 import numpy as np
 
+from data_utils.command_line import Progress
 from data_utils.packing.source import Source, source_of
 from data_utils.parallel import Pool
 from data_utils.records.writer import write_atomically
-from data_utils.text.command_line import Progress
-from data_utils.text.ledger import WORK_FOLDER, Ledger, digest_of
-from data_utils.text.running import Done, run_units
+from data_utils.resume import WORK_FOLDER, Done, Ledger, digest_of, run_units
 
 RECORDS_OF_UNIT = 1 << 17
 _RECORDS_AT_ONCE = 4096

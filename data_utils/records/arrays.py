@@ -1,4 +1,4 @@
-"""Samples that are already in memory, in the form the input pipeline reads.
+"""Samples that are already in memory, in the form the input pipeline reads: a task's own, and random ones.
 
 N samples asked for · L length of a feature
 """
@@ -6,12 +6,15 @@ N samples asked for · L length of a feature
 from __future__ import annotations
 
 from collections import deque
-from typing import Deque, Dict, Mapping
+from typing import Deque, Dict, Mapping, Tuple
 
 import numpy as np
 
-from data_utils.records.features import FeatureSpec
+from data_utils.records import features as kinds
+from data_utils.records.features import Feature, FeatureSpec
 from utilities.errors import UserError
+
+POOL_SAMPLES = 1024
 
 
 class ArrayReader:
@@ -34,5 +37,50 @@ class ArrayReader:
         (self.count,) = counts
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        """The samples at these positions: name → ``(N, L)``, int32 or float32."""
+        """Return the samples at these positions: name → ``(N, L)``, int32 or float32."""
         return {name: values[positions] for name, values in self._arrays.items()}
+
+
+class GeneratedReader(ArrayReader):
+    """Random samples of the right form, for throughput runs and for trying a config without data.
+
+    A pool of samples is made once and read in a shuffled order, so that reading costs next to nothing. Token ids lie in
+    the vocabulary, with [CLS] first and [SEP] last; every token is real; the second half is the second segment; masked
+    positions are distinct, ascending and never that of [CLS]; all weights are 1. Targets do not depend on the inputs: a
+    model can at best learn the pool by heart, and its loss begins near ln(vocabulary).
+
+    Args:
+        spec: what each sample holds.
+        seed: decides the samples.
+        count: samples in an epoch.
+    """
+
+    def __init__(self, spec: FeatureSpec, seed: int, count: int = POOL_SAMPLES) -> None:
+        assert count > 0
+        random = np.random.default_rng(np.random.SeedSequence([abs(seed), int(seed < 0)]))
+        super().__init__(spec, {feature.name: _values(feature, count, random) for feature in spec.features})
+
+
+def special_tokens(vocab_size: int) -> Tuple[int, int]:
+    """Return the ids of [CLS] and [SEP]: BERT's own, or the last two of a vocabulary too small to have them."""
+    return (101, 102) if vocab_size > 103 else (max(vocab_size - 2, 0), vocab_size - 1)
+
+
+def _values(feature: Feature, count: int, random: np.random.Generator) -> np.ndarray:
+    shape = (count, feature.length)
+    if feature.kind == kinds.WEIGHTS or feature.kind == kinds.MASK:
+        return np.ones(shape)
+    if feature.kind == kinds.SCORE:
+        return random.random(shape)
+    assert feature.below is not None
+    if feature.kind == kinds.SEGMENTS:
+        second = np.arange(feature.length) >= feature.length // 2
+        return np.broadcast_to(second & (feature.below > 1), shape)
+    if feature.kind == kinds.POSITIONS:
+        assert feature.length < feature.below, f"{feature.length} distinct positions in {feature.below}"
+        shuffled = random.random((count, feature.below - 1)).argsort(axis=1)[:, : feature.length]
+        return np.sort(shuffled, axis=1) + 1
+    values = random.integers(0, feature.below, shape)
+    if feature.kind == kinds.TOKENS:
+        values[:, 0], values[:, -1] = special_tokens(feature.below)
+    return values

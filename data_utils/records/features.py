@@ -1,25 +1,28 @@
-"""What a record of a task holds, as data: names, lengths, meaning and range of every feature.
+"""What a row of a task's data holds: names, lengths, meaning and range of every feature.
 
-The reader, the validation and the generated data all follow from such a specification; a new task (spans,
-classes, packed sequences) writes one and has its input pipeline.
+The reader, the validation, the generated data and the model's inputs all follow from such a specification. A row is a
+pack of up to N sequences; a padded row, a pack of one, lacks the features that say where its sequences lie.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Mapping, Optional, Tuple
+from typing import Dict, Mapping, Optional, Tuple
 
-# Kinds: what the numbers of a feature mean. They decide the values of generated data.
-TOKENS = "tokens"  # word piece ids of the sequence, [CLS] first
+# Kinds: what the numbers of a feature mean. They decide the values of generated data, and how packs are put together.
+TOKENS = "tokens"  # word piece ids of the row, [CLS] first
 TARGETS = "targets"  # word piece ids to be predicted
 MASK = "mask"  # 1 for a real token, 0 for padding
 NUMBERS = "numbers"  # 1, 2, … for the tokens of the first, second … sequence of a pack, 0 for padding
 SEGMENTS = "segments"  # 0 for the first sentence, 1 for the second
-POSITIONS = "positions"  # places in the sequence, distinct in a record
+POSITIONS = "positions"  # places in the row, distinct in a record
 COUNT = "count"  # places in the own sequence of a pack, from 0
 WEIGHTS = "weights"  # real numbers of at least 0
-LABEL = "label"  # a class
-SCORE = "score"  # a real number to be predicted
+LABEL = "label"  # a class for each sequence
+PLACE = "place"  # a place in the row for each sequence, to be predicted
+SCORE = "score"  # a real number for each sequence, to be predicted
+TAGS = "tags"  # a class for each token, counted from 1; 0 where none is to be predicted
+OF_TOKENS = (TOKENS, MASK, NUMBERS, SEGMENTS, COUNT, TAGS)  # one number for each token of the row
 
 # Formats of manifests.
 SEQUENCES_FORMAT, PACKS_FORMAT = "bert-pretraining", "packed-pretraining"
@@ -28,11 +31,11 @@ PACKING_COMMAND = "python -m data_utils.packing"
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature of a record.
+    """One feature of a row.
 
     Attributes:
         name: key in ``tf.train.Example``.
-        length: numbers in each record.
+        length: how many numbers each row has.
         kind: what they mean, one of the constants of this module.
         below: integers must lie in [0, below); None for weights and scores, which are float32.
         length_setting: config field that decides the length, if one does.
@@ -54,7 +57,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """All features of a task's records, and what the data set's manifest must agree with.
+    """All features of a task's rows, and what the data set's manifest must agree with.
 
     Attributes:
         features: the features, in the order of the batch's keys.
@@ -62,8 +65,8 @@ class FeatureSpec:
         manifest_format: ``format`` of the manifest.
         manifest_settings: settings of the manifest that must have these values, by the config field that sets each;
             in the manifest they have the last part of that name.
-        other_formats: formats that a data set may well have instead → what to do then.
-        packed: whether a record is a pack of sequences.
+        other_formats: formats that a data set may have instead → what to do then.
+        packed: whether rows say where their sequences lie.
     """
 
     features: Tuple[Feature, ...]
@@ -73,11 +76,16 @@ class FeatureSpec:
     other_formats: Mapping[str, str] = field(default_factory=dict)
     packed: bool = False
 
+    @property
+    def shapes(self) -> Dict[str, Tuple[int, ...]]:
+        """Shape of each feature of one row, by name."""
+        return {feature.name: (feature.length,) for feature in self.features}
+
 
 def pretraining_features(
     max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int = 2
 ) -> FeatureSpec:
-    """Records of masked-LM and next-sentence pre-training, as the published data scripts write them.
+    """Return the features of masked-LM and next-sentence records, as the published data scripts write them.
 
     Args:
         max_seq_length: word pieces in a sequence, padding included.
@@ -122,7 +130,7 @@ def packed_pretraining_features(
     vocab_size: int,
     type_vocab_size: int = 2,
 ) -> FeatureSpec:
-    """Packs of pre-training sequences, as ``data_utils.packing`` writes them (arXiv 2107.02027, section 3.2).
+    """Return the features of the packs that ``data_utils.packing`` writes (arXiv 2107.02027, section 3.2).
 
     Args:
         max_seq_length: word pieces in a pack, padding included.
@@ -134,13 +142,11 @@ def packed_pretraining_features(
     single = pretraining_features(max_seq_length, max_predictions_per_pack, vocab_size, type_vocab_size)
     features = []
     for feature in single.features:
-        if feature.kind == MASK:
-            feature = replace(feature, kind=NUMBERS, below=max_sequences_per_pack + 1)
         if feature.length_setting == "max_predictions_per_seq":
             feature = replace(feature, length_setting=predictions)
         if feature.kind == LABEL:
             feature = replace(feature, length=max_sequences_per_pack, length_setting=sequences)
-        features.append(feature)
+        features.append(_numbered(feature, max_sequences_per_pack))
     features += [
         Feature("position_ids", max_seq_length, COUNT, max_seq_length, "max_seq_length"),
         Feature("next_sentence_positions", max_sequences_per_pack, POSITIONS, max_seq_length, sequences),
@@ -160,78 +166,42 @@ def packed_pretraining_features(
     )
 
 
-def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
-    """Windows of SQuAD: question and part of the context, with the answer's first and last token.
+def fine_tuning_features(name: str, max_seq_length: int, vocab_size: int, *labels: Feature) -> FeatureSpec:
+    """Return the features of fine-tuning's samples, one a row: the tokens and what is to be predicted of them.
 
     Args:
-        max_seq_length: word pieces in a window, padding included.
+        name: of the task.
+        max_seq_length: word pieces in a sample, padding included.
         vocab_size: rows of the model's embedding table.
-        labels: whether the answers are there; False for prediction.
+        labels: of the kinds LABEL, PLACE, SCORE or TAGS; none where predictions are wanted.
     """
-    answers = tuple(Feature(name, 1, LABEL, max_seq_length) for name in ("start_positions", "end_positions"))
-    return _fine_tuning("squad", max_seq_length, vocab_size, answers if labels else ())
-
-
-def packed_squad_features(
-    max_seq_length: int, max_sequences_per_pack: int, vocab_size: int, labels: bool = True
-) -> FeatureSpec:
-    """Packs of windows of SQuAD, each window with its answer.
-
-    Args:
-        max_seq_length: word pieces in a pack, padding included.
-        max_sequences_per_pack: windows in a pack at most.
-        vocab_size, labels: as in :func:`squad_features`.
-    """
-    places, below = max_sequences_per_pack, max_seq_length
-    names = ("start_positions", "end_positions")
-    answers = (*(Feature(name, places, POSITIONS, below) for name in names), _sequence_weights(places))
-    return _packed(squad_features(max_seq_length, vocab_size, labels=False), places, answers if labels else ())
-
-
-def classification_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
-    """Sentences or pairs of a benchmark task, with their class or, where ``classes`` is 1, their score.
-
-    Args:
-        max_seq_length, vocab_size, labels: as in :func:`squad_features`.
-        classes: of the task; 1 for a regression.
-    """
-    label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
-    return _fine_tuning("classification", max_seq_length, vocab_size, (label,) if labels else ())
-
-
-def packed_classification_features(
-    max_seq_length: int, max_sequences_per_pack: int, vocab_size: int, classes: int, labels: bool = True
-) -> FeatureSpec:
-    """Packs of the samples of a benchmark task, each with its [CLS] and its class or score.
-
-    Args:
-        max_seq_length: word pieces in a pack, padding included.
-        max_sequences_per_pack: samples in a pack at most.
-        vocab_size, classes, labels: as in :func:`classification_features`.
-    """
-    places = max_sequences_per_pack
-    first = Feature("cls_positions", places, POSITIONS, max_seq_length)
-    single = classification_features(max_seq_length, vocab_size, classes)
-    targets = (*(replace(f, length=places) for f in single.features if f.name == "labels"), _sequence_weights(places))
-    single = classification_features(max_seq_length, vocab_size, classes, labels=False)
-    return _packed(single, places, (first, *(targets if labels else ())))
-
-
-def _sequence_weights(places: int) -> Feature:
-    return Feature("sequence_weights", places, WEIGHTS)
-
-
-def _packed(single: FeatureSpec, places: int, others: Tuple[Feature, ...]) -> FeatureSpec:
-    """The tokens of ``single`` as a pack has them, and other features."""
-    tokens = [replace(f, kind=NUMBERS, below=places + 1) if f.kind == MASK else f for f in single.features]
-    length = tokens[0].length
-    return replace(single, features=(*tokens, Feature("position_ids", length, COUNT, length), *others), packed=True)
-
-
-def _fine_tuning(name: str, max_seq_length: int, vocab_size: int, labels: Tuple[Feature, ...]) -> FeatureSpec:
     tokens = (
         Feature("input_ids", max_seq_length, TOKENS, vocab_size),
         Feature("input_mask", max_seq_length, MASK, 2),
         Feature("segment_ids", max_seq_length, SEGMENTS, 2),
     )
     return FeatureSpec(tokens + labels, vocab_size, manifest_format=name)
+
+
+def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bool = False) -> FeatureSpec:
+    """Return the features of packs of fine-tuning's samples.
+
+    Args:
+        single: the features of one sample a row.
+        max_sequences_per_pack: samples in a pack at most.
+        cls_positions: whether the model reads the [CLS] of each sample.
+    """
+    places, length = max_sequences_per_pack, single.features[0].length
+    tokens = [_numbered(feature, places) for feature in single.features if feature.kind in OF_TOKENS]
+    labels = [replace(feature, length=places) for feature in single.features if feature.kind not in OF_TOKENS]
+    features = [*tokens, Feature("position_ids", length, COUNT, length)]
+    if cls_positions:
+        features.append(Feature("cls_positions", places, POSITIONS, length))
+    if labels or any(feature.kind == TAGS for feature in tokens):
+        features += [*labels, Feature("sequence_weights", places, WEIGHTS)]
+    return replace(single, features=tuple(features), packed=True)
+
+
+def _numbered(feature: Feature, sequences: int) -> Feature:
+    """Return a feature as packs have it: their mask numbers the sequences."""
+    return replace(feature, kind=NUMBERS, below=sequences + 1) if feature.kind == MASK else feature

@@ -1,35 +1,197 @@
-"""Packs as samples: how many sequences they hold, and random ones for throughput runs.
+"""Packs: several samples of a task in one row of the batch, and a model's outputs given back to each sample.
 
-S tokens of a pack · N sequences in a pack at most · P masked positions in a pack at most
+W samples · M packs · N samples in a pack at most · S tokens of a pack · P masked positions in a pack at most
 """
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Callable, Deque, Dict, List, Mapping, Optional, Sequence
+
 import numpy as np
 
-from data_utils.packing.merge import pack_arrays
-from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import packed_pretraining_features, pretraining_features
-from data_utils.records.generated import POOL_SAMPLES, GeneratedReader
+from data_utils.packing.merge import Layout, lay_out, pack_arrays, scatter_tokens
+from data_utils.records.arrays import POOL_SAMPLES, ArrayReader, GeneratedReader
+from data_utils.records.features import (
+    COUNT,
+    NUMBERS,
+    OF_TOKENS,
+    PLACE,
+    POSITIONS,
+    WEIGHTS,
+    Feature,
+    FeatureSpec,
+    in_packs,
+    packed_pretraining_features,
+    pretraining_features,
+)
 from data_utils.records.pipeline import SampleReader
+from utilities.errors import UserError
 
+ALGORITHM = "optimal"
+SHORTEST_SAMPLE = 3  # tokens: [CLS] a [SEP]
 _COUNTED = 4096  # packs read where no manifest tells: the mean is right to about 1 %
 
 
-def sequences_per_pack(reader: SampleReader) -> float:
-    """The packing factor of a data set: sequences in a pack on average.
+class PackReader:
+    """Packs of the samples of another reader, merged when they are read.
 
-    As the reader itself or the manifest says; where neither does, of packs spread evenly over the data set.
+    Args:
+        spec: of the packs. A feature with one number for each sample is filled by its kind: places are counted in the
+            pack, weights are 1 for a sample, labels are copied.
+        samples: gives one sample a row, padded.
+        lengths: ``(W,)`` tokens of each sample.
+        packs: the samples of each pack.
+
+    Attributes:
+        count: M.
+        samples: W.
     """
-    samples = getattr(reader, "samples", None)
-    if samples is not None:
-        return samples / reader.count
-    manifest = getattr(reader, "manifest", None)
-    sequences = manifest.totals.get("sequences") if manifest is not None else None
-    if sequences is not None:
-        return sequences / reader.count
-    chosen = np.linspace(0, reader.count - 1, min(reader.count, _COUNTED)).astype(np.int64)
-    return float(reader.read(chosen)["next_sentence_weights"].sum() / len(chosen))
+
+    def __init__(
+        self, spec: FeatureSpec, samples: SampleReader, lengths: np.ndarray, packs: Sequence[Sequence[int]]
+    ) -> None:
+        self.spec = spec
+        self.count = len(packs)
+        self.samples = samples.count
+        self.failures: Deque[UserError] = deque()
+        self._reader = samples
+        self._lengths = lengths
+        self._packs = packs
+
+    def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
+        """Return the packs at these positions.
+
+        Returns:
+            name → ``(len(positions), S or N)``: tokens one sample behind the other, ``input_mask`` holding 1, 2, … for
+            the samples of a pack and 0 for padding, ``position_ids`` restarting with each; and one number for each
+            sample of a pack, 0 where it has fewer than N.
+        """
+        packs = [self._packs[position] for position in positions]
+        rows = np.concatenate(packs)
+        bounds = np.cumsum([0, *map(len, packs)])
+        layout = lay_out(self._lengths[rows], [range(begin, end) for begin, end in zip(bounds, bounds[1:])])
+        samples = self._reader.read(rows)
+        batch = {}
+        for feature in self.spec.features:
+            values = _values(feature, samples, layout)
+            if feature.kind in OF_TOKENS:
+                batch[feature.name] = scatter_tokens(layout, values, len(packs), feature.length)
+            else:
+                batch[feature.name] = np.zeros((len(packs), feature.length), feature.dtype)
+                batch[feature.name][layout.packs, layout.places] = values
+        return batch
+
+    def of_samples(self, values: np.ndarray) -> np.ndarray:
+        """Give a model's outputs for packs back to the samples.
+
+        Args:
+            values: ``(M, N, …)`` of a model that reads the [CLS] of each sample, ``(M, S, …)`` of one that does not.
+
+        Returns:
+            ``(W, …)``, or ``(W, S, …)`` with 0 behind the end of a sample.
+        """
+        layout = lay_out(self._lengths, self._packs)
+        if "cls_positions" in self.spec.shapes:
+            given = np.empty((self.samples, *values.shape[2:]), values.dtype)
+            given[layout.rows] = values[layout.packs, layout.places]
+            return given
+        given = np.zeros((self.samples, *values.shape[1:]), values.dtype)
+        sample, column = np.nonzero(np.arange(values.shape[1]) < layout.lengths[:, None])
+        given[layout.rows[sample], column] = values[layout.packs[sample], layout.starts[sample] + column]
+        return given
+
+
+def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
+    """Return what a feature of packs holds for each sample: a row of tokens, or one number."""
+    shape = samples["input_ids"].shape
+    if feature.kind == NUMBERS:
+        return np.broadcast_to(layout.places.astype(np.int32)[:, None] + 1, shape)
+    if feature.kind == COUNT:
+        return np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
+    if feature.kind == WEIGHTS:
+        return np.ones(shape[0], np.float32)
+    if feature.kind == POSITIONS:  # of each sample's [CLS]
+        return layout.starts
+    values = samples[feature.name]
+    if feature.kind in OF_TOKENS:
+        return values
+    return layout.starts + values[:, 0] if feature.kind == PLACE else values[:, 0]
+
+
+def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> List[List[int]]:
+    """Decide which samples share a pack; each is in exactly one.
+
+    Args:
+        lengths: ``(W,)`` tokens of each sample.
+        max_seq_length: S.
+        max_sequences_per_pack: N.
+        seed: decides which samples of the same length go where.
+    """
+    from data_utils.packing import plan_packing  # only where it is asked for: it loads SciPy
+
+    counts = np.bincount(lengths, minlength=max_seq_length + 1)[1:]
+    plan = plan_packing(counts, max_seq_length, max_sequences_per_pack, ALGORITHM)
+    waiting: Dict[int, List[int]] = {}
+    for sample in np.random.default_rng(seed).permutation(len(lengths)).tolist():
+        waiting.setdefault(int(lengths[sample]), []).append(sample)
+    kinds = zip(plan.packs, plan.repeats)
+    return [[waiting[length].pop() for length in kind] for kind, times in kinds for _ in range(times)]
+
+
+def rows_of(
+    samples: SampleReader,
+    lengths: np.ndarray,
+    max_sequences_per_pack: Optional[int],
+    seed: int,
+    cls_positions: bool = False,
+) -> SampleReader:
+    """Return samples as rows of the batch.
+
+    Args:
+        samples: one sample a row, padded.
+        lengths: ``(W,)`` tokens of each sample.
+        max_sequences_per_pack: N; None leaves each sample a row of its own.
+        seed: decides which samples share a pack.
+        cls_positions: whether the model reads the [CLS] of each sample.
+    """
+    if max_sequences_per_pack is None:
+        return samples
+    packs = pack_samples(lengths, samples.spec.features[0].length, max_sequences_per_pack, seed)
+    return PackReader(in_packs(samples.spec, max_sequences_per_pack, cls_positions), samples, lengths, packs)
+
+
+def outputs_of_samples(reader: SampleReader, outputs: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    """Return a model's outputs for each sample from those for the reader's rows, by name."""
+    arrays = {name: np.asarray(values) for name, values in outputs.items()}
+    if isinstance(reader, PackReader):
+        return {name: reader.of_samples(values) for name, values in arrays.items()}
+    return arrays
+
+
+def generated_rows(
+    features_of: Callable[[int], FeatureSpec],
+    max_seq_length: int,
+    max_sequences_per_pack: Optional[int],
+    seed: int,
+    cls_positions: bool = False,
+) -> SampleReader:
+    """Return random samples of fine-tuning as rows of the batch, packs being full.
+
+    Args:
+        features_of: gives the features of samples of a length.
+        max_seq_length: S.
+        max_sequences_per_pack, cls_positions: as in :func:`rows_of`.
+        seed: decides the samples.
+    """
+    if max_sequences_per_pack is None:
+        return GeneratedReader(features_of(max_seq_length), seed)
+    places = max(1, min(max_sequences_per_pack, max_seq_length // SHORTEST_SAMPLE))
+    length = max_seq_length // places
+    packs = np.arange(POOL_SAMPLES // places * places).reshape(-1, places).tolist()
+    samples = GeneratedReader(features_of(length), seed, len(packs) * places)
+    spec = in_packs(features_of(max_seq_length), max_sequences_per_pack, cls_positions)
+    return PackReader(spec, samples, np.full(samples.count, length), packs)
 
 
 def generated_packs(
@@ -40,7 +202,7 @@ def generated_packs(
     seed: int,
     count: int = POOL_SAMPLES,
 ) -> ArrayReader:
-    """Random full packs, each of N sequences of about equal length; see :class:`GeneratedReader` for what is in them.
+    """Return random full packs for pre-training, each of N sequences of about equal length.
 
     Args:
         max_seq_length: S, at least 3 tokens for each sequence.
@@ -61,3 +223,21 @@ def generated_packs(
     rows = np.arange(count * places).reshape(count, places).tolist()
     packs = pack_arrays(sequences, rows, max_seq_length, max_predictions_per_pack, places)
     return ArrayReader(packed_pretraining_features(max_seq_length, max_predictions_per_pack, places, vocab_size), packs)
+
+
+def sequences_per_pack(reader: SampleReader) -> float:
+    """Return the packing factor of a data set: sequences in a row on average, 1 for padded rows.
+
+    The reader or the manifest says it; where neither does, packs spread evenly over the data set are counted.
+    """
+    if not reader.spec.packed:
+        return 1
+    samples = getattr(reader, "samples", None)
+    if samples is not None:
+        return samples / reader.count
+    manifest = getattr(reader, "manifest", None)
+    sequences = manifest.totals.get("sequences") if manifest is not None else None
+    if sequences is not None:
+        return sequences / reader.count
+    chosen = np.linspace(0, reader.count - 1, min(reader.count, _COUNTED)).astype(np.int64)
+    return float(reader.read(chosen)["next_sentence_weights"].sum() / len(chosen))

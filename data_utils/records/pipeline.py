@@ -1,12 +1,11 @@
-"""From positions to what one update consumes: ``tf.data`` sets whose element ``i`` depends on nothing
-before it.
+"""The data of each weight update as ``tf.data`` sets: element ``i`` depends on no element before it.
 
-Shapes: A micro batches per update, B micro batch size, L length of a feature, N samples of an evaluation
-    batch.
+A micro batches per update · B micro batch size · L length of a feature · N samples of an evaluation batch
 """
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager
 from typing import Callable, Deque, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
@@ -18,10 +17,11 @@ from keras_extensions.backend import tf
 from utilities.errors import UserError
 
 SAMPLE_WEIGHT = "sample_weight"
+_IDENTIFYING_SAMPLES = 16
 
 
 class SampleReader(Protocol):
-    """What the pipeline needs of a source of samples; ``RecordReader`` and ``GeneratedReader`` are such."""
+    """A source of samples, such as ``RecordReader`` and ``ArrayReader``."""
 
     spec: FeatureSpec
     failures: Deque[UserError]
@@ -31,7 +31,7 @@ class SampleReader(Protocol):
         """Samples in an epoch."""
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        """The samples at these positions: name → ``(N, L)``."""
+        """Return the samples at these positions: name → ``(N, L)``."""
 
 
 def training_dataset(
@@ -49,12 +49,11 @@ def training_dataset(
     replicas: int = 1,
     skipped: Sequence[int] = (),
 ) -> tf.data.Dataset:
-    """Data of ``num_updates`` weight updates, from ``first_update`` on.
+    """Return the data of ``num_updates`` weight updates, from ``first_update`` on.
 
-    The samples of update ``u`` are those at positions [u × G, (u + 1) × G) of the endless sequence of
-    epochs, each epoch in its own order, G being the global batch. So a run that resumes at update ``k``
-    reads what it would have read, and how G is split into micro batches and replicas changes nothing but
-    the shape.
+    The samples of update ``u`` are those at positions [u × G, (u + 1) × G) of the endless sequence of epochs, each
+    epoch in its own order, G being the global batch. So a run that resumes at update ``k`` reads what it would have
+    read without the interruption, and how G is split into micro batches and replicas changes only the shape.
 
     Args:
         reader: the samples.
@@ -66,8 +65,7 @@ def training_dataset(
         shuffle: False reads in the files' order.
         reader_threads: elements read at the same time.
         prefetch: elements kept ready.
-        replica, replicas: where several processes train together, which part of each global batch is this
-            one's.
+        replica, replicas: which part of each global batch this process reads, where several train together.
         skipped: numbers of global batches to leave out, ascending; the updates after them take the next ones.
 
     Returns:
@@ -97,14 +95,14 @@ def evaluation_dataset(
     prefetch: int = 2,
     pad_last: bool = False,
 ) -> tf.data.Dataset:
-    """Every sample once, in the files' order.
+    """Return every sample once, in the files' order.
 
     Args:
         reader: the samples.
         batch_size: N.
         reader_threads, prefetch: as in :func:`training_dataset`.
-        pad_last: keep the shape static: the last batch is filled with repetitions of the last sample, and
-            each element has a float32 ``sample_weight`` ``(N,)``, 0 for those and 1 for the others.
+        pad_last: keep the shape static: the last batch is filled with repetitions of the last sample, and each element
+            has a float32 ``sample_weight`` ``(N,)``, 0 for repetitions and 1 for the others.
 
     Returns:
         a data set of dicts: name → ``(N, L)``; without ``pad_last`` the last N may be smaller.
@@ -125,11 +123,30 @@ def evaluation_dataset(
     return _mapped(numbers, reader.spec, leading, read_batch, reader_threads, prefetch, pad_last)
 
 
+def identity_of(reader: SampleReader) -> str:
+    """Return a checksum of the number of samples, their features, and some samples spread over the data set.
+
+    It does not depend on where the data lies. Data that was made again with another seed, vocabulary or text has
+    another identity; data in which only single samples were changed may have the same.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    features = [(feature.name, feature.length, feature.dtype) for feature in reader.spec.features]
+    digest = hashlib.sha256(repr((reader.count, features)).encode("utf-8"))
+    places = np.unique(np.linspace(0, reader.count - 1, _IDENTIFYING_SAMPLES).astype(np.int64))
+    batch = reader.read(places)
+    for name, _, _ in features:
+        values = np.ascontiguousarray(batch[name])
+        digest.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()
+
+
 @contextmanager
 def raise_data_errors(reader: SampleReader) -> Iterator[None]:
-    """Around ``fit``: an error of the reader's threads comes out as the ``UserError`` that it was.
+    """Raise the reader's own ``UserError`` where TensorFlow reports an error while reading.
 
-    TensorFlow passes on only the text of an exception raised while reading; this finds the exception again.
+    TensorFlow passes on only the text of an exception in the reader's threads; this finds the exception again.
 
     Example:
         >>> with raise_data_errors(reader):  # doctest: +SKIP
@@ -154,7 +171,7 @@ def _mapped(
     prefetch: int,
     weighted: bool = False,
 ) -> tf.data.Dataset:
-    """``read`` of each number, several at a time, in order, with the shapes written down for the compiler."""
+    """Map ``read`` over numbers, several at a time and in order, with static shapes for the compiler."""
     types = [tf.as_dtype(feature.dtype) for feature in spec.features] + [tf.float32] * weighted
 
     @tf.autograph.experimental.do_not_convert
@@ -169,9 +186,8 @@ def _mapped(
 
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    options.deterministic = True
-    # Nothing is left to tune, and the thread that would do it often misses the word to end: dropping an iterator then
-    # waits for its next round, up to a minute at the end of a run.
+    # There is nothing to tune, and the tuning thread often misses its signal to stop: dropping an iterator then waits
+    # for the thread's next round, up to a minute at the end of a run.
     if hasattr(options, "autotune"):
         options.autotune.enabled = False
     else:  # before TensorFlow 2.7; Graphcore's is 2.6

@@ -1,17 +1,18 @@
-"""Records of a data set as batches of checked arrays, by position.
+"""Records of a data set as batches of checked arrays, by position, corrupt ones refused or skipped.
 
-Shapes: N records asked for, L length of a feature.
+N records asked for · L length of a feature
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections import deque
 from pathlib import Path
-from typing import Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from data_utils.records.corrupt import CorruptRecords
 from data_utils.records.features import Feature, FeatureSpec
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
@@ -20,19 +21,22 @@ from data_utils.records.validation import Problem, find_problem
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
+logger = logging.getLogger(__name__)
+
 FAIL, SKIP = "fail", "skip"  # at a record that cannot be used
 
 _CHUNK = 1024  # Bounds the memory of parsing; larger chunks are no faster.
 _FILES_CHECKED_AT_START = 8
+_REPORTED = 10  # corrupt records, one by one; further ones are only counted
 
 
 class _Batch(NamedTuple):
     """Records that were read together.
 
     Attributes:
-        arrays: of the good ones: name → ``(rows, L)``.
-        rows: where these stand among all.
-        errors: why the others cannot be used, by row.
+        arrays: of the good records: name → ``(rows, L)``.
+        rows: their places among all records that were asked for.
+        errors: why the others cannot be used, by place.
     """
 
     arrays: Dict[str, np.ndarray]
@@ -41,19 +45,19 @@ class _Batch(NamedTuple):
 
 
 class RecordReader:
-    """Reads records by position, verified: framing, features, lengths, types and ranges.
+    """Reads records by position and verifies framing, features, lengths, types and ranges.
 
-    Construction reads the manifest or the indices, and the first record of the first files, so that data of
-    another sequence length or vocabulary is refused before a model is built. :meth:`read` may be called
-    from several threads. TensorFlow's runtime starts here, so devices and threads must be configured before.
+    Construction reads the manifest or the indices, and the first record of the first files, so that data of another
+    sequence length or vocabulary is refused before a model is built. :meth:`read` may be called from several threads.
+    TensorFlow's runtime starts here, so devices and threads must be configured before.
 
     Args:
         source: the data set folder, or a list of record files.
         spec: what each record must hold.
         verify_checksums: compare every file's SHA-256 with the manifest first; reads all data once.
         on_corrupt: ``"fail"`` raises at a record that is damaged or not what ``spec`` says; ``"skip"`` reads the next
-            good one in its place, so that what comes stays a function of the positions.
-        max_corrupt_records: so many different ones are skipped at most.
+            good one in its place, so that what is read still depends on the positions only.
+        max_corrupt_records: how many different ones are skipped at most.
 
     Raises:
         UserError: there is nothing to read, or it is not what ``spec`` says.
@@ -108,7 +112,7 @@ class RecordReader:
         return self._files.manifest
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        """The records at these positions, in this order.
+        """Return the records at these positions, in this order.
 
         Args:
             positions: int64 ``(N,)`` in [0, count); may repeat.
@@ -117,8 +121,7 @@ class RecordReader:
             name → ``(N, L)``, int32 or, for weights, float32.
 
         Raises:
-            UserError: a record is damaged or not what the specification says; names file, record, reason
-                and fix.
+            UserError: a record is damaged or not what the specification says; names file, record, reason and fix.
         """
         batch = {
             feature.name: np.empty((len(positions), feature.length), feature.dtype) for feature in self.spec.features
@@ -134,7 +137,7 @@ class RecordReader:
         return batch
 
     def _check_first_records(self) -> None:
-        """Refuses data of another kind; bad ones among good ones are left to the reading, where they may be skipped."""
+        """Refuse data of another kind; single bad records are left to the reading, which may skip them."""
         batch = self._read_each(self._files.first_records(_FILES_CHECKED_AT_START))
         if batch.errors and (not self._skips or not batch.rows.size):
             raise batch.errors[min(batch.errors)]
@@ -153,7 +156,7 @@ class RecordReader:
         return {name: np.concatenate([values, instead[name]])[order] for name, values in batch.arrays.items()}
 
     def _read_each(self, positions: np.ndarray) -> _Batch:
-        """The records at these positions, as far as they are good; all errors, or one where it will be raised."""
+        """Return the good records at these positions, and all errors, or the first if it will be raised."""
         payloads = self._files.fetch_each(positions)
         errors = {row: payload for row, payload in enumerate(payloads) if isinstance(payload, RecordError)}
         rows = [row for row in range(len(payloads)) if row not in errors]
@@ -175,7 +178,7 @@ class RecordReader:
         return _Batch(arrays, np.array(rows, int), errors)
 
     def _parse(self, payloads: List[bytes]) -> Optional[Dict[str, np.ndarray]]:
-        """The arrays of some records; None where one of them cannot be parsed."""
+        """Return the arrays of some records; None if one of them cannot be parsed."""
         try:
             with tf.device("CPU:0"):
                 parsed = tf.io.parse_example(tf.constant(payloads, tf.string), self._parse_spec)
@@ -188,12 +191,78 @@ class RecordReader:
         return RecordError(path, record, problem.reason, problem.fix)
 
 
+class CorruptRecords:
+    """The corrupt records that were found so far; may be used from several threads.
+
+    A corrupt record is replaced by the next good one, the last by the first, so that what is read at a position does
+    not depend on what was read before.
+
+    Args:
+        count: records in the data set.
+        most: how many corrupt ones are allowed.
+    """
+
+    def __init__(self, count: int, most: int) -> None:
+        self._count, self._most = count, most
+        self._errors: Dict[int, RecordError] = {}
+        self._adding = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return the number of different corrupt records."""
+        return len(self._errors)
+
+    @property
+    def errors(self) -> Tuple[RecordError, ...]:
+        """What is wrong with each, in the order of the data set."""
+        errors = dict(self._errors)
+        return tuple(errors[position] for position in sorted(errors))
+
+    def passed_over(self, positions: np.ndarray) -> np.ndarray:
+        """Return the positions, those of known corrupt records moved to the next good one.
+
+        Args:
+            positions: int64 ``(N,)``.
+        """
+        if not self._errors:
+            return positions
+        moved = positions.copy()
+        for row in np.flatnonzero(np.isin(moved, list(self._errors))).tolist():
+            while int(moved[row]) in self._errors:
+                moved[row] = (moved[row] + 1) % self._count
+        return moved
+
+    def add(self, errors: Mapping[int, RecordError]) -> None:
+        """Add corrupt records, by position.
+
+        Raises:
+            UserError: there are too many now.
+        """
+        with self._adding:
+            new = {position: error for position, error in errors.items() if position not in self._errors}
+            if not new:
+                return
+            known = {**self._errors, **new}
+            last = new[max(new)]
+            if len(known) > self._most or len(known) == self._count:
+                raise UserError(
+                    f"{len(known):,} corrupt records, more than data.max_corrupt_records {self._most:,} allows; the"
+                    f" last is {last.path}: record {last.record}, which {last.reason}; see all of them with: python -m"
+                    f" data_utils.doctor {last.path.parent}"
+                )
+            for number, error in enumerate(new.values(), len(self._errors) + 1):
+                if number <= _REPORTED:
+                    logger.warning("record skipped, as data.on_corrupt says: %s", error)
+                if number == _REPORTED:
+                    logger.warning("further records that are skipped are counted, not listed")
+            self._errors = known  # replaced, not changed: other threads read it
+
+
 def _stored_type(feature: Feature) -> tf.DType:
     return tf.float32 if feature.dtype == "float32" else tf.int64
 
 
 def _explain(payloads: List[bytes], rows: List[int], spec: FeatureSpec) -> Iterator[Tuple[int, Problem]]:
-    """Which records TensorFlow refused to parse, and why: its own message names neither place nor length."""
+    """Yield which records TensorFlow refused to parse, and why; its own message names neither place nor length."""
     found = False
     for row, payload in zip(rows, payloads):
         problem = _problem_of_payload(row, payload, spec)

@@ -1,6 +1,7 @@
-"""Questions, contexts and answers of a SQuAD file, checked: what is wrong is said with article, paragraph and question.
+"""SQuAD's questions, contexts and answers, from files or the ``datasets`` library, checked.
 
-Source of the form: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text"; version 1.1.
+Errors name article, paragraph and question. Source of the form: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for
+Machine Comprehension of Text"; version 1.1.
 """
 
 from __future__ import annotations
@@ -8,9 +9,53 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
+from data_utils.hub import hub_split
 from utilities.errors import UserError
+
+TRAIN, VALIDATION = "train", "validation"
+
+
+def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str) -> SquadSet:
+    """Return a data set from a file, or from the ``datasets`` library if no folder is given.
+
+    Args:
+        folder: of the file; None for the library.
+        file_name: in the folder, or a whole path.
+        hub_name: the library's name of the data set, or a folder that the library understands.
+        split: the library's name of the part.
+
+    Raises:
+        UserError: there is no such data, or it is malformed.
+    """
+    if folder is not None:
+        return read_squad(Path(folder) / file_name)
+    document = document_of(hub_split(hub_name, None, split, f"a folder with {file_name}"))
+    content = json.dumps(document).encode()
+    return parse_squad(document, f"{hub_name} ({split})", hashlib.sha256(content).hexdigest())
+
+
+def document_of(rows: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
+    """Return the library's rows, one for each question, in the form of SQuAD's files."""
+    articles: List[Dict[str, Any]] = []
+    for row in rows:
+        title, context = row.get("title") or "untitled", row.get("context")
+        if not articles or articles[-1]["title"] != title:
+            articles.append({"title": title, "paragraphs": []})
+        paragraphs = articles[-1]["paragraphs"]
+        if not paragraphs or paragraphs[-1]["context"] != context:
+            paragraphs.append({"context": context, "qas": []})
+        answers = row.get("answers") or {}
+        marked = zip(answers.get("text", ()), answers.get("answer_start", ()))
+        paragraphs[-1]["qas"].append(
+            {
+                "id": row.get("id"),
+                "question": row.get("question"),
+                "answers": [{"text": text, "answer_start": start} for text, start in marked],
+            }
+        )
+    return {"data": articles}
 
 
 class Answer(NamedTuple):
@@ -28,7 +73,7 @@ class Paragraph(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question about a paragraph, by its place among the paragraphs; without answers it can only be predicted."""
+    """A question about a paragraph, given by its number; without answers it can only be predicted."""
 
     id: str
     text: str
@@ -40,7 +85,7 @@ class SquadSet(NamedTuple):
     """A data set in memory.
 
     Attributes:
-        origin: where it came from, for messages.
+        origin: file or data set that it was read from, for messages.
         sha256: of its content.
     """
 
@@ -50,12 +95,12 @@ class SquadSet(NamedTuple):
     sha256: str
 
     def context(self, question: Question) -> str:
-        """The text that a question is about."""
+        """Return the text that a question is about."""
         return self.paragraphs[question.paragraph].context
 
 
 def read_squad(path: Path) -> SquadSet:
-    """Reads a file in SQuAD 1.1's form.
+    """Read a file in SQuAD 1.1's form.
 
     Raises:
         UserError: it cannot be read, or is malformed; names article, paragraph and question.
@@ -82,7 +127,7 @@ def read_squad(path: Path) -> SquadSet:
 
 
 def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
-    """A data set from decoded JSON.
+    """Return a data set from decoded JSON.
 
     Args:
         document: ``{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}``.
@@ -90,7 +135,7 @@ def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
         sha256: of the content.
 
     Raises:
-        UserError: something is missing, of another type, or stands there twice.
+        UserError: something is missing, of another type, or duplicate.
     """
     whole = _Place(origin, ())
     paragraphs: List[Paragraph] = []
@@ -138,7 +183,7 @@ def _question(place: _Place, entry: Any, paragraph: int) -> Question:
 
 
 class _Place:
-    """Where in a file something stands, typed access to its fields, and errors that name it."""
+    """A place in a file: typed access to its fields, and errors that name it."""
 
     def __init__(self, origin: str, names: Tuple[str, ...]) -> None:
         self._origin = origin
@@ -149,7 +194,7 @@ class _Place:
         return ", ".join(self._names)
 
     def inside(self, name: str, entry: Any = None, label: str = "") -> _Place:
-        """A place within this one, labelled with a field of what stands there if that is a text."""
+        """Return a place within this one, labelled with a field of its entry if that is a text."""
         text = entry.get(label) if isinstance(entry, dict) else None
         return _Place(self._origin, (*self._names, f"{name} ({_short(text)})" if isinstance(text, str) else name))
 
@@ -193,10 +238,10 @@ def _short(value: Any) -> str:
 
 
 def place_of_answer(context: str, answer: Answer) -> Optional[int]:
-    """The character at which an answer really begins: as marked, else the nearest place where its text stands.
+    """Return the character at which an answer begins: as marked, or else the nearest occurrence of its text.
 
     Returns:
-        None where the context does not have the text at all.
+        None if the context does not have the text.
     """
     if context.startswith(answer.text, answer.start):
         return answer.start
@@ -214,8 +259,8 @@ class Alignment(NamedTuple):
     """How far the marked answers agree with their contexts.
 
     Attributes:
-        answers: in all.
-        moved: ids of questions with an answer whose text stands elsewhere than marked.
+        answers: number of answers.
+        moved: ids of questions with an answer whose text is elsewhere than marked.
         absent: ids of questions with an answer whose text the context does not have.
     """
 
@@ -224,7 +269,7 @@ class Alignment(NamedTuple):
     absent: List[str]
 
     def notes(self) -> List[str]:
-        """What to tell; nothing where all agree."""
+        """Return a line for each kind of disagreement."""
         named = (
             (self.moved, "stand elsewhere in the context than marked; the nearest place is taken"),
             (self.absent, "do not stand in the context"),
@@ -237,7 +282,7 @@ class Alignment(NamedTuple):
 
 
 def check_alignment(squad: SquadSet) -> Alignment:
-    """Compares each answer's text with the context at the character where it is said to begin."""
+    """Compare each answer's text with the context at the character where it is marked to begin."""
     moved: List[str] = []
     absent: List[str] = []
     answers = 0

@@ -1,24 +1,43 @@
-"""Questions and contexts as tokens, and the windows over them that a model can see at once.
+"""Questions and contexts as tokens, the windows over them that a model can see at once, and windows as rows of ids.
 
 A window is [CLS] question [SEP] part of the context [SEP]. Every text is tokenised once and kept once; a window is only
-where it begins and ends, and becomes a row of ids when it is read (:mod:`data_utils.squad.reader`).
+where it begins and ends, and becomes a row of ids when it is read, so that a data set takes the memory of its texts and
+not of its padding. Windows are kept between runs in files of plain arrays.
 
-Shapes: C contexts, Q questions, W windows, T tokens of all contexts, U of all questions.
+C contexts · Q questions · W windows · T tokens of all contexts · U tokens of all questions · N windows asked for ·
+S max_seq_length
+
 Source: Devlin et al. 2019, section 4.2; windows overlap as in the program that Google published beside it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
+import uuid
+import zipfile
+from collections import deque
 from itertools import chain
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+import tokenizers
 from tokenizers import Tokenizer
 
+from data_utils.records.features import PLACE, Feature, FeatureSpec, fine_tuning_features
 from data_utils.squad.examples import SquadSet, place_of_answer
+from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary, load_tokenizer
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-_BATCH = 1024  # texts tokenised at a time: bounds the memory of the tokenizer's results
+FORMAT = 1  # of cached windows; to be raised when windows of the same key would differ
+_KEY = "key"
+_BATCH = 1024  # texts tokenised at a time: limits the memory of the tokenizer's results
 
 
 class Geometry(NamedTuple):
@@ -26,8 +45,8 @@ class Geometry(NamedTuple):
 
     Attributes:
         max_seq_length: of a window.
-        max_query_length: of a question; what is longer is cut off.
-        doc_stride: by how far the next window begins after the one before.
+        max_query_length: of a question; longer ones are cut.
+        doc_stride: distance between the beginnings of consecutive windows.
     """
 
     max_seq_length: int
@@ -41,7 +60,7 @@ class Texts(NamedTuple):
     Attributes:
         context_ids: ``(T,)`` pieces of all contexts, one after the other.
         context_starts: ``(C + 1,)`` where each context begins in ``context_ids``, and the end.
-        offsets: ``(T, 2)`` first character of each piece in its context, and the one behind its last.
+        offsets: ``(T, 2)`` first character of each piece in its context, and the one after its last.
         question_ids: ``(U,)`` pieces of all questions, cut to the longest allowed.
         question_starts: ``(Q + 1,)`` as ``context_starts``.
         context: ``(Q,)`` which context a question is about.
@@ -63,8 +82,8 @@ class Windows(NamedTuple):
         question: each window's question; the windows of a question follow one another.
         begin: first piece of its part of the context, counted in the context.
         length: pieces of its part of the context.
-        start, end: places in the window of the answer's first and last piece; 0, [CLS], where the window does not have
-            the whole answer, or answers were not asked for.
+        start, end: places in the window of the answer's first and last piece; 0, [CLS], if the window does not have the
+            whole answer, or answers were not requested.
     """
 
     texts: Texts
@@ -80,27 +99,27 @@ class Windows(NamedTuple):
         return len(self.question)
 
     def tokens(self) -> np.ndarray:
-        """Tokens of each window, special ones included."""
+        """Return the number of tokens of each window, special ones included."""
         return self.first_column() + self.length + 1
 
     def first_column(self) -> np.ndarray:
-        """The place in each window of its part of the context: behind [CLS] question [SEP]."""
+        """Return the place in each window of its part of the context: after [CLS] question [SEP]."""
         return (np.diff(self.texts.question_starts) + 2)[self.question]
 
     def first_token(self) -> np.ndarray:
-        """The index in ``texts.context_ids`` and ``texts.offsets`` of what stands at ``first_column``."""
+        """Return the index in ``texts.context_ids`` and ``texts.offsets`` of the token at ``first_column``."""
         return self.texts.context_starts[self.texts.context[self.question]] + self.begin
 
 
 def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labels: bool) -> Windows:
-    """All windows of a data set.
+    """Return all windows of a data set.
 
     Args:
         squad: the data set.
         tokenizer: BERT's.
         geometry: sizes.
-        labels: place the first answer of each question, for training; questions that have none, or whose answer the
-            context does not have, get no window.
+        labels: whether to locate the first answer of each question, for training; questions without one, or whose
+            answer the context does not have, then get no window.
     """
     texts = tokenise(squad, tokenizer, geometry.max_query_length)
     windows = _lay_out(texts, geometry)
@@ -108,7 +127,7 @@ def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labe
 
 
 def tokenise(squad: SquadSet, tokenizer: Tokenizer, max_query_length: int) -> Texts:
-    """The texts of a data set as tokens, each text once."""
+    """Tokenise the texts of a data set, each text once."""
     ids, offsets, counts = [_EMPTY], [_EMPTY], [0]
     for part in _batches([paragraph.context for paragraph in squad.paragraphs]):
         encodings = tokenizer.encode_batch(part, add_special_tokens=False)
@@ -141,11 +160,11 @@ def _flat(values: Any) -> np.ndarray:
 
 
 def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
-    """The windows of each question, unlabelled: as many as it takes to see every token of its context."""
+    """Return the windows of each question without answers: as many as needed to see every token of its context."""
     tokens = np.diff(texts.context_starts)[texts.context]  # (Q,)
     room = geometry.max_seq_length - SPECIAL_TOKENS - np.diff(texts.question_starts)  # (Q,)
     assert room.min() > 0, "a rule keeps questions shorter than windows"
-    stride = np.minimum(geometry.doc_stride, room)  # a larger one would leave tokens between windows unseen
+    stride = np.minimum(geometry.doc_stride, room)  # a larger one would skip tokens between windows
     counts = 1 + np.maximum(0, -(-(tokens - room) // stride))
     question = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     number = np.arange(len(question)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -155,7 +174,7 @@ def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
 
 
 def _labelled(windows: Windows, first: np.ndarray, last: np.ndarray) -> Windows:
-    """Windows with the answers (Q,); those of questions without one are left out."""
+    """Return windows with the answers (Q,), without those of questions that have none."""
     keep = (first <= last)[windows.question]
     kept = Windows(windows.texts, *(part[keep] for part in windows[1:]))
     start, end = first[kept.question] - kept.begin, last[kept.question] - kept.begin
@@ -165,10 +184,10 @@ def _labelled(windows: Windows, first: np.ndarray, last: np.ndarray) -> Windows:
 
 
 def _answer_tokens(texts: Texts, squad: SquadSet) -> Tuple[np.ndarray, np.ndarray]:
-    """First and last token of each question's first answer, counted in the context; first > last: it has none.
+    """Return first and last token of each question's first answer, counted in the context; first > last: none.
 
-    The tokens of an answer are all that share a character with it. One search finds them in all contexts, laid end to
-    end.
+    The tokens of an answer are those that share a character with it. One search finds them in the concatenation of all
+    contexts.
     """
     lengths = [len(paragraph.context) for paragraph in squad.paragraphs]
     before = np.cumsum([0, *lengths], dtype=np.int64)[:-1]  # (C,) characters before each context
@@ -184,7 +203,147 @@ def _answer_tokens(texts: Texts, squad: SquadSet) -> Tuple[np.ndarray, np.ndarra
 
 
 def _answer_characters(squad: SquadSet, number: int) -> Sequence[int]:
-    """The first character of a question's first answer, and the one behind its last; (0, 0) for none."""
+    """Return the first character of a question's first answer, and the one after its last; (0, 0) for none."""
     question = squad.questions[number]
     place = place_of_answer(squad.context(question), question.answers[0]) if question.answers else None
     return (0, 0) if place is None else (place, place + len(question.answers[0].text))
+
+
+def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
+    """Return the features of SQuAD's windows: question and part of the context, the answer's first and last token.
+
+    Args:
+        max_seq_length: word pieces in a window, padding included.
+        vocab_size: rows of the model's embedding table.
+        labels: whether the answers are there; False for prediction.
+    """
+    answers = [Feature(name, 1, PLACE, max_seq_length) for name in ("start_positions", "end_positions")]
+    return fine_tuning_features("squad", max_seq_length, vocab_size, *(answers if labels else ()))
+
+
+class WindowReader:
+    """Samples of windows, used like ``RecordReader``.
+
+    Args:
+        spec: of :func:`squad_features`, with or without labels.
+        windows: what to read.
+        vocabulary: has the ids of [PAD], [CLS] and [SEP].
+    """
+
+    def __init__(self, spec: FeatureSpec, windows: Windows, vocabulary: Vocabulary) -> None:
+        self.spec = spec
+        self.count = windows.count
+        self.failures: Deque[UserError] = deque()
+        self._windows = windows
+        self._special = tuple(vocabulary.id_of(token) for token in (PADDING, CLASSIFIER, SEPARATOR))
+        self._first_column, self._first_token = windows.first_column(), windows.first_token()
+        self._length = spec.features[0].length
+
+    def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
+        """Return the windows at these positions.
+
+        Returns:
+            int32: ``input_ids input_mask segment_ids`` ``(N, S)``, and where the specification has them
+            ``start_positions end_positions`` ``(N, 1)``.
+        """
+        ids, mask, segments = self._tokens(positions)
+        batch = {
+            "input_ids": ids,
+            "input_mask": mask,
+            "segment_ids": segments,
+            "start_positions": self._windows.start[positions][:, None],
+            "end_positions": self._windows.end[positions][:, None],
+        }
+        return {feature.name: batch[feature.name] for feature in self.spec.features}
+
+    def _tokens(self, positions: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        windows, texts = self._windows, self._windows.texts
+        padding, classifier, separator = self._special
+        column = np.arange(self._length, dtype=np.int32)[None]  # (1, S)
+        context = self._first_column[positions][:, None]  # (N, 1)
+        end = context + windows.length[positions][:, None]  # (N, 1), of the last [SEP]
+        ids = np.full((len(positions), self._length), padding, np.int32)
+
+        rows, columns = np.nonzero((column >= 1) & (column < context - 1))
+        begin = texts.question_starts[windows.question[positions]] - 1
+        ids[rows, columns] = texts.question_ids[begin[rows] + columns]
+
+        rows, columns = np.nonzero((column >= context) & (column < end))
+        begin = self._first_token[positions] - context[:, 0]
+        ids[rows, columns] = texts.context_ids[begin[rows] + columns]
+
+        ids[:, 0] = classifier
+        np.put_along_axis(ids, context - 1, separator, axis=1)
+        np.put_along_axis(ids, end, separator, axis=1)
+        mask = (column <= end).astype(np.int32)
+        return ids, mask, mask * (column >= context)
+
+
+def cached_windows(
+    folder: Path, squad: SquadSet, vocabulary: Vocabulary, lower_case: bool, geometry: Geometry, labels: bool
+) -> Windows:
+    """Return the windows of a data set from the cache, or make and cache them.
+
+    Args:
+        folder: of cached windows, created if needed. It is no error if it cannot be written to.
+        squad, geometry, labels: see :func:`make_windows`.
+        vocabulary, lower_case: of the tokenizer.
+    """
+    key = {
+        "format": FORMAT,
+        "data": squad.sha256,
+        "vocabulary": vocabulary.sha256,
+        "lower_case": lower_case,
+        "tokenizers": tokenizers.__version__,
+        **geometry._asdict(),
+        "labels": labels,
+    }
+    path = folder / f"squad-{hashlib.sha256(_encoded(key)).hexdigest()[:32]}.npz"
+    windows = load_windows(path, key)
+    if windows is not None:
+        logger.info("%s windows of %s from the cache %s", f"{windows.count:,}", squad.origin, path)
+        return windows
+    windows = make_windows(squad, load_tokenizer(str(vocabulary.path), lower_case), geometry, labels)
+    try:
+        save_windows(path, key, windows)
+        logger.info("%s windows of %s, cached in %s", f"{windows.count:,}", squad.origin, path)
+    except OSError as error:
+        logger.warning("%s windows of %s, not cached: %s: %s", f"{windows.count:,}", squad.origin, path, error.strerror)
+    return windows
+
+
+def save_windows(path: Path, key: Mapping[str, Any], windows: Windows) -> None:
+    """Write windows and their key atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: Dict[str, np.ndarray] = {**windows.texts._asdict(), **windows._asdict()}
+    del arrays["texts"]
+    # A unique name: two runs may make the same file at the same time.
+    temporary = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "wb") as stream:
+            np.savez(stream, **{_KEY: np.frombuffer(_encoded(key), np.uint8)}, **arrays)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(str(temporary), str(path))
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+
+
+def load_windows(path: Path, key: Mapping[str, Any]) -> Optional[Windows]:
+    """Return the windows that :func:`save_windows` wrote; None if they are absent, damaged, or of another key."""
+    try:
+        with np.load(str(path), allow_pickle=False) as arrays:
+            if arrays[_KEY].tobytes() != _encoded(key):
+                raise ValueError("it holds another key")
+            texts = Texts(*(arrays[name] for name in Texts._fields))
+            return Windows(texts, *(arrays[name] for name in Windows._fields if name != "texts"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        logger.warning("cached windows are made again: %s cannot be used (%s)", path, error)
+        return None
+
+
+def _encoded(key: Mapping[str, Any]) -> bytes:
+    return json.dumps(key, sort_keys=True).encode()

@@ -20,8 +20,8 @@ class Dropout(keras.layers.Layer):
         self._number = seeds.register()
 
     def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
-        seed = self._seeds.layer_seed(self._number)
-        if seed is None or not self.rate:
+        seed = self._seeds.layer_seed(self._number) if self.rate else None
+        if seed is None:
             return x
         keep = keep_mask(tf.shape(x), self.rate, seed)
         return tf.where(keep, tf.cast(wide(x) * (1.0 / (1.0 - self.rate)), x.dtype), tf.zeros([], x.dtype))

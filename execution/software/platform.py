@@ -6,8 +6,8 @@ import contextlib
 from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Sequence
 
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
+from execution.processes import SINGLE_PROCESS, Processes
 from execution.software import layers, operations
-from execution.software.cluster.processes import ALONE, Processes
 from execution.software.exceptions import Watch, WatchedObjective, exceptions_told
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
@@ -71,7 +71,7 @@ class SoftwarePlatform(Platform):
         recompute: bool,
         layout: PipelineLayout = ONE_DEVICE,
         numerics: Numerics = IN_FLOAT32,
-        processes: Processes = ALONE,
+        processes: Processes = SINGLE_PROCESS,
         sharded: bool = False,
         state_device: Optional[str] = None,
     ):
@@ -97,7 +97,7 @@ class SoftwarePlatform(Platform):
         text = f"stock TensorFlow {tf.__version__} on {len(devices)} {kind}, {compiled}, {self._numerics.describe()}"
         if self._numerics.fp_exceptions:
             text += "; stops at the first NaN or infinity (fp_exceptions), for which nothing is compiled with XLA"
-        if not self._processes.is_alone:
+        if not self._processes.is_single:
             text = f"{self._processes.count} processes, each {text}"
         if not self._layout.is_spread:
             return text

@@ -1,1 +1,1 @@
-"""Keras callbacks, and the listeners of the one that measures."""
+"""Keras callbacks, and listeners to the callback that measures a run."""

@@ -1,7 +1,7 @@
-"""What a person sees of a run: a live bar on a terminal, and one log line a period everywhere.
+"""Shows a run to the user: one log line per period, and a progress bar on a terminal.
 
-The lines keep the form that people's scripts parse: ``mlm_loss: 7.1234``, ``nsp_loss: 0.6931`` and
-``throughput: 153.2 samples/sec``, each once a period.
+Scripts parse the log lines, so their form must not change: ``mlm_loss: 7.1234``, ``nsp_loss: 0.6931`` and
+``throughput: 153.2 samples/sec``, each once per period.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Progress(Listener):
-    """Logs one line a period and, on a terminal, keeps a progress bar.
+    """Logs one line per period and, on a terminal, draws a progress bar.
 
     Args:
         terminal: whether to draw the bar; None: if ``stream`` is a terminal.
@@ -36,7 +36,6 @@ class Progress(Listener):
         self._last: Optional[Period] = None
 
     def begin(self, first_step: int, total_steps: int) -> None:
-        """Draws the empty bar."""
         if self.terminal:
             self._bar = tqdm(
                 total=total_steps,
@@ -49,14 +48,12 @@ class Progress(Listener):
             )
 
     def first_execution(self, seconds: float, updates: int) -> None:
-        """Says how long the user waited."""
         steps = "first step" if updates == 1 else f"first {updates} steps"
         logger.info("%s after %.1f s, with compilation", steps, seconds)
         if self._bar is not None:
             self._bar.set_description_str("", refresh=False)
 
     def period(self, period: Period) -> None:
-        """Logs the period and moves the bar."""
         self._last = period
         logger.info(log_line(period))
         if self._bar is not None:
@@ -65,7 +62,7 @@ class Progress(Listener):
             self._bar.refresh()
 
     def end(self) -> None:
-        """Leaves the bar as it stands and sums the run up."""
+        """Close the bar and log a summary."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -80,7 +77,6 @@ class Progress(Listener):
 
 
 def log_line(period: Period) -> str:
-    """The log line of one period."""
     parts = [f"step {period.step}/{period.total_steps}"]
     parts += [
         f"{name}: {value:.{0 if name in (OVERFLOWS, LOSS_SCALE) else 4}f}" for name, value in period.metrics.items()
@@ -95,7 +91,7 @@ def log_line(period: Period) -> str:
 
 
 def bar_text(period: Period) -> str:
-    """What stands behind the bar; all of it fits 80 columns in pre-training, and the end may be cut off."""
+    """Return the text behind the bar, which fits 80 columns in pre-training; the end may be cut off."""
     losses = [name for name in period.metrics if name.endswith("_loss")] or ["loss"]
     parts = [f"ETA {format_duration(period.eta)}", f"{period.throughput:.1f} samples/s"]
     parts += [f"{name} {period.metrics[name]:.3f}" for name in losses if name in period.metrics]
@@ -103,12 +99,11 @@ def bar_text(period: Period) -> str:
 
 
 def format_duration(seconds: Optional[float]) -> str:
-    """``H:MM:SS``, with days before it where there are any."""
+    """Format seconds as ``H:MM:SS``, preceded by days if there are any."""
     return "-:--:--" if seconds is None else str(datetime.timedelta(seconds=round(seconds)))
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a stream is a terminal."""
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
@@ -116,16 +111,15 @@ def is_terminal(stream: TextIO) -> bool:
 def run_log(
     log_file: Path, level: str = "INFO", terminal: Optional[bool] = None, stream: Optional[TextIO] = None
 ) -> Iterator[None]:
-    """Sends log records, secrets masked, to a file and to the console for the time of a run.
+    """Within the block, send log records with secrets masked to a file and to the console.
 
-    Handlers that write to the console already step back for this time, so that no line appears twice.
-    The file gets everything. On a terminal the console leaves out the periods' lines, which the bar shows,
-    and prints the others above the bar.
+    Other handlers of the same console are removed for this time, so that no line appears twice. On a terminal, the
+    console omits the lines of periods, which the bar shows, and prints the others above the bar.
 
     Args:
-        log_file: appended to; its folder must exist.
+        log_file: file to append to; its folder must exist.
         level: name of the lowest level to log.
-        terminal: None: if ``stream`` is a terminal.
+        terminal: whether the console is a terminal; None: if ``stream`` is one.
         stream: the console; None: standard error.
     """
     stream = stream or sys.stderr
@@ -140,8 +134,8 @@ def run_log(
     root = logging.getLogger()
     previous = root.level
     replaced = [h for h in root.handlers if type(h) is logging.StreamHandler and h.stream is stream]
-    for handler in replaced:
-        root.removeHandler(handler)
+    for duplicate in replaced:
+        root.removeHandler(duplicate)
     root.setLevel(level)
     for handler in handlers:
         root.addHandler(handler)
@@ -152,12 +146,12 @@ def run_log(
         for handler in handlers:
             root.removeHandler(handler)
             handler.close()
-        for handler in replaced:
-            root.addHandler(handler)
+        for duplicate in replaced:
+            root.addHandler(duplicate)
 
 
 class _LogFile(logging.FileHandler):
-    """A file whose disk may fill up: the first line that it refuses ends the run, in place of a traceback for each."""
+    """A log file on a disk that may fill up: the first failing write ends the run, instead of a traceback for each."""
 
     failed = False
 
@@ -167,12 +161,12 @@ class _LogFile(logging.FileHandler):
             raise  # called where an exception is being handled
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # lines that the disk refused before
+        with contextlib.suppress(OSError):  # of writes that failed before
             super().close()
 
 
 class _AboveTheBar(logging.StreamHandler):
-    """Writes through tqdm, which takes the bar away and draws it again below the text."""
+    """Writes through tqdm, which redraws the bar below the text."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

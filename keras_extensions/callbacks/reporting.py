@@ -1,10 +1,10 @@
-"""The one callback that measures a run: it turns Keras's hooks into logging periods for listeners.
+"""Measures a run: one Keras callback turns Keras's hooks into logging periods and passes them to listeners.
 
-One clock and one conversion of the metrics serve all listeners, so the log line, metrics.jsonl and
-TensorBoard never disagree:
+One clock and one conversion of the metrics serve all listeners, so the log line, metrics.jsonl and TensorBoard never
+disagree:
 
     reporting = Reporting(total_steps=2000, samples_per_step=64, listeners=[Progress(), MetricsFile(path)])
-    model.fit(dataset, callbacks=[reporting])
+    model.fit(dataset, callbacks=[PerExecutionMetrics(), reporting])
 """
 
 from __future__ import annotations
@@ -16,33 +16,32 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.updates import UpdateCounter
 
-# Name in Keras' logs of the last learning rate, where a platform tells which it used.
+# Name, in Keras' logs, of the last learning rate. Only some platforms report it.
 LEARNING_RATE = "learning_rate"
-# Metrics of runs in narrow number formats: updates left out because gradients overflowed, in all, not on average; and
-# the factor on the loss where it adapts.
+# Metrics of runs in narrow number formats: the number (not the average) of updates skipped because gradients
+# overflowed, and the loss scale where it adapts.
 OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"
 
 
 @dataclasses.dataclass(frozen=True)
 class Period:
-    """What happened since the last logging period.
+    """The training between two log lines.
 
     Attributes:
         step: updates done so far.
         total_steps: updates of the whole run.
         updates: updates of this period.
         samples: samples seen so far.
-        seconds: of training, with those before a resume.
-        throughput: samples per second. The first execution, which compiles, is left out; where the period
-            holds nothing else, it is counted and ``compiling`` is true.
+        seconds: seconds of training so far, including the time before a resume.
+        throughput: samples per second. The first execution, which compiles, is excluded, unless the period holds
+            nothing else; ``compiling`` is then true.
         compiling: whether ``throughput`` includes compilation.
-        rates: what else was worked off, per second, by unit; see :class:`Rows`.
+        rates: other units per second, by name; see :class:`Rows`.
         eta: seconds to the end of the run; None while unknown.
-        learning_rate: rate of the period's last update; None if the model has no optimizer that tells.
-        metrics: averages over the period (but ``OVERFLOWS`` is a number of updates), total loss first, then the losses,
-            then the others.
+        learning_rate: learning rate of the period's last update; None if the optimizer does not report it.
+        metrics: averages over the period (``OVERFLOWS`` is a count): the total loss first, then the losses, then the
+            others.
     """
 
     step: int
@@ -60,13 +59,13 @@ class Period:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows of the batch that hold several samples each, and not always as many.
+    """Describes batch rows that hold a varying number of samples.
 
     Attributes:
-        name: what a row is, ``packs``.
-        per_step: rows of one update.
-        samples: the metric that tells how many samples a row holds.
-        others: other units, by the metric that tells how many a row holds: ``{"tokens": "tokens_per_pack"}``.
+        name: unit of a row, ``packs``.
+        per_step: rows per update.
+        samples: name of the metric that gives the samples per row.
+        others: further units → the metric that gives their number per row, as ``{"tokens": "tokens_per_pack"}``.
     """
 
     name: str
@@ -75,20 +74,20 @@ class Rows:
     others: Dict[str, str] = dataclasses.field(default_factory=dict)
 
     def rates(self, steps_per_second: float, metrics: Dict[str, float]) -> Dict[str, float]:
-        """Units per second, ``samples`` among them."""
+        """Return units per second, including ``samples``."""
         rows = steps_per_second * self.per_step
         units = {"samples": self.samples, **self.others}
         return {self.name: rows, **{unit: rows * metrics[metric] for unit, metric in units.items()}}
 
 
 class Listener:
-    """Does something with the periods of a run; every method may be left out."""
+    """Receives the events of a run. Every method is optional."""
 
     def begin(self, first_step: int, total_steps: int) -> None:
         """Training begins."""
 
     def first_execution(self, seconds: float, updates: int) -> None:
-        """The first execution, with its compilation, ended ``seconds`` after the start."""
+        """The first execution, including compilation, ended ``seconds`` after the start."""
 
     def period(self, period: Period) -> None:
         """A logging period ended."""
@@ -97,18 +96,18 @@ class Listener:
         """Training ended; may be called more than once."""
 
     def scored(self, scores: Dict[str, float]) -> None:
-        """The evaluation after training gave these scores."""
+        """The evaluation after training produced these scores."""
 
     def wrote(self, kind: str, path: Path) -> None:
-        """The run wrote a ``checkpoint`` or its ``report``."""
+        """The run wrote a file; ``kind`` is ``checkpoint`` or ``report``."""
 
     def close(self, completed: bool) -> None:
-        """The run ends; ``completed`` is false where an error or a signal ended it. Comes once, after all else."""
+        """The run ended, by an error or a signal if not ``completed``. Called once, after everything else."""
 
 
 @contextlib.contextmanager
 def closing(listeners: Sequence[Listener]) -> Iterator[None]:
-    """Closes listeners when the run leaves the block, however it does."""
+    """Close the listeners when the block ends, also when an exception ends it."""
     completed = False
     try:
         yield
@@ -118,21 +117,65 @@ def closing(listeners: Sequence[Listener]) -> Iterator[None]:
             listener.close(completed)
 
 
-class Reporting(UpdateCounter):
-    """Hands every logging period of a run to listeners.
+class UpdateCounter(keras.callbacks.Callback):
+    """Base class of callbacks that count weight updates over epochs and executions of several steps.
+
+    With ``steps_per_execution=K`` Keras calls ``on_train_batch_end`` once for up to K updates; ``batch`` is the index
+    of the last of them within the epoch.
 
     Args:
-        total_steps: updates of the whole run, with those before a resume.
-        samples_per_step: samples of one update, the global batch; a mean where ``rows`` hold several.
-        listeners: called in order.
-        steps_per_period: updates between two reports. A period ends with the execution that completes it, so
-            at most one period ends in each execution.
-        first_step: updates done before this run.
-        started: ``time.perf_counter()`` when the program started, for the time to the first step; None: the
-            begin of training.
-        rows: where rows of the batch are no single samples, what they are.
-        seconds_before: of training before this run, by the run that it resumes.
-        clock: seconds that only grow; tests bring their own.
+        first_step: updates done before a resume.
+
+    Attributes:
+        step: updates done so far, including those before a resume.
+    """
+
+    def __init__(self, first_step: int = 0) -> None:
+        super().__init__()
+        self.first_step = first_step
+        self.step = first_step
+        self._epoch_start = first_step
+
+    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        self._epoch_start = self.step
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        done = self._epoch_start + batch + 1
+        updates, self.step = done - self.step, done
+        self.on_execution_end(updates, {name: float(value) for name, value in (logs or {}).items()})
+
+    def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
+        """Called after each execution.
+
+        Args:
+            updates: updates done by this execution.
+            metrics: their averages.
+        """
+        raise NotImplementedError
+
+
+class PerExecutionMetrics(keras.callbacks.Callback):
+    """Resets the metrics before each execution, because Keras averages them over the whole epoch."""
+
+    def on_train_batch_begin(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        self.model.reset_metrics()
+
+
+class Reporting(UpdateCounter):
+    """Reports every logging period to the listeners.
+
+    Args:
+        total_steps: updates of the whole run.
+        samples_per_step: samples of one update (the global batch); the mean if ``rows`` is given.
+        listeners: called in this order.
+        steps_per_period: updates between two reports. A period ends with the execution that completes it, so at most
+            one period ends in each execution.
+        first_step: updates done before a resume.
+        started: ``time.perf_counter()`` when the program started, from which the time to the first step is measured;
+            None: measured from the beginning of training.
+        rows: describes the batch rows if they hold several samples each.
+        seconds_before: seconds of training before a resume.
+        clock: monotonic clock in seconds; tests bring their own.
     """
 
     def __init__(
@@ -160,18 +203,16 @@ class Reporting(UpdateCounter):
         self._compiled_step = first_step
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Keras: training begins."""
         self._begin = self._period_begin = self._clock()
         self._period_step = self.step
         self._sums: Dict[str, float] = {}
-        self._rate: Optional[float] = None  # as the model itself reports it
+        self._reported_rate: Optional[float] = None
         for listener in self.listeners:
             listener.begin(self.step, self.total_steps)
 
     def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
-        """Collects the execution, and reports where the period is complete."""
         now = self._clock()
-        self._rate = metrics.pop(LEARNING_RATE, None)
+        self._reported_rate = metrics.pop(LEARNING_RATE, None)
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value * updates
         if self._compiled_at is None:
@@ -183,13 +224,13 @@ class Reporting(UpdateCounter):
             self._report(now)
 
     def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Reports the unfinished period, if any, and ends the listeners."""
+        """Reports the unfinished period, if any."""
         if self.step > self._period_step:
             self._report(self._clock())
         self.close()
 
     def close(self) -> None:
-        """Ends the listeners; to be called, too, where training stopped with an exception."""
+        """End the listeners. Call it also when an exception ended training."""
         for listener in self.listeners:
             listener.end()
 
@@ -205,6 +246,7 @@ class Reporting(UpdateCounter):
         metrics = _losses_first(averages)
         rates = self._rates((self.step - start_step) / max(now - start, 1e-9), metrics)
         throughput = rates.pop("samples")
+        rate = self._reported_rate
         period = Period(
             step=self.step,
             total_steps=self.total_steps,
@@ -214,7 +256,7 @@ class Reporting(UpdateCounter):
             throughput=throughput,
             compiling=compiling,
             eta=self._eta(now),
-            learning_rate=learning_rate(self.model, self.step) if self._rate is None else self._rate,
+            learning_rate=learning_rate(self.model, self.step) if rate is None else rate,
             metrics=metrics,
             rates=rates,
         )
@@ -228,16 +270,16 @@ class Reporting(UpdateCounter):
         return self._rows.rates(steps_per_second, metrics)
 
     def _eta(self, now: float) -> Optional[float]:
-        """From the mean rate since compilation, which is steadier than the last period's."""
+        """Estimate the time left from the mean rate since compilation, which is steadier than the last period's."""
         assert self._compiled_at is not None
-        steady = self.step - self._compiled_step
+        steps = self.step - self._compiled_step
         if self.step >= self.total_steps:
             return 0.0
-        return (now - self._compiled_at) / steady * (self.total_steps - self.step) if steady else None
+        return (now - self._compiled_at) / steps * (self.total_steps - self.step) if steps else None
 
 
 def learning_rate(model: keras.Model, step: int) -> Optional[float]:
-    """Learning rate of update number ``step`` (1-based); None where no optimizer tells."""
+    """Return the learning rate of update ``step`` (counted from 1); None if the model has no optimizer with one."""
     rate = getattr(getattr(model, "optimizer", None), "learning_rate", None)
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):  # optimizers of Keras 2.6
         rate = rate(step - 1)

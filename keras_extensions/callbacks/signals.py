@@ -1,8 +1,8 @@
-"""SIGTERM and SIGINT as a wish to stop: the running execution ends, the state is saved.
+"""Turns SIGTERM and SIGINT into a request to stop: the running execution ends and the state is saved.
 
-Python runs a signal's handler between two of its own instructions, and an execution of a compiled graph is one. So a
-thread reads the signals from the pipe that Python's C handler writes to: the answer comes at once, and a second signal
-ends the process at once, whatever is running.
+Python runs signal handlers only between its own instructions, and an execution of a compiled graph is one instruction.
+Therefore a thread reads the signals from the pipe that Python's C handler writes to: it answers at once, and a second
+signal ends the process at once, whatever is running.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether someone asked the run to stop, and who.
+    """Whether the run was asked to stop.
 
     Attributes:
-        signal: name of the signal; None: nobody asked.
-        patient: whether to go on until someone looks at ``signal``, as during an execution. Where it is false a signal
+        signal: name of the signal; None: no request.
+        deferred: whether a signal only sets ``signal``, to be read after the running execution. Otherwise a signal
             raises ``Stopped`` in the main thread.
     """
 
     def __init__(self) -> None:
         self.signal: Optional[str] = None
-        self.patient = False
+        self.deferred = False
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """A time in which a signal waits for someone to look."""
-        self.patient = True
+    def defer(self) -> Iterator[None]:
+        """Within the block, signals only set ``signal``."""
+        self.deferred = True
         try:
             if self.signal is not None:
                 raise Stopped(f"stopped by {self.signal}")
             yield
         finally:
-            self.patient = False
+            self.deferred = False
 
     def _handle(self, number: int, frame: Any) -> None:
         self.signal = signal.Signals(number).name
-        if not self.patient:
+        if not self.deferred:
             raise Stopped(f"stopped by {self.signal}")
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turns signals into a request for the time of a block.
+    """Within the block, turn signals into a request to stop.
 
     Outside the main thread, where Python allows no handlers, nothing is changed.
     """
@@ -64,7 +64,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
     os.set_blocking(writer, False)
     previous_pipe = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     previous: Dict[int, Any] = {number: signal.signal(number, request._handle) for number in SIGNALS}
-    thread = threading.Thread(target=_watch, args=(reader,), name="signals", daemon=True)
+    thread = threading.Thread(target=_answer_signals, args=(reader,), name="signals", daemon=True)
     thread.start()
     try:
         yield request
@@ -77,9 +77,9 @@ def stop_on_signals() -> Iterator[StopRequest]:
         os.close(reader)
 
 
-def _watch(reader: int) -> None:
-    """Says that the first signal was heard, and lets the second one end the process."""
-    heard = 0
+def _answer_signals(reader: int) -> None:
+    """Acknowledge the first signal, and end the process at the second."""
+    count = 0
     while True:
         received = os.read(reader, 64)
         if not received:
@@ -87,38 +87,37 @@ def _watch(reader: int) -> None:
         for number in received:
             if number not in SIGNALS:
                 continue
-            heard += 1
+            count += 1
             name = signal.Signals(number).name
-            if heard > 1:
-                _say(f"{name} again: stopping at once; checkpoints that are complete stay")
+            if count > 1:
+                _print_error(f"{name} again: stopping at once; checkpoints that are complete stay")
                 os._exit(128 + number)
-            _say(f"{name}: stopping when the running steps are done and saved; again to stop at once")
+            _print_error(f"{name}: stopping when the running steps are done and saved; again to stop at once")
 
 
-def _say(line: str) -> None:
-    """Past Python's buffered streams, whose locks the main thread may hold."""
+def _print_error(line: str) -> None:
+    """Write to standard error without Python's buffered streams, whose locks the main thread may hold."""
     with contextlib.suppress(OSError):
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{line}\n".encode())
 
 
-class StopWhenAsked(keras.callbacks.Callback):
-    """Ends ``fit`` after the execution during which a stop was asked for.
+class StopWhenRequested(keras.callbacks.Callback):
+    """Ends ``fit`` after the execution during which a stop was requested.
 
     Args:
-        request: whether someone asked.
-        largest: makes of the numbers of the signals that the processes of a run have got, 0 where there was none, the
-            largest, so that all end at the same step.
+        request: set by signals.
+        maximum: returns the maximum of a number over all replicas. It is given the number of the signal that this
+            replica received, or 0, so that all replicas end at the same step.
     """
 
-    def __init__(self, request: StopRequest, largest: Callable[[int], int] = int) -> None:
+    def __init__(self, request: StopRequest, maximum: Callable[[int], int] = int) -> None:
         super().__init__()
         self.request = request
-        self.largest = largest
+        self.maximum = maximum
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Keras: an execution ended."""
         own = self.request.signal
-        number = self.largest(0 if own is None else signal.Signals[own])
+        number = self.maximum(0 if own is None else signal.Signals[own])
         if number:
             self.request.signal = own or signal.Signals(number).name
             self.model.stop_training = True

@@ -1,7 +1,7 @@
-"""Weights & Biases, where the user asks for it.
+"""A listener that tracks a run with Weights & Biases (W&B).
 
-The package is optional. Without a login the run is kept on disk, to be uploaded later; nothing ever asks or waits for
-one. Tracking is no reason to lose a training: whatever goes wrong with it after the start is a warning.
+The package is optional. Without a login the run is kept on disk for a later upload; the user is never asked to log in.
+A failure after the start never ends the training; it is logged as a warning.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from utilities.errors import UserError
 logger = logging.getLogger(__name__)
 
 ID_FILE = "wandb_run_id"
-START_SECONDS = 60.0  # to wait for the server before the run goes on offline
-FINISH_SECONDS = 900.0  # to wait for uploads at the end; what is left then stays on disk for `wandb sync`
+START_SECONDS = 60.0  # timeout for the server; after it the run is kept offline
+FINISH_SECONDS = 900.0  # timeout for uploads at the end; the rest stays on disk for `wandb sync`
 ARTIFACT_TYPES = {"checkpoint": "model", "report": "report"}
 
 
 class WandbRun(Listener):
-    """Sends every period, the scores, the report and the checkpoints to W&B, and its system metrics with them.
+    """Sends every period, the scores, the report, the checkpoints and system metrics to W&B.
 
-    One run of ours is one run of W&B's, however often it is resumed: its id is kept in the run's folder. ``WANDB_MODE``
-    and W&B's other variables are honoured; without a login the mode is ``offline``.
+    A resumed run continues the same W&B run, whose id is kept in the run folder. ``WANDB_MODE`` and W&B's other
+    environment variables are honoured; without a login the mode is ``offline``.
 
     Args:
-        folder: the run's folder, where the id and W&B's files are kept.
-        name: of the run.
-        config: what W&B shows as the run's config, without secrets.
+        folder: the run folder, in which the id and W&B's files are kept.
+        name: name of the run.
+        config: the config that W&B shows, without secrets.
         project, entity, tags: as in the config; None leaves them to W&B.
 
     Raises:
-        UserError: the package is not installed, or too old.
+        UserError: the package is not installed or too old.
     """
 
     def __init__(
@@ -65,38 +65,36 @@ class WandbRun(Listener):
         self._written: List[Tuple[str, Path]] = []
 
     def begin(self, first_step: int, total_steps: int) -> None:
-        """Starts the run."""
         self._start()
 
     def period(self, period: Period) -> None:
-        """Logs the period's numbers."""
         values = {**period.metrics, "throughput": period.throughput, "samples": period.samples}
         values.update({f"{unit}_per_second": rate for unit, rate in period.rates.items()})
         if period.learning_rate is not None:
             values["learning_rate"] = period.learning_rate
-        self._guarded(lambda run: run.log(values, step=period.step))
+        self._attempt(lambda run: run.log(values, step=period.step))
 
     def scored(self, scores: Dict[str, float]) -> None:
-        """The scores stand in the run's summary; also of a run that only evaluates."""
+        """Add the scores to the W&B run's summary; also in runs that only evaluate."""
         self._start()
-        self._guarded(lambda run: run.summary.update(scores))
+        self._attempt(lambda run: run.summary.update(scores))
 
     def wrote(self, kind: str, path: Path) -> None:
-        """Remembers what to upload when the run ends; by then older checkpoints may have been removed."""
+        """Remember files to upload at the end, when older checkpoints may have been removed."""
         self._written.append((kind, Path(path)))
 
     def close(self, completed: bool) -> None:
-        """Uploads what the run wrote, and ends it."""
+        """Upload the report and the checkpoints, and end the W&B run."""
         if self._run is None:
             return
         for kind, path in dict.fromkeys(self._written):
             if path.exists():
-                self._guarded(lambda run, kind=kind, path=path: self._upload(run, kind, path))
-        self._guarded(lambda run: run.finish(exit_code=0 if completed else 1))
+                self._attempt(lambda run, kind=kind, path=path: self._upload(run, kind, path))
+        self._attempt(lambda run: run.finish(exit_code=0 if completed else 1))
         self._run, self._ended = None, True
 
     def _start(self) -> None:
-        """Opens the run, offline where there is no login or no answer.
+        """Start the W&B run, offline if there is no login or the server does not answer.
 
         Raises:
             UserError: W&B refuses the settings.
@@ -105,15 +103,15 @@ class WandbRun(Listener):
             return
         wandb = self._wandb
         try:
-            # W&B's own lines would tear the progress bar; ours say the same in the log.
+            # W&B's own lines would break the progress bar; the log has the same information.
             wandb.setup(settings=wandb.Settings(silent=True))
             settings = wandb.Settings(
                 silent=True,
                 console="off",
                 host="-",
-                disable_git=True,  # the commit is in the config; an address may hold a password
+                disable_git=True,  # the config has the commit; a git address may hold a password
                 save_code=False,
-                x_disable_meta=True,  # command line, user and host: reports are made to be passed on
+                x_disable_meta=True,  # command line, user and host stay private
                 init_timeout=START_SECONDS,
                 finish_timeout=FINISH_SECONDS,
             )
@@ -135,7 +133,7 @@ class WandbRun(Listener):
             logger.info("W&B: %s", self._run.url)
 
     def _online(self) -> bool:
-        """Whether there is a login, or the user said in ``WANDB_MODE`` what to do without one."""
+        """Return whether there is a login, or ``WANDB_MODE`` says what to do without one."""
         if os.environ.get("WANDB_MODE", "online") != "online":
             return True
         return bool(self._wandb.login(prompt=False, verify=False))
@@ -143,34 +141,34 @@ class WandbRun(Listener):
     def _upload(self, run: Any, kind: str, path: Path) -> None:
         artifact = self._wandb.Artifact(f"{kind}-{self._id}", type=ARTIFACT_TYPES[kind], metadata={"name": path.name})
         if path.is_dir():
-            # The run keeps these files, so W&B need not copy them.
+            # The run folder keeps these files, so W&B need not copy them.
             artifact.add_dir(str(path), policy="immutable", skip_cache=True)
         else:
             artifact.add_file(str(path), skip_cache=True)
         run.log_artifact(artifact, aliases=["latest", re.sub(r"[^\w.-]", "_", path.name)])
 
-    def _guarded(self, action: Any) -> None:
-        """Does something with the run; where that fails, tracking ends and training goes on."""
+    def _attempt(self, action: Any) -> None:
+        """Call ``action`` with the W&B run; if that fails, tracking ends and training continues."""
         if self._run is None:
             return
         try:
             action(self._run)
-        except Exception as error:  # W&B's service may fail in many ways, and none is worth the training
-            logger.warning("W&B: %s; tracking stops here, training goes on", _one_line(error))
+        except Exception as error:  # no failure of W&B's service may end the training
+            logger.warning("W&B: %s; tracking stops here, training continues", _one_line(error))
             self._run, self._ended = None, True
 
 
 def run_id(path: Path) -> str:
-    """The id kept in a file, or a new one, which is then kept there."""
+    """Return the id stored in a file; if there is none, store a new one."""
     try:
-        kept = path.read_text(encoding="ascii").strip()
+        stored = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
-        kept = ""
-    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", kept):
-        return kept
-    made = uuid.uuid4().hex[:12]
-    path.write_text(made + "\n", encoding="ascii")
-    return made
+        stored = ""
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", stored):
+        return stored
+    new = uuid.uuid4().hex[:12]
+    path.write_text(new + "\n", encoding="ascii")
+    return new
 
 
 def _one_line(error: BaseException) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple
+from typing import Dict, NamedTuple, Tuple
 
 import numpy as np
 from transformers import TFBertForPreTraining
 
+from data_utils.records.features import fine_tuning_features, pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from keras_extensions.conversion import Conversion
-from model.architecture import Architecture
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
+from model.architecture import PRETRAINING, Architecture
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 
 ALL_BIASES = {
     "use_qkv_bias": True,
@@ -23,6 +24,16 @@ ALL_BIASES = {
     "use_prediction_bias": True,
 }
 TINY = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96, "vocab_size": 120}
+
+
+def token_shapes(sequence_length: int) -> Dict[str, Tuple[int, ...]]:
+    """Shapes of the inputs of a fine-tuning model, for one padded row."""
+    return fine_tuning_features("squad", sequence_length, 1).shapes
+
+
+def pretraining_shapes(sequence_length: int, masked_positions: int) -> Dict[str, Tuple[int, ...]]:
+    """Shapes of the inputs of a pre-training model, for one padded row."""
+    return pretraining_features(sequence_length, masked_positions, 1).shapes
 
 
 class Pair(NamedTuple):
@@ -41,7 +52,7 @@ def architecture(**changes: object) -> Architecture:
 
 def source_with_random_weights(a: Architecture) -> TFBertForPreTraining:
     """A Hugging Face model with random weights, biases and norms too."""
-    source = untrained_bert(a, seed=11)
+    source = untrained(PRETRAINING, a, seed=11)
     random = np.random.default_rng(5)
     for variable in source.weights:
         variable.assign(variable + random.normal(0, 0.05, variable.shape).astype("float32"))
@@ -53,7 +64,7 @@ def converted(a: Architecture, sequence_length: int = 24, masked_positions: int 
     source = source_with_random_weights(a)
     options = {"xla": False, "recompute": False, **platform}
     on = SoftwarePlatform(seed=1, **options)
-    blocks, conversion = convert_pretraining(source, a, on)
+    blocks, conversion = convert(PRETRAINING, source, a, on)
     shapes = pretraining_shapes(sequence_length, masked_positions)
     stages = [[block.name for block in blocks]]
     model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, on)

@@ -7,13 +7,12 @@ from typing import Any, Callable, Dict, List, Sequence
 import numpy as np
 
 from data_utils.packing.merge import pack_arrays
+from data_utils.records.features import packed_pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras
-from model.architecture import Architecture
+from model.architecture import PRETRAINING, Architecture
 from model.bert import assemble
-from model.conversion import convert_pretraining
-from model.packing import packed, packed_pretraining_shapes
-from model.unconverted import unconverted_pretraining
+from model.conversion import convert
 from tests.equivalence.bert_pairs import Pair, source_with_random_weights
 
 Arrays = Dict[str, np.ndarray]
@@ -57,11 +56,8 @@ def packed_model(a: Architecture, converted: bool = True, **platform: bool) -> P
     """Hugging Face's model with random weights, and the model for packs with the same weights."""
     source = source_with_random_weights(a)
     on = SoftwarePlatform(seed=1, **{"xla": False, "recompute": False, **platform})
-    if converted:
-        blocks, conversion = convert_pretraining(source, a, on)
-    else:
-        blocks, conversion = unconverted_pretraining(source, on), None
-    model = assembled(packed(blocks), on)
+    blocks, conversion = convert(PRETRAINING, source, a, on, replace_layers=converted)
+    model = assembled(blocks, on)
     if conversion is not None:
         conversion.carry_weights(source)
     return Pair(source, model, conversion)
@@ -69,7 +65,7 @@ def packed_model(a: Architecture, converted: bool = True, **platform: bool) -> P
 
 def assembled(blocks: List[keras.layers.Layer], on: SoftwarePlatform) -> keras.Model:
     """Blocks for packs as a model."""
-    shapes = packed_pretraining_shapes(LENGTH, MASKED, SEQUENCES)
+    shapes = packed_pretraining_features(LENGTH, MASKED, SEQUENCES, 1).shapes
     return assemble(blocks, shapes, OUTPUTS, [[block.name for block in blocks]], on)
 
 

@@ -15,18 +15,20 @@ import numpy as np
 
 from checkpoints.state import TrainingState
 from execution.interface import OptimizerSettings, Update
-from execution.software.cluster.processes import Processes
+from execution.processes import Processes
+from execution.select import processes_for
 from execution.software.devices import pipeline_devices
 from execution.software.platform import ONE_DEVICE, PipelineLayout, SoftwarePlatform
 from keras_extensions.backend import tf
-from keras_extensions.callbacks.updates import UpdateCounter
+from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
+from model.architecture import PRETRAINING
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective
 from sparsity.layer import sparse_layers_of
-from tests.equivalence.bert_pairs import architecture, batch
+from tests.equivalence.bert_pairs import architecture, batch, pretraining_shapes
 from training.sparsity import PatternRule
 from utilities.config.schema import TrainingConfig
 
@@ -82,8 +84,8 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
         sharded=case.sharded,
         state_device="/CPU:0" if case.offchip else None,  # of the pipelined weights, some are on /CPU:1
     )
-    source = untrained_bert(a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
-    blocks, conversion = convert_pretraining(source, a, on)
+    source = untrained(PRETRAINING, a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
+    blocks, conversion = convert(PRETRAINING, source, a, on)
     stages = STAGES if case.pipelined else [[block.name for block in blocks]]
     model = assemble(blocks, pretraining_shapes(24, 6), ("masked_lm", "next_sentence"), stages, on)
     conversion.carry_weights(source)
@@ -95,7 +97,7 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
     on.compile(model, optimizer, PretrainingObjective(), update, updates_per_execution=2)
     state = TrainingState(blocks, on.state(optimizer), model.trainable_variables)
     state.parts = on.parts(optimizer)
-    state.restore_together(None, processes)
+    state.restore_on_all(None, processes)
     changes = [PatternChanges(blocks, optimizer, processes)] if case.sparse else []
     history = model.fit(data_of(a, processes, share), steps_per_epoch=UPDATES, verbose=0, callbacks=changes).history
     weights = {f"{block.name}/{i}": w.numpy() for block in blocks for i, w in enumerate(block.weights)}
@@ -133,7 +135,7 @@ def data_of(a: Any, processes: Processes, share: int) -> tf.data.Dataset:
 
 def main(folder: Path) -> None:
     """The cases of the processes that the environment names, in them."""
-    processes = Processes.of()
+    processes = processes_for("software")
     pipeline_devices(2)
     processes.join()
     for case in cases_of(processes.count):
@@ -141,14 +143,13 @@ def main(folder: Path) -> None:
         np.savez(
             folder / f"{case.name}-{processes.index}.npz", **weights, **{f"metric_{n}": m for n, m in metrics.items()}
         )
-    told = processes.decided(lambda: {"text": "größer", "of": processes.index})
-    assert told == {"text": "größer", "of": 0}, told
-    assert processes.largest(processes.index) == processes.count - 1
-    assert processes.chief_says(processes.is_chief) and not processes.chief_says(not processes.is_chief)
+    decision = processes.decide(lambda: {"text": "größer", "of": processes.index})
+    assert decision == {"text": "größer", "of": 0}, decision
+    assert processes.maximum(processes.index) == processes.count - 1
     arrays = [np.array([1.5, -0.0], np.float64) * (1 + processes.index), np.arange(3, dtype=np.int8) + processes.index]
-    back = processes.from_chief(arrays)
+    back = processes.broadcast(arrays)
     assert back[0].tobytes() == np.array([1.5, -0.0]).tobytes() and back[1].tolist() == [0, 1, 2]
-    processes.meet()
+    processes.barrier()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from safetensors.numpy import load_file
 
 from checkpoints.export.folder import export
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.state import save_checkpoint
+from checkpoints.state import TrainingState
+from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION, PRETRAINING, Architecture
 from tests.equivalence.bert_pairs import architecture, batch
@@ -163,7 +164,8 @@ def test_from_pytorch_through_our_checkpoint_and_back_every_bit_is_the_same(task
     start.fill_source(source)
     _, blocks = built(task, source, a)
     facts = {"task": task, "architecture": dataclasses.asdict(a)}
-    save_checkpoint(tmp_path / "ours", 1, blocks, keras.optimizers.SGD(0.1), facts)
+    state = TrainingState(blocks, keras.optimizers.SGD(0.1))
+    write_checkpoint(state.copy(), tmp_path / "ours", 1, facts)
     export(str(tmp_path / "ours"), tmp_path / "back", write_vocabulary(tmp_path, 120))
     before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "back" / "model.safetensors")
     assert before.keys() == after.keys()

@@ -8,12 +8,11 @@ import pytest
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.architecture import accepted_blocks
-from model.bert import assemble, token_shapes
-from model.conversion import convert_classification, convert_squad
-from model.huggingface import untrained_classifier, untrained_squad
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import LOSS, ClassificationObjective, RegressionObjective, SpanObjective
-from model.unconverted import unconverted_classification, unconverted_squad
-from tests.equivalence.bert_pairs import architecture, batch
+from tests.equivalence.bert_pairs import architecture, batch, token_shapes
 
 S = 24
 OUTPUTS = {"squad": ("start_logits", "end_logits"), "classification": ("logits",)}
@@ -31,18 +30,8 @@ def pair(task, classes=3, form=0, replace=True, **changes):
     a = architecture(**changes)
     platform = SoftwarePlatform(seed=1, xla=False, recompute=False)
     tail = accepted_blocks(task, 1)[form][2:]
-    if task == "squad":
-        source = randomised(untrained_squad(a, seed=3))
-        blocks, conversion = (
-            convert_squad(source, a, platform, tail) if replace else (unconverted_squad(source, platform, tail), None)
-        )
-    else:
-        source = randomised(untrained_classifier(a, classes, seed=3))
-        blocks, conversion = (
-            convert_classification(source, a, platform, tail)
-            if replace
-            else (unconverted_classification(source, platform, tail), None)
-        )
+    source = randomised(untrained(task, a, seed=3, labels=2 if task == "squad" else classes))
+    blocks, conversion = convert(task, source, a, platform, tail, replace)
     model = assemble(blocks, token_shapes(S), OUTPUTS[task], [[block.name for block in blocks]], platform)
     if conversion is not None:
         conversion.carry_weights(source)

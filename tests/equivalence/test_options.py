@@ -7,11 +7,11 @@ import pytest
 
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from model.architecture import Architecture, total_parameters
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
-from tests.equivalence.bert_pairs import architecture, batch, converted, source_outputs
+from model.architecture import PRETRAINING, Architecture, total_parameters
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
+from tests.equivalence.bert_pairs import architecture, batch, converted, pretraining_shapes, source_outputs
 
 # option switched off → the weights of the source that must not matter
 LEFT_OUT = {
@@ -79,9 +79,9 @@ def test_the_conversion_table_tells_what_was_dropped():
 
 def test_a_weight_that_no_rule_mentions_is_an_error():
     a = architecture()
-    source = untrained_bert(a, seed=1)
+    source = untrained(PRETRAINING, a, seed=1)
     on = SoftwarePlatform(seed=1, xla=False, recompute=False)
-    blocks, conversion = convert_pretraining(source, a, on)
+    blocks, conversion = convert(PRETRAINING, source, a, on)
     assemble(blocks, pretraining_shapes(24, 6), ("masked_lm",), [[block.name for block in blocks]], on)
     source.extra = keras.layers.Dense(2, name="forgotten_layer")
     source.extra(tf.ones((1, 2)))

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import classification_features, packed_classification_features
-from data_utils.records.packed_reader import PackedReader
+from data_utils.records.features import in_packs
+from data_utils.records.packs import PackReader
 from execution.software.platform import SoftwarePlatform
-from model.architecture import GLUE_HEAD, POOL
+from model.architecture import CLASSIFICATION
 from model.bert import assemble
-from model.conversion import convert_classification
-from model.huggingface import untrained_classifier
-from model.packing import packed, packed_token_shapes
-from model.unconverted import unconverted_classification
+from model.conversion import convert
+from model.huggingface import untrained
 from tests.equivalence.bert_pairs import architecture
 
 S, N, CLASSES = 40, 4, 3
@@ -37,7 +36,7 @@ def samples():
 @pytest.fixture(scope="module")
 def reader(samples):
     single = ArrayReader(classification_features(S, 120, CLASSES), samples)
-    return PackedReader(packed_classification_features(S, N, 120, CLASSES), single, LENGTHS, PACKS)
+    return PackReader(in_packs(single.spec, N, cls_positions=True), single, LENGTHS, PACKS)
 
 
 def test_a_pack_tells_where_its_samples_begin_and_their_labels(samples, reader):
@@ -56,22 +55,17 @@ def test_a_pack_tells_where_its_samples_begin_and_their_labels(samples, reader):
 @pytest.mark.parametrize("converted", [True, False], ids=["converted", "unconverted"])
 def test_scores_of_a_sample_are_those_of_the_sample_alone(samples, reader, converted):
     a = architecture()
-    source = untrained_classifier(a, CLASSES, seed=3)
+    source = untrained(CLASSIFICATION, a, seed=3, labels=CLASSES)
     random = np.random.default_rng(5)
     for variable in source.weights:
         variable.assign(variable + random.normal(0, 0.05, variable.shape).astype("float32"))
     platform = SoftwarePlatform(seed=1, xla=False, recompute=False)
-    if converted:
-        blocks, conversion = convert_classification(source, a, platform, [POOL, GLUE_HEAD])
-    else:
-        blocks, conversion = unconverted_classification(source, platform, [POOL, GLUE_HEAD]), None
-    blocks = packed(blocks, "cls_positions")
-    shapes = {**packed_token_shapes(S), "cls_positions": (N,)}
-    model = assemble(blocks, shapes, ("logits",), [[block.name for block in blocks]], platform)
+    blocks, conversion = convert(CLASSIFICATION, source, a, platform, replace_layers=converted)
+    model = assemble(blocks, reader.spec.shapes, ("logits",), [[block.name for block in blocks]], platform)
     if conversion is not None:
         conversion.carry_weights(source)
     whole = reader.read(np.arange(reader.count))
-    ours = reader.of_samples(model({name: whole[name] for name in shapes})["logits"].numpy())
+    ours = reader.of_samples(model({name: whole[name] for name in model.input_names})["logits"].numpy())
     for sample, length in enumerate(LENGTHS):
         tokens = {name: samples[name][sample : sample + 1, :length].astype("int32") for name in samples}
         theirs = source(

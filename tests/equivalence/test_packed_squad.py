@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import packed_squad_features, squad_features
-from data_utils.records.packed_reader import PackedReader
+from data_utils.records.features import in_packs
+from data_utils.records.packs import PackReader
+from data_utils.squad.windows import squad_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
-from model.architecture import QA_HEAD
-from model.bert import assemble, token_shapes
-from model.conversion import convert_squad
-from model.huggingface import untrained_squad
-from model.losses import END_ACCURACY, LOSS, START_ACCURACY, PackedSpanObjective
-from model.packing import packed
+from model.architecture import QA_HEAD, SQUAD
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
+from model.losses import END_ACCURACY, LOSS, START_ACCURACY, SpanObjective
 from tests.equivalence.bert_pairs import architecture
 
 S, N = 40, 4
@@ -42,21 +42,20 @@ def windows():
 @pytest.fixture(scope="module")
 def reader(windows):
     single = ArrayReader(squad_features(S, 120), windows)
-    return PackedReader(packed_squad_features(S, N, 120), single, LENGTHS, PACKS)
+    return PackReader(in_packs(single.spec, N), single, LENGTHS, PACKS)
 
 
 @pytest.fixture(scope="module")
 def models():
     """Hugging Face's model, and ours for packs with the same weights."""
     a = architecture()
-    source = untrained_squad(a, seed=3)
+    source = untrained(SQUAD, a, seed=3)
     random = np.random.default_rng(5)
     for variable in source.weights:
         variable.assign(variable + random.normal(0, 0.05, variable.shape).astype("float32"))
     platform = SoftwarePlatform(seed=1, xla=False, recompute=False)
-    blocks, conversion = convert_squad(source, a, platform, [QA_HEAD])
-    blocks = packed(blocks)
-    shapes = {**token_shapes(S), "position_ids": (S,)}
+    blocks, conversion = convert(SQUAD, source, a, platform, [QA_HEAD])
+    shapes = in_packs(squad_features(S, 120), N).shapes
     model = assemble(blocks, shapes, OUTPUTS, [[block.name for block in blocks]], platform)
     conversion.carry_weights(source)
     return source, model
@@ -87,7 +86,7 @@ def test_a_pack_holds_its_windows_one_behind_the_other(windows, reader):
 
 def test_scores_go_back_to_their_windows(windows, reader):
     whole = reader.read(np.arange(reader.count))
-    np.testing.assert_array_equal(reader.of_tokens(whole["input_ids"]), windows["input_ids"])
+    np.testing.assert_array_equal(reader.of_samples(whole["input_ids"]), windows["input_ids"])
 
 
 def test_logits_of_a_window_are_those_of_the_window_alone(windows, reader, models):
@@ -95,7 +94,7 @@ def test_logits_of_a_window_are_those_of_the_window_alone(windows, reader, model
     whole = reader.read(np.arange(reader.count))
     names = ("input_ids", "input_mask", "segment_ids", "position_ids")
     ours = model({name: whole[name] for name in names})
-    ours = {name: reader.of_tokens(ours[name].numpy()) for name in OUTPUTS}
+    ours = {name: reader.of_samples(ours[name].numpy()) for name in OUTPUTS}
     for window, length in enumerate(LENGTHS):
         tokens = {name: windows[name][window : window + 1, :length].astype("int32") for name in windows}
         theirs = source(
@@ -112,12 +111,12 @@ def test_losses_are_those_of_the_windows_alone(windows, reader):
     random = np.random.default_rng(1)
     logits = {name: random.normal(size=(reader.count, S)).astype("float32") for name in OUTPUTS}
     whole = reader.read(np.arange(reader.count))
-    objective = PackedSpanObjective()
+    objective = SpanObjective()
     sums = objective.sums({name: tf.constant(values) for name, values in logits.items()}, tensors(whole))
     counts = objective.counts(tensors(whole))
     loss, right = 0.0, dict.fromkeys(OUTPUTS, 0)
     for name, label in zip(OUTPUTS, ("start_positions", "end_positions")):
-        for window, scores in enumerate(reader.of_tokens(logits[name])):
+        for window, scores in enumerate(reader.of_samples(logits[name])):
             scores, place = scores[: LENGTHS[window]].astype("float64"), windows[label][window, 0]
             loss -= (scores[place] - np.log(np.exp(scores).sum())) / 2
             right[name] += int(scores.argmax() == place)

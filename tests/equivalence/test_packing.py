@@ -11,7 +11,7 @@ import pytest
 from execution.interface import Update
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
-from model.losses import PackedPretrainingObjective, PretrainingObjective
+from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
 from tests.equivalence.bert_pairs import architecture, converted, source_outputs
 from tests.equivalence.packs import (
@@ -96,7 +96,7 @@ def gradients_alone(source, data):
 
 def gradients_of_packs(model, packed):
     """Gradients of the objective that training minimises."""
-    objective = PackedPretrainingObjective()
+    objective = PretrainingObjective()
     batch = {name: tf.constant(values) for name, values in packed.items()}
     counts = objective.counts(batch)
     with tf.GradientTape() as tape:
@@ -156,7 +156,7 @@ def test_a_pack_of_one_sequence_is_that_sequence_unpacked(pair, data):
 
 def test_losses_are_means_over_real_tokens_and_sequences(pair, data):
     packed = {name: tf.constant(values) for name, values in in_packs(data, PACKS).items()}
-    objective = PackedPretrainingObjective()
+    objective = PretrainingObjective()
     counts = objective.counts(packed)
     sums = objective.sums(pair.model({name: packed[name] for name in pair.model.input_names}), packed)
     loss = sum(sums[name] / counts[name] for name in objective.losses)
@@ -194,7 +194,7 @@ def test_training_on_packs_is_training_on_their_sequences(a, data):
     rows = max(len(pack["input_ids"]) for pack in packs) + 1 & ~1
     micro_batches = [{name: in_two(values, rows) for name, values in pack.items()} for pack in packs]
     together = packed_model(a).model
-    packed_curves = curves_of(together, on, PackedPretrainingObjective(), Update(2), micro_batches)
+    packed_curves = curves_of(together, on, PretrainingObjective(), Update(2), micro_batches)
     for name, losses in alone.items():
         np.testing.assert_allclose(packed_curves[name], losses, rtol=2e-4, err_msg=name)
     assert alone["mlm_loss"][-1] != pytest.approx(alone["mlm_loss"][0], rel=1e-2)  # weights moved

@@ -8,11 +8,12 @@ import pytest
 from execution.interface import Update
 from execution.software.platform import PipelineLayout, SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from model.bert import assemble, pretraining_shapes, token_shapes
-from model.conversion import convert_pretraining, convert_squad
-from model.huggingface import untrained_bert, untrained_squad
+from model.architecture import PRETRAINING, SQUAD
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective, SpanObjective
-from tests.equivalence.bert_pairs import architecture, batch
+from tests.equivalence.bert_pairs import architecture, batch, pretraining_shapes, token_shapes
 
 LAYERS, MICRO_BATCHES, UPDATES, LENGTH = 3, 6, 3, 24
 PRETRAINING_STAGES = {  # the embedding is tied to the heads, so both are on one device
@@ -49,13 +50,13 @@ def trained(
     layout = PipelineLayout([f"/CPU:{device}" for device in devices], schedule)
     platform = SoftwarePlatform(seed=1, xla=xla, recompute=recompute, layout=layout)
     if task == "pretraining":
-        source = untrained_bert(a, seed=11)
-        blocks, conversion = convert_pretraining(source, a, platform)
+        source = untrained(PRETRAINING, a, seed=11)
+        blocks, conversion = convert(PRETRAINING, source, a, platform)
         shapes, outputs = pretraining_shapes(LENGTH, 6), ("masked_lm", "next_sentence")
         objective = PretrainingObjective()
     else:
-        source = untrained_squad(a, seed=11)
-        blocks, conversion = convert_squad(source, a, platform, ["qa_head"])
+        source = untrained(SQUAD, a, seed=11)
+        blocks, conversion = convert(SQUAD, source, a, platform, ["qa_head"])
         shapes, outputs = token_shapes(LENGTH), ("start_logits", "end_logits")
         objective = SpanObjective()
     named = [text.split() for text in names] if names else [[block.name for block in blocks]]

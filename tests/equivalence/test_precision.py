@@ -12,11 +12,18 @@ from execution.software.platform import ONE_DEVICE, PipelineLayout, SoftwarePlat
 from execution.software.precision import Numerics
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
-from model.bert import assemble, pretraining_shapes, token_shapes
-from model.conversion import convert_pretraining, convert_squad
-from model.huggingface import untrained_squad
+from model.architecture import PRETRAINING, SQUAD
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective, SpanObjective
-from tests.equivalence.bert_pairs import architecture, batch, source_with_random_weights
+from tests.equivalence.bert_pairs import (
+    architecture,
+    batch,
+    pretraining_shapes,
+    source_with_random_weights,
+    token_shapes,
+)
 from utilities.errors import UserError
 
 ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # relative error of one rounding
@@ -41,7 +48,7 @@ def source():
 
 @functools.cache
 def span_source():
-    model, random = untrained_squad(A, seed=11), np.random.default_rng(5)
+    model, random = untrained(SQUAD, A, seed=11), np.random.default_rng(5)
     for variable in model.weights:
         variable.assign(variable + random.normal(0, 0.05, variable.shape).astype("float32"))
     return model
@@ -51,7 +58,7 @@ def built(precision, xla=False, recompute=False, **numerics):
     """A platform, and a model on it, of the same weights in every format."""
     on = SoftwarePlatform(1, xla, recompute, numerics=Numerics(precision, **numerics))
     with on.scope():
-        blocks, conversion = convert_pretraining(source(), A, on)
+        blocks, conversion = convert(PRETRAINING, source(), A, on)
     model = assemble(blocks, pretraining_shapes(24, 6), ("masked_lm", "next_sentence"), [[b.name for b in blocks]], on)
     conversion.carry_weights(source())
     return on, model
@@ -143,7 +150,7 @@ def spans(layout, xla):
     """A span model in float16 after two updates of four micro batches, with a loss scale that adapts."""
     on = SoftwarePlatform(1, xla, False, layout, Numerics("float16", stochastic_rounding=True))
     with on.scope():
-        blocks, conversion = convert_squad(span_source(), A, on, ["qa_head"])
+        blocks, conversion = convert(SQUAD, span_source(), A, on, ["qa_head"])
     stages = [["emb", "hid"], ["hid", "qa_head"]] if layout.is_spread else [[b.name for b in blocks]]
     model = assemble(blocks, token_shapes(24), ("start_logits", "end_logits"), stages, on)
     conversion.carry_weights(span_source())

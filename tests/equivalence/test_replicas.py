@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from execution.software.cluster.processes import ALONE
+from execution.processes import SINGLE_PROCESS
 from tests.equivalence.replica_cases import cases_of, weights_after
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def by_one():
     """Gives weights and metrics of one process; each case is trained once."""
-    return functools.lru_cache(maxsize=None)(lambda case: weights_after(case, ALONE))
+    return functools.lru_cache(maxsize=None)(lambda case: weights_after(case, SINGLE_PROCESS))
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])

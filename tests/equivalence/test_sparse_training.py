@@ -8,15 +8,16 @@ import pytest
 from execution.interface import Update
 from execution.software.platform import PipelineLayout, SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
-from model.losses import PackedPretrainingObjective, PretrainingObjective
+from model.architecture import PRETRAINING
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
+from model.losses import PretrainingObjective
 from optimization.adamw import AdamW
 from sparsity import native
 from sparsity.layer import DenseGradients, sparse_layers, sparse_layers_of
 from sparsity.patterns import NEW, Grid, random_pattern, set_change
-from tests.equivalence.bert_pairs import architecture, batch
+from tests.equivalence.bert_pairs import architecture, batch, pretraining_shapes
 from tests.equivalence.packs import in_packs, packed_model, sequences
 from training.sparsity import move
 
@@ -31,8 +32,8 @@ def sparse_architecture(kernel):
 def built(kernel="masked", devices=(), xla=False, recompute=False):
     a = sparse_architecture(kernel)
     platform = SoftwarePlatform(seed=1, xla=xla, recompute=recompute, layout=PipelineLayout(devices))
-    source = untrained_bert(a, seed=11)
-    blocks, conversion = convert_pretraining(source, a, platform)
+    source = untrained(PRETRAINING, a, seed=11)
+    blocks, conversion = convert(PRETRAINING, source, a, platform)
     model = assemble(blocks, pretraining_shapes(LENGTH, 6), ("masked_lm", "next_sentence"), STAGES, platform)
     layers = sparse_layers_of(blocks)
     for number, layer in enumerate(layers):
@@ -131,4 +132,4 @@ def test_dense_gradients_of_packs():
     model = packed_model(a).model
     packs = in_packs(sequences(a, [20, 25, 17, 30]), [[0, 1], [2, 3]])
     sample = {name: tf.constant(values) for name, values in packs.items()}
-    assert_dense_gradients_hold_the_blocks_own(model, PackedPretrainingObjective(), sparse_layers(model), sample)
+    assert_dense_gradients_hold_the_blocks_own(model, PretrainingObjective(), sparse_layers(model), sample)

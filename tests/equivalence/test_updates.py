@@ -8,11 +8,12 @@ import pytest
 from execution.interface import Update
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from model.bert import assemble, pretraining_shapes
-from model.conversion import convert_pretraining
-from model.huggingface import untrained_bert
+from model.architecture import PRETRAINING
+from model.bert import assemble
+from model.conversion import convert
+from model.huggingface import untrained
 from model.losses import PretrainingObjective
-from tests.equivalence.bert_pairs import architecture, batch, converted, source_outputs
+from tests.equivalence.bert_pairs import architecture, batch, converted, pretraining_shapes, source_outputs
 from tests.equivalence.test_conversion import loss_of
 
 SAMPLES = 8
@@ -23,8 +24,8 @@ def trained(update=None, micro_batches=1, steps=2, dropout=0.0, optimizer=None, 
     """Weights by name, and metrics, after updates on the same data, however it is split."""
     a = architecture(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     on = SoftwarePlatform(seed=1, **{"xla": False, "recompute": False, **platform})
-    source = untrained_bert(a, seed=11)
-    blocks, conversion = convert_pretraining(source, a, on)
+    source = untrained(PRETRAINING, a, seed=11)
+    blocks, conversion = convert(PRETRAINING, source, a, on)
     shapes = pretraining_shapes(24, 6)
     model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), [[b.name for b in blocks]], on)
     conversion.carry_weights(source)

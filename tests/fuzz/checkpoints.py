@@ -13,11 +13,11 @@ import numpy as np
 
 from checkpoints.folder import Checkpoint, find_checkpoint
 from checkpoints.state import TrainingState, load_weights
+from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras, tf
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
-from training.position import Position
-from training.resume import position_of
+from training.resume import Position, newest_position
 from training.run_folder import RunFolder
 from utilities.errors import UserError
 from utilities.secrets import shown_line
@@ -44,11 +44,13 @@ class Checkpoints:
         for step in STEPS:
             self._optimizer.apply_gradients([(tf.ones_like(v) * step, v) for v in self._variables])
             facts = {**Position().facts(step, 1.0, 8, "data"), "task": "pretraining", "run": run.identity, "seed": 1}
-            path = self._state.copy().write(run.checkpoints, step, {**facts, "architecture": {"hidden_size": 3}})
+            path = write_checkpoint(
+                self._state.copy(), run.checkpoints(), step, {**facts, "architecture": {"hidden_size": 3}}
+            )
             self._saved[step] = self._values()
         self._files = sorted(file.name for file in path.iterdir())
         self._others = {
-            f"{step}/{name}": (run.checkpoints / f"step-{step:08d}" / name).read_bytes()
+            f"{step}/{name}": (run.checkpoints() / f"step-{step:08d}" / name).read_bytes()
             for step in STEPS
             for name in self._files
         }
@@ -107,7 +109,7 @@ class Checkpoints:
         run = RunFolder(self._folder)
         if run.identity is None:
             return None
-        position, notes = position_of([run.checkpoints], run)
+        position, notes = newest_position([run.checkpoints()], run)
         for note in notes:
             check_line(note, lambda line: str(self._folder) in line or "checkpoint" in line)
         return position.checkpoint

@@ -2,31 +2,27 @@
 
     python -m tests.integration.graphcore_run RECORD TASK ARGUMENTS…  [-- TASK ARGUMENTS…]
 
-What each run called is written to RECORD as JSON: a list of calls and the pipeline stage of each block.
+First every module that a training run can reach is imported, and its names of TensorFlow are looked up. What each run
+called is written to RECORD as JSON. The Python may be of Graphcore's version, 3.8, with TensorFlow 2.6.
 """
 
 from __future__ import annotations
 
 import enum
+import importlib
 import itertools
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import run_pretraining
-import run_seq_classification
-import run_squad
+from keras_extensions.backend import keras, tf
 from tests.unit.graphcore.computing import graphcore
 from tests.unit.graphcore.double import Settings
+from tests.unit.graphcore.training_path import missing_names, training_path
 from utilities.cli import main
 
-RUNS: dict[str, Callable] = {
-    "pretraining": run_pretraining.run,
-    "squad": run_squad.run,
-    "classification": run_seq_classification.run,
-}
+ENTRIES = {"pretraining": "run_pretraining", "squad": "run_squad", "classification": "run_seq_classification"}
 
 
 def plain(value: Any) -> Any:
@@ -39,14 +35,17 @@ def plain(value: Any) -> Any:
 
 
 def run(task: str, arguments: list[str]) -> dict[str, Any]:
-    with graphcore() as (recorder, machine):
-        status = main(task, RUNS[task], arguments)
-    calls = [{"name": call.name, "arguments": call.arguments} for call in recorder.calls]
-    return {"status": status, "calls": calls, "stages": machine.stages}
+    with graphcore() as recorder:
+        status = main(task, importlib.import_module(ENTRIES[task]).run, arguments)
+    return {"status": status, "calls": [{"name": call.name, "arguments": call.arguments} for call in recorder.calls]}
 
 
 if __name__ == "__main__":
     record, *rest = sys.argv[1:]
+    with graphcore():
+        for module, file in training_path().items():
+            importlib.import_module(module)
+            assert not missing_names(file, {"tf": tf, "keras": keras})
     commands = [list(part) for divides, part in itertools.groupby(rest, lambda word: word == "--") if not divides]
     runs = [run(task, arguments) for task, *arguments in commands]
     Path(record).write_text(json.dumps(runs, default=plain), encoding="utf-8")

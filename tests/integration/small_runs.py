@@ -15,7 +15,7 @@ import numpy as np
 
 import run_pretraining
 from keras_extensions.backend import tf
-from keras_extensions.callbacks.metrics_file import MetricsFile
+from keras_extensions.callbacks.outputs import MetricsFile
 from tests.unit.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY, example, sample, write, write_samples
 from utilities.cli import main
 

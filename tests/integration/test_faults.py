@@ -27,7 +27,7 @@ from tests.integration.small_runs import (
     write_dataset,
 )
 from tests.unit.records.samples import write_samples
-from training.run_lock import locked
+from training.run_folder import FolderLocks
 
 IN_ORDER = {"data": {"shuffle": False}, "global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 2}
 BAD_RECORD, BAD_BATCH = 70, 4  # of 16 records each
@@ -213,7 +213,8 @@ def test_a_data_file_that_is_gone_at_the_resume(place, dataset, stopped):
 def test_two_runs_in_one_folder(place, stopped, dataset):
     run = copy_of(stopped, "locked")
     before = state(run)
-    with locked(run):
+    with FolderLocks() as locks:
+        locks.lock(run)
         outcome = resume(place, stopped, "locked")
         assert outcome.status == 2 and "another run is writing to it" in outcome.error
         assert f"process {os.getpid()}" in outcome.error
@@ -224,7 +225,8 @@ def test_two_runs_in_one_folder(place, stopped, dataset):
     shared = place / "shared"
     shared.mkdir()
     config = write_config(place / "sharing.json", dataset, save_ckpt_path=str(shared))
-    with locked(shared):
+    with FolderLocks() as locks:
+        locks.lock(shared)
         assert "another run is writing to it" in train(config, place / "runs").error
 
 

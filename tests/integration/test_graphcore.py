@@ -29,6 +29,7 @@ SIZES = {
     "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 32,
 }  # fmt: skip
+WORDS = VOCABULARY + VOCABULARY % 2  # so that two parts of the vocabulary are equal
 SHARED = {"tensorboard": False, "report": False, "execution": {"platform": "graphcore", "executable_cache": "/cache"}}
 
 
@@ -43,7 +44,7 @@ def pretraining(root: Path) -> str:
         root / "pretrain.json",
         "pretraining/pretrain_tiny_128_phase1.json",
         dataset_dir=str(write_dataset(root / "records")),
-        bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": VOCABULARY},
+        bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": WORDS},
         max_seq_length=SEQUENCE,
         max_predictions_per_seq=PREDICTIONS,
         global_batch={"micro_batch_size": 2, "replicas": 2, "grad_acc_steps_per_replica": 12},
@@ -51,7 +52,20 @@ def pretraining(root: Path) -> str:
         global_batches_per_log=2,
         ckpt_every_n_steps_per_execution=2,
         optimizer_opts={"loss_scaling": 128},
-        embedding_serialization_factor=1 if VOCABULARY % 2 else 2,
+    )
+
+
+def packed(root: Path) -> str:
+    return write(
+        root / "packed.json",
+        "pretraining/pretrain_tiny_128_phase1_packed.json",
+        generated_dataset=True,
+        bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": WORDS},
+        max_seq_length=32,
+        max_predictions_per_seq=4,
+        global_batch={"micro_batch_size": 2, "replicas": 1, "grad_acc_steps_per_replica": 6},
+        total_num_train_samples=12 * 12,
+        optimizer_opts={"loss_scaling": 128},
     )
 
 
@@ -111,7 +125,7 @@ class Run:
 
     def __init__(self, record: dict[str, Any], folder: Path):
         assert record["status"] == 0
-        self.calls, self.stages, self.folder = record["calls"], record["stages"], folder
+        self.calls, self.folder = record["calls"], folder
 
     def called(self, name: str) -> list[dict[str, Any]]:
         return [call["arguments"] for call in self.calls if call["name"].endswith(f".{name}") or call["name"] == name]
@@ -123,6 +137,11 @@ class Run:
     @property
     def system(self) -> dict[str, Any]:
         return self.once("IPUConfig.configure_ipu_system")["self"]
+
+    @property
+    def stages(self) -> dict[str, int]:
+        """Pipeline stage of each layer of the model that was trained."""
+        return next(stages for stages in self.called("set_pipeline_stage_assignment") if "objective" in stages)
 
     @property
     def training(self) -> dict[str, Any]:
@@ -142,17 +161,18 @@ class Run:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     root = tmp_path_factory.mktemp("graphcore")
     configs = {"pretraining": pretraining(root), "squad": squad(root), "classification": classification(root)}
+    runs = [["pretraining", "--config", packed(root)], *([task, "--config", configs[task]] for task in configs)]
+    runs.append(["pretraining", "--config", configs["pretraining"], "--name", "compiled", "--compile-only"])
     record = root / "record.json"
-    command = [sys.executable, "-m", "tests.integration.graphcore_run", str(record)]
-    for task, config in configs.items():
-        command += ["--", task, "--config", config]
-    command += ["--", "pretraining", "--config", configs["pretraining"], "--name", "compiled", "--compile-only"]
+    python = os.environ.get("IPU_PYTHON", sys.executable)  # a Python 3.8 with TensorFlow 2.6: make ipu-test
+    command = [python, "-m", "tests.integration.graphcore_run", str(record)]
+    command += [word for run in runs for word in ("--", *run)]
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, env=os.environ)
     assert ended.returncode == 0 and record.exists(), (ended.stdout + ended.stderr)[-4000:]
     found = json.loads(record.read_text(encoding="utf-8"))
     assert all(one["status"] == 0 for one in found), (ended.stdout + ended.stderr)[-4000:]
-    folders = [root / "runs" / name for name in ("pretrain", "squad", "glue", "compiled")]
-    names = [*configs, "compiled"]
+    folders = [root / "runs" / name for name in ("packed", "pretrain", "squad", "glue", "compiled")]
+    names = ["packed", *configs, "compiled"]
     return {name: Run(one, folder) for name, one, folder in zip(names, found, folders, strict=True)}
 
 
@@ -161,7 +181,7 @@ def test_blocks_are_in_their_stages(runs: dict[str, Run]) -> None:
     assert runs["pretraining"].stages == tiny
     base = {"emb": 0, **{f"hid_{number}": 1 + number // 4 for number in range(12)}, "qa_head": 4, "objective": 4}
     assert runs["squad"].stages == base
-    assert not runs["classification"].called("PipelineStage")
+    assert not runs["classification"].called("set_pipeline_stage_assignment")
 
 
 def test_pipeline_as_the_config_has_it(runs: dict[str, Run]) -> None:
@@ -207,20 +227,23 @@ def test_layers_and_operations(runs: dict[str, Run]) -> None:
     norms = run.called("LayerNormalization")
     assert len(norms) == 1 + 2 * 2 and all(norm["epsilon"] > 0 for norm in norms)
     assert all(layer["rate"] in (0.1, 0.0) for layer in run.called("Dropout"))
-    lookups = run.called("embedding_lookup")
-    assert {lookup["serialization_factor"] for lookup in lookups} >= {1}
-    assert run.called("gelu") and not any(call["approximate"] for call in run.called("gelu"))
+    assert {lookup["serialization_factor"] for lookup in run.called("embedding_lookup")} == {1, 2}
+    products = run.called("serialized_matmul")
+    assert {(call["serialization_factor"], call["serialization_dimension"]) for call in products} == {(2, "b_rows")}
+    assert run.called("gelu") and all(call["approximate"] for call in run.called("gelu"))  # Poplar's own kernel
     outlined, marked = run.called("outlined_function"), run.called("recomputation_checkpoint")
-    assert len(outlined) == len(marked) == 2  # each layer, once in the program
+    assert len(marked) == 2 and len(outlined) == 4 * 2  # of each layer attention, its output, and both dense layers
 
 
 def test_optimizers(runs: dict[str, Run]) -> None:
     lamb, adam = runs["pretraining"].once("LAMBIpuOptimizer"), runs["classification"].once("AdamIpuOptimizer")
-    assert lamb["optimizer_compute_precisions"] == ["float32", "float32"]
+    assert lamb["optimizer_compute_precisions"] == ["float32", "float16"]
     assert adam["optimizer_compute_precisions"] == ["float32"]
     for optimizer in (lamb, adam):
         assert (optimizer["m_dtype"], optimizer["v_dtype"]) == ("float32", "float32")
-        assert optimizer["outline_apply_gradients"] is True
+    assert lamb["outline_apply_gradients"] is True
+    assert lamb["outline_apply_gradients_kwargs"] == {"unique_sharding": True}
+    assert "outline_apply_gradients" not in adam  # its state is sharded
     assert lamb["weight_decay_rate"] == 0.01
 
 
@@ -263,6 +286,11 @@ def test_evaluation_answers_everything(runs: dict[str, Run]) -> None:
     assert predict["steps"] % (2 * 5 * 2) == 0  # full pipelines on both replicas
     accuracy = json.loads((runs["classification"].folder / "scores.json").read_text(encoding="utf-8"))["accuracy"]
     assert 0 <= accuracy <= 1
+
+
+def test_packs_are_trained(runs: dict[str, Run]) -> None:
+    assert runs["packed"].periods and runs["packed"].stages["objective"] == 2
+    assert all(0 < period["metrics"]["mlm_loss"] < 2 * math.log(WORDS) for period in runs["packed"].periods)
 
 
 def test_compile_only_needs_no_ipu_and_trains_nothing(runs: dict[str, Run]) -> None:

@@ -65,7 +65,7 @@ def run(place, config) -> Path:
 def quick(patch):
     """An automatic loss scale that moves within few updates."""
     patch.setattr(optimization.loss_scaling, "GROWTH_INTERVAL", 4)
-    patch.setattr("training.fitting.INITIAL_SCALE", 2.0**24)
+    patch.setattr("training.machine.INITIAL_SCALE", 2.0**24)
 
 
 def weights_of(run: Path):
@@ -80,7 +80,7 @@ def test_overflows_are_counted_logged_and_reported(run):
     assert scales[0] == 1.5 * 2.0**23, "the mean of the first two updates, the second of which was halved"
     assert min(scales) < scales[-1] or max(scales[3:]) > min(scales), "it grows again"
     log = (run / "train.log").read_text(encoding="utf-8")
-    assert f"{overflows:.0f} of 26 updates were left out, as their gradients overflowed" in log
+    assert f"{overflows:.0f} of 26 updates were skipped because their gradients overflowed" in log
     assert "loss_scale: 12582912 | overflows: " in log or "overflows: " in log
     assert f"{overflows:.0f} updates were skipped" in (run / "report.html").read_text(encoding="utf-8")
 
@@ -98,7 +98,7 @@ def test_killed_and_resumed_to_the_bit(run, config, place, monkeypatch):
     quick(monkeypatch)
     killed_at(monkeypatch, 10, config, place / "runs", "--name", "killed")
     refused = train(config, place / "runs", "--name", "killed", "--resume", "--execution.precision", "float32")
-    assert refused.status == 2 and "begun in float16, and would go on in float32" in refused.error
+    assert refused.status == 2 and "begun in float16, and would continue in float32" in refused.error
     outcome = train(config, place / "runs", "--name", "killed", "--resume")
     assert outcome.status == 0, outcome.errors
     assert_same_run(place / "runs" / "killed", run)
@@ -135,7 +135,7 @@ def test_a_scale_that_always_overflows_ends_the_run(place, dataset):
     outcome = train(config, place / "runs")
     assert outcome.status == 2
     assert "the gradients of the last 100 updates up to step 100 overflowed" in outcome.error
-    assert "gradients overflow: such updates are left out and counted" in outcome.errors
+    assert "gradients overflow: such updates are skipped and counted" in outcome.errors
 
 
 def test_fp_exceptions_name_the_layer_and_the_rule_of_auto_is_printed(run, place, dataset):

@@ -167,7 +167,7 @@ ERRORS = {
         ("--pretrained-ckpt-path", "{run}", "--bert-config.hidden-size", "64"),
         ("bert_config.hidden_size", "64", "32"),
     ),
-    "damaged checkpoint": (("--pretrained-ckpt-path", "{damaged}"), ("no whole checkpoint",)),
+    "damaged checkpoint": (("--pretrained-ckpt-path", "{damaged}"), ("no intact checkpoint",)),
     "no GPU": (("--execution.device", "gpu"), ("execution.device", "gpu")),
     "no IPU": (("--execution.platform", "graphcore"), ("execution.platform",)),
     "less than one batch": (

@@ -73,7 +73,7 @@ def test_stopped_and_resumed(stopped, whole, config, place):
     run = copy_of(stopped[0], "resumed")
     outcome = train(config, place / "runs", "--name", "resumed", "--resume")
     assert outcome.status == 0, outcome.errors
-    assert "going on from step 10" in outcome.errors
+    assert "resuming from step 10" in outcome.errors
     assert_same_run(run, whole)
     events = [json.loads(line)["event"] for line in (run / "history.jsonl").read_text().splitlines()]
     assert events == ["begin", "interrupt", "resume", "end"]
@@ -99,7 +99,7 @@ def test_killed_and_the_same_command_again(whole, config, place, monkeypatch):
 def test_killed_before_the_first_checkpoint(whole, config, place, monkeypatch):
     killed_at(monkeypatch, 2, config, place / "runs", "--name", "early")
     outcome = train(config, place / "runs", "--name", "early", "--resume")
-    assert outcome.status == 0 and "it begins again" in outcome.errors
+    assert outcome.status == 0 and "it starts from the beginning" in outcome.errors
     assert_same_run(place / "runs" / "early", whole)
 
 
@@ -111,7 +111,7 @@ def test_a_damaged_checkpoint_is_named_and_kept_and_the_one_before_it_taken(stop
     data.write_bytes(content)
     outcome = train(config, place / "runs", "--name", "damaged", "--resume")
     assert outcome.status == 0
-    assert "going on from step 8" in outcome.errors
+    assert "resuming from step 8" in outcome.errors
     assert "step-00000010 is damaged" in outcome.errors and "optimizer.data" in outcome.errors
     kept = run / "checkpoints" / "damaged-step-00000010"
     assert (kept / data.name).read_bytes() == content
@@ -226,5 +226,5 @@ def test_packs_lamb_and_a_loss_scale(place, dataset, monkeypatch):
     assert logged(place / "runs" / "packs-whole")[-1]["step"] == 80
     killed_at(monkeypatch, 70, config, place / "runs", "--name", "packs")
     outcome = train(config, place / "runs", "--name", "packs")
-    assert outcome.status == 0 and "going on from step 60" in outcome.errors
+    assert outcome.status == 0 and "resuming from step 60" in outcome.errors
     assert_same_run(place / "runs" / "packs", place / "runs" / "packs-whole")

@@ -241,7 +241,7 @@ def test_seeds_go_on_where_some_are_missing(root: Path, printed: str, capsys: py
     assert list(summary["seeds"]) == ["3", "7", "8"]
     assert "seed 7, 2 of 3, has ended before" in capsys.readouterr().err
     assert run_here(root / "sst2.json", "--resume", "--seeds", "3", "--num-epochs", "6") == 2
-    assert "cannot go on with another config: num_epochs" in capsys.readouterr().err
+    assert "cannot be resumed with another config: num_epochs" in capsys.readouterr().err
     assert run_here(root / "sst2.json", "--name", "nobody", "--resume", "--seeds", "1", "2") == 2
     assert "there is no run" in capsys.readouterr().err
 

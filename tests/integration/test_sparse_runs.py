@@ -97,7 +97,7 @@ def test_killed_and_resumed(whole, place, monkeypatch):
     config, (run, _) = config_of(place, "rigl", {}), whole["rigl"]
     killed_at(monkeypatch, 14, config, place / "runs", "--name", "killed")  # last saved after step 12
     outcome = train(config, place / "runs", "--name", "killed", "--resume")
-    assert outcome.status == 0 and "going on from step 12" in outcome.errors, outcome.errors
+    assert outcome.status == 0 and "resuming from step 12" in outcome.errors, outcome.errors
     assert_same_run(place / "runs" / "killed", run)
     assert patterns(place / "runs" / "killed") == patterns(run)
 

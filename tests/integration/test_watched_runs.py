@@ -15,7 +15,7 @@ import pytest
 from tests.integration.runs import write_config, write_text
 from tests.integration.small_runs import write_config as write_small
 from tests.integration.small_runs import write_dataset
-from tests.unit.callbacks.terminals import ROOT, on_terminal
+from tests.unit.keras_extensions.callbacks.terminals import ROOT, on_terminal
 from tests.unit.report.test_page import make_run, period
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
@@ -86,7 +86,7 @@ def check_no_secret(runs: Path, shown: str) -> None:
 
 def test_an_interrupted_and_resumed_training_is_one_run_of_wandb(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    from tests.unit.callbacks.wandb_files import offline_runs
+    from tests.unit.keras_extensions.callbacks.wandb_files import offline_runs
 
     data = write_dataset(tmp_path / "data")
     config = write_small(

@@ -7,6 +7,7 @@ import json
 import re
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
+from model.architecture import TASKS
 from utilities.config.fields import Leaf, OtherFlag
 from utilities.config.problems import nearest, show
 from utilities.config.schema import leaves, sections
@@ -16,14 +17,7 @@ TRUE_WORDS = ("true", "yes", "on", "1")
 FALSE_WORDS = ("false", "no", "off", "0")
 
 _METAVARS = {"int": "INT", "float": "FLOAT", "bool": "BOOL", "str": "NAME", "path": "PATH", "stages": "STAGE"}
-_COMMANDS = {
-    "pretraining": (
-        "run_pretraining.py",
-        "Pre-train BERT: masked language modelling and next-sentence prediction.",
-    ),
-    "squad": ("run_squad.py", "Fine-tune and evaluate BERT on SQuAD."),
-    "classification": ("run_seq_classification.py", "Fine-tune and evaluate BERT on GLUE and CLUE tasks."),
-}
+
 _EPILOG = (
     "BOOL is one of true/false, yes/no, on/off, 1/0; a BOOL flag alone means true. "
     "Lists take '0.2 0.2', '0.2,0.2' or '[0.2, 0.2]'. 'none' unsets a value that may be unset. "
@@ -41,12 +35,12 @@ class _Parser(argparse.ArgumentParser):
 
 def program_of(task: str) -> str:
     """Return the script of a task."""
-    return _COMMANDS[task][0]
+    return TASKS[task].program
 
 
 def build_parser(task: str) -> argparse.ArgumentParser:
     """Return the parser of a task's command, with one flag for every field of the schema."""
-    program, description = _COMMANDS[task]
+    program, description = TASKS[task].program, TASKS[task].description
     usage = "%(prog)s --config FILE [OVERLAY ...] [--plan] [--FIELD VALUE ...]"
     parser = _Parser(prog=program, usage=usage, description=description, epilog=_EPILOG, allow_abbrev=False)
     run = parser.add_argument_group("this command")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Callable, List, Tuple
 
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, TASKS
 from utilities.config import model_rules
 from utilities.config.figures import PUBLISHED_SAMPLES, packing_factor, starts_from_checkpoint
 from utilities.config.problems import FieldError
@@ -152,7 +152,7 @@ def pretraining_trains(config: TrainingConfig, task: str) -> None:
 
 def test_is_for_classification(config: TrainingConfig, task: str) -> None:
     """SQuAD and pre-training have no public test set."""
-    if config.do_test and task != CLASSIFICATION:
+    if config.do_test and not TASKS[task].has_test_set:
         raise FieldError(
             ["do_test"], f"{task} has no test set", "set do_test to false, or use run_seq_classification.py"
         )

@@ -1,1 +1,1 @@
-"""Replicas as processes: who they are, how they reach and agree with one another, and what happens when one is lost."""
+"""Several processes of stock TensorFlow: membership, collectives, and the loss of a process."""

@@ -1,10 +1,9 @@
-"""Sums and gatherings of tensors over processes, by TensorFlow's own collective operations.
+"""Sums, maxima and concatenations of tensors over processes, by TensorFlow's collective operations.
 
-Each operation has a key, the same on all processes, by which TensorFlow finds what belongs together. Keys are given in
-the order in which operations are made, so every process must make them in the same order; all do, as they run the same
-program.
+TensorFlow matches the operations of different processes by a key. Keys are numbered in the order in which operations
+are created, so every process must create them in the same order.
 
-R processes
+R  number of processes
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from keras_extensions.backend import tf
 
-GROUP = 1000  # keys of groups begin here; a group is one device of each process
-DEVICES = 100  # of one kind in a process at most
-RING, NCCL = "ring", "nccl"  # as TensorFlow's runtime spells them; what it does not know is a ring to it
+GROUP = 1000  # first group key; a group is one device of each process
+MAX_DEVICES = 100  # of one kind in a process
+RING, NCCL = "ring", "nccl"  # TensorFlow's names; it takes unknown names for a ring
 BUCKET_BYTES = 64 << 20
 
 
 class Bucket(NamedTuple):
-    """Tensors that are reduced as one.
+    """Tensors that are reduced in one operation.
 
     Attributes:
-        device: the device of this process where they are.
-        members: their places in the list of all.
+        device: the device of this process that holds them.
+        members: their indices in the list of all tensors.
     """
 
     device: str
@@ -32,61 +31,62 @@ class Bucket(NamedTuple):
 
 
 class Collectives:
-    """Operations over all processes of a run.
+    """Collective operations over all processes of a run.
 
     Args:
         count: R.
-        index: the number of this process.
+        index: number of this process.
     """
 
     def __init__(self, count: int, index: int) -> None:
         self.count = count
         self.index = index
-        self._made = 0
+        self._created = 0  # operations
+        # The element-wise maximum over all processes; a single operation, so that all calls share one key.
+        self.largest = tf.function(self._largest, autograph=False)
 
     def total(self, values: tf.Tensor) -> tf.Tensor:
-        """The sum of a flat tensor over all processes, in the host's memory."""
+        """Return the sum of a flat tensor over all processes, in host memory."""
         with tf.device("/CPU:0"):
             return self._reduced(values, "/CPU:0")
 
-    def largest(self, values: tf.Tensor) -> tf.Tensor:
-        """The largest of each element over all processes."""
+    def _largest(self, values: tf.Tensor) -> tf.Tensor:
         with tf.device("/CPU:0"):
             return self._reduced(values, "/CPU:0", "Max")
 
     def gathered(self, values: tf.Tensor) -> tf.Tensor:
-        """A flat tensor (n,) of each process, in the order of their numbers: (R·n,), in the host's memory."""
-        if values.dtype == tf.bfloat16:  # which TensorFlow does not gather; nothing is lost on the way
+        """Concatenate a flat tensor (n,) of every process in the order of their numbers: (R·n,), in host memory."""
+        if values.dtype == tf.bfloat16:  # TensorFlow cannot gather it; float32 holds it exactly
             return tf.cast(self.gathered(tf.cast(values, tf.float32)), tf.bfloat16)
-        self._made += 1
+        self._created += 1
         with tf.device("/CPU:0"):
             gathered = tf.raw_ops.CollectiveGatherV2(
                 input=values,
                 group_size=self.count,
                 group_key=GROUP,
-                instance_key=GROUP + self._made,
+                instance_key=GROUP + self._created,
                 ordering_token=[],
                 communication_hint=RING,
             )
         return tf.ensure_shape(gathered, [None if values.shape[0] is None else self.count * values.shape[0]])
 
     def totals(self, tensors: Dict[str, tf.Tensor]) -> Dict[str, tf.Tensor]:
-        """The sums of named float32 scalars over all processes, in one operation."""
+        """Return the sums of named float32 scalars over all processes, in one operation."""
         names = sorted(tensors)
         sums = tf.unstack(self.total(tf.stack([tf.cast(tensors[name], tf.float32) for name in names])), len(names))
         return dict(zip(names, sums))
 
     def sums(self, tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> List[tf.Tensor]:
-        """The sum of each tensor over all processes, in few large operations.
+        """Return the sum of each tensor over all processes, in few large operations.
 
         Args:
-            tensors: float32, of static shapes.
-            devices: of each tensor.
+            tensors: float32 tensors of static shapes.
+            devices: the device of each tensor.
         """
         reduced: Dict[int, tf.Tensor] = {}
         before: List[tf.Tensor] = []
         for bucket in buckets([tensor.shape.num_elements() * 4 for tensor in tensors], devices):
-            # One after the other: NCCL wants the same order on all processes.
+            # In sequence, because NCCL needs the same order in all processes.
             with tf.device(bucket.device), tf.control_dependencies(before):
                 members = [tensors[member] for member in bucket.members]
                 flat = self._reduced(tf.concat([tf.reshape(member, [-1]) for member in members], 0), bucket.device)
@@ -97,13 +97,13 @@ class Collectives:
         return [reduced[number] for number in range(len(tensors))]
 
     def _reduced(self, values: tf.Tensor, device: str, operation: str = "Add") -> tf.Tensor:
-        self._made += 1
+        self._created += 1
         kind, group = _group(device)
         return tf.raw_ops.CollectiveReduceV2(
             input=values,
             group_size=self.count,
             group_key=group,
-            instance_key=GROUP + self._made,
+            instance_key=GROUP + self._created,
             ordering_token=[],
             merge_op=operation,
             final_op="Id",
@@ -112,18 +112,18 @@ class Collectives:
 
 
 def _group(device: str) -> Tuple[str, int]:
-    """Kind of a device, and the key of the group of the devices of this number on all processes."""
+    """Return the kind of a device, and the key of the group of devices with its number in all processes."""
     spec = tf.DeviceSpec.from_string(device)
     kind, number = spec.device_type or "CPU", spec.device_index or 0
-    return kind, GROUP + number + (DEVICES if kind == "GPU" else 0)
+    return kind, GROUP + number + (MAX_DEVICES if kind == "GPU" else 0)
 
 
 def buckets(sizes: Sequence[int], devices: Sequence[str], limit: int = BUCKET_BYTES) -> List[Bucket]:
-    """Tensors in buckets of one device each and, but for single tensors that are larger, of at most ``limit`` bytes.
+    """Divide tensors into buckets of one device each and at most ``limit`` bytes; a larger tensor gets its own.
 
     Args:
         sizes: bytes of each tensor.
-        devices: of each tensor.
+        devices: device of each tensor.
 
     Example:
         >>> [bucket.members for bucket in buckets([4, 4, 9, 1], ["a", "a", "b", "a"], limit=9)]

@@ -1,8 +1,8 @@
-"""Ends a process whose launcher is gone.
+"""Stops a process whose launcher has ended.
 
-The launcher keeps one end of a pipe and gives the other to every process that it starts. Nobody writes to it: when the
-launcher ends, however it does, SIGKILL included, the system closes its end, and the others read the end of the file.
-All then stop as if they had been asked to, at the same step, with what they did saved.
+The launcher holds one end of a pipe and passes the other to every process that it starts. Nothing is ever written: when
+the launcher ends, even by SIGKILL, the system closes its end, and the processes read the end of the file. All then stop
+as if by SIGTERM, at the same step, with their state saved.
 
 Imports no TensorFlow.
 """
@@ -18,30 +18,30 @@ import time
 from typing import MutableMapping, Optional
 
 LIFELINE = "REPLICA_LIFELINE"
-PATIENCE = 45.0  # seconds between the wish to stop and the end, as the launcher itself has it
-GONE = "the launcher has ended, so this replica stops, too"
+SECONDS_TO_STOP = 45.0  # from the signal to the forced end; the launcher allows the same
+LAUNCHER_ENDED = "the launcher has ended, so this replica stops, too"
 
 
-def lifeline_of(reader: int) -> str:
-    """What the environment of a started process says of the pipe's end that it inherits: its number and its inode.
+def lifeline_variable(reader: int) -> str:
+    """Return the environment variable that describes the inherited end of the pipe: file descriptor and inode.
 
-    The inode tells that pipe from anything else that may have the number by then, as where a program between the
-    launcher and the process has closed what it did not know.
+    The inode distinguishes the pipe from another file with the same descriptor, which is possible if a program between
+    the launcher and the process has closed the pipe.
     """
     return f"{reader}:{os.fstat(reader).st_ino}"
 
 
 def watch_lifeline(
-    environment: MutableMapping[str, str] = os.environ, patience: float = PATIENCE
+    environment: MutableMapping[str, str] = os.environ, patience: float = SECONDS_TO_STOP
 ) -> Optional[threading.Thread]:
-    """From now on, stop this process when its launcher has ended: by SIGTERM, and at once when that was in vain.
+    """Start a thread that stops this process when its launcher has ended, by SIGTERM and finally by force.
 
     Args:
-        environment: of the process; it loses the variable, which is for no process that this one starts.
+        environment: environment variables; the lifeline's is removed, so that child processes do not inherit it.
         patience: seconds that the process has to save and end.
 
     Returns:
-        The thread that watches; None where no launcher has started this process.
+        The thread; None if this process was not started by the launcher.
     """
     reader = _inherited(environment.pop(LIFELINE, ""))
     if reader is None:
@@ -53,7 +53,7 @@ def watch_lifeline(
 
 
 def _inherited(lifeline: str) -> Optional[int]:
-    """The pipe's end, where this process has it."""
+    """Return the file descriptor of the pipe; None if this process does not have it."""
     number, _, inode = lifeline.partition(":")
     try:
         found = os.fstat(int(number))
@@ -63,9 +63,9 @@ def _inherited(lifeline: str) -> Optional[int]:
 
 
 def _watch(reader: int, patience: float) -> None:
-    os.read(reader, 1)  # returns when nobody is left who could write
-    with contextlib.suppress(OSError):  # the launcher may have been the one who read what this process prints
-        os.write(2, f"\n{GONE}\n".encode())
+    os.read(reader, 1)  # returns when the launcher has ended
+    with contextlib.suppress(OSError):  # the launcher may have been the reader of standard error
+        os.write(2, f"\n{LAUNCHER_ENDED}\n".encode())
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(patience)
     os._exit(128 + signal.SIGTERM)

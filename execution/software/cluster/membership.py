@@ -1,29 +1,40 @@
-"""Who this process is among how many, as the environment says. Imports no TensorFlow.
+"""Reads from the environment which processes train together. Imports no TensorFlow.
 
-``TF_CONFIG`` is what Kubernetes' training operators, cloud platforms and the launcher here set; ``srun`` sets Slurm's
-variables. Without either a process is alone.
+Kubernetes' training operators, cloud platforms and ``execution.launch`` set ``TF_CONFIG``; ``srun`` sets Slurm's
+variables. Without either, this process trains alone.
+
+Slurm's variables are read here because TensorFlow's ``SlurmClusterResolver`` calls ``scontrol``, which containers often
+lack, and gives all jobs on a node the same ports.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any, List, Mapping, NamedTuple, Tuple
+import re
+from dataclasses import dataclass
+from typing import Any, List, Mapping, Optional, Tuple
 
-from execution.software.cluster.slurm import slurm_addresses
 from utilities.errors import UserError
 
 TF_CONFIG = "TF_CONFIG"
-TRAINING_JOBS = ("chief", "worker")  # in the order in which replicas are numbered
+TRAINING_JOBS = ("chief", "worker")  # in the order of the process numbers
 FORM = '{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
 
+TASKS, NODES, PER_NODE = "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"
+FIRST_PORT, PORTS = 12000, 16000  # below the range from which Linux takes ports for outgoing connections
 
-class Membership(NamedTuple):
-    """One process among those of a run.
+_GROUP = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The processes of a run.
 
     Attributes:
-        addresses: ``host:port`` of every process, in the order of their numbers; at most one where it is alone.
-        index: the number of this one; number 0 is the chief, which alone writes files.
+        addresses: ``host:port`` of every process, in the order of their numbers; at most one for a single process.
+        index: number of this process; number 0 is the chief, which alone writes files.
     """
 
     addresses: Tuple[str, ...] = ()
@@ -31,22 +42,21 @@ class Membership(NamedTuple):
 
     @property
     def count(self) -> int:
-        """Processes of the run."""
         return max(len(self.addresses), 1)
 
 
 def membership_of(environment: Mapping[str, str] = os.environ) -> Membership:
-    """Who a process with these environment variables is.
+    """Read ``TF_CONFIG``, else Slurm's variables.
 
     Raises:
-        UserError: ``TF_CONFIG`` is no such description, or names a job that is no replica.
+        UserError: ``TF_CONFIG`` is not valid, or its task does not train.
 
     Example:
         >>> membership_of({"TF_CONFIG": tf_config(Membership(("a:1", "b:1"), 1))})
         Membership(addresses=('a:1', 'b:1'), index=1)
     """
     if environment.get(TF_CONFIG, "").strip():
-        return _of_tf_config(environment[TF_CONFIG])
+        return _read_tf_config(environment[TF_CONFIG])
     addresses = slurm_addresses(environment)
     if addresses is None:
         return Membership()
@@ -54,19 +64,19 @@ def membership_of(environment: Mapping[str, str] = os.environ) -> Membership:
 
 
 def tf_config(membership: Membership) -> str:
-    """The text of ``TF_CONFIG`` for one process."""
+    """Return the text of ``TF_CONFIG`` for one process."""
     cluster = {"worker": list(membership.addresses)}
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": membership.index}})
 
 
-def _of_tf_config(text: str) -> Membership:
+def _read_tf_config(text: str) -> Membership:
     try:
         config = json.loads(text)
     except ValueError as error:
         raise UserError(f"TF_CONFIG is no JSON ({error}); set it to {FORM}, or unset it") from error
     if not isinstance(config, dict):
         raise UserError(f"TF_CONFIG is no JSON object; set it to {FORM}, or unset it")
-    if not config.get("cluster"):  # some platforms set it for single machines, too
+    if not config.get("cluster"):  # some platforms set it for single machines too
         return Membership()
     addresses, starts = _addresses(config["cluster"])
     kind, index = _task(config)
@@ -81,7 +91,7 @@ def _of_tf_config(text: str) -> Membership:
 
 
 def _addresses(cluster: Any) -> Tuple[List[str], Mapping[str, int]]:
-    """All replicas' addresses, and the number of the first one of each job."""
+    """Return all addresses, and the number of the first process of each job."""
     if not isinstance(cluster, dict):
         raise UserError(f"TF_CONFIG: cluster is no object of jobs; set it to {FORM}")
     addresses: List[str] = []
@@ -99,7 +109,7 @@ def _addresses(cluster: Any) -> Tuple[List[str], Mapping[str, int]]:
 
 
 def _job(cluster: Mapping[str, Any], job: str) -> List[str]:
-    """Addresses of a job: a list, or an object from index to address."""
+    """Return the addresses of a job, given as a list or as an object from index to address."""
     found = cluster.get(job) or []
     found = [found[key] for key in sorted(found, key=int)] if isinstance(found, dict) else found
     if not isinstance(found, list) or not all(isinstance(one, str) and ":" in one for one in found):
@@ -114,3 +124,61 @@ def _task(config: Mapping[str, Any]) -> Tuple[str, int]:
         return str(task["type"]), int(task["index"])  # an index comes as a number or as text
     except (AssertionError, KeyError, TypeError, ValueError):
         raise UserError(f"TF_CONFIG: task does not say type and index of this process; set it to {FORM}") from None
+
+
+def slurm_addresses(environment: Mapping[str, str]) -> Optional[List[str]]:
+    """Return ``host:port`` of every task of a Slurm job step, by task number; None if there is only one task.
+
+    Only programs started by ``srun`` are job steps; a batch script is not.
+
+    Raises:
+        UserError: the variables contradict each other.
+    """
+    count = int(environment.get(TASKS, "1"))
+    if count < 2 or "SLURM_PROCID" not in environment:
+        return None
+    hosts, tasks = host_names(environment.get(NODES, "")), tasks_per_node(environment.get(PER_NODE, ""))
+    if len(hosts) != len(tasks) or sum(tasks) != count:
+        raise UserError(
+            f"Slurm: {NODES}={environment.get(NODES)} and {PER_NODE}={environment.get(PER_NODE)} do not make {count}"
+            " tasks; start with srun, or set TF_CONFIG"
+        )
+    # The job id is part of the port, so that jobs on one node do not share ports.
+    job = int(environment.get("SLURM_JOB_ID", "0")) * 131 + int(environment.get("SLURM_STEP_ID", "0")) * 17
+    first = FIRST_PORT + job % PORTS
+    return [f"{host}:{first + number}" for host, own in zip(hosts, tasks) for number in range(own)]
+
+
+def host_names(text: str) -> List[str]:
+    """Expand the host names of Slurm's short form.
+
+    Example:
+        >>> host_names("login,node[08-10,12]-ib")
+        ['login', 'node08-ib', 'node09-ib', 'node10-ib', 'node12-ib']
+    """
+    names: List[str] = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        expanded = [""]
+        for plain, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", part):
+            endings = _numbers(ranges) if ranges else [plain]
+            expanded = [begin + ending for begin in expanded for ending in endings]
+        names += expanded
+    return names
+
+
+def tasks_per_node(text: str) -> List[int]:
+    """Expand the number of tasks on each node.
+
+    Example:
+        >>> tasks_per_node("2(x3),1")
+        [2, 2, 2, 1]
+    """
+    return [int(tasks) for tasks, times in _GROUP.findall(text) for _ in range(int(times or 1))]
+
+
+def _numbers(ranges: str) -> List[str]:
+    """Expand ``08-10,12``, keeping leading zeros."""
+    found: List[str] = []
+    for first, last in _RANGE.findall(ranges):
+        found += [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]
+    return found

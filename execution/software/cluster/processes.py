@@ -1,203 +1,80 @@
-"""The processes of a run that train together: how this one joins the others, and what all agree upon.
-
-Values that processes exchange here are a few bytes now and then; gradients go another way, ``collectives.py``.
-"""
+"""Processes of stock TensorFlow that train together: how one of them joins the others."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar
+from typing import Any, ContextManager, Iterator, Optional
 
-import numpy as np
-
+from execution.processes import Processes
 from execution.software.cluster.collectives import Collectives
-from execution.software.cluster.lookout import Lookout
-from execution.software.cluster.membership import Membership, membership_of
-from execution.software.cluster.waiting import wait_for_all
+from execution.software.cluster.heartbeat import Heartbeat, lost_replicas, wait_for_all
+from execution.software.cluster.membership import Membership
 from keras_extensions.backend import tf
-from utilities.errors import UserError
-
-Value = TypeVar("Value")
-
-ONE = Membership()  # that is alone
-PIECE = 1 << 24  # int32 values, 64 MB, that are sent at a time
 
 
-class Processes:
-    """All processes of a run, as one of them sees them.
-
-    A process that is alone agrees with itself at once, and TensorFlow is left as it is.
+class ClusterProcesses(Processes):
+    """The processes that the environment names.
 
     Args:
-        membership: who is who.
+        membership: the processes of the run.
+        collectives: see :class:`execution.processes.Processes`; :meth:`join` makes them.
     """
 
-    def __init__(self, membership: Membership = ONE) -> None:
-        self.membership = membership
-        self._collectives: Optional[Collectives] = None
-        self._lookout: Optional[Lookout] = None
-        self._largest: Any = None
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str] = os.environ) -> Processes:
-        """The processes that the environment names; see :func:`membership_of`."""
-        return cls(membership_of(environment))
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return self.membership.count
-
-    @property
-    def index(self) -> int:
-        """The number of this one."""
-        return self.membership.index
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process alone writes the run's files."""
-        return self.index == 0
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether there is no other."""
-        return self.count == 1
-
-    @property
-    def collectives(self) -> Optional[Collectives]:
-        """How tensors are reduced over all processes; None where there is one only, or before ``join``."""
-        return self._collectives
+    def __init__(self, membership: Membership, collectives: Any = None) -> None:
+        super().__init__(membership.count, membership.index, collectives)
+        self._membership = membership
+        self._heartbeat: Optional[Heartbeat] = None
 
     def join(self) -> None:
-        """Wait for all others, and connect with them; once in the life of a process.
+        """Wait for all other processes and connect with them.
 
-        TensorFlow must not have computed anything before, and sees its devices under other names afterwards.
+        TensorFlow must not have computed anything before, and names its devices differently afterwards.
         """
-        if self.is_alone or self._collectives is not None:
+        if self.is_single or self.collectives is not None:
             return
-        serve(self.membership)
-        wait_for_all(self.membership)
-        self._lookout = Lookout(self.membership)
-        self.exchange_by(Collectives(self.count, self.index))
-        self.meet()
+        start_server(self._membership)
+        wait_for_all(self._membership)
+        self._heartbeat = Heartbeat(self._membership)
+        self.collectives = Collectives(self.count, self.index)
+        self.barrier()
 
-    def exchange_by(self, collectives: Collectives) -> None:
-        """Say how tensors go from process to process; ``join`` does."""
-        self._collectives = collectives
-        self._largest = tf.function(collectives.largest, autograph=False)
+    def monitored(self) -> ContextManager[None]:
+        if self._heartbeat is None:
+            return contextlib.nullcontext()
+        self._heartbeat.run_name = self.run_name
+        return self._heartbeat.monitored()
 
-    def goes_on_as(self, run: str) -> None:
-        """Say under which name all goes on, for the line that tells of another process' end; the first one counts."""
-        if self._lookout is not None:
-            self._lookout.run = self._lookout.run or run
-
-    def watched(self) -> ContextManager[None]:
-        """Around what may have to wait for other processes: this one ends, too, where one of them is gone for good."""
-        return contextlib.nullcontext() if self._lookout is None else self._lookout.kept()
-
-    def largest(self, value: int) -> int:
-        """The largest of all processes' values; every process must call it at the same place."""
-        if self._collectives is None:
-            return value
-        with self.watched():
-            return int(self._largest(tf.constant([value], tf.int32))[0])
-
-    def any(self, condition: bool) -> bool:
-        """Whether it holds for any process."""
-        return bool(self.largest(int(condition)))
-
-    def chief_says(self, condition: bool) -> bool:
-        """Whether it holds for the chief."""
-        return self.any(condition and self.is_chief)
-
-    def meet(self) -> None:
-        """Wait until every process has come to this place."""
-        self.largest(0)
-
-    def decided(self, decide: Callable[[], Value]) -> Value:
-        """What the chief decides.
-
-        Args:
-            decide: called by the chief alone; gives something that JSON can hold.
-
-        Raises:
-            UserError: in all processes, where ``decide`` raises one.
-        """
-        if self._collectives is None:
-            return decide()
-        content: Dict[str, Any] = {}
-        failure: Optional[UserError] = None
-        if self.is_chief:
-            try:
-                content = {"value": decide()}
-            except UserError as error:
-                content, failure = {"error": str(error)}, error
-        text = json.dumps(content).encode("utf-8")
-        length = self.largest(len(text))
-        told = json.loads(self.from_chief([np.frombuffer(text.ljust(length), np.uint8)])[0].tobytes())
-        if failure is not None:
-            raise failure
-        if "error" in told:
-            raise UserError(f"replica 0: {told['error']}")
-        return told["value"]
-
-    def from_chief(self, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
-        """The chief's arrays, to the bit.
-
-        Args:
-            arrays: of the same shapes and dtypes on all processes; the values of the others do not matter.
-        """
-        if self._collectives is None:
-            return list(arrays)
-        sizes = [array.nbytes for array in arrays]
-        words = np.zeros(-(-sum(sizes) // 4), np.int32)
-        if self.is_chief:
-            words.view(np.uint8)[: sum(sizes)] = np.concatenate([_bytes(array) for array in arrays])
-        for start in range(0, len(words), PIECE):
-            with self.watched():
-                piece = self._collectives.total(tf.constant(words[start : start + PIECE]))  # all others add zeros
-                words[start : start + PIECE] = piece.numpy()
-        ends = np.cumsum(sizes)
-        flat = words.view(np.uint8)
-        return [
-            flat[end - size : end].view(array.dtype).reshape(array.shape) if size else np.array(array)
-            for array, size, end in zip(arrays, sizes, ends)
-        ]
+    def lost(self, error: Exception) -> Optional[str]:
+        return lost_replicas(self._membership, error)
 
 
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-
-
-def serve(membership: Membership) -> None:
+def start_server(membership: Membership) -> None:
     """Start TensorFlow's server in this process, through which the collectives of the others reach it.
 
-    By the function that does only this. ``tf.distribute.MultiWorkerMirroredStrategy`` does the same, and starts a
-    service that takes a process for dead that gets no processor time for ten seconds, which nothing can change; see
-    ``lookout.py`` for what is here instead. Variables are plain ones on the devices of this process, kept equal because
-    every process applies the same update.
+    Uses the one public function that does only this. ``tf.distribute.MultiWorkerMirroredStrategy`` would also start the
+    coordination service; see ``heartbeat.py``. Variables are plain ones on the devices of this process, and stay equal
+    because every process applies the same update.
     """
-    with described_to_tensorflow(membership):
+    with dtensor_environment(membership):
         tf.experimental.dtensor.initialize_accelerator_system("CPU", enable_coordination_service=False)
     if threading.current_thread() is threading.main_thread():
-        # TensorFlow has put a handler of its own in the place of Python's, by which SIGTERM would be swallowed.
+        # TensorFlow has replaced Python's handler of SIGTERM by its own, which ignores the signal.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 @contextlib.contextmanager
-def described_to_tensorflow(membership: Membership) -> Iterator[None]:
-    """For the time of a block, the environment variables in which that function looks for who is who."""
-    said = {
+def dtensor_environment(membership: Membership) -> Iterator[None]:
+    """Within the block, set the environment variables from which that function takes the addresses."""
+    values = {
         "DTENSOR_JOBS": ",".join(membership.addresses),
         "DTENSOR_CLIENT_ID": str(membership.index),
         "DTENSOR_JOB_NAME": "worker",
     }
-    before = {name: os.environ.get(name) for name in said}
-    os.environ.update(said)
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
@@ -206,6 +83,3 @@ def described_to_tensorflow(membership: Membership) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-ALONE = Processes()

@@ -1,25 +1,20 @@
-"""Checkpoint folders: written whole, found newest first, damage named."""
+"""Checkpoint folders: the newest intact one is found, and damage is reported."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from pathlib import Path
 
 import pytest
 
-from checkpoints.folder import Checkpoint, damage, find_checkpoint, writing
-from checkpoints.pretrained.pretrained import Pretrained
-from model.architecture import Architecture
-from tests.integration.runs import write_config
-from training.architecture import resolved_architecture
-from utilities.config.loading import load_config
+from checkpoints.folder import Checkpoint, damage, find_checkpoint
+from checkpoints.writer import atomic_checkpoint
 from utilities.errors import UserError
 
 
 def write(folder: Path, step: int, content: str = "weights") -> Path:
-    with writing(folder, step, {"task": "pretraining"}) as temporary:
+    with atomic_checkpoint(folder, step, {"task": "pretraining"}) as temporary:
         for name in ("weights.index", "weights.data-00000-of-00001"):
             (temporary / name).write_text(f"{content} {step}")
     return folder / f"step-{step:08d}"
@@ -33,7 +28,7 @@ def test_the_newest_is_taken(tmp_path):
     assert found.facts["step"] == 100
 
 
-def test_a_damaged_one_is_named_kept_and_passed_over(tmp_path, caplog):
+def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
     write(tmp_path, 1)
     bad = write(tmp_path, 2)
     (bad / "weights.index").write_text("other")
@@ -43,7 +38,7 @@ def test_a_damaged_one_is_named_kept_and_passed_over(tmp_path, caplog):
     assert bad.exists()
 
 
-def test_a_damaged_one_asked_for_by_name_is_refused(tmp_path):
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
     bad = write(tmp_path, 2)
     (bad / "weights.data-00000-of-00001").unlink()
     with pytest.raises(UserError, match="damaged"):
@@ -51,7 +46,7 @@ def test_a_damaged_one_asked_for_by_name_is_refused(tmp_path):
 
 
 def test_a_failed_write_leaves_no_checkpoint(tmp_path):
-    with pytest.raises(UserError, match="save_ckpt_path"), writing(tmp_path, 3, {}):
+    with pytest.raises(UserError, match="save_ckpt_path"), atomic_checkpoint(tmp_path, 3, {}):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 
@@ -75,28 +70,5 @@ def test_a_broken_description_is_damage(tmp_path, content):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(UserError, match="no whole checkpoint"):
+    with pytest.raises(UserError, match="no intact checkpoint"):
         find_checkpoint(tmp_path)
-
-
-def start_of(config_architecture: Architecture, **changes: object) -> Pretrained:
-    trained = dataclasses.asdict(dataclasses.replace(config_architecture, **changes))
-    return Pretrained("run/step-00000001", weights={}, architecture=trained)
-
-
-def test_unset_options_are_what_the_checkpoint_has(tmp_path):
-    path = write_config(tmp_path / "c.json", generated_dataset=True, use_projection_bias=False)
-    config = load_config("pretraining", ["--config", str(path)]).config
-    scratch = resolved_architecture(config, None)
-    assert (scratch.use_qkv_split, scratch.use_cls_layer, scratch.use_prediction_bias) == (False, False, True)
-    trained = start_of(scratch, use_qkv_split=True, use_qkv_bias=True, use_cls_layer=True, use_projection_bias=True)
-    loaded = resolved_architecture(config, trained)
-    assert (loaded.use_qkv_split, loaded.use_qkv_bias, loaded.use_cls_layer) == (True, True, True)
-    assert loaded.use_projection_bias is False  # set in the config
-
-
-def test_other_sizes_are_refused(tmp_path):
-    path = write_config(tmp_path / "c.json", generated_dataset=True)
-    config = load_config("pretraining", ["--config", str(path)]).config
-    with pytest.raises(UserError, match=r"bert_config\.num_hidden_layers is 2, .* 3"):
-        resolved_architecture(config, start_of(resolved_architecture(config, None), num_hidden_layers=3))

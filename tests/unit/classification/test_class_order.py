@@ -10,7 +10,7 @@ import pytest
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
-from tasks.class_order import class_order
+from tasks.classification import class_order
 from utilities.errors import UserError
 
 HEAD = {"classifier.weight": Weight((3, 8), lambda: np.zeros((3, 8), np.float32), "here")}

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from data_utils.classification.metrics import METRICS, ranks
+from data_utils.classification.scoring import METRICS, ranks
 
 
 def counts(predictions: list[int], labels: list[int]) -> tuple[int, int, int, int]:

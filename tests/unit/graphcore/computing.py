@@ -1,16 +1,20 @@
 """What the double computes, with plain TensorFlow, so that whole runs go through it.
 
-Where Graphcore's Keras refuses a call, so does this: other steps than a multiple of the accumulation, executions of
-different length, shapes that are not static, weights without a gradient, a queue that is filled in two places.
+It refuses what Graphcore's code refuses, by the same type of exception: ``refusals.py`` has the list, and the emulation
+holds Graphcore's own code to it. It runs on the TensorFlow 2.6 that Graphcore's is made from, and on today's.
+
+B micro batch · T terms of the objective
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import operator
 import re
-from collections.abc import Iterator
-from typing import Any
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, MutableMapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -25,31 +29,19 @@ SET_BY_KERAS = {
     "computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function",
     "gradient_accumulation_count", "reduction_method", "outfeed_loss", "outfeed_mask", "batch_serialization_iterations",
 }  # fmt: skip
+KerasOptimizer: Any = getattr(keras.optimizers, "legacy", keras.optimizers).Optimizer
 
 
-class Machine:
-    """What Graphcore's packages know of one another."""
-
-    def __init__(self) -> None:
-        self.strategy: Any = None
-        self.stage: int | None = None
-        self.stages: dict[str, int] = {}  # of each layer that the model's graph calls
-        self.depth = 0
+def refuse(condition: bool, kind: Callable[[str], Exception], message: str) -> None:
+    if condition:
+        raise kind(message)
 
 
-class Strategy:
-    machine: Machine
+class Strategy(tf.distribute.OneDeviceStrategy):
+    """IPUStrategyV1: Keras and TensorFlow check its scope as they check any strategy's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[Any]:
-        before, self.machine.strategy = self.machine.strategy, self
-        try:
-            yield self
-        finally:
-            self.machine.strategy = before
+        super().__init__("/cpu:0")
 
 
 class PopDist(Strategy):
@@ -58,61 +50,78 @@ class PopDist(Strategy):
 
 
 class Stage:
-    machine: Machine
+    """PipelineStage, for what it refuses."""
 
     def __init__(self, stage: int) -> None:
-        self._stage = stage
+        pass
 
-    def __enter__(self) -> Stage:
-        assert self.machine.strategy is not None, "PipelineStage may only be used in an IPUStrategy"
-        assert self.machine.stage is None, "pipeline stages must not be nested"
-        self.machine.stage = self._stage
-        return self
+    def __enter__(self) -> None:
+        strategy = tf.distribute.get_strategy()
+        wanted = isinstance(strategy, Strategy) and not isinstance(strategy, PopDist)
+        refuse(not wanted, RuntimeError, "PipelineStage may only be used from within an IPUStrategy context")
 
     def __exit__(self, *error: object) -> None:
-        self.machine.stage = None
+        pass
+
+
+class Assignment:
+    """The pipeline stage of one call of a layer."""
+
+    def __init__(self, layer: Any, node_index: int, pipeline_stage: Optional[int] = None) -> None:
+        self.layer, self.node_index, self.pipeline_stage = layer, node_index, pipeline_stage
 
 
 class Queue:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._values: list[np.ndarray] = []
-        self._graphs: list[Any] = []
+        self._values: List[np.ndarray] = []
+        self._graphs: List[Any] = []
 
     def enqueue(self, tensors: tf.Tensor) -> tf.Operation:
         assert not tf.executing_eagerly(), "only a program on the IPU fills a queue"
-        assert tensors.graph not in self._graphs, "an outfeed can only be enqueued once"
+        refuse(tensors.graph in self._graphs, ValueError, "An outfeed can only be enqueued once")
         self._graphs.append(tensors.graph)
         return tf.py_function(lambda value: self._values.append(value.numpy()), [tensors], [])
 
     def dequeue(self, wait_for_completion: bool = False) -> tf.Tensor:
-        assert self._graphs, "trying to dequeue an outfeed which has not been enqueued"
         values, self._values = self._values, []
         return tf.stack(values)
 
 
-class IpuOptimizer(keras.optimizers.legacy.Optimizer):
-    """Slots in a dtype of their own; ``direction`` gives what is multiplied by the learning rate."""
+class LayerNormalization(keras.layers.LayerNormalization):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        unknown = None in inputs.shape.as_list()
+        refuse(unknown, ValueError, f"Input shape {inputs.shape} has unknown dimensions")
+        return super().call(inputs)
+
+
+class Lamb(KerasOptimizer):
+    """LAMB with slots in dtypes of their own."""
+
+    adaptive = True
 
     def __init__(
-        self, name: str, learning_rate: Any, beta_1: float, beta_2: float, epsilon: float, m_dtype: Any, v_dtype: Any,
-        optimizer_compute_precisions: Any = (tf.float32,), outline_apply_gradients: bool = False,
-        outline_apply_gradients_kwargs: Any = None, **kwargs: Any,
+        self, learning_rate: Any, name: str = "Lamb", beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
+        weight_decay_rate: float = 0.0, exclude_from_weight_decay: Any = (), exclude_from_layer_adaptation: Any = (),
+        m_dtype: Any = None, v_dtype: Any = None, optimizer_compute_precisions: Any = None,
+        outline_apply_gradients: bool = False, outline_apply_gradients_kwargs: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__(name, **kwargs)
+        super().__init__(name)
         self._set_hyper("learning_rate", learning_rate)
-        self._constants = (beta_1, beta_2, epsilon)
+        self._constants = (beta_1, beta_2, epsilon, weight_decay_rate)
+        self._undecayed, self._unadapted = exclude_from_weight_decay, exclude_from_layer_adaptation
         self._dtypes = {"m": m_dtype, "v": v_dtype}
-        self._moments: dict[Any, tf.Variable] = {}
+        self._moments: Dict[Any, tf.Variable] = {}
 
     def get_slot_dtype(self, var: tf.Variable, slot_name: str) -> Any:
         return self._dtypes[slot_name]
 
-    def add_slot(
-        self, var: Any, slot_name: str, initializer: Any = "zeros", shape: Any = None, dtype: Any = None
-    ) -> Any:
+    def add_slot(self, var: Any, slot_name: str) -> tf.Variable:
         key = (var.ref(), slot_name)
         if key not in self._moments:
-            dtype = dtype or self.get_slot_dtype(var, slot_name) or var.dtype
+            strategy = tf.distribute.get_strategy()
+            inside = strategy.extended.variable_created_in_scope(var)
+            refuse(not inside, ValueError, f"{strategy} is different from the scope used for the variable {var.name}")
+            dtype = self.get_slot_dtype(var, slot_name) or var.dtype
             self._moments[key] = tf.Variable(tf.zeros(var.shape, dtype), trainable=False)
         return self._moments[key]
 
@@ -125,65 +134,38 @@ class IpuOptimizer(keras.optimizers.legacy.Optimizer):
                 self.add_slot(variable, name)
 
     def _resource_apply_dense(self, grad: Any, handle: Any, apply_state: Any = None) -> Any:
-        beta_1, beta_2, epsilon = self._constants
+        beta_1, beta_2, epsilon, decay = self._constants
         time = tf.cast(self.iterations + 1, tf.float32)
         gradient, weights = tf.cast(grad, tf.float32), tf.cast(handle, tf.float32)
         m, v = self.get_slot(handle, "m"), self.get_slot(handle, "v")
         m.assign(m * beta_1 + gradient * (1 - beta_1))
         v.assign(v * beta_2 + gradient**2 * (1 - beta_2))
-        adam = (m / (1 - beta_1**time)) / (tf.sqrt(v / (1 - beta_2**time)) + epsilon)
+        update = (m / (1 - beta_1**time)) / (tf.sqrt(v / (1 - beta_2**time)) + epsilon)
         name = handle.name.split(":")[0]
-        rate = tf.cast(apply_state[(handle.device, handle.dtype.base_dtype)]["lr_t"], tf.float32)
-        return handle.assign_sub(tf.cast(rate * self.direction(name, weights, adam), handle.dtype))
-
-    def direction(self, name: str, weights: tf.Tensor, adam: tf.Tensor) -> tf.Tensor:
-        return adam
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config()
-
-
-class Adam(IpuOptimizer):
-    def __init__(
-        self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7,
-        amsgrad: bool = False, name: str = "Adam", m_dtype: Any = None, v_dtype: Any = None, vhat_dtype: Any = None,
-        debiasing: bool = True, **kwargs: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(name, learning_rate, beta_1, beta_2, epsilon, m_dtype, v_dtype, **kwargs)
-
-
-class Lamb(IpuOptimizer):
-    def __init__(
-        self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
-        weight_decay_rate: float = 0.0, exclude_from_weight_decay: Any = None,
-        exclude_from_layer_adaptation: Any = None, name: str = "LAMB", debiasing: bool = True,
-        m_dtype: Any = None, v_dtype: Any = None, weight_norm_clip: Any = None,
-        optimizer_compute_precisions: Any = (tf.float32, tf.float32), **kwargs: Any,
-    ) -> None:  # fmt: skip
-        assert len(optimizer_compute_precisions) == 2, "LAMB computes in two stages"
-        super().__init__(name, learning_rate, beta_1, beta_2, epsilon, m_dtype, v_dtype, **kwargs)
-        self._decay = weight_decay_rate
-        self._undecayed, self._unadapted = exclude_from_weight_decay or [], exclude_from_layer_adaptation or []
-
-    def direction(self, name: str, weights: tf.Tensor, adam: tf.Tensor) -> tf.Tensor:
-        update = adam
         if not any(re.search(pattern, name) for pattern in self._undecayed):
-            update += self._decay * weights
-        if any(re.search(pattern, name) for pattern in self._unadapted):
-            return update
-        norms = tf.norm(weights), tf.norm(update)
-        ratio = tf.where((norms[0] > 0) & (norms[1] > 0), norms[0] / tf.maximum(norms[1], 1e-30), 1.0)
-        return ratio * update
+            update += decay * weights
+        if self.adaptive and not any(re.search(pattern, name) for pattern in self._unadapted):
+            norms = tf.norm(weights), tf.norm(update)
+            update *= tf.where((norms[0] > 0) & (norms[1] > 0), norms[0] / tf.maximum(norms[1], 1e-30), 1.0)
+        rate = tf.cast(apply_state[(handle.device, handle.dtype.base_dtype)]["lr_t"], tf.float32)
+        return handle.assign_sub(tf.cast(rate * update, handle.dtype))
 
 
-def gelu(x: tf.Tensor, approximate: bool = True, name: str | None = None) -> tf.Tensor:
+class Adam(Lamb):
+    adaptive = False
+
+
+def gelu(x: tf.Tensor, approximate: bool = True, name: Optional[str] = None) -> tf.Tensor:
     return tf.nn.gelu(x, approximate=approximate)
 
 
 def embedding_lookup(
     params: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1, indices_are_sorted: bool = False, name: Any = None
 ) -> tf.Tensor:
-    assert params.shape[0] % serialization_factor == 0
+    functools.reduce(operator.mul, ids.shape.as_list(), 1)  # a TypeError where a dimension is unknown
+    refuse(ids.dtype != tf.int32, TypeError, f"ids are {ids.dtype.name} that does not match expected type of int32")
+    uneven = params.shape[0] % serialization_factor
+    refuse(uneven, ValueError, f"The serialization_factor must divide the rows of the table, {params.shape[0]}")
     return tf.gather(params, ids)
 
 
@@ -191,52 +173,79 @@ def serialized_matmul(
     a: tf.Tensor, b: tf.Tensor, serialization_factor: int, serialization_dimension: str, transpose_a: bool = False,
     transpose_b: bool = False, name: Any = None,
 ) -> tf.Tensor:  # fmt: skip
-    assert serialization_dimension == "kernel_rows" and transpose_b and b.shape[0] % serialization_factor == 0
-    parts = tf.split(b, serialization_factor)
-    return tf.concat([tf.matmul(a, part, transpose_a=transpose_a, transpose_b=True) for part in parts], axis=-1)
+    m, k = a.shape.as_list()[-2:][:: -1 if transpose_a else 1]
+    n = b.shape.as_list()[-2 if transpose_b else -1]
+    sizes = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}
+    refuse(serialization_dimension not in sizes, ValueError, f"Invalid serialization_dimension, none of {list(sizes)}")
+    uneven = sizes[serialization_dimension] % serialization_factor
+    refuse(uneven, ValueError, f"Expected 'serialization_factor' to divide {serialization_dimension}")
+    return tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
 
-def computing(machine: Machine) -> dict[str, Any]:
+def computing() -> Dict[str, Any]:
     """What computes, by its published name."""
-    ops, addons = "tensorflow.python.ipu.ops", "ipu_tensorflow_addons.keras"
-    bound = {"machine": machine}
+    ops, addons, assignment = "tensorflow.python.ipu.ops", "ipu_tensorflow_addons.keras", "pipeline_stage_assignment"
     return {
-        "tensorflow.python.ipu.ipu_strategy.IPUStrategyV1": type("Strategy", (Strategy,), bound),
-        "tensorflow.python.ipu.distributed.popdist_strategy.PopDistStrategy": type("PopDist", (PopDist,), bound),
+        "tensorflow.python.ipu.ipu_strategy.IPUStrategyV1": Strategy,
+        "tensorflow.python.ipu.distributed.popdist_strategy.PopDistStrategy": PopDist,
         "tensorflow.python.ipu.ipu_outfeed_queue.IPUOutfeedQueue": Queue,
-        "keras.ipu.extensions.pipeline_stage_assignment.PipelineStage": type("Stage", (Stage,), bound),
+        f"keras.ipu.extensions.{assignment}.PipelineStage": Stage,
+        f"keras.ipu.extensions.{assignment}.FunctionalLayerPipelineStageAssignment": Assignment,
         f"{ops}.nn_ops.gelu": gelu,
         f"{ops}.embedding_ops.embedding_lookup": embedding_lookup,
         f"{ops}.math_ops.serialized_matmul": serialized_matmul,
         f"{ops}.functional_ops.outlined_function": lambda func, **_: func,
         f"{ops}.pipelining_ops.recomputation_checkpoint": lambda tensors, name=None: tensors,
         f"{addons}.layers.dropout.Dropout": keras.layers.Dropout,
-        f"{addons}.layers.normalization.LayerNormalization": keras.layers.LayerNormalization,
+        f"{addons}.layers.normalization.LayerNormalization": LayerNormalization,
         f"{addons}.optimizers.adam_optimizer.AdamIpuOptimizer": Adam,
         f"{addons}.optimizers.lamb_optimizer.LAMBIpuOptimizer": Lamb,
         "popdist.isPopdistEnvSet": lambda: False,
     }
 
 
+class Program(NamedTuple):
+    """What a model was given by ``set_…_options`` and ``compile``."""
+
+    options: Dict[str, Any]
+    steps: int
+
+
 class Training:
     """Keras' ``fit`` as Graphcore's extensions run it."""
 
-    def __init__(self, model: Any, system: dict[str, Any], options: dict[str, Any], steps_per_execution: int):
+    def __init__(self, model: Any, system: Dict[str, Any], program: Program):
+        options, self.steps = program
+        mapping = options.get("device_mapping", [0])
         self.model = model
         self.accumulation = options["gradient_accumulation_steps_per_replica"]
-        self.steps = steps_per_execution
-        ipus = 2 ** math.ceil(math.log2(max(options.get("device_mapping", [0])) + 1))
-        self.replicas = system["auto_select_ipus"] // ipus
+        self.replicas = system["auto_select_ipus"] // 2 ** math.ceil(math.log2(max(mapping) + 1))
         self.mean = options["gradient_accumulation_reduction_method"].name != "SUM"
         self.attached = system["device_connection.type"].name != "PRE_COMPILE"
+        self.check(options, mapping)
         self.sums = [tf.Variable(tf.zeros(weight.shape), trainable=False) for weight in model.trainable_variables]
+
+    def check(self, options: Dict[str, Any], mapping: List[int]) -> None:
+        refuse(not self.replicas, ValueError, f"the model requires a multiple of {max(mapping) + 1} IPUs")
+        on_chip = options.get("offload_weight_update_variables") is False
+        refuse(
+            on_chip and bool(options.get("replicated_optimizer_state_sharding")), ValueError,
+            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded",
+        )  # fmt: skip
+        schedule = getattr(options.get("pipeline_schedule"), "name", None)
+        refuse(
+            schedule == "Interleaved" and len(set(mapping)) < len(mapping), NotImplementedError,
+            "The schedule 'Interleaved' does not support multiple pipeline stages on the same device",
+        )  # fmt: skip
+        uneven = self.steps % self.accumulation
+        refuse(uneven, RuntimeError, "steps_per_execution is not divisible by the gradient accumulation")
 
     def run(self, data: tf.data.Dataset, steps_per_epoch: int, callbacks: Any) -> None:
         steps = steps_per_epoch // self.replicas
-        assert self.steps % self.accumulation == 0, "steps_per_execution is not divisible by the accumulation"
-        assert steps % self.steps == 0, "steps_per_execution must divide the number of batches"
-        assert all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(data.element_spec))
-        micro_batch, update = tf.function(self.micro_batch, autograph=False), tf.function(self.update, autograph=False)
+        refuse(steps % self.steps, ValueError, "`steps_per_execution` must be a divisor of the number of batches")
+        static = all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(data.element_spec))
+        refuse(not static, ValueError, "The data has a shape which is not fully defined")
+        micro_batch, update = self.program(self.micro_batch), self.program(self.update)
         if not self.attached:
             micro_batch.get_concrete_function(*data.element_spec)
             return
@@ -257,91 +266,102 @@ class Training:
         told.on_epoch_end(0, {})
         told.on_train_end({})
 
+    def program(self, function: Callable[..., None]) -> Any:
+        strategy = self.model.distribute_strategy
+        return tf.function(lambda *batch: strategy.run(function, args=batch), autograph=False)
+
     def micro_batch(self, x: Any, y: tf.Tensor) -> None:
         with tf.GradientTape() as tape:
             loss = self.model.compiled_loss(y, self.model(x, training=True))
-        gradients = tape.gradient(loss, self.model.trainable_variables)
-        for total, gradient, weight in zip(self.sums, gradients, self.model.trainable_variables, strict=True):
+        weights = self.model.trainable_variables
+        for total, gradient, weight in zip(self.sums, tape.gradient(loss, weights), weights):
             assert gradient is not None, f"variable {weight.name} has None for gradient"
             share = tf.cast(tf.convert_to_tensor(gradient), tf.float32)
             total.assign_add(share / self.accumulation if self.mean else share)
 
     def update(self) -> None:
-        pairs = [
-            (tf.cast(total, w.dtype), w) for total, w in zip(self.sums, self.model.trainable_variables, strict=True)
-        ]
+        pairs = [(tf.cast(total, w.dtype), w) for total, w in zip(self.sums, self.model.trainable_variables)]
         with tf.control_dependencies([self.model.optimizer.apply_gradients(pairs)]):
             for total in self.sums:
                 total.assign(tf.zeros(total.shape))
 
 
 @contextlib.contextmanager
-def graphcore() -> Iterator[tuple[Recorder, Machine]]:
-    """The double, with Keras' models extended as Graphcore's are."""
-    machine = Machine()
-    with installed(computing(machine)) as recorder, contextlib.ExitStack() as patches:
+def graphcore() -> Iterator[Recorder]:
+    """The double, with Keras' functional models extended as Graphcore's are."""
+    with installed(computing()) as recorder, contextlib.ExitStack() as patches:
         functional = type(keras.Model(*[keras.Input((1,))] * 2))
-        for name, attribute in extensions(recorder, machine, functional).items():
+        for name, attribute in extensions(recorder, functional).items():
             before = functional.__dict__.get(name)
             setattr(functional, name, attribute)
-            patches.callback(setattr, functional, name, before) if before else patches.callback(
-                delattr, functional, name
-            )
-        plain = keras.layers.Layer.__call__
-        keras.layers.Layer.__call__ = noting_stages(machine, plain)
-        patches.callback(setattr, keras.layers.Layer, "__call__", plain)
-        yield recorder, machine
+            undo = (setattr, functional, name, before) if before else (delattr, functional, name)
+            patches.callback(*undo)
+        yield recorder
 
 
-def noting_stages(machine: Machine, plain: Any) -> Any:
-    """A layer's call that notes its pipeline stage, where it is the model's graph that calls."""
-
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if machine.stage is not None and not machine.depth:
-            machine.stages[layer.name] = machine.stage
-        machine.depth += 1
-        try:
-            return plain(layer, *args, **kwargs)
-        finally:
-            machine.depth -= 1
-
-    return call
+def called_layers(model: Any) -> List[Tuple[Any, Any]]:
+    """Each call of a layer in a model, with its node, in order of execution; inputs are left out."""
+    depths = sorted(model._nodes_by_depth, reverse=True)
+    nodes = [node for depth in depths for node in model._nodes_by_depth[depth]]
+    return [(node.layer, node) for node in nodes if not node.is_input]
 
 
-def extensions(recorder: Recorder, machine: Machine, functional: type) -> dict[str, Any]:
+def extensions(recorder: Recorder, functional: Any) -> Dict[str, Any]:
     """The published methods of functional models, and Keras' own that they replace."""
     modules = published_modules()
     accepted = {
         "set_pipelining_options": set(modules[PIPELINE].functions["pipeline"].parameters) - SET_BY_KERAS,
         "set_gradient_accumulation_options": ACCUMULATING,
     }
+    programs: MutableMapping[Any, Program] = weakref.WeakKeyDictionary()
     plain_compile, plain_predict = functional.compile, functional.predict
 
     def setter(name: str, signature: Any) -> Any:
         def set_options(model: Any, **options: Any) -> None:
-            assert machine.strategy is not None, f"{name} exists only in the scope of an IPUStrategy"
+            in_scope = isinstance(model._distribution_strategy, Strategy)
+            refuse(not in_scope, AttributeError, f"{name} exists on models that were made in an IPUStrategy's scope")
             unknown = set(options) - set(signature.parameters) - accepted.get(name, set())
-            assert not unknown, f"{name} takes no {', '.join(sorted(unknown))}"
-            assert isinstance(options.get("device_mapping", []), list)
-            model._ipu_options = options
+            refuse(bool(unknown), TypeError, f"{name} takes no {', '.join(sorted(unknown))}")
+            listed = isinstance(options.get("device_mapping", []), list)
+            refuse(not listed, ValueError, "Expected `device_mapping` to be a list of integers")
+            programs[model] = Program(options, 1)
 
         return checked(recorder, f"{EXTENSION}.FunctionalExtension.{name}", signature, set_options, first=1)
 
+    def get_pipeline_stage_assignment(model: Any) -> List[Any]:
+        return [Assignment(layer, layer.inbound_nodes.index(node)) for layer, node in called_layers(model)]
+
+    def set_pipeline_stage_assignment(model: Any, pipeline_stage_assignment: List[Any]) -> None:
+        calls = called_layers(model)
+        right = [assignment.layer for assignment in pipeline_stage_assignment] == [layer for layer, _ in calls]
+        refuse(not right, ValueError, "The assignment does not match the number of layers in the graph, or their order")
+        stages = {id(node): one.pipeline_stage for (_, node), one in zip(calls, pipeline_stage_assignment)}
+        refuse(None in stages.values(), ValueError, "A layer has not been assigned a pipeline stage")
+        for _, node in calls:
+            earlier = [stages.get(id(parent), 0) for parent in node.parent_nodes]
+            late = max(earlier, default=0) > stages[id(node)]
+            refuse(late, ValueError, f"{node.layer.name} has a dependency from a stage which has not yet been executed")
+        stage_of = {assignment.layer.name: assignment.pipeline_stage for assignment in pipeline_stage_assignment}
+        recorder.calls.append(Call("set_pipeline_stage_assignment", stage_of))
+
     def compile(model: Any, steps_per_execution: int = 1, **arguments: Any) -> None:
         recorder.calls.append(Call("compile", {"steps_per_execution": steps_per_execution, **arguments}))
-        model._ipu_steps = steps_per_execution
+        options = programs[model].options if model in programs else {}
+        programs[model] = Program(options, steps_per_execution)
         plain_compile(model, **arguments)
 
     def fit(model: Any, data: Any, *, steps_per_epoch: int, verbose: Any, callbacks: Any) -> None:
         recorder.calls.append(Call("fit", {"steps_per_epoch": steps_per_epoch}))
         system = recorder.called("IPUConfig.configure_ipu_system")[-1]["self"].to_dict()
-        Training(model, system, model._ipu_options, model._ipu_steps).run(data, steps_per_epoch, callbacks)
+        Training(model, system, programs[model]).run(data, steps_per_epoch, callbacks)
 
     def predict(model: Any, data: Any, *, steps: int, **arguments: Any) -> Any:
         recorder.calls.append(Call("predict", {"steps": steps}))
-        assert steps % model._ipu_steps == 0
+        uneven = steps % programs[model].steps
+        refuse(uneven, ValueError, "`steps_per_execution` must be a divisor of the number of batches")
         return plain_predict(model, data, steps=steps, **arguments)
 
     published = modules[EXTENSION].classes["FunctionalExtension"].methods
-    methods = {name: setter(name, signature) for name, signature in published.items() if name.startswith("set_")}
-    return {**methods, "compile": compile, "fit": fit, "predict": predict}
+    methods = {name: setter(name, published[name]) for name in accepted}
+    own = (get_pipeline_stage_assignment, set_pipeline_stage_assignment, compile, fit, predict)
+    return {**methods, **{function.__name__: function for function in own}}

@@ -13,11 +13,11 @@ import importlib.machinery
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple
 
 from tests.unit.graphcore.signatures import PublishedClass, PublishedModule, published_modules
 
+ADAPTER = "execution.graphcore.platform"  # imports Graphcore's packages
 SKIPPED = {"call", "build", "get_config", "compute_output_shape", "from_config", "__init__", "__enter__", "__exit__"}
 
 
@@ -25,7 +25,7 @@ class Call(NamedTuple):
     """A call of a published function, constructor (under the class's name) or method."""
 
     name: str
-    arguments: dict[str, Any]
+    arguments: Dict[str, Any]
 
 
 class Recorder:
@@ -163,9 +163,9 @@ def installed(computing: Mapping[str, Any] | None = None) -> Iterator[Recorder]:
     """Graphcore's packages can be imported, and what imported them is forgotten afterwards."""
     recorder = Recorder()
     modules = make_modules(recorder, computing or {})
-    before = {name: sys.modules.get(name) for name in [*modules, "execution.graphcore"]}
+    before = {name: sys.modules.get(name) for name in [*modules, ADAPTER]}
     sys.modules.update(modules)
-    sys.modules.pop("execution.graphcore", None)
+    sys.modules.pop(ADAPTER, None)
     try:
         yield recorder
     finally:

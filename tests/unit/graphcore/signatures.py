@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 TYPINGS = Path(__file__).parents[3] / "typings"
 PUBLISHED = ("tensorflow/python/ipu", "ipu_tensorflow_addons", "keras/ipu", "popdist")
@@ -14,10 +14,10 @@ PUBLISHED = ("tensorflow/python/ipu", "ipu_tensorflow_addons", "keras/ipu", "pop
 class PublishedClass(NamedTuple):
     """A class: its methods, its bases, and what stands in its body as ``name = ...`` or ``name: type``."""
 
-    methods: dict[str, inspect.Signature]
-    bases: list[str]
-    members: list[str]
-    settings: dict[str, tuple[str, str]]  # name → type, default as text
+    methods: Dict[str, inspect.Signature]
+    bases: List[str]
+    members: List[str]
+    settings: Dict[str, Tuple[str, str]]  # name → type, default as text
 
     @property
     def is_enumeration(self) -> bool:
@@ -25,8 +25,8 @@ class PublishedClass(NamedTuple):
 
 
 class PublishedModule(NamedTuple):
-    functions: dict[str, inspect.Signature]
-    classes: dict[str, PublishedClass]
+    functions: Dict[str, inspect.Signature]
+    classes: Dict[str, PublishedClass]
 
 
 def published_modules() -> dict[str, PublishedModule]:
@@ -40,21 +40,26 @@ def published_modules() -> dict[str, PublishedModule]:
 
 
 def read(source: str) -> PublishedModule:
-    tree, lines = ast.parse(source), source.splitlines()
+    tree = ast.parse(source)
     functions = {node.name: signature(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
-    classes = {node.name: published_class(node, lines) for node in tree.body if isinstance(node, ast.ClassDef)}
+    classes = {node.name: published_class(node, source) for node in tree.body if isinstance(node, ast.ClassDef)}
     return PublishedModule(functions, classes)
 
 
-def published_class(node: ast.ClassDef, lines: list[str]) -> PublishedClass:
-    methods = {part.name: signature(part) for part in node.body if isinstance(part, ast.FunctionDef)}
+def published_class(node: ast.ClassDef, source: str) -> PublishedClass:
+    lines, functions = source.splitlines(), [part for part in node.body if isinstance(part, ast.FunctionDef)]
+    methods = {part.name: signature(part) for part in functions if "property" not in names(part.decorator_list)}
     members = [part.targets[0].id for part in node.body if isinstance(part, ast.Assign)]
-    settings = {
-        part.target.id: (ast.unparse(part.annotation), lines[part.lineno - 1].partition("#")[2].strip())
-        for part in node.body
-        if isinstance(part, ast.AnnAssign)
-    }
-    return PublishedClass(methods, [ast.unparse(base) for base in node.bases], members, settings)
+    settings = {}
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign):
+            default = lines[part.lineno - 1].partition("#")[2].strip()
+            settings[part.target.id] = (ast.get_source_segment(source, part.annotation), default)
+    return PublishedClass(methods, names(node.bases), members, settings)
+
+
+def names(nodes: list[ast.expr]) -> list[str]:
+    return [node.id for node in nodes if isinstance(node, ast.Name)]
 
 
 def signature(node: ast.FunctionDef) -> inspect.Signature:
@@ -62,12 +67,12 @@ def signature(node: ast.FunctionDef) -> inspect.Signature:
     kinds, spec, parameters = inspect.Parameter, node.args, []
     names = [argument.arg for argument in [*spec.posonlyargs, *spec.args]]
     defaults: list[Any] = [kinds.empty] * (len(names) - len(spec.defaults)) + [value(part) for part in spec.defaults]
-    parameters += [kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=d) for name, d in zip(names, defaults, strict=True)]
+    parameters += [kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=d) for name, d in zip(names, defaults)]
     if spec.vararg:
         parameters.append(kinds(spec.vararg.arg, kinds.VAR_POSITIONAL))
     parameters += [
         kinds(argument.arg, kinds.KEYWORD_ONLY, default=kinds.empty if default is None else value(default))
-        for argument, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
+        for argument, default in zip(spec.kwonlyargs, spec.kw_defaults)
     ]
     if spec.kwarg:
         parameters.append(kinds(spec.kwarg.arg, kinds.VAR_KEYWORD))

@@ -15,11 +15,11 @@ import pytest
 
 from execution.interface import OptimizerSettings, Update
 from execution.options import ExecutionOptions
-from execution.select import graphcore_installed, select_platform
+from execution.select import graphcore_installed, processes_for, select_platform
 from keras_extensions.schedules import UpDown
 from tests.unit.graphcore.double import Recorder, installed
 from tests.unit.test_published_settings import ROWS, load
-from training.trainer import options_of
+from training.machine import execution_options
 from utilities.errors import UserError
 
 SIZE_OF_POD = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8}  # IPUs come in powers of two
@@ -38,14 +38,14 @@ def recorder() -> Iterator[Recorder]:
 
 @pytest.fixture
 def adapter(recorder: Recorder) -> ModuleType:
-    import execution.graphcore
+    import execution.graphcore.platform
 
-    return execution.graphcore
+    return execution.graphcore.platform
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_system_of_every_published_config(name: str, adapter: ModuleType) -> None:
-    row, options = ROWS[name], options_of(load(name).config)
+    row, options = ROWS[name], execution_options(load(name).config)
     system = adapter.system_config(options).to_dict()
     ipus = SIZE_OF_POD[max(row["device_mapping"]) + 1]
     changed = {
@@ -55,6 +55,8 @@ def test_system_of_every_published_config(name: str, adapter: ModuleType) -> Non
         "matmuls.poplar_options": {"partialsType": "half"},
         "norms.use_stable_statistics": True,
         "optimizations.minimum_remote_tensor_size": 50000,
+        "optimizations.merge_infeed_io_copies": True,
+        "optimizations.maximum_cross_replica_sum_buffer_size": 10 * 2**20,
         "device_connection.enable_remote_buffers": True,
     }
     assert {key: system[key] for key in changed} == changed
@@ -67,7 +69,7 @@ def test_system_of_every_published_config(name: str, adapter: ModuleType) -> Non
 
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_pipeline_of_every_published_config(name: str, adapter: ModuleType, recorder: Recorder) -> None:
-    row, options = ROWS[name], options_of(load(name).config)
+    row, options = ROWS[name], execution_options(load(name).config)
     update = Update(row["replicas"] * row["grad_acc_steps_per_replica"], row["replicas"])
     asked = adapter.training_options(options, update)
     forward = asked.pop("forward_propagation_stages_poplar_options")
@@ -77,7 +79,7 @@ def test_pipeline_of_every_published_config(name: str, adapter: ModuleType, reco
         "pipeline_schedule": "Grouped",
         "gradient_accumulation_steps_per_replica": row["grad_acc_steps_per_replica"],
         "gradient_accumulation_reduction_method": "MEAN",
-        "offload_weight_update_variables": not row["rts"],
+        "offload_weight_update_variables": True,  # also where state is sharded: only what is off-chip can be
         "replicated_optimizer_state_sharding": row["rts"],
         "recomputation_mode": "RecomputeAndBackpropagateInterleaved",
     }
@@ -160,6 +162,7 @@ def test_processes_of_poprun() -> None:
         assert len(recorder.called("PopDistStrategy")) == 1 and not recorder.called("IPUStrategyV1")
         assert recorder.called("PopDistStrategy.update_ipu_config")
         assert recorder.called("set_ipu_config")[0]["ipus_per_replica"] == 4
+        assert not processes_for("auto").is_chief  # instance 0 is; this one writes no files
         with pytest.raises(UserError, match="PopRun started 4; start it with --num-replicas 2"):
             select_platform(ExecutionOptions(platform="graphcore", replicas=2))
 
@@ -176,7 +179,7 @@ def test_what_ipus_lack_is_refused(recorder: Recorder) -> None:
 def test_gradient_clipping_is_refused(adapter: ModuleType) -> None:
     settings = OptimizerSettings("LAMB", UpDown(0.1, 10, 0.1), max_gradient_norm=1.0)
     with pytest.raises(UserError, match="max_gradient_norm"):
-        adapter.make_optimizer(settings, outline=True)
+        adapter.make_optimizer(settings, ExecutionOptions())
 
 
 def test_published_tree_of_settings_is_whole(adapter: ModuleType) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints.host_copy import HostCopy
+from checkpoints.state import HostCopy
+from execution.graphcore.layout import largest_divisor
 from execution.interface import OptimizerSettings, Platform, Update
-from execution.ipu.layout import largest_divisor
 from execution.options import ExecutionOptions
 from execution.select import select_platform
 from keras_extensions.backend import keras, tf
@@ -18,6 +18,12 @@ from keras_extensions.schedules import UpDown
 from tests.unit.graphcore.computing import graphcore
 
 UPDATES, REPLICAS, ACCUMULATION, BATCH, WIDTH = 4, 2, 3, 5, 4
+SYSTEM: Any = {
+    "platform": "graphcore",
+    "replicas": REPLICAS,
+    "micro_batch_size": BATCH,
+    "device_mapping": (0, 1),
+}
 
 
 class Errors:
@@ -56,7 +62,7 @@ def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndar
     # With so large an epsilon a factor on the gradients shows, which Adam's direction would hide.
     settings = OptimizerSettings(name, UpDown(0.02, UPDATES, 0.5), weight_decay_rate=0.1, epsilon=0.1)
     with platform.scope():
-        x = keras.Input((WIDTH,), name="x")
+        x = platform.model_input((WIDTH,), "float32", "x")
         with platform.stage(0):
             hidden = keras.layers.Dense(3, kernel_initializer=keras.initializers.Constant(0.3), name="first")(x)
         with platform.stage(1):
@@ -74,9 +80,7 @@ def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndar
 def test_same_weights_and_logs_as_stock_tensorflow(name: str, reduction: str) -> None:
     expected, theirs, _ = trained(select_platform(ExecutionOptions(platform="software", xla=False)), name, reduction)
     with graphcore():
-        options = ExecutionOptions(
-            platform="graphcore", precision="float32", replicas=REPLICAS, device_mapping=(0, 1), recompute=True
-        )
+        options = ExecutionOptions(precision="float32", recompute=True, **SYSTEM)
         weights, ours, _ = trained(select_platform(options), name, reduction)
     for one, other in zip(weights, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-6)
@@ -89,7 +93,7 @@ def test_same_weights_and_logs_as_stock_tensorflow(name: str, reduction: str) ->
 
 def test_the_optimizer_comes_back_from_a_checkpoint(tmp_path: Path) -> None:
     with graphcore():
-        options = ExecutionOptions(platform="graphcore", replicas=REPLICAS, device_mapping=(0, 1))
+        options = ExecutionOptions(**SYSTEM)
         _, _, state = trained(select_platform(options), "LAMB", "mean")
     HostCopy({"optimizer": state}).write(tmp_path / "optimizer")
     moments = [*state.m.values(), *state.v.values()]

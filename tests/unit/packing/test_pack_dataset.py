@@ -184,7 +184,6 @@ def test_workers_do_not_change_the_bytes(
     one = content(pack_dataset(source, tmp_path / "one").parent)
     monkeypatch.setattr("data_utils.parallel.SMALL_BYTES", 0)
     with Pool(2) as pool:
-        pool.begin(wait=True)
         assert content(pack_dataset(source, tmp_path / "two", pool=pool).parent) == one
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_utils.records.packed_reader import pack_samples
+from data_utils.records.packs import pack_samples
 
 
 @pytest.mark.parametrize("places", [1, 3, 8])

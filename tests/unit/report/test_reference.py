@@ -10,7 +10,7 @@ import pytest
 
 from keras_extensions.callbacks.reporting import Period
 from tests.unit.report.test_page import make_run, period, read_page
-from training.on_track import OnTrack
+from training.monitoring import ReferenceCheck
 from utilities.errors import UserError
 from utilities.report.page import write_report
 from utilities.report.reference import REFERENCE_NAME, TrailingMean, load_reference, read_band, smoothed
@@ -31,7 +31,7 @@ def run_of(folder, seed=0, steps=range(10, 1001, 10), batch=8, excess=lambda sam
     return make_run(folder, periods)
 
 
-def feed(watch: OnTrack, seed=1, steps=range(10, 1001, 10), batch=8, excess=lambda samples: 0.0) -> None:
+def feed(watch: ReferenceCheck, seed=1, steps=range(10, 1001, 10), batch=8, excess=lambda samples: 0.0) -> None:
     watch.begin(0, 1000)
     for step in steps:
         values = {"mlm_loss": loss(step * batch, seed, excess(step * batch))}
@@ -66,15 +66,15 @@ def test_band_of_a_run_is_its_smoothed_curve_and_the_tolerance(tmp_path):
 def test_another_seed_and_another_batch_size_are_on_track(tmp_path, caplog):
     band = load_reference(run_of(tmp_path / "first"), 0.05)
     for seed in range(1, 6):
-        feed(OnTrack(band), seed)
-    feed(OnTrack(band), 7, steps=range(5, 251, 5), batch=32)
+        feed(ReferenceCheck(band), seed)
+    feed(ReferenceCheck(band), 7, steps=range(5, 251, 5), batch=32)
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_a_loss_that_goes_up_is_told_early_and_once(tmp_path, caplog):
     """From 4,000 samples on the loss is 15 % too high: told before 4,800."""
     band = load_reference(run_of(tmp_path / "first"), 0.05)
-    feed(OnTrack(band), 1, excess=lambda samples: 1.0 if samples > 4000 else 0.0)
+    feed(ReferenceCheck(band), 1, excess=lambda samples: 1.0 if samples > 4000 else 0.0)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1 and warnings[0].startswith("not on track: mlm_loss is ")
     assert str(tmp_path / "first") in warnings[0]
@@ -85,16 +85,16 @@ def test_a_loss_that_goes_up_is_told_early_and_once(tmp_path, caplog):
 def test_a_run_that_comes_back_and_one_far_below(tmp_path, caplog):
     caplog.set_level("INFO")
     band = load_reference(run_of(tmp_path / "first"), 0.05)
-    feed(OnTrack(band), 1, excess=lambda samples: 1.0 if 2000 < samples < 3000 else 0.0)
+    feed(ReferenceCheck(band), 1, excess=lambda samples: 1.0 if 2000 < samples < 3000 else 0.0)
     assert [text.split(":")[0] for text in caplog.messages if "track" in text] == ["not on track", "on track again"]
     caplog.clear()
-    feed(OnTrack(band), 1, excess=lambda samples: -1.0)
+    feed(ReferenceCheck(band), 1, excess=lambda samples: -1.0)
     assert sum("below" in text for text in caplog.messages) == 1
 
 
 def test_one_bad_period_is_no_news(tmp_path, caplog):
     band = load_reference(run_of(tmp_path / "first"), 0.05)
-    feed(OnTrack(band), 1, excess=lambda samples: 3.0 if samples == 4000 else 0.0)
+    feed(ReferenceCheck(band), 1, excess=lambda samples: 3.0 if samples == 4000 else 0.0)
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
@@ -102,7 +102,7 @@ def test_a_resumed_run_goes_on_where_it_was(tmp_path, caplog):
     """Judged with what was logged before: of a fresh start the mean would be over fewer periods."""
     band = load_reference(run_of(tmp_path / "first"), 0.05)
     before = [(float(s), loss(s, 1)) for s in range(80, 4001, 80)]
-    watch = OnTrack(band, *zip(*before))
+    watch = ReferenceCheck(band, *zip(*before))
     feed(watch, 1, steps=range(510, 1001, 10), excess=lambda samples: math.nan if samples == 5000 else 0.0)
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 

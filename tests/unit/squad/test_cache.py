@@ -10,9 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_utils.squad import cache
-from data_utils.squad.cache import cached_windows, load, save
-from data_utils.squad.windows import Geometry, Windows, make_windows
+from data_utils.squad import windows as cache
+from data_utils.squad.windows import (
+    Geometry,
+    Windows,
+    cached_windows,
+    load_windows,
+    make_windows,
+    save_windows,
+)
 from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
 from tests.unit.squad.data import parsed, random_document, write_vocabulary
 
@@ -101,7 +107,7 @@ def test_a_damaged_file_is_made_again(
     elif damage == "pickle":
         np.savez(path, key=np.array([{"format": 1}], dtype=object))
     else:
-        save(path, {"format": 0}, expected)
+        save_windows(path, {"format": 0}, expected)
     with caplog.at_level(logging.WARNING):
         assert_equal(cached_windows(tmp_path, **arguments), expected)
         assert "made again" in caplog.text
@@ -120,7 +126,7 @@ def test_an_interrupted_writer_leaves_nothing(
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        save(tmp_path / "windows.npz", {}, windows)
+        save_windows(tmp_path / "windows.npz", {}, windows)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -135,4 +141,4 @@ def test_a_folder_that_cannot_be_written_to_is_no_error(
 
 
 def test_nothing_cached_is_nothing_loaded(tmp_path: Path) -> None:
-    assert load(tmp_path / "none.npz", {}) is None
+    assert load_windows(tmp_path / "none.npz", {}) is None

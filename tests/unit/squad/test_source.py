@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from data_utils.squad.source import TRAIN, VALIDATION, document_of, open_squad
+from data_utils.squad.examples import TRAIN, VALIDATION, document_of, open_squad
 from tests.unit.squad.data import parsed, random_document
 from utilities.errors import UserError
 

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from data_utils.records.features import squad_features
 from data_utils.records.validation import find_problem
 from data_utils.squad.examples import SquadSet, place_of_answer, read_squad
-from data_utils.squad.reader import WindowReader
-from data_utils.squad.windows import Geometry, Windows, make_windows
+from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
 from data_utils.tokenizer import Vocabulary, load_tokenizer
 from tests.real_data import real_data
 from tests.unit.squad.data import parsed, random_document, single, write_vocabulary

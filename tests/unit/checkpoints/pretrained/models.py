@@ -10,13 +10,12 @@ import numpy as np
 
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture, expected_blocks
-from model.bert import assemble, pretraining_shapes, token_shapes
+from model import huggingface
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
+from model.bert import assemble
 from model.blocks import Block
-from model.conversion import convert_classification, convert_pretraining, convert_squad
-from model.huggingface import untrained_bert, untrained_classifier, untrained_squad
-from model.unconverted import unconverted_classification, unconverted_pretraining, unconverted_squad
-from tests.equivalence.bert_pairs import architecture
+from model.conversion import convert
+from tests.equivalence.bert_pairs import architecture, pretraining_shapes, token_shapes
 
 TASKS = (PRETRAINING, SQUAD, CLASSIFICATION)
 OUTPUTS = {
@@ -29,9 +28,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def untrained(task: str, a: Architecture, seed: int = 3, classes: int = CLASSES) -> Any:
-    if task == PRETRAINING:
-        return untrained_bert(a, seed)
-    return untrained_squad(a, seed) if task == SQUAD else untrained_classifier(a, classes, seed)
+    return huggingface.untrained(task, a, seed, classes if task == CLASSIFICATION else 2)
 
 
 def hugging_face(task: str, seed: int = 5, **changes: Any) -> Any:
@@ -46,20 +43,7 @@ def hugging_face(task: str, seed: int = 5, **changes: Any) -> Any:
 def built(task: str, source: Any, a: Architecture, replace: bool = True) -> tuple[keras.Model, list[Block]]:
     """This project's model with the weights of ``source``."""
     platform = SoftwarePlatform(seed=1, xla=False, recompute=False)
-    tail = expected_blocks(task, 1)[2:]
-    conversion = None
-    if task == PRETRAINING:
-        if replace:
-            blocks, conversion = convert_pretraining(source, a, platform)
-        else:
-            blocks = unconverted_pretraining(source, platform)
-    else:
-        convert = convert_squad if task == SQUAD else convert_classification
-        unconverted = unconverted_squad if task == SQUAD else unconverted_classification
-        if replace:
-            blocks, conversion = convert(source, a, platform, tail)
-        else:
-            blocks = unconverted(source, platform, tail)
+    blocks, conversion = convert(task, source, a, platform, replace_layers=replace)
     shapes = pretraining_shapes(S, P) if task == PRETRAINING else token_shapes(S)
     model = assemble(blocks, shapes, OUTPUTS[task], [[block.name for block in blocks]], platform)
     if conversion is not None:

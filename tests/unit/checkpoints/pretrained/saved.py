@@ -6,7 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from checkpoints.state import save_checkpoint
+from checkpoints.state import TrainingState
+from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION
 from tests.equivalence.bert_pairs import architecture
@@ -44,5 +45,6 @@ def save(task: str, options: dict, folder: Path, replace: bool = True, pieces: i
     if task == CLASSIFICATION:
         facts["config"] = {"glue_task": "mnli"}
     vocabulary = None if pieces is None else write_vocabulary(folder, pieces)
-    save_checkpoint(folder, STEP, blocks, keras.optimizers.SGD(0.1), facts, vocabulary)
+    state = TrainingState(blocks, keras.optimizers.SGD(0.1))
+    write_checkpoint(state.copy(), folder, STEP, facts, vocabulary)
     return Saved(source, model)

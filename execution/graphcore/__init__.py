@@ -1,0 +1,1 @@
+"""Graphcore's TensorFlow on IPU systems. Only ``platform`` imports Graphcore's packages."""

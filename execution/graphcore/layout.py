@@ -1,0 +1,69 @@
+"""Sizes and options of an IPU system that follow from a config, in plain values."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Dict, Optional
+
+from execution.options import ExecutionOptions
+from keras_extensions.backend import tf
+
+EXECUTABLE_CACHE = "--executable_cache_path="
+PREDICTION_STEPS = 16
+
+
+def is_pipelined(options: ExecutionOptions) -> bool:
+    """Whether the model has more than one stage."""
+    return len(options.device_mapping) > 1
+
+
+def ipus_per_replica(options: ExecutionOptions) -> int:
+    """IPUs are given out in powers of two."""
+    return 2 ** math.ceil(math.log2(max(options.device_mapping, default=0) + 1))
+
+
+def matmul_options(options: ExecutionOptions, ipu: int) -> Dict[str, str]:
+    """Poplar's options of matrix products on one IPU."""
+    chosen = {"partialsType": options.matmul_partials}
+    if options.matmul_proportions:
+        chosen["availableMemoryProportion"] = str(options.matmul_proportions[ipu])
+    return chosen
+
+
+def largest_divisor(number: int, at_most: int) -> int:
+    """Updates of an execution, where all executions of a run must be alike.
+
+    Example:
+        >>> largest_divisor(12, at_most=5)
+        4
+    """
+    return next(divisor for divisor in range(min(at_most, number), 0, -1) if number % divisor == 0)
+
+
+def prediction_steps(options: ExecutionOptions, batches: int) -> int:
+    """Batches that each replica predicts in one execution: what fills a pipeline, or many, to cross to the host less.
+
+    Args:
+        batches: that there are for each replica.
+    """
+    return 2 * len(options.device_mapping) if is_pipelined(options) else min(PREDICTION_STEPS, batches)
+
+
+def micro_batches(data: Any, ahead: int) -> Any:
+    """Elements (A, B, …) of whole updates as micro batches (B, …).
+
+    Args:
+        ahead: micro batches to have ready.
+
+    Returns:
+        A data set of pairs: the micro batch, and the target that Keras wants beside it, which nothing looks at.
+    """
+    return data.unbatch().map(lambda element: (element, tf.zeros((1, 1)))).prefetch(ahead)
+
+
+def use_executable_cache(folder: Optional[str]) -> None:
+    """Keep compiled programs in ``folder``; Poplar reads this when it is first used."""
+    flags = os.environ.get("TF_POPLAR_FLAGS", "")
+    if folder is not None and EXECUTABLE_CACHE not in flags:
+        os.environ["TF_POPLAR_FLAGS"] = f"{flags} {EXECUTABLE_CACHE}{folder}".strip()

@@ -1,0 +1,90 @@
+"""What is added to Graphcore's optimizers, as classes to be mixed into them.
+
+They are of Keras 2.6, whose optimizers call these methods: ``_prepare_local`` for what all weights share, then
+``_resource_apply_dense`` for each weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional
+
+from execution.interface import OptimizerSettings
+from keras_extensions.backend import tf
+from utilities.errors import UserError
+
+_KerasOptimizer: Any = object  # the class that these are mixed into has the methods of Keras' optimizers
+
+# Patterns of weights' names, as published for LAMB on IPUs: gains of LayerNorm decay, though no other vector does.
+NOT_DECAYED = (r"(^|/)(bias|beta)$",)
+NOT_ADAPTED = (r"(^|/)(bias|beta|gamma)$",)
+
+
+class FullPrecision(_KerasOptimizer):
+    """Gradients are unscaled, and the rate computed, in float32, whatever the dtype of the weights.
+
+    Attributes:
+        divisor: loss scale × replicas, for gradients are summed over replicas.
+        tell_rate: called with the learning rate of each update.
+    """
+
+    divisor = 1.0
+    tell_rate: Optional[Callable[[tf.Tensor], Any]] = None
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """One update; see Keras."""
+        if self.tell_rate is not None:
+            self.tell_rate(self.rate())
+        return super().apply_gradients(grads_and_vars, *args, **kwargs)
+
+    def rate(self) -> tf.Tensor:
+        """Learning rate of the present update; Keras would count updates in the weights' dtype, which may be short."""
+        return self.learning_rate(tf.cast(self.iterations, tf.float32))
+
+    def _prepare_local(self, var_device: str, var_dtype: tf.DType, apply_state: Dict[Any, Any]) -> None:
+        super()._prepare_local(var_device, var_dtype, apply_state)
+        apply_state[(var_device, var_dtype)]["lr_t"] = self.rate()
+
+    def _resource_apply_dense(self, grad: tf.Tensor, handle: tf.Variable, apply_state: Any = None) -> Any:
+        return super()._resource_apply_dense(tf.cast(grad, tf.float32) / self.divisor, handle, apply_state)
+
+
+class DecoupledDecay(FullPrecision):
+    """Besides, weight matrices decay by learning rate × λ × w (Loshchilov & Hutter 2019).
+
+    Args:
+        weight_decay_rate: λ.
+        **kwargs: of the optimizer.
+    """
+
+    def __init__(self, weight_decay_rate: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._weight_decay_rate = weight_decay_rate
+
+    def _resource_apply_dense(self, grad: tf.Tensor, handle: tf.Variable, apply_state: Any = None) -> Any:
+        if not self._weight_decay_rate or handle.shape.rank < 2:
+            return super()._resource_apply_dense(grad, handle, apply_state)
+        decay = tf.cast(handle, tf.float32) * (self.rate() * self._weight_decay_rate)
+        with tf.control_dependencies([handle.assign_sub(tf.cast(decay, handle.dtype))]):
+            return super()._resource_apply_dense(grad, handle, apply_state)
+
+
+def constants(settings: OptimizerSettings) -> Dict[str, Any]:
+    """Arguments that Graphcore's optimizers share.
+
+    Raises:
+        UserError: gradients shall be clipped.
+    """
+    if settings.max_gradient_norm is not None:
+        raise UserError(
+            "optimizer_opts.max_gradient_norm: on IPUs gradients are not clipped (the norm of scaled float16 gradients"
+            " overflows); set it to none"
+        )
+    return {
+        "learning_rate": settings.learning_rate,
+        "beta_1": settings.beta_1,
+        "beta_2": settings.beta_2,
+        "epsilon": settings.epsilon,
+        "weight_decay_rate": settings.weight_decay_rate,
+        "m_dtype": tf.float32,
+        "v_dtype": tf.float32,
+    }

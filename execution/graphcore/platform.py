@@ -1,0 +1,401 @@
+"""The platform of IPU systems, and the only file that imports Graphcore's packages.
+
+Keras' IPU extensions run ``fit`` as programs of many steps, a step being one micro batch on each replica: so elements
+of whole updates are taken apart, and callbacks get updates again. Losses, rate and metrics leave by outfeed queues.
+
+A micro batches per update · B micro batch
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+
+import popdist
+from ipu_tensorflow_addons.keras.layers.dropout import Dropout
+from ipu_tensorflow_addons.keras.layers.normalization import LayerNormalization
+from ipu_tensorflow_addons.keras.optimizers.adam_optimizer import AdamIpuOptimizer
+from ipu_tensorflow_addons.keras.optimizers.lamb_optimizer import LAMBIpuOptimizer
+from popdist.tensorflow import set_ipu_config
+from tensorflow.python.ipu import utils as ipu_utils
+from tensorflow.python.ipu.config import DeviceConnectionType, IPUConfig, StochasticRoundingBehaviour
+from tensorflow.python.ipu.distributed.host_collective_ops import allgather, allreduce
+from tensorflow.python.ipu.distributed.popdist_strategy import PopDistStrategy
+from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from tensorflow.python.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from tensorflow.python.ipu.ipu_strategy import IPUStrategyV1
+from tensorflow.python.ipu.ops import embedding_ops, functional_ops, math_ops, nn_ops
+from tensorflow.python.ipu.ops import pipelining_ops as pipelining
+
+from execution.graphcore import layout
+from execution.graphcore.instances import HostCollectives
+from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
+from execution.graphcore.streams import OBJECTIVE, StreamedLoss, Terms, Updates, narrow_cross_entropy
+from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
+from execution.options import ExecutionOptions
+from execution.processes import SINGLE_PROCESS, Processes
+from keras_extensions.backend import keras, tf
+from keras_extensions.policy import layers_in
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS = {"auto": "float16", "float16": "float16", "float32": "float32"}
+SCHEDULES = {
+    "grouped": pipelining.PipelineSchedule.Grouped,
+    "interleaved": pipelining.PipelineSchedule.Interleaved,
+    "sequential": pipelining.PipelineSchedule.Sequential,
+}
+RECOMPUTATION = {  # interleaved with the backward pass it needs the least memory, where the schedule can
+    "grouped": pipelining.RecomputationMode.RecomputeAndBackpropagateInterleaved,
+    "interleaved": pipelining.RecomputationMode.RecomputeThenBackpropagate,
+    "sequential": pipelining.RecomputationMode.RecomputeAndBackpropagateInterleaved,
+}
+REDUCTIONS = {
+    "mean": GradientAccumulationReductionMethod.MEAN,
+    "sum": GradientAccumulationReductionMethod.SUM,
+    "running_mean": GradientAccumulationReductionMethod.RUNNING_MEAN,
+}
+MOMENTS = ("m", "v")
+SUM_BUFFER = 10 << 20  # bytes of gradients that are summed over replicas at once, as published for BERT
+SUM = tf.distribute.ReduceOp.SUM
+
+
+def instances() -> Processes:
+    """The processes that PopRun started, or this one alone."""
+    if not popdist.isPopdistEnvSet():
+        return SINGLE_PROCESS
+    count, index = popdist.getNumInstances(), popdist.getInstanceIndex()
+    return Processes(count, index, HostCollectives(count, index, lambda values: allreduce(values, SUM), allgather))
+
+
+# What a config asks, in Graphcore's terms
+
+
+def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> IPUConfig:
+    """The configuration of the IPU system, not yet applied.
+
+    Args:
+        replicas: those of this process; None: all; 0 where PopRun chooses its IPUs.
+    """
+    config = IPUConfig()
+    replicas = options.replicas if replicas is None else replicas
+    if replicas:
+        config.auto_select_ipus = layout.ipus_per_replica(options) * replicas
+    config.allow_recompute = options.recompute
+    # The same random numbers on every chip; replicas that round differently would drift apart.
+    config.compilation_poplar_options = {"target.deterministicWorkers": "portable"}
+    config.matmuls.poplar_options = {"partialsType": options.matmul_partials}
+    if not layout.is_pipelined(options) and options.matmul_proportions:
+        config.matmuls.poplar_options = layout.matmul_options(options, 0)
+    config.norms.use_stable_statistics = True
+    floating_point = config.floating_point_behaviour
+    floating_point.inv = floating_point.div0 = floating_point.oflo = floating_point.nanoo = options.fp_exceptions
+    rounding = options.stochastic_rounding
+    floating_point.esr = StochasticRoundingBehaviour.ON if rounding else StochasticRoundingBehaviour.OFF
+    config.optimizations.minimum_remote_tensor_size = options.min_remote_tensor_size
+    config.optimizations.merge_infeed_io_copies = True
+    config.optimizations.maximum_cross_replica_sum_buffer_size = SUM_BUFFER
+    config.device_connection.enable_remote_buffers = True
+    config.device_connection.type = DeviceConnectionType.ON_DEMAND
+    if options.compile_only:
+        config.device_connection.type = DeviceConnectionType.PRE_COMPILE
+        config.device_connection.version = "ipu2"
+    return config
+
+
+def pipelining_options(options: ExecutionOptions) -> Dict[str, Any]:
+    """Arguments of ``set_pipelining_options`` that hold for training and inference."""
+    stages = [
+        pipelining.PipelineStageOptions(matmul_options=layout.matmul_options(options, ipu))
+        for ipu in options.device_mapping
+    ]
+    return {
+        "device_mapping": list(options.device_mapping),
+        "pipeline_schedule": SCHEDULES[options.pipeline_schedule],
+        "forward_propagation_stages_poplar_options": stages,
+    }
+
+
+def training_options(options: ExecutionOptions, update: Update, replicas: Optional[int] = None) -> Dict[str, Any]:
+    """Arguments of ``set_pipelining_options``, or without stages of ``set_gradient_accumulation_options``.
+
+    Args:
+        replicas: those of this process; None: all.
+    """
+    sharded = options.replicated_tensor_sharding
+    chosen = {
+        "gradient_accumulation_steps_per_replica": update.micro_batches // (replicas or options.replicas),
+        "gradient_accumulation_reduction_method": REDUCTIONS[update.reduction],
+        "offload_weight_update_variables": options.optimizer_state_offchip or sharded,  # only what is there is sharded
+        "replicated_optimizer_state_sharding": sharded,
+    }
+    if not layout.is_pipelined(options):
+        return chosen
+    shared = pipelining_options(options)
+    chosen["backward_propagation_stages_poplar_options"] = shared["forward_propagation_stages_poplar_options"]
+    if options.recompute:
+        chosen["recomputation_mode"] = RECOMPUTATION[options.pipeline_schedule]
+    return {**shared, **chosen}
+
+
+class IpuLamb(FullPrecision, LAMBIpuOptimizer):
+    """Graphcore's LAMB."""
+
+
+class IpuAdamW(DecoupledDecay, AdamIpuOptimizer):
+    """Graphcore's Adam, with decoupled decay."""
+
+
+class IpuDropout(Dropout):
+    """Graphcore's dropout, without its random operation at a rate of 0."""
+
+    def call(self, inputs: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        return super().call(inputs, training=training) if self.rate else inputs
+
+
+def make_optimizer(settings: OptimizerSettings, options: ExecutionOptions) -> keras.optimizers.Optimizer:
+    """LAMB or AdamW with moments, norms and update in float32; LAMB's last product is in the weights' format."""
+    shared = constants(settings)
+    if options.outlining and not options.replicated_tensor_sharding:  # parts of variables are in no outlined function
+        shared.update(outline_apply_gradients=True, outline_apply_gradients_kwargs={"unique_sharding": True})
+    if settings.name == "AdamW":
+        return IpuAdamW(optimizer_compute_precisions=(tf.float32,), **shared)
+    return IpuLamb(
+        optimizer_compute_precisions=(tf.float32, tf.as_dtype(PRECISIONS[options.precision])),
+        exclude_from_weight_decay=list(NOT_DECAYED),
+        exclude_from_layer_adaptation=list(NOT_ADAPTED),
+        **shared,
+    )
+
+
+class Job(NamedTuple):
+    """What ``compile`` was given."""
+
+    optimizer: keras.optimizers.Optimizer
+    objective: Objective
+    update: Update
+    updates_per_execution: int
+
+
+class GraphcorePlatform(Platform):
+    """IPUs that this process has for itself or, under PopRun, shares with other processes.
+
+    Args:
+        options: what the config asks for.
+        processes: those of :func:`instances`; None: asks for them.
+
+    Raises:
+        UserError: the config asks for something that IPUs lack, or for other replicas than PopRun started.
+    """
+
+    name = "graphcore"
+    activation = "gelu_new"  # the one that Poplar has a kernel for
+    reduction = "running_mean"  # a sum could overflow float16
+    predicts_together = True  # all IPUs of a run execute the same programs
+
+    def __init__(self, options: ExecutionOptions, processes: Optional[Processes] = None):
+        if options.precision not in PRECISIONS:
+            raise UserError(
+                f"execution.precision is {options.precision}, which IPUs lack; set it to float16 or float32"
+            )
+        for name in ("device", "xla", "threads", "pipeline_devices"):
+            if getattr(options, name) not in ("auto", None):
+                logger.warning("execution.%s has no meaning on IPUs and is left out", name)
+        self.precision = PRECISIONS[options.precision]
+        layout.use_executable_cache(options.executable_cache)
+        tf.get_logger().propagate = False  # it prints by itself; every line would come twice
+        self._options = options
+        self._processes = instances() if processes is None else processes
+        self._replicas = options.replicas // self._processes.count  # of this process
+        self.batch_size = options.micro_batch_size
+        self._weights_made = False
+        self._strategy: tf.distribute.Strategy
+        if popdist.isPopdistEnvSet():
+            self._strategy = self._joined_strategy()
+        else:
+            system_config(options).configure_ipu_system()
+            self._strategy = IPUStrategyV1()
+        ipu_utils.reset_ipu_seed(options.seed)
+
+    def _joined_strategy(self) -> tf.distribute.Strategy:
+        """Joins the processes that PopRun started, and configures the IPUs that it gave to this one."""
+        options, started = self._options, popdist.getNumTotalReplicas()
+        if started != options.replicas:
+            raise UserError(
+                f"global_batch.replicas is {options.replicas}, but PopRun started {started};"
+                f" start it with --num-replicas {options.replicas}"
+            )
+        strategy = PopDistStrategy()
+        config = system_config(options, self._replicas if options.compile_only else 0)
+        strategy.update_ipu_config(config)
+        set_ipu_config(config, layout.ipus_per_replica(options), configure_device=not options.compile_only)
+        config.configure_ipu_system()
+        return strategy
+
+    def describe(self) -> str:
+        options = self._options
+        stages, ipus = max(len(options.device_mapping), 1), layout.ipus_per_replica(options)
+        chosen = (
+            f"{options.replicas} × {ipus} IPUs, {stages} stages, {options.pipeline_schedule} schedule, {self.precision}"
+        )
+        return f"Graphcore's TensorFlow {tf.__version__}: {chosen}"
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        with layers_in(self.precision), self._strategy.scope():
+            yield
+
+    def model_input(self, shape: Tuple[int, ...], dtype: str, name: str) -> tf.Tensor:
+        # By its whole shape: a batch size alone would be divided by the replicas.
+        return keras.Input(batch_input_shape=(self.batch_size, *shape), dtype=dtype, name=name)
+
+    # Layers and operations. Marks of compilation come once the weights are made: within them none can be.
+
+    def dropout(self, rate: float, name: str) -> keras.layers.Layer:
+        return IpuDropout(rate, name=name)
+
+    def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
+        return LayerNormalization(epsilon=epsilon, name=name)
+
+    def gelu(self, x: tf.Tensor, approximate: bool) -> tf.Tensor:
+        return nn_ops.gelu(x, approximate=approximate)
+
+    def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
+        return embedding_ops.embedding_lookup(table, ids, serialization_factor=serialization_factor)
+
+    def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
+        rows, table = tf.reshape(x, (-1, x.shape[-1])), tf.cast(table, x.dtype)
+        if serialization_factor == 1:
+            product = tf.matmul(rows, table, transpose_b=True)
+        else:
+            product = math_ops.serialized_matmul(rows, table, serialization_factor, "b_rows", transpose_b=True)
+        return tf.reshape(product, tf.concat([tf.shape(x)[:-1], [table.shape[0]]], axis=0))
+
+    def cross_entropy(self, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return narrow_cross_entropy(scores, labels)
+
+    def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
+        result = function(*tensors)
+        marked = self._weights_made and self._options.recompute and layout.is_pipelined(self._options)
+        return pipelining.recomputation_checkpoint(result) if marked else result
+
+    def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        marked = self._weights_made and self._options.outlining
+        return functional_ops.outlined_function(function) if marked else function
+
+    def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
+        with self.scope():
+            return make_optimizer(settings, self._options)
+
+    def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
+        self._inputs, self._outputs = inputs, outputs
+        self._stages = {name: number for number, names in enumerate(stages) for name in names}
+        model = self._staged(keras.Model(inputs=inputs, outputs=outputs))
+        self._weights_made = True
+        return model
+
+    def compile(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        objective: Objective,
+        update: Update,
+        updates_per_execution: int,
+    ) -> None:
+        if update.adaptive_loss_scale:
+            raise UserError("optimizer_opts.loss_scaling is auto, which IPUs lack; give a number, as published: 4096")
+        self._job = Job(optimizer, objective, update, updates_per_execution)
+        optimizer.divisor = update.loss_scale * self._options.replicas
+        with self.scope():
+            self._moments = {
+                moment: {variable.name: optimizer.add_slot(variable, moment) for variable in model.trainable_variables}
+                for moment in MOMENTS
+            }
+
+    def compile_step(self, model: keras.Model, element_spec: Any) -> None:
+        updates = self._job.updates_per_execution
+        zeros = {name: tf.zeros(spec.shape, spec.dtype) for name, spec in element_spec.items()}
+        self._fit(model, tf.data.Dataset.from_tensors(zeros).repeat(updates), updates, None)
+
+    def fit(self, model: keras.Model, data: Any, updates: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
+        self._fit(model, data, updates, callbacks)
+
+    def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Dict[str, Any]:
+        options = self._options
+        names = list(self._inputs)
+        batches = int(tf.data.experimental.cardinality(data))
+        steps = layout.prediction_steps(options, -(-batches // self._replicas))
+        block = steps * self._replicas
+        with self.scope():
+            if layout.is_pipelined(options):
+                model.set_pipelining_options(
+                    gradient_accumulation_steps_per_replica=steps, **pipelining_options(options)
+                )
+            model.compile(steps_per_execution=steps)
+            outputs = model.predict(
+                data.map(lambda element: {name: element[name] for name in names}).repeat(),
+                steps=-(-batches // block) * block,
+                verbose=0,
+                callbacks=list(callbacks),
+            )
+        return {name: values.astype("float32") for name, values in outputs.items()}
+
+    def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        return tf.train.Checkpoint(iterations=optimizer.iterations, **self._moments)
+
+    def _fit(self, model: keras.Model, data: Any, updates: int, callbacks: Optional[Sequence[Any]]) -> None:
+        job, values, rates = self._job, IPUOutfeedQueue(), IPUOutfeedQueue()
+        steps = job.update.micro_batches // self._replicas
+        job.optimizer.tell_rate = rates.enqueue
+        together = layout.largest_divisor(updates, job.updates_per_execution)
+        if together < job.updates_per_execution:
+            logger.info("%d updates in an execution, for IPUs run no shorter last one", together)
+        with self.scope():
+            trained, terms = self._trained(model, data.element_spec)
+            set_options = trained.set_pipelining_options
+            if not layout.is_pipelined(self._options):
+                set_options = trained.set_gradient_accumulation_options
+            set_options(**training_options(self._options, job.update, self._replicas))
+            loss = StreamedLoss(terms, job.objective.losses, job.update.loss_scale, values.enqueue)
+            trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=together * steps)
+            told = Updates(callbacks or (), steps, terms, lambda: self._summed(values), lambda: dequeued(rates))
+            trained.fit(
+                layout.micro_batches(data, job.update.micro_batches),
+                steps_per_epoch=updates * job.update.micro_batches,
+                verbose=0,
+                callbacks=[] if callbacks is None else [told],
+            )
+
+    def _trained(self, model: keras.Model, spec: Dict[str, tf.TensorSpec]) -> Any:
+        """The model with the objective as its output, in the last stage, and the names of the objective's terms."""
+        labels = {
+            name: self.model_input(tuple(feature.shape[2:]), feature.dtype.name, name)
+            for name, feature in spec.items()
+            if name not in self._inputs
+        }
+        batch, terms = {**self._inputs, **labels}, Terms(self._job.objective)
+        result = terms({"outputs": self._outputs, "batch": batch})
+        return self._staged(keras.Model(inputs=batch, outputs=result)), terms.names
+
+    def _staged(self, model: Any) -> Any:
+        """A model whose layers, and in the last stage the objective, are assigned to pipeline stages."""
+        if layout.is_pipelined(self._options):
+            last = max(self._stages.values())
+            assignments = model.get_pipeline_stage_assignment()
+            for assignment in assignments:
+                name = assignment.layer.name
+                assignment.pipeline_stage = last if name == OBJECTIVE else self._stages[name]
+            model.set_pipeline_stage_assignment(assignments)
+        return model
+
+    def _summed(self, queue: IPUOutfeedQueue) -> Any:
+        """What a queue holds, added up over the processes."""
+        values = dequeued(queue)
+        return values if self._processes.is_single else allreduce(values, SUM)
+
+
+def dequeued(queue: IPUOutfeedQueue) -> Any:
+    """What a queue holds, once all of the execution is there."""
+    return queue.dequeue(wait_for_completion=True)

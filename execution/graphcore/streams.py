@@ -1,0 +1,133 @@
+"""The objective on an IPU, and its values' way to the trainer's callbacks.
+
+An IPU averages the losses in each micro batch, for it cannot look at the whole update first; what is reported is still
+the mean over whole updates, because sums and counts leave the IPU, not means.
+
+B micro batch · T terms of the objective
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Sequence
+
+import numpy as np
+
+from execution.interface import Objective, Tensors
+from keras_extensions.backend import keras, tf
+from keras_extensions.callbacks.reporting import LEARNING_RATE
+
+OBJECTIVE = "objective"  # the layer's name
+
+
+class Terms(keras.layers.Layer):
+    """Sums and counts of the objective's terms over one micro batch, side by side: (1, 2T), float32.
+
+    Attributes:
+        names: of the terms, in order; known once the layer was called.
+    """
+
+    def __init__(self, objective: Objective):
+        super().__init__(name=OBJECTIVE, dtype="float32")
+        self._objective = objective
+        self.names: List[str] = []
+
+    def call(self, inputs: Dict[str, Tensors]) -> tf.Tensor:
+        sums = self._objective.sums(inputs["outputs"], inputs["batch"])
+        counts = self._objective.counts(inputs["batch"])
+        self.names = sorted(sums)
+        values = [part[name] for part in (sums, counts) for name in self.names]
+        return tf.stack([tf.cast(value, tf.float32) for value in values])[None]
+
+
+class StreamedLoss(keras.losses.Loss):
+    """The scaled sum of the losses' means over a micro batch; sums and counts are handed on.
+
+    Args:
+        terms: names of the terms.
+        losses: those of them that are minimised.
+        scale: loss scale.
+        tell: called with the sums and counts of each micro batch, (2T,).
+    """
+
+    def __init__(self, terms: Sequence[str], losses: Sequence[str], scale: float, tell: Callable[[tf.Tensor], Any]):
+        # Any other reduction would divide by the replicas, or not, depending on the strategy.
+        super().__init__(reduction=keras.losses.Reduction.SUM, name="objective")
+        self._wanted = [list(terms).index(name) for name in losses]
+        self._scale = scale
+        self._tell = tell
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        values = tf.reshape(y_pred, [-1])
+        self._tell(values)
+        sums, counts = tf.split(values, 2)
+        return self._scale * tf.gather(tf.math.divide_no_nan(sums, counts), self._wanted)
+
+
+def narrow_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Negative log-likelihood of ``labels`` (…) under softmax of ``scores`` (…, V), in float32.
+
+    What is as large as the scores stays in their format: on the IPU that has the word embedding there is no room for a
+    copy in float32. Only sums over V are float32.
+    """
+    largest = tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))
+    shifted = scores - largest  # (…, V), so that the exponentials are 1 at most
+    total = tf.cast(tf.reduce_sum(tf.exp(shifted), axis=-1), tf.float32)
+    chosen = tf.reduce_sum(shifted * tf.one_hot(labels, scores.shape[-1], dtype=scores.dtype), axis=-1)
+    return tf.math.log(total) - tf.cast(chosen, tf.float32)
+
+
+class Updates(keras.callbacks.Callback):
+    """Gives callbacks updates where Keras counts micro batches, and what came from the IPU for logs.
+
+    Args:
+        callbacks: those of the trainer.
+        steps: micro batches of an update on each replica.
+        terms: names of the objective's terms.
+        values: gives all sums and counts since it was last called, (micro batches, …, 2T).
+        rates: gives the learning rates since it was last called, (updates, …).
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[keras.callbacks.Callback],
+        steps: int,
+        terms: Sequence[str],
+        values: Callable[[], Any],
+        rates: Callable[[], Any],
+    ):
+        super().__init__()
+        self._callbacks = list(callbacks)
+        self._steps = steps
+        self._terms = terms
+        self._values = values
+        self._rates = rates
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        self._all = keras.callbacks.CallbackList(self._callbacks, model=model)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._all.on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._all.on_epoch_begin(epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._all.on_train_batch_begin(batch // self._steps, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Keras: an execution ended; ``batch`` is the last of its micro batches."""
+        self._all.on_train_batch_end((batch + 1) // self._steps - 1, self._logs())
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._all.on_epoch_end(epoch, logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._all.on_train_end(logs)
+
+    def _logs(self) -> Dict[str, float]:
+        total = np.asarray(self._values(), np.float64).reshape(-1, 2 * len(self._terms)).sum(axis=0)
+        sums, counts = np.split(total, 2)
+        means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+        rates = np.ravel(np.asarray(self._rates()))
+        return {**dict(zip(self._terms, means.tolist())), LEARNING_RATE: float(rates[-1])}

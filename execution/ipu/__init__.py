@@ -1,1 +1,0 @@
-"""What training on IPUs needs besides Graphcore's packages; execution/graphcore.py joins the two."""

@@ -1,0 +1,142 @@
+"""The processes that train one model together, as one of them sees them.
+
+They exchange a few values now and then; gradients go another way. The same object serves stock TensorFlow's processes
+(``execution.software.cluster``) and PopRun's instances (``execution.graphcore``); its base class is a single process,
+which agrees with itself at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol, Sequence, TypeVar
+
+import numpy as np
+
+from keras_extensions.backend import tf
+from utilities.errors import UserError
+
+Value = TypeVar("Value")
+
+PIECE = 1 << 24  # int32 values, 64 MB, that are broadcast at a time
+
+
+class Collectives(Protocol):
+    """Sums and maxima over all processes, which must all call them in the same order."""
+
+    def total(self, values: tf.Tensor) -> tf.Tensor:
+        """Return the sum of a flat tensor over all processes."""
+
+    def largest(self, values: tf.Tensor) -> tf.Tensor:
+        """Return the element-wise maximum over all processes."""
+
+
+class Processes:
+    """All processes of a run.
+
+    Every process must call :meth:`decide`, :meth:`broadcast`, :meth:`barrier` and :meth:`maximum` at the same places.
+
+    Args:
+        count: number of processes.
+        index: number of this one; process 0 is the chief.
+        collectives: exchanges tensors between the processes; None for a single process, or before :meth:`join`.
+
+    Attributes:
+        run_name: name under which the run can be resumed, for messages; None while unknown.
+    """
+
+    run_name: Optional[str] = None
+
+    def __init__(self, count: int = 1, index: int = 0, collectives: Any = None) -> None:
+        self.count = count
+        self.index = index
+        self.collectives = collectives
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the run's files."""
+        return self.index == 0
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is no other process."""
+        return self.count == 1
+
+    def join(self) -> None:
+        """Connect with the other processes; must be called before TensorFlow computes anything."""
+
+    def monitored(self) -> ContextManager[None]:
+        """Within the block, which may wait for other processes, end this process if another one is gone."""
+        return contextlib.nullcontext()
+
+    def lost(self, error: Exception) -> Optional[str]:
+        """Say which processes are gone if that is the cause of a TensorFlow error; otherwise return None."""
+        return None
+
+    def decide(self, make_decision: Callable[[], Value]) -> Value:
+        """Return the chief's decision in all processes.
+
+        Args:
+            make_decision: called by the chief only; returns something that JSON can represent.
+
+        Raises:
+            UserError: in all processes, if ``make_decision`` raises one.
+        """
+        if self.collectives is None:
+            return make_decision()
+        message: Dict[str, Any] = {}
+        failure: Optional[UserError] = None
+        if self.is_chief:
+            try:
+                message = {"value": make_decision()}
+            except UserError as error:
+                message, failure = {"error": str(error)}, error
+        text = json.dumps(message).encode("utf-8")
+        length = self.maximum(len(text))
+        received = json.loads(self.broadcast([np.frombuffer(text.ljust(length), np.uint8)])[0].tobytes())
+        if failure is not None:
+            raise failure
+        if "error" in received:
+            raise UserError(f"replica 0: {received['error']}")
+        return received["value"]
+
+    def broadcast(self, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
+        """Return the chief's arrays in all processes, bit for bit.
+
+        Args:
+            arrays: of the same shapes and dtypes in all processes; only the chief's values matter.
+        """
+        if self.collectives is None:
+            return list(arrays)
+        sizes = [array.nbytes for array in arrays]
+        words = np.zeros(-(-sum(sizes) // 4), np.int32)
+        if self.is_chief:
+            words.view(np.uint8)[: sum(sizes)] = np.concatenate([_as_bytes(array) for array in arrays])
+        for start in range(0, len(words), PIECE):
+            with self.monitored():
+                piece = self.collectives.total(tf.constant(words[start : start + PIECE]))  # the others add zeros
+                words[start : start + PIECE] = piece.numpy()
+        ends = np.cumsum(sizes)
+        received = words.view(np.uint8)
+        return [
+            received[end - size : end].view(array.dtype).reshape(array.shape) if size else np.array(array)
+            for array, size, end in zip(arrays, sizes, ends)
+        ]
+
+    def maximum(self, value: int) -> int:
+        """Return the maximum of the values of all processes."""
+        if self.collectives is None:
+            return value
+        with self.monitored():
+            return int(self.collectives.largest(tf.constant([value], tf.int32))[0])
+
+    def barrier(self) -> None:
+        """Wait until every process has come to this place."""
+        self.maximum(0)
+
+
+def _as_bytes(array: np.ndarray) -> np.ndarray:
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+
+
+SINGLE_PROCESS = Processes()

@@ -1,0 +1,218 @@
+"""Notices that another process of the run is gone, and says which one.
+
+TensorFlow's collectives fail where a connection is closed, but wait for ever where nothing closes it: a machine without
+power, a network that is cut, a process that ended before the first exchange. So while this process waits for others, a
+thread probes their ports. The operating system answers, not the process: one that compiles, is stopped, or gets no
+processor time counts as alive, however long that takes. A refused connection means that the process has ended; a silent
+machine is given some time.
+
+TensorFlow's coordination service would take its place, but takes a process for dead that does not run for 10 seconds;
+only a private function changes that limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+from execution.software.cluster.membership import Membership
+from utilities.errors import EXIT_USER_ERROR, ReplicaLostError
+
+logger = logging.getLogger(__name__)
+
+PROBE_TIMEOUT = 5.0  # seconds
+# After an error, a process stays this long, so that processes that notice later do not take it for the first to end.
+SECONDS_TO_STAY = 4.0
+SECONDS_BETWEEN_WARNINGS, SECONDS_BETWEEN_PROBES = 60.0, 0.5
+LISTENS, REFUSES, SILENT = "listens", "refuses", "silent"  # results of a probe
+
+_ERRORS_OF_OTHERS = ("ollective", "oordination", "task:", "GRPC", "RecvBuf", "heartbeat")
+_TASK = re.compile(r"/task:(\d+)")
+
+
+def probe(address: str) -> str:
+    """Try to connect to ``host:port``: ``LISTENS``, ``REFUSES``, or ``SILENT`` if nothing answers."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_TIMEOUT):
+            return LISTENS
+    except ConnectionRefusedError:
+        return REFUSES
+    except OSError:
+        return SILENT
+
+
+def probe_others(membership: Membership) -> Dict[int, str]:
+    """Probe all other processes at once; returns the results by process number."""
+    others = [number for number in range(membership.count) if number != membership.index]
+    with ThreadPoolExecutor(max_workers=min(len(others), 32) or 1) as threads:
+        return dict(zip(others, threads.map(lambda number: probe(membership.addresses[number]), others)))
+
+
+def unreachable(membership: Membership) -> List[int]:
+    """Return the numbers of the processes that do not listen."""
+    return [number for number, result in probe_others(membership).items() if result != LISTENS]
+
+
+def wait_for_all(membership: Membership, warn_every: float = SECONDS_BETWEEN_WARNINGS) -> None:
+    """Wait until every other process listens; a warning now and then names those that do not yet.
+
+    Args:
+        membership: the processes of the run.
+        warn_every: seconds between warnings.
+    """
+    warned = time.monotonic()
+    while True:
+        absent = [f"{number} ({membership.addresses[number]})" for number in unreachable(membership)]
+        if not absent:
+            return
+        if time.monotonic() - warned >= warn_every:
+            warned = time.monotonic()
+            logger.warning("replica %d waits for %s", membership.index, ", ".join(absent))
+        time.sleep(min(SECONDS_BETWEEN_PROBES, warn_every))
+
+
+def lost_message(membership: Membership, gone: Sequence[int]) -> str:
+    """Say which processes are gone."""
+    names = " and ".join(f"replica {number} ({membership.addresses[number]})" for number in gone)
+    return f"{names} {'has' if len(gone) == 1 else 'have'} ended, or cannot be reached"
+
+
+def lost_replicas(membership: Membership, error: Exception) -> Optional[str]:
+    """Say which processes are gone if that is the cause of a TensorFlow error; otherwise return None."""
+    text = str(error)
+    if not any(word in text for word in _ERRORS_OF_OTHERS):
+        return None
+    gone = unreachable(membership)
+    named = [int(number) for number in _TASK.findall(text) if int(number) != membership.index]
+    first = [number for number in named if number in gone][:1]
+    time.sleep(SECONDS_TO_STAY)
+    lost = first or gone or [number for number in named if number < membership.count][:1]
+    if not lost:
+        return f"the connection with the other replicas was lost ({' '.join(text.split())[:300]})"
+    return lost_message(membership, lost)
+
+
+class Timing(NamedTuple):
+    """Seconds; in total, the last process ends less than a minute after the first.
+
+    Attributes:
+        interval: time between probes.
+        silence: time without an answer after which a process is gone.
+        patience: time for the main thread to notice by itself, which leaves everything in better order.
+    """
+
+    interval: float = 5.0
+    silence: float = 35.0
+    patience: float = 10.0
+
+
+class ProbeHistory:
+    """Decides from the results of probes which processes are gone.
+
+    Args:
+        silence: seconds without an answer after which a process is gone.
+    """
+
+    REFUSALS = 2  # consecutive refusals; a single one may come from a busy system
+
+    def __init__(self, silence: float = Timing().silence) -> None:
+        self._silence = silence
+        self._silent_since: Dict[int, float] = {}
+        self._refusals: Dict[int, int] = {}
+
+    def is_gone(self, number: int, result: str, probed: float, now: float) -> bool:
+        """Return whether a process is gone.
+
+        Args:
+            number: number of the process.
+            result: result of its last probe.
+            probed, now: when the probe began and ended, in seconds of a monotonic clock.
+        """
+        self._refusals[number] = self._refusals.get(number, 0) + 1 if result == REFUSES else 0
+        if result == LISTENS:
+            self._silent_since.pop(number, None)
+            return False
+        if self._refusals[number] >= self.REFUSALS:
+            return True
+        return now - self._silent_since.setdefault(number, probed) >= self._silence
+
+
+class Heartbeat:
+    """Ends this process if another one is gone while the main thread waits for it.
+
+    Args:
+        membership: the processes of the run.
+        timing: see :class:`Timing`.
+        end: ends the process with a message.
+
+    Attributes:
+        run_name: name under which the run can be resumed, for the message; None while unknown.
+    """
+
+    run_name: Optional[str] = None
+
+    def __init__(
+        self, membership: Membership, timing: Optional[Timing] = None, end: Optional[Callable[[str], None]] = None
+    ) -> None:
+        self._membership = membership
+        self._timing = timing or Timing()
+        self._end = end or end_process
+        self._blocks = 0  # nested blocks that the main thread is in
+        self._changed = threading.Condition()
+        self._thread: Optional[threading.Thread] = None
+
+    @contextlib.contextmanager
+    def monitored(self) -> Iterator[None]:
+        """Within the block, which may wait for other processes, probe them. Blocks may be nested."""
+        with self._changed:
+            self._blocks += 1
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._blocks -= 1
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        history = ProbeHistory(self._timing.silence)
+        while True:
+            if not self._blocks:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._blocks)
+                history = ProbeHistory(self._timing.silence)
+            probed = time.monotonic()
+            gone = self._gone(history, probed)
+            if gone and not self._left_within(self._timing.patience):
+                lost = lost_message(self._membership, gone)
+                self._end(str(ReplicaLostError(lost, self._membership.index, self.run_name or "…")))
+                return
+            self._left_within(max(probed + self._timing.interval - time.monotonic(), 0))
+
+    def _gone(self, history: ProbeHistory, probed: float) -> List[int]:
+        results = probe_others(self._membership)
+        now = time.monotonic()
+        return [number for number, result in results.items() if history.is_gone(number, result, probed, now)]
+
+    def _left_within(self, seconds: float) -> bool:
+        """Wait until the main thread has left all blocks; False after the given time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._blocks, timeout=seconds)
+
+
+def end_process(message: str) -> None:
+    """End this process from any thread; the main thread may be in a computation that never ends."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"\nerror: {message}\n".encode())
+    os._exit(EXIT_USER_ERROR)

@@ -1,0 +1,190 @@
+"""Listeners that write what other programs read during a run: metrics.jsonl, TensorBoard scalars, the report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, TextIO
+
+from keras_extensions.backend import tf
+from keras_extensions.callbacks.reporting import Listener, Period
+
+logger = logging.getLogger(__name__)
+
+FIRST_REPORT_SECONDS = 30.0  # shorter runs get their report only at the end
+MAX_CPU_SHARE = 0.02  # share of one processor core that refreshing the report may take
+
+
+class MetricsFile(Listener):
+    """Appends every period to metrics.jsonl and flushes it, so that a killed run loses no line.
+
+    A line is a JSON object with ``step``, ``total_steps``, ``samples``, ``seconds``, ``throughput`` (samples per
+    second), with packing also ``packs_per_second`` and ``tokens_per_second``, then ``compiling`` (whether these include
+    compilation), ``learning_rate`` and the object ``metrics``. NaN and infinity become null.
+
+    A resumed run appends to the same file. If a killed run left half a line, that line is ended and stays; readers
+    skip it.
+
+    Args:
+        path: the file; its folder must exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self._file: Optional[TextIO] = None
+
+    def begin(self, first_step: int, total_steps: int) -> None:
+        incomplete = _ends_within_a_line(self.path)
+        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - closed in end()
+        if incomplete:
+            self._file.write("\n")
+
+    def period(self, period: Period) -> None:
+        assert self._file is not None, "begin() opens the file"
+        record: Dict[str, Any] = {
+            "step": period.step,
+            "total_steps": period.total_steps,
+            "samples": period.samples,
+            "seconds": round(period.seconds, 3),
+            "throughput": round(period.throughput, 3),
+            **{f"{unit}_per_second": round(rate, 3) for unit, rate in period.rates.items()},
+            "compiling": period.compiling,
+            "learning_rate": _finite(period.learning_rate),
+            "metrics": {name: _finite(value) for name, value in period.metrics.items()},
+        }
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def end(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _finite(value: Optional[float]) -> Optional[float]:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    with open(path, "rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) != b"\n"
+
+
+class TensorBoardScalars(Listener):
+    """Writes metrics, learning rate and throughput of every period as scalars for TensorBoard.
+
+    Args:
+        folder: folder of the event files; created if absent.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self._writer: Optional[Any] = None
+
+    def begin(self, first_step: int, total_steps: int) -> None:
+        self._writer = tf.summary.create_file_writer(str(self.folder))
+
+    def period(self, period: Period) -> None:
+        assert self._writer is not None, "begin() opens the writer"
+        scalars = dict(period.metrics, throughput=period.throughput)
+        scalars.update({f"{unit}_per_second": rate for unit, rate in period.rates.items()})
+        if period.learning_rate is not None:
+            scalars["learning_rate"] = period.learning_rate
+        with self._writer.as_default(step=period.step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
+
+    def end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def child_cpu_seconds() -> float:
+    """Return the processor time of all child processes that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+class LiveReport(Listener):
+    """Refreshes the report of a running training by a command, started at the end of a logging period.
+
+    Training never waits for the command. At most one runs at a time. The distance between two starts is
+    ``every_seconds`` at least, and more if the command takes longer than ``MAX_CPU_SHARE`` of that.
+
+    Args:
+        command: writes the report.
+        folder: working directory of the command.
+        every_seconds: least time between two starts.
+        clock: monotonic clock in seconds; tests bring their own.
+        cpu_seconds: processor time of ended child processes; tests bring their own.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        every_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_seconds: Callable[[], float] = child_cpu_seconds,
+    ) -> None:
+        self._command: List[str] = list(command)
+        self._folder = folder
+        self._every = every_seconds
+        self._clock = clock
+        self._cpu_seconds = cpu_seconds
+        self._due: Optional[float] = None
+        self._process: Optional[subprocess.Popen] = None
+        self._started = self._cpu_before = 0.0
+        self._failed = False
+
+    def begin(self, first_step: int, total_steps: int) -> None:
+        self._due = self._clock() + min(FIRST_REPORT_SECONDS, self._every)
+
+    def period(self, period: Period) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            self._handle_exit(self._process.returncode)
+        now = self._clock()
+        if self._process is not None or self._failed or self._due is None or now < self._due:
+            return
+        self._started, self._cpu_before = now, self._cpu_seconds()
+        self._due = now + self._every
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=str(self._folder),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the training
+            )
+        except OSError as error:
+            self._give_up(error.strerror or str(error))
+
+    def end(self) -> None:
+        """Stop a running command; the trainer writes the final report."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
+    def _handle_exit(self, status: int) -> None:
+        self._process = None
+        seconds = self._cpu_seconds() - self._cpu_before
+        self._due = self._started + max(self._every, seconds / MAX_CPU_SHARE)
+        logger.debug("report refreshed in %.1f s of processor time", seconds)
+        if status:
+            self._give_up(f"status {status}")
+
+    def _give_up(self, reason: str) -> None:
+        self._failed = True
+        logger.warning("the report is not refreshed during the run (%s); try: %s", reason, " ".join(self._command))

@@ -1,0 +1,132 @@
+"""Listeners that end a run which cannot learn any more: the loss diverges, or every update overflows."""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+from collections import deque
+from typing import Deque, Iterable, Mapping, Optional, Sequence
+
+from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS, Listener, Period
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+MEDIAN_WINDOW = 100  # logging periods over which the median is taken
+MIN_PERIODS = 5  # logging periods before a loss can count as exploding
+MAX_CONSECUTIVE_OVERFLOWS = 100
+
+
+class DivergenceError(UserError):
+    """Training diverged.
+
+    Attributes:
+        step: updates done when it was noticed.
+        updates: updates of the logging period in which it happened.
+        reason: what was noticed.
+    """
+
+    def __init__(self, step: int, updates: int, reason: str) -> None:
+        super().__init__(
+            f"{reason} at step {step}: training diverged; lower optimizer_opts.learning_rate.max_learning_rate, set"
+            " optimizer_opts.max_gradient_norm, or set on_divergence to rewind"
+        )
+        self.step = step
+        self.updates = updates
+        self.reason = reason
+
+
+class StopOnDivergence(Listener):
+    """Ends training at the first loss that is NaN, infinite or exploding.
+
+    Weights that met a NaN stay broken, so further training would waste time. Make this the last listener, so that the
+    others have written the metrics that led to it.
+
+    Args:
+        losses: names of the losses whose sum is minimised.
+        ratio: a sum above ``ratio`` times the median of the last periods is an explosion, if it is also above the first
+            sum (which tolerates outliers of a model that has almost memorised its data). None: only NaN and infinity
+            count.
+        before: sums of all periods before a resume, oldest first.
+    """
+
+    def __init__(self, losses: Sequence[str] = (), ratio: Optional[float] = None, before: Iterable[float] = ()) -> None:
+        self._losses = losses
+        self._ratio = ratio
+        self._window: Deque[float] = deque(maxlen=MEDIAN_WINDOW)
+        self._first: Optional[float] = None
+        for loss in before:
+            self._remember(loss)
+
+    def period(self, period: Period) -> None:
+        """Check the losses of the period.
+
+        Raises:
+            DivergenceError: a loss is NaN or infinite, or their sum explodes.
+        """
+        for name, value in period.metrics.items():
+            if name.endswith("loss") and not math.isfinite(value):
+                raise DivergenceError(period.step, period.updates, f"{name} is {value}")
+        loss = total_loss(period.metrics, self._losses)
+        if loss is None:
+            return
+        if self._ratio is not None and self._first is not None and len(self._window) >= MIN_PERIODS:
+            median = statistics.median(self._window)
+            if loss > self._first and loss > self._ratio * median:
+                reason = f"the loss is {loss:.4g}, the median of the last {len(self._window)} periods {median:.4g}"
+                raise DivergenceError(period.step, period.updates, reason)
+        self._remember(loss)
+
+    def _remember(self, loss: float) -> None:
+        self._first = loss if self._first is None else self._first
+        self._window.append(loss)
+
+
+def total_loss(metrics: Mapping[str, Optional[float]], losses: Sequence[str]) -> Optional[float]:
+    """Return the sum of the named losses; None if one is missing or not finite."""
+    values = [value for value in map(metrics.get, losses) if value is not None and math.isfinite(value)]
+    return math.fsum(values) if values and len(values) == len(losses) else None
+
+
+class OverflowCounter(Listener):
+    """Counts the updates skipped because gradients overflowed, and ends a run in which all are skipped.
+
+    Attributes:
+        count: skipped updates since training began.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._updates = 0
+        self._consecutive = 0
+        self._warned = False
+
+    def period(self, period: Period) -> None:
+        """Count the skipped updates of the period.
+
+        Raises:
+            UserError: no update was applied for a long time.
+        """
+        overflows = round(period.metrics.get(OVERFLOWS, 0.0))
+        self.count += overflows
+        self._updates += period.updates
+        self._consecutive = self._consecutive + overflows if overflows == period.updates else 0
+        if overflows and not self._warned and LOSS_SCALE not in period.metrics:
+            self._warned = True
+            logger.warning(
+                "gradients overflow: such updates are skipped and counted (overflows); lower"
+                " optimizer_opts.loss_scaling, or set it to auto"
+            )
+        if self._consecutive >= MAX_CONSECUTIVE_OVERFLOWS:
+            raise UserError(
+                f"the gradients of the last {self._consecutive} updates up to step {period.step} overflowed, so nothing"
+                " is learnt; lower optimizer_opts.loss_scaling, set it to auto, or set execution.precision to bfloat16"
+                " or float32"
+            )
+
+    def end(self) -> None:
+        """Log the number of skipped updates."""
+        if self.count:
+            logger.info("%d of %d updates were skipped because their gradients overflowed", self.count, self._updates)
+            self.count = 0

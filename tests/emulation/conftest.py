@@ -1,0 +1,111 @@
+"""Runs on an emulation of IPUs that is given by the environment, beside runs on this machine's TensorFlow.
+
+The emulation runs Graphcore's real Python code and interprets on the CPU what IPUs would execute.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import run_pretraining
+import run_seq_classification
+import run_squad
+from keras_extensions.backend import tf
+from utilities.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+VARIABLE = "BERT_IPU_EMULATION"
+COMMANDS = {"pretraining": run_pretraining, "squad": run_squad, "classification": run_seq_classification}
+SOFTWARE = ["--execution.platform", "software", "--execution.device", "cpu", "--execution.xla", "false"]
+
+
+class Run(NamedTuple):
+    """What a run left.
+
+    Attributes:
+        folder: its run folder.
+        counts: what the emulation counted; empty for a run without it.
+    """
+
+    folder: Path
+    counts: dict[str, Any]
+
+    def losses(self, name: str) -> list[float]:
+        """A loss of every update."""
+        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["metrics"][name] for line in lines]
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weights of the last checkpoint."""
+        checkpoint = sorted((self.folder / "checkpoints").glob("step-*"))[-1]
+        reader = tf.train.load_checkpoint(str(checkpoint / "weights"))
+        names = [name for name in reader.get_variable_to_shape_map() if name.endswith("VARIABLE_VALUE")]
+        return {name: reader.get_tensor(name) for name in names}
+
+
+class Emulation:
+    """Runs this project's commands.
+
+    Args:
+        tool: the emulation's command ``run``.
+        folder: for run folders and counts.
+    """
+
+    def __init__(self, tool: Path, folder: Path):
+        self._tool = tool
+        self._folder = folder
+
+    def emulated(
+        self, task: str, config: Path, name: str, *arguments: str, flags: tuple[str, ...] = (), end: str = ""
+    ) -> Run:
+        """A run on emulated IPUs, which must succeed.
+
+        Args:
+            flags: of the emulation's command.
+            end: or end with an error that says this.
+        """
+        counts = self._folder / f"{name}.counts"
+        tool = [sys.executable, str(self._tool), "--counts", str(counts), *flags, f"{COMMANDS[task].__name__}.py"]
+        command = [*tool, "--config", str(config), "--name", name, "--output-dir", str(self._folder), *arguments]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        output = ended.stdout + ended.stderr
+        assert ended.returncode == 0 or (end and end in output), output[-4000:]
+        return Run(self._folder / name, json.loads(counts.read_text(encoding="utf-8")))
+
+    def script(self, path: str) -> None:
+        """Runs a script of this project on Graphcore's code; it must succeed."""
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, str(self._tool), path]
+        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
+
+    def software(self, task: str, config: Path, name: str, *arguments: str) -> Run:
+        """The same on stock TensorFlow, in this process."""
+        command = ["--config", str(config), "--name", name, "--output-dir", str(self._folder), *SOFTWARE, *arguments]
+        assert main(task, COMMANDS[task].run, command) == 0
+        return Run(self._folder / name, {})
+
+
+@pytest.fixture(scope="module")
+def emulation(tmp_path_factory: pytest.TempPathFactory) -> Emulation:
+    named = os.environ.get(VARIABLE)
+    if not named:
+        pytest.skip(f"{VARIABLE} names no emulation of IPUs (make ipu-emulation)")
+    given = Path(named).resolve()
+    return Emulation(given / "run" if given.is_dir() else given, tmp_path_factory.mktemp("runs"))
+
+
+def write_config(path: Path, published: str, **changes: Any) -> Path:
+    """A published config with changes, in a file; without a report, for IPUs."""
+    shared = {"tensorboard": False, "report": False, "execution": {"platform": "graphcore", "precision": "float32"}}
+    content = {"extends": str(ROOT / "configs" / f"{published}.json"), **shared, **changes}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path

@@ -1,0 +1,201 @@
+"""Three updates on emulated IPUs beside the same on stock TensorFlow: the losses, and the weights that come out.
+
+In float32 and without dropout, from the same weights and data. All micro batches weigh the same, for on IPUs losses
+are averaged in each.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_utils.packing.merge import pack_arrays
+from tests.emulation.conftest import Emulation, Run, write_config
+from tests.integration.test_run_seq_classification import write_sst2
+from tests.integration.test_run_squad import article
+from tests.unit.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY, write_arrays
+from tests.unit.squad.data import write_vocabulary
+
+TOLERANCE = 1e-4
+UPDATES, BATCH, STEPS = 3, 2, 6  # STEPS: micro batches of an update
+SAMPLES = UPDATES * BATCH * STEPS
+PLACES = 2  # sequences in a pack
+
+SIZES = {
+    "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 2,
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 32,
+    "initializer_range": 0.1,
+}  # fmt: skip
+SHARED: dict[str, Any] = {
+    "global_batch": {"micro_batch_size": BATCH, "replicas": 1, "grad_acc_steps_per_replica": STEPS},
+    "total_num_train_samples": SAMPLES, "num_epochs": None, "global_batches_per_log": 1,
+}  # fmt: skip
+# An epsilon that keeps Adam from making steps out of rounding errors, where a gradient is 0 (a bias before softmax).
+ADAMW = {"name": "AdamW", "epsilon": 1e-4, "loss_scaling": 128, "learning_rate": {"max_learning_rate": 0.01}}
+# The rate is so low because on IPUs, as published, LAMB decays the gains of LayerNorm, too.
+LAMB = {"name": "LAMB", "loss_scaling": 128, "learning_rate": {"max_learning_rate": 0.002}}
+
+
+def records(count: int) -> dict[str, np.ndarray]:
+    """Sequences without padding, each with all its masked words."""
+    chance = np.random.default_rng(3)
+    shape = (count, SEQUENCE)
+    positions = np.stack([np.sort(chance.choice(SEQUENCE, PREDICTIONS, replace=False)) for _ in range(count)])
+    return {
+        "input_ids": chance.integers(0, VOCABULARY, shape),
+        "input_mask": np.ones(shape, "int64"),
+        "segment_ids": np.repeat([[0] * 8 + [1] * (SEQUENCE - 8)], count, axis=0),
+        "masked_lm_positions": positions,
+        "masked_lm_ids": chance.integers(0, VOCABULARY, (count, PREDICTIONS)),
+        "masked_lm_weights": np.ones((count, PREDICTIONS), "float32"),
+        "next_sentence_labels": chance.integers(0, 2, (count, 1)),
+    }
+
+
+def pretraining(folder: Path, **changes: Any) -> Path:
+    (folder / "records").mkdir()
+    write_arrays(folder / "records" / "part.tfrecord", records(96))
+    return write_config(
+        folder / "pretraining.json",
+        "pretraining/pretrain_tiny_128_phase1",
+        dataset_dir=str(folder / "records"),
+        bert_config={**SIZES, "vocab_size": VOCABULARY},
+        max_seq_length=SEQUENCE,
+        max_predictions_per_seq=PREDICTIONS,
+        **{**SHARED, "optimizer_opts": LAMB, **changes},
+    )
+
+
+def unconverted(folder: Path) -> Path:
+    return pretraining(folder, replace_layers=False, optimizer_opts=ADAMW)
+
+
+def packs(folder: Path) -> Path:
+    rows = [range(first, first + PLACES) for first in range(0, 96, PLACES)]
+    length, predictions = PLACES * SEQUENCE, PLACES * PREDICTIONS
+    (folder / "packs").mkdir()
+    packed = pack_arrays(records(96), rows, length, predictions, PLACES)
+    write_arrays(folder / "packs" / "part.tfrecord", packed)
+    return write_config(
+        folder / "packs.json",
+        "pretraining/pretrain_tiny_128_phase1",
+        dataset_dir=str(folder / "packs"),
+        bert_config={**SIZES, "vocab_size": VOCABULARY},
+        max_seq_length=length,
+        packing={"max_sequences_per_pack": PLACES, "max_predictions_per_pack": predictions},
+        optimizer_opts=ADAMW,
+        **{**SHARED, "total_num_train_samples": PLACES * SAMPLES},
+    )
+
+
+def squad(folder: Path) -> Path:
+    chance = random.Random(3)
+    for name, count in (("train-v1.1.json", 12), ("dev-v1.1.json", 2)):
+        content = {"version": "1.1", "data": [article(chance, f"{name[:5]}_{number}") for number in range(count)]}
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    vocabulary, words = words_of(folder)
+    return write_config(
+        folder / "squad.json",
+        "squad/squad_base_checkpoint_path",
+        dataset_dir=str(folder),
+        vocab_file=vocabulary,
+        pretrained_ckpt_path=None,
+        bert_config={**SIZES, "vocab_size": words},
+        max_seq_length=32,
+        squad={"doc_stride": 12, "max_query_length": 8, "cache_dir": str(folder / "cache")},
+        ipu_config={
+            "pipeline_stages": ["emb", "hid", "hid qa_head"],
+            "pipeline_device_mapping": [0, 1, 0],
+            "matmul_available_memory_proportion_per_pipeline_stage": [0.2, 0.2],
+        },
+        optimizer_opts=ADAMW,
+        **SHARED,
+    )
+
+
+def classification(folder: Path) -> Path:
+    write_sst2(folder)
+    vocabulary, words = words_of(folder)
+    return write_config(
+        folder / "classification.json",
+        "glue/glue_base_checkpoint_path",
+        glue_task="sst2",
+        dataset_dir=str(folder),
+        vocab_file=vocabulary,
+        pretrained_ckpt_path=None,
+        bert_config={**SIZES, "vocab_size": words},
+        max_seq_length=16,
+        ipu_config={
+            "pipeline_stages": [["emb", "hid", "hid", "pool", "glue_head"]],
+            "pipeline_device_mapping": [0],
+            "matmul_available_memory_proportion_per_pipeline_stage": [0.3],
+        },
+        optimizer_opts=ADAMW,
+        **SHARED,
+    )
+
+
+def words_of(folder: Path) -> tuple[str, int]:
+    """A vocabulary, and how many words a model has for it."""
+    vocabulary = write_vocabulary(folder).path
+    words = len(vocabulary.read_text(encoding="utf-8").splitlines())
+    return str(vocabulary), words + words % 2
+
+
+def assert_same(one: Run, other: Run, loss: str) -> None:
+    assert len(one.losses(loss)) == len(other.losses(loss)) == UPDATES
+    np.testing.assert_allclose(one.losses(loss), other.losses(loss), rtol=0, atol=TOLERANCE)
+    mine, others = one.weights(), other.weights()
+    assert sorted(mine) == sorted(others)
+    for name, values in mine.items():
+        np.testing.assert_allclose(values, others[name], rtol=0, atol=TOLERANCE, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("task", "loss", "prepared"),
+    [
+        ("pretraining", "mlm_loss", pretraining),
+        ("pretraining", "mlm_loss", unconverted),
+        ("pretraining", "mlm_loss", packs),
+        ("squad", "loss", squad),
+        ("classification", "loss", classification),
+    ],
+    ids=["pretraining", "unconverted", "packs", "squad", "classification"],
+)
+def test_as_on_stock_tensorflow(
+    emulation: Emulation, tmp_path: Path, task: str, loss: str, prepared: Callable[[Path], Path]
+) -> None:
+    config, name = prepared(tmp_path), prepared.__name__
+    train = ["--do-validation", "false"] if task != "pretraining" else []
+    # Weights come from one update: the releases of TensorFlow draw other random numbers.
+    one_update = ["--total-num-train-samples", str(SAMPLES // UPDATES * (PLACES if prepared is packs else 1))]
+    weights = emulation.software(task, config, f"{name}-weights", *train, *one_update)
+    start = ["--pretrained-ckpt-path", str(weights.folder), *train]
+    stock = emulation.software(task, config, f"{name}-stock", *start)
+    ipu = emulation.emulated(task, config, f"{name}-ipu", *start)
+    assert ipu.counts["updates"] == UPDATES
+    assert ipu.counts["random_ops"] == 0
+    assert_same(ipu, stock, loss)
+    before, after = weights.weights(), stock.weights()
+    assert all(np.abs(after[name] - before[name]).max() > TOLERANCE for name in before if "kernel" in name)
+
+
+def test_two_replicas_and_two_instances_are_as_one_with_twice_the_steps(emulation: Emulation, tmp_path: Path) -> None:
+    batch = SHARED["global_batch"]
+    changes = {"total_num_train_samples": 2 * SAMPLES, "optimizer_opts": ADAMW}
+    config = pretraining(tmp_path, **changes, global_batch={**batch, "grad_acc_steps_per_replica": 2 * STEPS})
+    one = emulation.emulated("pretraining", config, "one")
+    replicas = ["--global-batch.replicas", "2", "--global-batch.grad-acc-steps-per-replica", str(STEPS)]
+    two = emulation.emulated("pretraining", config, "two", *replicas)
+    flags = ("--instances", "2", "--replicas", "2")
+    instances = emulation.emulated("pretraining", config, "instances", *replicas, flags=flags)
+    assert (two.counts["replicas"], two.counts["micro_batches"]) == (2, UPDATES * 2 * STEPS)
+    assert instances.counts["micro_batches"] == UPDATES * STEPS  # its own half of the data
+    assert_same(two, one, "mlm_loss")
+    assert_same(instances, one, "mlm_loss")

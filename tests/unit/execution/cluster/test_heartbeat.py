@@ -1,0 +1,123 @@
+"""Who is missed and who is not: processes played by sockets, on which the system results for them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from execution.software.cluster.heartbeat import (
+    LISTENS,
+    PROBE_TIMEOUT,
+    REFUSES,
+    SILENT,
+    Heartbeat,
+    ProbeHistory,
+    Timing,
+    lost_message,
+    probe,
+    unreachable,
+    wait_for_all,
+)
+from execution.software.cluster.membership import Membership
+
+QUICK = Timing(interval=0.05, silence=0.5, patience=0.3)
+
+
+@pytest.fixture
+def peer() -> Iterator[socket.socket]:
+    """A process that exists but never runs: nobody accepts connections."""
+    with socket.socket() as bound:
+        bound.bind(("localhost", 0))
+        bound.listen()
+        yield bound
+
+
+def membership(peer: socket.socket, index: int = 0) -> Membership:
+    other = f"localhost:{peer.getsockname()[1]}"
+    return Membership(("localhost:1", other) if index == 0 else (other, "localhost:1"), index)
+
+
+@pytest.mark.parametrize(
+    ("results", "gone"),
+    [
+        ([REFUSES], False),
+        ([REFUSES, REFUSES], True),
+        ([REFUSES, LISTENS, REFUSES], False),
+        ([REFUSES, SILENT, REFUSES], False),
+        ([SILENT] * 7, False),  # from the fifth second to the fortieth
+        ([SILENT] * 8, True),
+        ([SILENT] * 7 + [LISTENS] + [SILENT] * 7, False),
+    ],
+)
+def test_which_probes_make_a_process_lost(results, gone):
+    history = ProbeHistory(silence=40)
+    found = [history.is_gone(1, result, probed=5.0 * n, now=5.0 * n + 5) for n, result in enumerate(results, start=1)]
+    assert found == [False] * (len(results) - 1) + [gone]
+
+
+def test_all_processes_end_within_a_minute():
+    times = Timing()
+    assert times.interval + times.silence + PROBE_TIMEOUT + times.patience < 60  # silence is checked after a probe
+    assert ProbeHistory.REFUSALS * (times.interval + PROBE_TIMEOUT) + times.patience < 60
+
+
+def test_a_stopped_process_counts_as_alive_and_an_ended_one_does_not(peer):
+    lines: list[str] = []
+    ended = threading.Event()
+
+    def end(line: str) -> None:
+        lines.append(line)
+        ended.set()
+
+    member = membership(peer)
+    heartbeat = Heartbeat(member, QUICK, end)
+    with heartbeat.monitored():
+        with heartbeat.monitored():
+            assert not ended.wait(1.0), lines
+        peer.close()
+        assert ended.wait(20)
+    assert lines == [
+        f"replica 1 ({member.addresses[1]}) has ended, or cannot be reached, so replica 0 stops, too; resume from the"
+        " last checkpoint with --name … --resume, with any number of replicas"
+    ]
+
+
+def test_a_process_that_stops_waiting_in_time_continues(peer):
+    lines: list[str] = []
+    heartbeat = Heartbeat(membership(peer, index=1), QUICK, lines.append)
+    with heartbeat.monitored():
+        peer.close()
+        time.sleep(0.1)
+    time.sleep(0.6)
+    assert lines == []
+
+
+def test_probe_results(peer, monkeypatch):
+    member = membership(peer)
+    assert probe(member.addresses[1]) == LISTENS and unreachable(member) == []
+
+    def unreached(*args: Any, **options: Any) -> None:
+        raise TimeoutError
+
+    peer.close()
+    assert probe(member.addresses[1]) == REFUSES and unreachable(member) == [1]
+    monkeypatch.setattr(socket, "create_connection", unreached)
+    assert probe(member.addresses[1]) == SILENT and unreachable(member) == [1]
+    assert (
+        lost_message(member, [0, 1])
+        == f"replica 0 (localhost:1) and replica 1 ({member.addresses[1]}) have ended, or cannot be reached"
+    )
+
+
+def test_waiting_names_the_absent_processes(caplog):
+    with socket.socket() as late:
+        late.bind(("localhost", 0))
+        member = membership(late)
+        threading.Timer(0.4, late.listen).start()
+        wait_for_all(member, warn_every=0.05)
+    assert f"replica 0 waits for 1 ({member.addresses[1]})" in caplog.text

@@ -1,0 +1,174 @@
+"""The launcher, with small programs in place of training."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from execution import launch
+from execution.software.cluster.lifeline import LIFELINE, watch_lifeline
+
+ROOT = Path(__file__).parents[4]
+
+PROGRAM = """
+import json, os, signal, sys, time
+task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+print("task", task, "arguments", *sys.argv[1:], flush=True)
+print("warning of", task, file=sys.stderr, flush=True)
+
+def after_the_first():
+    flag = os.path.join(os.path.dirname(os.path.abspath(__file__)), "failed")
+    if task == 1:
+        return open(flag, "w").close()
+    while not os.path.exists(flag):
+        time.sleep(0.05)
+    time.sleep(3)
+
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "program.py"
+    path.write_text(PROGRAM + text, encoding="utf-8")
+    return str(path)
+
+
+def started(program: str, replicas: int, *flags: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "execution.launch", "--replicas", str(replicas), *flags, "--", program, "--x", "1"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+
+def test_each_replica_has_its_place_and_its_lines_its_number(tmp_path):
+    done = started(write(tmp_path, ""), 3, "--threads-per-replica", "5")
+    assert done.returncode == 0, done.stderr
+    flags = "arguments --x 1 --execution.threads 5"
+    assert sorted(done.stdout.splitlines()) == [f"[1] task 1 {flags}", f"[2] task 2 {flags}", f"task 0 {flags}"]
+    assert sorted(done.stderr.splitlines()) == ["[1] warning of 1", "[2] warning of 2", "warning of 0"]
+
+
+def test_the_first_failure_is_the_status_and_is_named(tmp_path):
+    done = started(write(tmp_path, "after_the_first(); sys.exit({0: 0, 1: 7, 2: 2}[task])"), 3)
+    assert done.returncode == 7
+    assert "replica 1 ended with status 7; the others stop" in done.stderr
+
+
+def test_a_killed_replica_is_the_cause(tmp_path):
+    done = started(
+        write(tmp_path, "after_the_first()\nif task == 1: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(2)"), 2
+    )
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "replica 1 was ended by SIGKILL" in done.stderr
+
+
+def test_those_that_do_not_stop_are_killed(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(launch, "SECONDS_TO_STOP", 0.5)
+    begun = time.monotonic()
+    assert launch.run([write(tmp_path, "time.sleep(60 * task); sys.exit(3)")], 2) == 3
+    assert time.monotonic() - begun < 30
+    assert "replica 1 does not stop and is killed" in capfd.readouterr().err
+
+
+def test_signals_are_passed_on_to_all(tmp_path):
+    text = f"""
+def stop(number, frame):
+    open(os.path.join({str(tmp_path)!r}, f"stopped-{{task}}"), "a").write("x"); sys.exit(0)
+signal.signal(signal.SIGTERM, stop); open(os.path.join({str(tmp_path)!r}, f"ready-{{task}}"), "w"); time.sleep(60)
+"""
+    program = write(tmp_path, text)
+
+    def end_it() -> None:
+        while len(list(tmp_path.glob("ready-*"))) < 2:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    threading.Thread(target=end_it, daemon=True).start()
+    assert launch.run([program], 2) == 0
+    assert [path.read_text() for path in sorted(tmp_path.glob("stopped-*"))] == ["x", "x"]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_processes_end_when_the_launcher_is_killed(tmp_path):
+    text = f"""
+import fcntl
+sys.path.insert(0, {str(ROOT)!r})
+from execution.software.cluster.lifeline import LIFELINE, watch_lifeline
+
+def stop(number, frame):
+    if task == 0:
+        open("stopped", "w").close(); sys.exit(0)
+    open("asked", "w").close()
+
+os.chdir({str(tmp_path)!r})
+lock = open(f"alive-{{task}}", "w"); fcntl.flock(lock, fcntl.LOCK_EX)
+signal.signal(signal.SIGTERM, stop); assert watch_lifeline(patience=0.5) is not None and LIFELINE not in os.environ
+os.rename(lock.name, f"ready-{{task}}")
+while True:
+    time.sleep(60)
+"""
+    command = [sys.executable, "-m", "execution.launch", "--replicas", "2", "--", write(tmp_path, text)]
+    launcher = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    while len(list(tmp_path.glob("ready-*"))) < 2:
+        assert launcher.poll() is None
+        time.sleep(0.05)
+    launcher.kill()
+    launcher.wait()
+    for task in range(2):  # the lock is free when the process is gone, whoever its parent is now
+        with open(tmp_path / f"ready-{task}", "w") as lock:
+            assert freed(lock, seconds=30), f"{task} goes on"
+    assert (tmp_path / "stopped").exists() and (tmp_path / "asked").exists()
+
+
+def freed(lock: Any, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("lifeline", ["", "x", "987654:1", "0:1"])
+def test_without_a_launchers_pipe_nothing_is_watched(lifeline):
+    assert watch_lifeline({LIFELINE: lifeline} if lifeline else {}) is None
+
+
+def test_threads_are_shared_unless_the_command_says_how_many(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)))
+    assert launch.with_threads(["p"], 2, None)[1:] == ["--execution.threads", "4"]
+    assert launch.with_threads(["p"], 20, None)[1:] == ["--execution.threads", "1"]
+    assert launch.with_threads(["p", "--execution.threads=3"], 2, None) == ["p", "--execution.threads=3"]
+
+
+def test_gpus_are_shared(monkeypatch):
+    shares = launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
+    assert shares == [{"CUDA_VISIBLE_DEVICES": "4,5"}, {"CUDA_VISIBLE_DEVICES": "6,7"}]
+    assert launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": ""}) == [{}, {}]
+    with pytest.raises(launch.UserError, match="there are 1 GPUs"):
+        launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": "0"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--replicas", "0", "--", "x.py"], "--replicas 0"),
+        (["--replicas", "2"], "no program"),
+        (["--replicas", "2", "--threads-per-replica", "0", "--", "x.py"], "--threads-per-replica 0"),
+        (["--replicas", "1", "--", "no-such-program"], "no-such-program"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, names, capsys):
+    assert launch.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and names in error and error.count("\n") == 1

@@ -1,0 +1,134 @@
+"""Who a process is, from TF_CONFIG and from Slurm's variables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from execution.software.cluster.membership import (
+    Membership,
+    host_names,
+    membership_of,
+    slurm_addresses,
+    tasks_per_node,
+    tf_config,
+)
+from utilities.errors import UserError
+
+
+def of(config: object) -> Membership:
+    return membership_of({"TF_CONFIG": config if isinstance(config, str) else json.dumps(config)})
+
+
+def test_without_any_variable_a_process_is_alone():
+    assert membership_of({}) == Membership((), 0)
+    assert membership_of({}).count == 1
+
+
+@pytest.mark.parametrize("text", ["", "  ", "{}", '{"cluster": {}}'])
+def test_an_empty_tf_config_is_none(text):
+    assert of(text).count == 1
+
+
+def test_workers_of_tf_config():
+    config = {"cluster": {"worker": ["a:1", "b:2", "c:3"]}, "task": {"type": "worker", "index": 2}}
+    assert of(config) == Membership(("a:1", "b:2", "c:3"), 2)
+
+
+def test_kubernetes_form_with_a_chief_and_an_index_as_text():
+    cluster = {"chief": ["run-chief-0.ns.svc:2222"], "worker": ["run-worker-0.ns.svc:2222", "run-worker-1.ns.svc:2222"]}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": "1"}, "environment": "cloud"}
+    found = of(config)
+    assert found.index == 2 and found.addresses[0] == "run-chief-0.ns.svc:2222" and found.count == 3
+    assert of({"cluster": cluster, "task": {"type": "chief", "index": 0}}).index == 0
+
+
+def test_addresses_by_number():
+    config = {"cluster": {"worker": {"1": "b:1", "0": "a:1", "10": "c:1"}}, "task": {"type": "worker", "index": 1}}
+    assert of(config).addresses == ("a:1", "b:1", "c:1")
+
+
+def test_what_the_launcher_sets_is_understood():
+    member = Membership(("localhost:1", "localhost:2"), 1)
+    assert of(tf_config(member)) == member
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ("{", "no JSON"),
+        ("[]", "no JSON object"),
+        ({"cluster": ["a:1"]}, "cluster"),
+        ({"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 0}}, "names no worker"),
+        ({"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}, "worker is no list"),
+        ({"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}, "worker is no list"),
+        ({"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker", "index": 0}}, "twice"),
+        ({"cluster": {"worker": ["a:1"]}}, "task"),
+        ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}, "task index 1"),
+        ({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}, "'evaluator'"),
+    ],
+)
+def test_what_is_wrong_with_tf_config_is_one_line(config, names):
+    with pytest.raises(UserError, match="TF_CONFIG") as caught:
+        of(config)
+    assert names in str(caught.value) and "\n" not in str(caught.value)
+
+
+STEP = {
+    "SLURM_STEP_NUM_TASKS": "5",
+    "SLURM_STEP_NODELIST": "node[08-09],big",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+    "SLURM_PROCID": "3",
+    "SLURM_JOB_ID": "71",
+    "SLURM_STEP_ID": "0",
+}
+
+
+def test_a_slurm_step():
+    found = membership_of(STEP)
+    assert found.index == 3
+    hosts = [address.rsplit(":", 1)[0] for address in found.addresses]
+    assert hosts == ["node08", "node08", "node09", "node09", "big"]
+    assert len(set(found.addresses)) == 5
+    ports = [int(address.rsplit(":", 1)[1]) for address in found.addresses]
+    assert all(1024 < port < 32768 for port in ports)
+
+
+def test_another_job_on_the_same_nodes_has_other_ports():
+    assert set(slurm_addresses(STEP) or []).isdisjoint(slurm_addresses({**STEP, "SLURM_JOB_ID": "72"}) or [])
+
+
+def test_tf_config_goes_before_slurm():
+    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+    assert membership_of({**STEP, "TF_CONFIG": json.dumps(config)}).addresses == ("a:1", "b:1")
+
+
+def test_a_batch_script_is_no_step():
+    assert membership_of({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "1"}).count == 1
+    assert membership_of({**STEP, "SLURM_STEP_NUM_TASKS": "1"}).count == 1
+
+
+def test_slurm_variables_that_contradict_one_another():
+    with pytest.raises(UserError, match="Slurm"):
+        membership_of({**STEP, "SLURM_STEP_TASKS_PER_NODE": "2(x2)"})
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a", ["a"]),
+        ("a,b-1", ["a", "b-1"]),
+        ("n[1-3,7]", ["n1", "n2", "n3", "n7"]),
+        ("n[009-011]", ["n009", "n010", "n011"]),
+        ("r[1-2]n[1-2],x", ["r1n1", "r1n2", "r2n1", "r2n2", "x"]),
+        ("n[1,3]-ib.cluster", ["n1-ib.cluster", "n3-ib.cluster"]),
+    ],
+)
+def test_host_lists(text, names):
+    assert host_names(text) == names
+
+
+def test_tasks_per_node():
+    assert tasks_per_node("3") == [3]
+    assert tasks_per_node("2(x3),1,4(x2)") == [2, 2, 2, 1, 4, 4]

@@ -1,0 +1,50 @@
+"""Processes on a terminal of their own, where a program that wants to ask would ask."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class Ended(NamedTuple):
+    status: int
+    shown: str
+
+
+def on_terminal(arguments: list[str], home: Path, seconds: float = 150, **variables: str) -> Ended:
+    """Runs Python on a new terminal, without a login anywhere; fails where it does not end by itself."""
+    hidden = ("WANDB", "NETRC", "HOME", "XDG")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    environment.update(HOME=str(home), TF_CPP_MIN_LOG_LEVEL="3", PYTHONPATH=str(ROOT), **variables)
+    ours, theirs = pty.openpty()
+    shown: list[bytes] = []
+    process = subprocess.Popen(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    reader = threading.Thread(target=read_all, args=(ours, shown), daemon=True)
+    reader.start()
+    started = time.monotonic()
+    try:
+        status = process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise AssertionError(f"still running after {time.monotonic() - started:.0f} s: {b''.join(shown)!r}") from None
+    reader.join(timeout=10)
+    return Ended(status, b"".join(shown).decode("utf-8", "replace"))
+
+
+def read_all(descriptor: int, shown: list[bytes]) -> None:
+    with contextlib.suppress(OSError):  # how a terminal says that its other side is gone
+        while block := os.read(descriptor, 1 << 16):
+            shown.append(block)

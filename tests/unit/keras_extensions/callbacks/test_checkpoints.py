@@ -1,0 +1,83 @@
+"""Checkpoints by step, by time, at the end, of a resumed run, and together with other processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from keras_extensions.callbacks.checkpoints import Checkpoints
+from utilities.errors import UserError
+
+
+def drive(callback: Checkpoints, executions: list[tuple[int, float]], clock: list[float] | None = None) -> None:
+    """Calls the hooks as Keras does; executions are (updates, seconds)."""
+    callback.on_train_begin()
+    callback.on_epoch_begin(0)
+    done = 0
+    for updates, seconds in executions:
+        if clock is not None:
+            clock[0] += seconds
+        done += updates
+        callback.on_train_batch_end(done - 1, {})
+    callback.on_train_end()
+
+
+def test_checkpoints_at_multiples_and_at_the_end():
+    """Executions of 3 updates step over multiples of 4: 4 is saved at 6, 8 at 9, 12 at 12, the end at 14."""
+    saved = []
+    drive(Checkpoints(saved.append, 4), [(3, 1)] * 4 + [(2, 1)])
+    assert saved == [6, 9, 12, 14]
+
+
+def test_the_last_checkpoint_is_written_once():
+    saved = []
+    drive(Checkpoints(saved.append, 4, first_step=8), [(4, 1), (4, 1)])
+    assert saved == [12, 16]
+    saved.clear()
+    drive(Checkpoints(saved.append, None), [(4, 1)])
+    assert saved == [4]
+    saved.clear()
+    last = []  # only the last checkpoint is saved in this way
+    drive(Checkpoints(saved.append, 4, save_last=last.append, last_step=12), [(4, 1)] * 3)
+    assert (saved, last) == ([4, 8], [12])
+
+
+def test_after_so_many_seconds_since_the_last_one():
+    clock, saved = [1000.0], []
+    callback = Checkpoints(saved.append, every_n_updates=10, every_seconds=60, clock=lambda: clock[0])
+    clock[0] += 500  # compiling before training begins does not count
+    drive(callback, [(2, 50), (2, 9), (2, 1), (2, 30), (2, 1), (2, 59), (2, 1)], clock)
+    assert saved == [6, 10, 14]  # 6: 60 s; 10: by step, from where the time counts anew; 14: 60 s
+
+
+def test_what_is_on_disk_already_is_not_saved_again():
+    saved = []
+    drive(Checkpoints(saved.append, 4, first_step=8, saved_step=8), [], [0.0])
+    assert saved == []
+    drive(Checkpoints(saved.append, 4, first_step=8, saved_step=8), [(2, 1), (2, 1)], [0.0])
+    assert saved == [12]
+
+
+def test_a_writer_that_failed_ends_training_at_the_next_execution():
+    checks = []
+
+    def check() -> None:
+        checks.append(None)
+        if len(checks) == 2:
+            raise UserError("no space")
+
+    saved = []
+    with pytest.raises(UserError, match="no space"):
+        drive(Checkpoints(saved.append, 4, check=check), [(2, 1), (2, 1), (2, 1), (2, 1)], [0.0])
+    assert saved == [4] and len(checks) == 2
+
+
+@pytest.mark.parametrize(("up", "agreed", "saves"), [(False, True, [1]), (True, False, []), (True, True, [1])])
+def test_the_time_is_up_when_the_processes_agree(up, agreed, saves):
+    saved, seen, now = [], [], [0.0]
+    callback = Checkpoints(
+        saved.append, every_seconds=10, clock=lambda: now[0], agree=lambda own: seen.append(own) or agreed
+    )
+    callback.on_train_begin()
+    now[0] = 11.0 if up else 1.0
+    callback.on_train_batch_end(0)
+    assert saved == saves and seen == [up]

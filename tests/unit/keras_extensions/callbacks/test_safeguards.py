@@ -1,0 +1,55 @@
+"""Divergence is noticed: NaN, infinity, and a loss far above the median of earlier ones."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from keras_extensions.callbacks.reporting import Period
+from keras_extensions.callbacks.safeguards import MIN_PERIODS, DivergenceError, StopOnDivergence
+from utilities.errors import UserError
+
+LOSSES = ("mlm_loss", "nsp_loss")
+
+
+def period(step: int, mlm: float, nsp: float = 0.5, **others: float) -> Period:
+    return Period(step, 1000, 4, 8 * step, 1.0, 8.0, False, None, None, {"mlm_loss": mlm, "nsp_loss": nsp, **others})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinity(value):
+    guard = StopOnDivergence(LOSSES)
+    guard.period(period(4, 7.0, mlm_accuracy=math.nan))  # an accuracy over nothing is no divergence
+    with pytest.raises(DivergenceError) as caught:
+        guard.period(period(8, 7.0, value))
+    assert (caught.value.step, caught.value.updates) == (8, 4)
+    assert isinstance(caught.value, UserError)
+    assert "nsp_loss" in str(caught.value) and "step 8" in str(caught.value)
+
+
+def test_explosion_relative_to_the_running_median():
+    guard = StopOnDivergence(LOSSES, ratio=3.0)
+    for step in range(MIN_PERIODS):
+        guard.period(period(step, 3.5 if step == 0 else 1.5))  # too few to judge, and a median minds no outlier
+    guard.period(period(50, 5.4))  # 5.9 < 3 × 2.0
+    with pytest.raises(DivergenceError, match=r"loss is 6\.1, .*median .* 2"):
+        guard.period(period(51, 4.6, 1.5))
+
+
+def test_outliers_below_the_first_loss_do_not_count():
+    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[0.9, *[0.01] * 200])
+    guard.period(period(1, 0.3))  # 0.8 is 80 times the median
+    with pytest.raises(DivergenceError):
+        guard.period(period(2, 0.5))
+
+
+def test_without_a_ratio_nothing_explodes():
+    guard = StopOnDivergence(LOSSES, before=[2.0] * 50)
+    guard.period(period(1, 1e9))
+
+
+def test_the_median_continues_after_a_resume():
+    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[2.0] * MIN_PERIODS)
+    with pytest.raises(DivergenceError):
+        guard.period(period(1, 6.0))

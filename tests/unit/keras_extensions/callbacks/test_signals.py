@@ -1,0 +1,111 @@
+"""Signals become a request to stop; a second one ends the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import types
+
+import pytest
+
+from keras_extensions.callbacks.signals import StopRequest, StopWhenRequested, stop_on_signals
+from utilities.errors import Stopped
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_deferred_signal_is_a_request(number):
+    with stop_on_signals() as request:
+        with request.defer():
+            os.kill(os.getpid(), number)
+            assert request.signal == number.name
+        callback = StopWhenRequested(request)
+        callback.set_model(type("Model", (), {"stop_training": False})())
+        callback.on_train_batch_end(0)
+        assert callback.model.stop_training
+
+
+def test_other_signals_stop_the_run():
+    with stop_on_signals() as request:
+        with pytest.raises(Stopped):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert request.signal == "SIGTERM"
+    with stop_on_signals() as request, pytest.raises(Stopped):
+        request.signal = "SIGINT"  # came just before
+        with request.defer():
+            raise AssertionError("training must not begin")
+
+
+def test_handlers_are_restored():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with stop_on_signals():
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_in_another_thread_nothing_is_changed():
+    seen = []
+
+    def run():
+        with stop_on_signals() as request:
+            seen.append(request.signal)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [None]
+
+
+LONG = """
+import os, signal, sys, time
+from keras_extensions.callbacks.signals import stop_on_signals
+from keras_extensions.backend import tf
+with stop_on_signals() as request, request.defer():
+    print("ready", flush=True)
+    # An execution that Python's own handlers cannot interrupt.
+    tf.function(lambda: tf.while_loop(lambda i: i < 10**12, lambda i: i + 1, [tf.constant(0, tf.int64)]))()
+"""
+
+
+def test_a_second_signal_ends_even_a_running_execution():
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        while "again to stop at once" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def stopping(own: str | None, largest: object) -> tuple[StopRequest, bool]:
+    request, model = StopRequest(), types.SimpleNamespace(stop_training=False)
+    request.signal = own
+    callback = StopWhenRequested(request, largest)
+    callback.set_model(model)
+    callback.on_train_batch_end(0)
+    return request, model.stop_training
+
+
+@pytest.mark.parametrize(
+    ("own", "agreed", "ends", "name"),
+    [
+        (None, 0, False, None),
+        (None, 15, True, "SIGTERM"),
+        ("SIGINT", 15, True, "SIGINT"),
+        ("SIGTERM", 15, True, "SIGTERM"),
+    ],
+)
+def test_all_processes_stop_at_the_same_step(own, agreed, ends, name):
+    seen = []
+    request, ended = stopping(own, lambda number: seen.append(number) or agreed)
+    assert ended == ends and request.signal == name
+    assert seen == [{None: 0, "SIGINT": 2, "SIGTERM": 15}[own]]

@@ -1,0 +1,173 @@
+"""Resuming: which configs may resume a run, the order of data, locks, history and metrics, and the command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.classification.features import classification_features
+from data_utils.records.arrays import ArrayReader
+from data_utils.records.order import batch_of
+from data_utils.records.pipeline import identity_of, training_dataset
+from training.resume import differences, harmless_changes
+from training.run_folder import FolderLocks, RunFolder, config_for_files
+from utilities.cli import resume_command
+from utilities.config.fields import Freedom
+from utilities.config.loading import load_config
+from utilities.config.schema import leaves
+from utilities.errors import UserError
+from utilities.history import END, History
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+COMPOSED = [CONFIGS / "pretraining" / "pretrain_tiny_128_phase1.json", CONFIGS / "systems" / "pretraining_cpu.json"]
+
+
+def config_of(*flags: str):
+    return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags]).config
+
+
+def test_the_same_config_differs_in_nothing():
+    config = config_of()
+    recorded = json.loads(json.dumps(config_for_files(config)))
+    assert differences(config, recorded) == []
+    assert harmless_changes(config, recorded) == {}
+
+
+@pytest.mark.parametrize("name", [name for name, leaf in leaves().items() if leaf.freedom is Freedom.FIXED])
+def test_every_field_that_may_not_change_is_named(name):
+    config = config_of()
+    recorded = json.loads(json.dumps(config_for_files(config)))
+    *sections, key = name.split(".")
+    section = recorded
+    for part in sections:
+        section = section[part]
+    section[key] = 12345
+    found = differences(config, recorded)
+    assert len(found) == 1
+    assert found[0].startswith(name if sections != ["global_batch"] else "global_batch is")
+    assert "12345" in found[0] or sections == ["global_batch"]
+
+
+def test_a_field_that_is_new_had_the_effect_of_its_default():
+    config = config_of()
+    recorded = json.loads(json.dumps(config_for_files(config)))
+    del recorded["optimizer_opts"]["gradient_accumulation_reduction"], recorded["keep_last"]
+    assert differences(config, recorded) == []
+
+
+def batch(micro: int, replicas: int, accumulation: int, *flags: str):
+    return config_of(
+        *("--global-batch.micro-batch-size", str(micro), "--global-batch.replicas", str(replicas)),
+        *("--global-batch.grad-acc-steps-per-replica", str(accumulation), "--ipu-config.pipeline-stages", "none"),
+        *("--ipu-config.pipeline-device-mapping", "none", *flags),
+    )
+
+
+NO_DROPOUT = ("--bert-config.hidden-dropout-prob", "0", "--bert-config.attention-probs-dropout-prob", "0")
+SUM = ("--optimizer-opts.gradient-accumulation-reduction", "sum")
+
+
+@pytest.mark.parametrize(
+    "split, flags, expected",
+    [
+        ((4, 4, 2), (), []),
+        ((4, 8, 2), (), ["global_batch is 64 samples and was 32"]),
+        ((8, 2, 2), (), ["global_batch.micro_batch_size is 8 and was 4"]),
+        ((8, 2, 2), NO_DROPOUT, []),
+        ((4, 4, 2), SUM, ["global_batch.grad_acc_steps_per_replica is 2 and was 4"]),
+    ],
+)
+def test_the_global_batch_may_be_split_differently(split, flags, expected):
+    assert differences(batch(*split, *flags), config_for_files(batch(4, 2, 4, *flags))) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments, name, expected",
+    [
+        ("--config c.json", "c", "--config c.json --name c --resume"),
+        ("--config c.json cpu.json --name c", "c", "--config c.json cpu.json --name c --resume"),
+        ("--name x --config c.json --resume", "x-2", "--config c.json --name x-2 --resume"),
+        ("--name=x --resume=true --seed 2", "x", "--seed 2 --name x --resume"),
+        ("--resume yes --config 'my c.json'", "x", "--config 'my c.json' --name x --resume"),
+        ("--resume --seed 1", "x", "--seed 1 --name x --resume"),
+    ],
+)
+def test_the_command_that_resumes(arguments, name, expected):
+    assert resume_command("run.py", shlex.split(arguments), name) == f"python run.py {expected}"
+
+
+@pytest.fixture
+def reader() -> ArrayReader:
+    arrays = {"input_ids": np.arange(100 * 2).reshape(100, 2) % 50, "labels": np.arange(100) % 3}
+    ones = np.ones((100, 2), np.int32)
+    return ArrayReader(classification_features(2, 50, 3), {**arrays, "input_mask": ones, "segment_ids": ones * 0})
+
+
+def data(reader, first: int, count: int, skipped=()):
+    options = {"micro_batch_size": 4, "micro_batches_per_update": 2, "seed": 3}
+    dataset = training_dataset(reader, first_update=first, num_updates=count, skipped=skipped, **options)
+    return [element["input_ids"].numpy() for element in dataset]
+
+
+def test_the_next_eight_batches_at_any_position(reader):
+    """12.5 updates an epoch, so the stretch from 9 crosses its end."""
+    whole = data(reader, 0, 40)
+    for first in (0, 9, 12, 25):
+        for left, right in zip(whole[first : first + 8], data(reader, first, 8)):
+            np.testing.assert_array_equal(left, right)
+
+
+def test_skipped_batches_are_left_out(reader):
+    whole = data(reader, 0, 12)
+    left = data(reader, 0, 9, skipped=(2, 3, 7))
+    for number, expected in zip(left, [0, 1, 4, 5, 6, 8, 9, 10, 11]):
+        np.testing.assert_array_equal(number, whole[expected])
+    for number, expected in zip(data(reader, 4, 3, skipped=(2, 3, 7)), [6, 8, 9]):
+        np.testing.assert_array_equal(number, whole[expected])
+    assert batch_of(10**9, ()) == 10**9
+
+
+def test_data_is_identified_by_its_content(reader):
+    identity = identity_of(reader)
+    assert identity == identity_of(reader) and len(identity) == 64
+    reader._arrays["input_ids"][0, 0] += 1
+    assert identity_of(reader) != identity
+
+
+def test_a_folder_is_locked_by_one_run_at_a_time(tmp_path):
+    with FolderLocks() as locks, FolderLocks() as others:
+        locks.lock(tmp_path)
+        with pytest.raises(UserError, match="another run is writing"):
+            others.lock(tmp_path)
+        with pytest.raises(UserError, match="cannot be written to"):
+            others.lock(tmp_path / "absent")
+    with FolderLocks() as locks:
+        locks.lock(tmp_path)
+
+
+def test_history_survives_an_incomplete_line(tmp_path):
+    history = History(tmp_path)
+    assert history.events() == [] and not history.finished
+    history.add("begin", 0, id="1")
+    with open(history.path, "a") as file:
+        file.write('{"event": "resu')
+    history.add(END, 5)
+    assert [event["event"] for event in history.events()] == ["begin", "end"]
+    assert history.finished
+    history.add("resume", 5)
+    assert not history.finished
+
+
+def test_metrics_after_the_checkpoint_are_discarded(tmp_path):
+    run = RunFolder(tmp_path)
+    run.discard_metrics_after(3)  # there are none yet
+    lines = [json.dumps({"step": step, "metrics": {"a_loss": step, "b_loss": 0.5}}) for step in (1, 2, 3, 4)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5, "metr')
+    run.discard_metrics_after(3)
+    assert (tmp_path / "metrics.jsonl").read_text() == "\n".join(lines[:3]) + "\n"
+    assert run.last_step() == 3
+    assert run.losses(("a_loss", "b_loss")) == [1.5, 2.5, 3.5]

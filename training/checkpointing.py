@@ -1,0 +1,210 @@
+"""The checkpoints of a run: what they contain, when they are written, and the way back to one after a divergence."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
+
+from checkpoints.folder import WEIGHTS, Checkpoint, damage, read_facts, set_aside, step_folders, step_of
+from checkpoints.state import TrainingState
+from checkpoints.writer import CheckpointWriter, ReplicaWriter, Rotation, rewrite_facts
+from data_utils.records.order import batch_of
+from data_utils.records.pipeline import SampleReader
+from keras_extensions.callbacks.checkpoints import Checkpoints
+from keras_extensions.callbacks.safeguards import DivergenceError
+from training.resume import Position
+from training.run_folder import config_for_files
+from training.session import Session, TrainingData
+from utilities.environment import environment_facts
+from utilities.errors import UserError
+from utilities.history import REWIND
+
+logger = logging.getLogger(__name__)
+
+LIST_NAME = "checkpoints.json"
+DIVERGED = "diverged"
+
+
+class Saver:
+    """Writes the checkpoints of a run.
+
+    Args:
+        session: the run.
+        data: what it trains on.
+        state: the state to save.
+        seconds: returns the seconds of training so far.
+
+    Attributes:
+        position: where the present call of ``fit`` began.
+        writer: writes checkpoints; in replicas other than the chief it only contributes to the chief's.
+    """
+
+    def __init__(
+        self, session: Session, data: TrainingData, state: TrainingState, seconds: Callable[[], float]
+    ) -> None:
+        config = session.config
+        self.position = session.position
+        self._session = session
+        self._data = data
+        self._seconds = seconds
+        text = text_settings(session.task, data.reader)
+        self._constant_facts = constant_facts(session, text.lower_case)
+        folder = session.run.checkpoints(config.save_ckpt_path)
+        self.writer: Union[CheckpointWriter, ReplicaWriter] = ReplicaWriter(folder, state)
+        if session.processes.is_chief:
+            self.writer = CheckpointWriter(
+                folder,
+                state,
+                self._facts,
+                session.run.identity or "",
+                text.vocabulary,
+                Rotation(config.keep_last, config.keep_every),
+                self._on_written,
+            )
+
+    def callback(self) -> Checkpoints:
+        """Return the Keras callback that saves during training from the present position to the end."""
+        config, position, plan = self._session.config, self.position, self._data.plan
+        processes, minutes = self._session.processes, config.checkpoint_minutes
+        return Checkpoints(
+            self.writer.save,
+            every_n_updates=config.ckpt_every_n_steps_per_execution * plan.updates_per_execution,
+            first_step=position.step,
+            every_seconds=None if minutes is None else minutes * 60,
+            saved_step=None if position.checkpoint is None else position.step,
+            check=self.writer.check,
+            agree=lambda due: bool(processes.maximum(due and processes.is_chief)),
+            save_last=self.writer.save_now,
+            last_step=plan.updates,
+        )
+
+    def position_facts(self, position: Position, step: int) -> Dict[str, Any]:
+        """Return the facts about the position for a checkpoint after ``step`` updates."""
+        samples = round(self._session.config.samples_per_update * self._data.plan.packing_factor)
+        return position.facts(step, self._seconds(), samples, self._data.identity)
+
+    def newest_until(self, step: int) -> Optional[Checkpoint]:
+        """Return the newest intact checkpoint of at most ``step`` updates."""
+        for path in reversed(step_folders(self.writer.folder)):
+            if damage(path) is None:
+                facts = read_facts(path)
+                if facts["step"] <= step:
+                    return Checkpoint(path / WEIGHTS, facts)
+        return None
+
+    def _facts(self, step: int) -> Dict[str, Any]:
+        return {**self._constant_facts, **self.position_facts(self.position, step)}
+
+    def _on_written(self, path: Path) -> None:
+        logger.info("checkpoint %s", path)
+        self._session.run.write(LIST_NAME, list_checkpoints(self.writer.folder))
+        for listener in self._session.listeners:
+            listener.wrote("checkpoint", path)
+
+
+def list_checkpoints(folder: Path) -> List[Dict[str, Any]]:
+    """Describe the checkpoints in a folder, for the report."""
+    return [
+        {
+            "step": step_of(path),
+            "folder": str(path),
+            "megabytes": round(sum(file.stat().st_size for file in path.iterdir()) / 1e6, 1),
+        }
+        for path in step_folders(folder)
+    ]
+
+
+def constant_facts(session: Session, lower_case: Optional[bool]) -> Dict[str, Any]:
+    """Return the facts that all checkpoints of a run share: the model, the config, and the provenance."""
+    config = session.config
+    labels = list(getattr(session.task, "label_names", ()))
+    return {
+        "task": session.task.name,
+        **({"labels": labels} if labels else {}),
+        "architecture": dataclasses.asdict(session.architecture),
+        "lower_case": lower_case,
+        "seed": config.seed,
+        "precision": session.platform.precision,
+        "loss_scale": config.optimizer_opts.loss_scaling or 1.0,
+        "config": config_for_files(config),
+        "provenance": {"run": session.run.path.name, "environment": environment_facts()},
+    }
+
+
+class TextSettings(NamedTuple):
+    """The vocabulary that belongs to the weights, and whether text is lower-cased before; None: unknown."""
+
+    vocabulary: Optional[Path] = None
+    lower_case: Optional[bool] = None
+
+
+def text_settings(task: Any, reader: SampleReader) -> TextSettings:
+    """Return the vocabulary of a fine-tuning task, or the one that the manifest of the data set names."""
+    settings = getattr(task, "tokenizer_settings", None)
+    if settings is not None:
+        return TextSettings(settings.vocabulary.path, settings.lower_case)
+    manifest = getattr(reader, "manifest", None)
+    if manifest is None:
+        return TextSettings()
+    name = manifest.vocabulary.get("file")
+    path = manifest.path.parent / name if isinstance(name, str) else None
+    lower_case = manifest.settings.get("lower_case")
+    return TextSettings(
+        path if path is not None and path.is_file() else None, lower_case if isinstance(lower_case, bool) else None
+    )
+
+
+def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
+    """Go back to a checkpoint after a divergence, and leave out the batches that may have caused it.
+
+    Left out are the batches of the logging period that showed the divergence, and the batch before: the loss of an
+    update is computed with the weights of the update before, so that one may be the cause. For the same reason, a
+    checkpoint that was written right before the period is used only if there is no older one.
+
+    When this function returns, everything that a resume needs is on disk: the checkpoint that training goes back to
+    records the batches left out, and later checkpoints are renamed.
+
+    Args:
+        session: the run.
+        saver: writes its checkpoints; no write may be in progress.
+        error: the divergence.
+
+    Returns:
+        The position from which training continues.
+
+    Raises:
+        UserError: there were too many rewinds, or there is no checkpoint to go back to.
+    """
+    config, position = session.config, saver.position
+    if position.rewinds >= config.max_rewinds:
+        raise UserError(
+            f"{error.reason} at step {error.step}, after {position.rewinds} rewinds: training diverges again and again"
+            " (max_rewinds); lower optimizer_opts.learning_rate.max_learning_rate, or set"
+            " optimizer_opts.max_gradient_norm"
+        ) from error
+    first = error.step - error.updates
+    target = saver.newest_until(max(first - 1, 0)) or saver.newest_until(first)
+    if target is None or target.facts is None:
+        raise error
+    step = target.facts["step"]
+    suspects = [batch_of(update, position.skipped) for update in range(max(first - 1, step), error.step)]
+    skipped = tuple(sorted({*position.skipped, *suspects}))
+    new_position = dataclasses.replace(Position.of(target), skipped=skipped, rewinds=position.rewinds + 1)
+    for path in step_folders(saver.writer.folder):
+        if step_of(path) > step:
+            set_aside(path, DIVERGED)
+    rewrite_facts(target.folder, saver.position_facts(new_position, step))
+    session.run.discard_metrics_after(step)
+    session.run.history.add(REWIND, error.step, to=step, reason=error.reason, skipped=suspects)
+    logger.warning(
+        "%s at step %d: back to step %d, leaving out the global batches %s (rewind %d of at most %d)",
+        error.reason,
+        error.step,
+        step,
+        ", ".join(map(str, suspects)),
+        new_position.rewinds,
+        config.max_rewinds,
+    )
+    return new_position

@@ -1,0 +1,177 @@
+"""The training loop: Keras' ``fit`` over the data, from the run's position to its end, with rewinds in between."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any, List, Optional
+
+from checkpoints.state import TrainingState
+from data_utils.records.pipeline import raise_data_errors, training_dataset
+from keras_extensions.backend import keras
+from keras_extensions.callbacks.reporting import Listener, PerExecutionMetrics, Period, Reporting, Rows
+from keras_extensions.callbacks.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
+from keras_extensions.callbacks.signals import StopWhenRequested
+from model.losses import SEQUENCES_PER_PACK, TOKENS_PER_PACK
+from training.checkpointing import Saver, rewind
+from training.machine import optimizer_settings, update_settings
+from training.monitoring import CorruptRecords
+from training.replicas import shared_position
+from training.resume import Position
+from training.session import Session, TrainingData
+from training.sparsity import pattern_callbacks
+from training.task import BuiltModel
+from utilities.config.figures import betas, is_packed
+from utilities.errors import Stopped
+
+logger = logging.getLogger(__name__)
+
+
+class LastPeriod(Listener):
+    """Remembers the last logging period.
+
+    Args:
+        seconds: seconds of training before the first one.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.last: Optional[Period] = None
+        self._seconds_before = seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far."""
+        return self._seconds_before if self.last is None else self.last.seconds
+
+    def period(self, period: Period) -> None:
+        self.last = period
+
+
+class TrainingLoop:
+    """Trains a model.
+
+    Args:
+        session: the run.
+        data: what to train on.
+        built: the model, with the weights to start from.
+    """
+
+    def __init__(self, session: Session, data: TrainingData, built: BuiltModel) -> None:
+        self._session = session
+        self._data = data
+        self._built = built
+        self._memory = LastPeriod(session.position.seconds)
+
+    def run(self) -> Optional[Period]:
+        """Train to the end of the run; with ``compile_only``, only compile.
+
+        When this method returns or raises ``Stopped``, the last state is on disk.
+
+        Returns:
+            The last logging period; None if nothing was trained.
+
+        Raises:
+            Stopped: the run was asked to stop.
+            UserError: data, disk or a divergence ended the training.
+        """
+        session, plan, processes = self._session, self._data.plan, self._session.processes
+        state = self._compile()
+        if session.config.compile_only:
+            specification = self._dataset(session.position).element_spec
+            session.platform.compile_step(self._built.model, specification)
+            logger.info("compiled; not training, as compile_only asks")
+            return None
+        saver = Saver(session, self._data, state, lambda: self._memory.seconds)
+        with contextlib.closing(saver.writer), session.stop.defer(), processes.monitored():
+            if session.config.on_divergence == "rewind" and saver.position.checkpoint is None:
+                saver.writer.save(saver.position.step)  # the first rewind may go back to the beginning
+            while saver.position.step < plan.updates:
+                state.restore_on_all(saver.position.checkpoint, processes)
+                try:
+                    self._fit(saver)
+                    break
+                except DivergenceError as error:
+                    saver.writer.wait()
+                    if session.config.on_divergence != "rewind":
+                        raise
+                    saver.position = self._rewind(saver, error)
+            saver.writer.wait()
+            processes.barrier()
+        last = self._memory.last
+        if session.stop.signal is not None:
+            step = saver.position.step if last is None else last.step
+            raise Stopped(f"stopped by {session.stop.signal} at step {step:,} of {plan.updates:,}, which is saved")
+        return last
+
+    def _compile(self) -> TrainingState:
+        """Compile the model, and return everything that training changes."""
+        session, plan, (model, blocks, _) = self._session, self._data.plan, self._built
+        config, platform = session.config, session.platform
+        if is_packed(config):
+            factor = plan.packing_factor
+            logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, *betas(config, factor))
+        optimizer = platform.optimizer(optimizer_settings(config, plan.updates, plan.packing_factor))
+        update = update_settings(config, platform, session.processes, plan.micro_batches)
+        platform.compile(model, optimizer, session.task.objective, update, plan.updates_per_execution)
+        state = TrainingState(blocks, platform.state(optimizer), model.trainable_variables, platform.other_state())
+        state.parts = platform.parts(optimizer)
+        return state
+
+    def _dataset(self, position: Position) -> Any:
+        """Return the data from a position to the end of the run as a ``tf.data`` data set."""
+        config, plan, processes = self._session.config, self._data.plan, self._session.processes
+        return training_dataset(
+            self._data.reader,
+            micro_batch_size=config.global_batch.micro_batch_size,
+            micro_batches_per_update=plan.micro_batches // processes.count,
+            seed=config.seed,
+            num_updates=plan.updates - position.step,
+            first_update=position.step,
+            shuffle=config.data.shuffle,
+            reader_threads=config.data.reader_threads,
+            prefetch=config.data.prefetch,
+            replica=processes.index,
+            replicas=processes.count,
+            skipped=position.skipped,
+        )
+
+    def _fit(self, saver: Saver) -> None:
+        """Train from the saver's position to the end, to a divergence, or until the run is asked to stop."""
+        session, plan, position = self._session, self._data.plan, saver.position
+        reporting = self._reporting(position)
+        callbacks: List[keras.callbacks.Callback] = [
+            PerExecutionMetrics(),
+            *pattern_callbacks(session, self._data, self._built, position.step, position.skipped),
+            reporting,
+            saver.callback(),
+            StopWhenRequested(session.stop, session.processes.maximum),
+        ]
+        try:
+            with raise_data_errors(self._data.reader):
+                updates = plan.updates - position.step
+                session.platform.fit(self._built.model, self._dataset(position), updates, callbacks)
+        finally:
+            reporting.close()
+
+    def _reporting(self, position: Position) -> Reporting:
+        session, plan, config = self._session, self._data.plan, self._session.config
+        losses = session.task.objective.losses
+        before = session.processes.decide(lambda: session.run.losses(losses))
+        divergence = StopOnDivergence(losses, config.exploding_loss_ratio, before)
+        corrupt_records = CorruptRecords(self._data.reader, session.run.history)
+        packs = Rows("packs", config.samples_per_update, SEQUENCES_PER_PACK, {"tokens": TOKENS_PER_PACK})
+        return Reporting(
+            total_steps=plan.updates,
+            samples_per_step=config.samples_per_update * plan.packing_factor,
+            # The last two may end the run, after the others have written what led to it.
+            listeners=[self._memory, corrupt_records, *session.listeners, OverflowCounter(), divergence],
+            steps_per_period=plan.updates_per_execution,
+            first_step=position.step,
+            started=session.started,
+            rows=packs if is_packed(config) else None,
+            seconds_before=position.seconds,
+        )
+
+    def _rewind(self, saver: Saver, error: DivergenceError) -> Position:
+        """Rewind to where the chief decides; all processes noticed the same divergence."""
+        return shared_position(self._session.processes, lambda: rewind(self._session, saver, error))

@@ -1,0 +1,127 @@
+"""What a config asks of the machine: platform, processes, optimizer, and the combination of micro batches."""
+
+from __future__ import annotations
+
+import logging
+
+from execution.interface import OptimizerSettings, Platform, Update
+from execution.options import ExecutionOptions
+from execution.processes import SINGLE_PROCESS, Processes
+from execution.select import processes_for, select_platform
+from keras_extensions.schedules import UpDown
+from optimization.loss_scaling import INITIAL_SCALE
+from training.sparsity import sparse_xla
+from utilities.config.fields import Machine
+from utilities.config.figures import betas, max_learning_rate, micro_batches
+from utilities.config.loading import LoadedConfig
+from utilities.config.plan import warning_line
+from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+def processes_of(config: TrainingConfig) -> Processes:
+    """Return the processes that train together, not yet joined.
+
+    Raises:
+        UserError: they cannot share an update evenly.
+    """
+    processes = processes_for(config.execution.platform)
+    parts = micro_batches(config)
+    if parts % processes.count:
+        batch = config.global_batch
+        raise UserError(
+            f"global_batch: {processes.count} processes cannot share {parts:,} micro batches evenly ({batch.replicas}"
+            f" replicas × {batch.grad_acc_steps_per_replica} grad_acc_steps_per_replica); start a number of processes"
+            " that divides them, or change grad_acc_steps_per_replica"
+        )
+    return processes
+
+
+def platform_of(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> Platform:
+    """Return the platform that the config asks for, and join the processes."""
+    return select_platform(execution_options(config), processes)
+
+
+def execution_options(config: TrainingConfig) -> ExecutionOptions:
+    """Return the config's settings of the machine."""
+    execution, ipu = config.execution, config.ipu_config
+    # Hugging Face's own layers compute in float32.
+    precision = "float32" if execution.precision == "auto" and not config.replace_layers else execution.precision
+    return ExecutionOptions(
+        platform=execution.platform,
+        device=execution.device,
+        xla=execution.xla if config.sparsity.ratio == 0 else sparse_xla(config),
+        threads=execution.threads,
+        seed=config.seed,
+        micro_batch_size=config.global_batch.micro_batch_size,
+        precision=precision,
+        recompute=config.enable_recomputation,
+        device_mapping=tuple(ipu.pipeline_device_mapping or ()),
+        pipeline_devices=execution.pipeline_devices,
+        pipeline_schedule=ipu.pipeline_schedule,
+        replicas=config.global_batch.replicas,
+        matmul_proportions=tuple(ipu.matmul_available_memory_proportion_per_pipeline_stage or ()),
+        matmul_partials=config.matmul_partials_type,
+        optimizer_state_offchip=config.optimizer_state_offchip,
+        replicated_tensor_sharding=ipu.replicated_tensor_sharding,
+        stochastic_rounding=config.enable_stochastic_rounding,
+        outlining=config.use_outlining,
+        fp_exceptions=config.fp_exceptions,
+        min_remote_tensor_size=config.min_remote_tensor_size,
+        compile_only=config.compile_only,
+        executable_cache=execution.executable_cache,
+    )
+
+
+def warn_of_ignored_settings(loaded: LoadedConfig, platform: Platform, processes: Processes) -> None:
+    """Log one warning that names all settings of the config that only an IPU would honour."""
+    if platform.name != "software":
+        return
+    machine = Machine(platform.precision, platform.pipelined, platform.on_gpu, processes.count)
+    line = warning_line(loaded.config, loaded.origins, machine)
+    if line is not None:
+        logger.warning(line)
+
+
+def optimizer_settings(config: TrainingConfig, updates: int, packing_factor: float = 1.0) -> OptimizerSettings:
+    """Return LAMB or AdamW with the config's learning-rate schedule.
+
+    Args:
+        config: the config.
+        updates: weight updates of the whole run.
+        packing_factor: average number of samples per row of the batch.
+    """
+    options = config.optimizer_opts
+    beta_1, beta_2 = betas(config, packing_factor)
+    return OptimizerSettings(
+        name=options.name,
+        learning_rate=UpDown(max_learning_rate(config), updates, options.learning_rate.warmup_frac),
+        weight_decay_rate=options.weight_decay_rate,
+        beta_1=beta_1,
+        beta_2=beta_2,
+        epsilon=options.epsilon,
+        max_gradient_norm=options.max_gradient_norm,
+    )
+
+
+def update_settings(config: TrainingConfig, platform: Platform, processes: Processes, micro_batches: int) -> Update:
+    """Return how the micro batches of an update are combined.
+
+    Args:
+        config: the config.
+        platform: the machine.
+        processes: the processes that share the update.
+        micro_batches: micro batches of an update over all processes.
+    """
+    options = config.optimizer_opts
+    scale = options.loss_scaling
+    replicas = config.global_batch.replicas
+    return Update(
+        micro_batches=micro_batches // processes.count,
+        virtual_replicas=replicas if processes.is_single else replicas / processes.count,
+        reduction=options.gradient_accumulation_reduction or platform.reduction,
+        loss_scale=INITIAL_SCALE if scale == "auto" else scale or 1.0,
+        adaptive_loss_scale=scale == "auto",
+    )

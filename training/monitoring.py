@@ -1,0 +1,139 @@
+"""The listeners of a run: progress, metrics, trackers, the comparison with a reference, corrupt records."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+from data_utils.records.pipeline import SampleReader
+from keras_extensions.callbacks.outputs import LiveReport, MetricsFile, TensorBoardScalars
+from keras_extensions.callbacks.progress import Progress
+from keras_extensions.callbacks.reporting import Listener, Period
+from keras_extensions.callbacks.wandb_run import WandbRun
+from training.run_folder import METRICS, RunFolder
+from utilities.config.schema import TrainingConfig
+from utilities.environment import environment_facts
+from utilities.history import SKIP, History
+from utilities.report.reference import (
+    ABOVE,
+    BELOW,
+    ON_TRACK,
+    REFERENCE_NAME,
+    Band,
+    Judge,
+    curve,
+    load_reference,
+)
+from utilities.report.run_folder import read_run_folder
+from utilities.secrets import mask_value
+
+logger = logging.getLogger(__name__)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def reference_of(config: TrainingConfig) -> Optional[Band]:
+    """Load the reference that the run's loss is compared with; None if the config names none.
+
+    Raises:
+        UserError: the file is not a reference.
+    """
+    if config.reference_curve is None:
+        return None
+    return load_reference(Path(config.reference_curve), config.reference_tolerance)
+
+
+def listeners_of(config: TrainingConfig, run: RunFolder, reference: Optional[Band]) -> List[Listener]:
+    """Return the listeners that the config asks for; progress and metrics.jsonl are always among them."""
+    listeners: List[Listener] = [Progress(), MetricsFile(run.path / METRICS)]
+    if config.tensorboard:
+        listeners.append(TensorBoardScalars(run.path / "tensorboard"))
+    if config.enable_wandb:
+        settings = (run.path.name, config.wandb_project_name, config.wandb_entity_name, config.wandb_tags)
+        name, project, entity, tags = map(mask_value, settings)
+        listeners.append(WandbRun(run.path, name, wandb_config(config), project, entity, tags))
+    if reference is not None:
+        run.write(REFERENCE_NAME, reference.as_json())
+        before = curve(read_run_folder(run.path), reference.metric, reference.axis)
+        listeners.append(ReferenceCheck(reference, *before))
+    if config.report:
+        listeners.append(LiveReport(report_command(run.path), ROOT, config.report_every_minutes * 60))
+    return listeners
+
+
+def wandb_config(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the config that W&B shows: the resolved config and the machine, without secrets."""
+    settings = config.model_dump(mode="json", exclude={"extends", "about"})
+    return json.loads(json.dumps(mask_value({**settings, "environment": environment_facts()})))
+
+
+def report_command(folder: Path) -> List[str]:
+    """Return the command that writes the report of a running training."""
+    return [sys.executable, "-m", "utilities.report", "--live", str(folder.resolve())]
+
+
+class ReferenceCheck(Listener):
+    """Compares the smoothed loss with a band; warns when it leaves the band, and logs when it is back.
+
+    Args:
+        band: where the loss should be.
+        positions, values: the points of the loss before a resume.
+    """
+
+    def __init__(self, band: Band, positions: Sequence[float] = (), values: Sequence[float] = ()) -> None:
+        self._band = band
+        self._judge = Judge(band)
+        for point in zip(positions, values):
+            self._judge.add(*point)
+        self._logged_state = self._judge.state or ON_TRACK
+
+    def begin(self, first_step: int, total_steps: int) -> None:
+        band = self._band
+        logger.info(
+            "%s is compared with %s, up to %s %s", band.metric, band.source, f"{band.positions[-1]:,.0f}", band.axis
+        )
+
+    def period(self, period: Period) -> None:
+        value = period.metrics.get(self._band.metric)
+        if value is None or not math.isfinite(value):  # other listeners report NaN
+            return
+        position = float(period.samples if self._band.axis == "samples" else period.step)
+        state = self._judge.add(position, value)
+        if state is not None and state != self._logged_state:
+            self._logged_state = state
+            self._log(state, position, period)
+
+    def _log(self, state: str, position: float, period: Period) -> None:
+        band = self._band
+        low, high = band.at(position) or (math.nan, math.nan)
+        where = f"{band.metric} is {self._judge.mean:.4f} at step {period.step} ({period.samples:,} samples)"
+        edges = f"{low:.4f} to {high:.4f} of {band.source}"
+        if state == ABOVE:
+            logger.warning("not on track: %s, above %s", where, edges)
+        elif state == BELOW:
+            logger.warning("unlike its reference: %s, below %s", where, edges)
+        else:
+            logger.info("on track again: %s, within %s", where, edges)
+
+
+class CorruptRecords(Listener):
+    """Records in the history how many records were skipped as corrupt (``data.on_corrupt``), whenever it grows.
+
+    Args:
+        reader: reads the training data; a reader without ``corrupt_records`` skips none.
+        history: the run's history.
+    """
+
+    def __init__(self, reader: SampleReader, history: History) -> None:
+        self._reader, self._history = reader, history
+        self._recorded = 0
+
+    def period(self, period: Period) -> None:
+        count = getattr(self._reader, "corrupt_records", 0)
+        if count > self._recorded:
+            self._recorded = count
+            self._history.add(SKIP, period.step, corrupt_records=count)

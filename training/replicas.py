@@ -1,0 +1,106 @@
+"""What the chief of several processes does for all, and what the others leave out.
+
+The chief, process 0, alone writes the run's folder, log, metrics and checkpoints. It decides which run it is and where
+it resumes, and broadcasts that. The others need no access to the run's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from pathlib import Path
+from typing import Callable, Iterator, List, Optional, TypeVar
+
+from execution.processes import Processes
+from training.resume import Position
+from training.run_folder import RunFolder, config_for_files
+from utilities.config.fields import PER_REPLICA, value_at
+from utilities.config.schema import TrainingConfig, leaves
+from utilities.errors import UserError
+from utilities.secrets import MaskingFormatter
+
+Value = TypeVar("Value")
+
+
+def on_chief(processes: Processes, make: Callable[[], Value]) -> Optional[Value]:
+    """Return what the chief alone makes; None in the other processes.
+
+    Raises:
+        UserError: in all processes, if ``make`` raises one.
+    """
+    made: List[Value] = []
+    processes.decide(lambda: made.append(make()))
+    return made[0] if made else None
+
+
+def shared_position(processes: Processes, decide: Callable[[], Position]) -> Position:
+    """Return the position that the chief decides on."""
+    if processes.is_single:
+        return decide()
+    return Position.from_json(processes.decide(lambda: decide().as_json()))
+
+
+@contextlib.contextmanager
+def shared_run_folder(processes: Processes, make: Callable[[], RunFolder]) -> Iterator[RunFolder]:
+    """Yield the run's folder, which the chief makes; the others get a temporary one of the same name."""
+    made = on_chief(processes, make)
+    name = processes.decide(lambda: made.path.name if made else "")
+    if made is not None:
+        yield made
+        return
+    with tempfile.TemporaryDirectory(prefix="replica-") as temporary:
+        path = Path(temporary) / name
+        path.mkdir()
+        yield RunFolder(path)
+
+
+@contextlib.contextmanager
+def replica_log(index: int) -> Iterator[None]:
+    """Within the block, log only warnings and errors, preceded by the number of this process."""
+    root = logging.getLogger()
+    level, formats = root.level, [(handler, handler.formatter) for handler in root.handlers]
+    for handler, _ in formats:
+        handler.setFormatter(MaskingFormatter(f"replica {index}: %(levelname)s %(message)s"))
+    root.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        for handler, formatter in formats:
+            handler.setFormatter(formatter)
+
+
+def check_processes(processes: Processes, config: TrainingConfig, data: str, precision: str) -> None:
+    """Compare the start of this process with the chief's; different ones would diverge, or wait for each other.
+
+    Args:
+        processes: all processes of the run.
+        config: the config of this process.
+        data: a checksum of the samples that it trains on.
+        precision: the number format that it computes in.
+
+    Raises:
+        UserError: this process has another config, other data, or another number format.
+    """
+    if processes.is_single:
+        return
+    own = config_for_files(config)
+    chief = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
+    for name, leaf in leaves().items():
+        value, chief_value = value_at(own, leaf.path), value_at(chief["config"], leaf.path)
+        if leaf.freedom is not PER_REPLICA and value != chief_value:
+            raise UserError(
+                f"{name} is {value} for replica {processes.index} and {chief_value} for replica 0; start all with the"
+                " same config and flags"
+            )
+    if chief["precision"] != precision:
+        raise UserError(
+            f"execution.precision: replica {processes.index} computes in {precision}, replica 0 in"
+            f" {chief['precision']}; name one that all machines have"
+        )
+    if chief["data"] != data:
+        raise UserError(
+            f"dataset_dir: {config.dataset_dir} of replica {processes.index} does not hold the data of replica 0; give"
+            " all the same data set"
+        )
