@@ -17,7 +17,7 @@ from model.bert import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 
 
 def trainers(job: Job, samples: Samples, micro_batch: int) -> tuple[Trainer, Trainer]:

@@ -27,7 +27,7 @@ from model.bert import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import SpanObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 
 SEQUENCE_LENGTH, MICRO_BATCH = 128, 8
 Stamp = tuple[Job, float, float]

@@ -70,7 +70,7 @@ def _ours(job: Job, reader: Any, rows: int) -> Trainer:
     from model.conversion import convert
     from model.huggingface import untrained
     from model.losses import SpanObjective
-    from optimization.adamw import AdamW
+    from optimization.optimizers import AdamW
 
     platform = select_platform(ExecutionOptions(device="cpu", seed=1984))
     source = untrained(SQUAD, job.architecture, seed=1984)

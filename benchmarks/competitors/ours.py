@@ -26,7 +26,7 @@ from model.bert import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 
 
 def build_model(architecture: Architecture, platform: Platform) -> keras.Model:

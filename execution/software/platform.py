@@ -18,10 +18,8 @@ from execution.software.trainable import Engine, TrainableModel
 from execution.software.update_rule import UpdateRule
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
-from optimization.adamw import AdamW
-from optimization.decoupled import DecoupledOptimizer
-from optimization.lamb import LAMB
 from optimization.loss_scaling import AutomaticLossScale
+from optimization.optimizers import LAMB, AdamW, DecoupledOptimizer
 from optimization.sharding import Shards
 
 OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB}

@@ -9,8 +9,8 @@ from execution.software.cluster.collectives import Collectives
 from execution.software.precision import FLOAT16, FLOAT32
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
-from optimization.gradients import dense_float32
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
+from optimization.optimizers import dense_float32
 
 
 class UpdateRule:

@@ -7,6 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from utilities.training.architecture import resolved_architecture
+from utilities.training.fitting import update_of
+from utilities.training.session import Plan
+from utilities.training.trainer import evaluation_batch_size
 
 from execution.graphcore.instances import HostCollectives, Instances
 from execution.graphcore.layout import prediction_steps
@@ -20,10 +24,6 @@ from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
 from utilities.config.loading import load_config
 from utilities.config.schema import TrainingConfig
-from utilities.training.architecture import resolved_architecture
-from utilities.training.fitting import update_of
-from utilities.training.session import Plan
-from utilities.training.trainer import evaluation_batch_size
 
 TINY = str(Path(__file__).resolve().parents[3] / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
 

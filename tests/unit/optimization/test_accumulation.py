@@ -68,7 +68,7 @@ def test_loss_scale_saves_gradients_that_float16_loses():
     def gradient(scale):
         with tf.GradientTape() as tape:
             small, smaller = tf.constant(1e-5, tf.float16), tf.constant(1e-4, tf.float16)
-            loss = scale.scale(tf.reduce_sum(weight) * small) * smaller
+            loss = tf.reduce_sum(weight) * small * smaller * scale.factor
         (result,) = scale.unscale([tape.gradient(loss, weight)])
         assert result.dtype == tf.float32
         return float(result[0])
@@ -83,7 +83,6 @@ def test_loss_scale_of_powers_of_two_is_exact():
     result, missing = scale.unscale([tf.constant(gradient * np.float32(4096)), None])
     np.testing.assert_array_equal(result, gradient)
     assert missing is None
-    assert float(scale.scale(tf.constant(0.5))) == 2048.0
 
 
 @pytest.mark.parametrize("factor", [0, -1.0, float("inf"), float("nan")])

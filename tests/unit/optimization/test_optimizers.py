@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import keras, tf
-from optimization.adamw import AdamW
-from optimization.lamb import LAMB
+from optimization.optimizers import LAMB, AdamW
 from utilities.errors import UserError
 
 SHAPES = [(3, 4), (7,), (), (5, 2, 3), (1, 1), (6,)]

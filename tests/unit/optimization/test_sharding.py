@@ -10,8 +10,7 @@ import pytest
 
 from execution.software.cluster.collectives import buckets
 from keras_extensions.backend import tf
-from optimization.adamw import AdamW
-from optimization.lamb import LAMB
+from optimization.optimizers import LAMB, AdamW
 from optimization.sharding import Shards, pieces
 from tests.unit.execution.cluster.fake_processes import Exchange
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import tf
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 from optimization.stochastic_rounding import stochastic_round
 
 

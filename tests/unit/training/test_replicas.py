@@ -18,7 +18,7 @@ from keras_extensions.backend import tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from keras_extensions.callbacks.signals import StopRequest
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 from tests.unit.execution.cluster.fake_processes import run_as_processes
 from training.failures import CurrentRun, process_failures
 from training.machine import processes_of
