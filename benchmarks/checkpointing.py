@@ -25,8 +25,7 @@ from checkpoints.writer import CheckpointWriter, Rotation
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import pretraining_features
 from data_utils.records.pipeline import training_dataset
-from execution.interface import Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, expected_blocks

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from data_utils.squad.windows import squad_features
-from execution.interface import Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Update
 from execution.select import select_platform
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, make_schedule

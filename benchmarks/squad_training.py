@@ -62,8 +62,7 @@ def _ours(job: Job, reader: Any, rows: int) -> Trainer:
     """Conversion, compile and ``fit`` as the trainer calls them."""
     from benchmarks.competitors.fit_clock import FitClock
     from data_utils.records.pipeline import training_dataset
-    from execution.interface import Update
-    from execution.options import ExecutionOptions
+    from execution.interface import ExecutionOptions, Update
     from execution.select import select_platform
     from model.architecture import QA_HEAD, SQUAD, expected_blocks
     from model.bert import assemble

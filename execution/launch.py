@@ -93,8 +93,8 @@ def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) ->
                     if stream is not None
                 ]
         status = wait(started)
-    for reader in readers:
-        reader.join(timeout=5)
+    for thread in readers:
+        thread.join(timeout=5)
     return status
 
 

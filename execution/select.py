@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Optional
 
-from execution.interface import Platform
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Platform
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.cluster.membership import membership_of
 from execution.software.cluster.processes import ClusterProcesses

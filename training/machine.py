@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from execution.interface import OptimizerSettings, Platform, Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.select import processes_for, select_platform
 from keras_extensions.schedules import UpDown
@@ -106,19 +105,17 @@ def optimizer_settings(config: TrainingConfig, updates: int, packing_factor: flo
     )
 
 
-def update_settings(config: TrainingConfig, platform: Platform, processes: Processes, micro_batches: int) -> Update:
+def update_settings(config: TrainingConfig, processes: Processes, micro_batches: int) -> Update:
     """Return how the micro batches of an update are combined.
 
     Args:
         config: the config.
-        platform: the machine.
         processes: the processes that share the update.
         micro_batches: micro batches of an update over all processes.
     """
     options = config.optimizer_opts
     reduction = options.gradient_accumulation_reduction
-    if "gradient_accumulation_reduction" not in options.model_fields_set:
-        reduction = platform.reduction
+    assert reduction is not None, "the config's loader derives it"
     adaptive = options.loss_scaling == "auto"
     replicas = config.global_batch.replicas
     return Update(

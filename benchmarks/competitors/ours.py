@@ -17,8 +17,7 @@ from benchmarks.samples import samples
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import pretraining_features
 from data_utils.records.pipeline import training_dataset
-from execution.interface import Platform, Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, Architecture, expected_blocks

@@ -15,8 +15,7 @@ from utilities.training.trainer import evaluation_batch_size
 from execution.graphcore.instances import HostCollectives, Instances
 from execution.graphcore.layout import prediction_steps
 from execution.graphcore.streams import narrow_cross_entropy
-from execution.interface import cross_entropy
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, cross_entropy
 from execution.software.cluster.processes import ALONE
 from execution.software.layers import Dropout
 from execution.software.randomness import SeedScope
