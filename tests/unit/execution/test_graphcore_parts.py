@@ -7,20 +7,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from utilities.training.architecture import resolved_architecture
-from utilities.training.fitting import update_of
-from utilities.training.session import Plan
-from utilities.training.trainer import evaluation_batch_size
 
-from execution.graphcore.instances import HostCollectives, Instances
+from execution.graphcore.instances import HostCollectives
 from execution.graphcore.layout import prediction_steps
 from execution.graphcore.streams import narrow_cross_entropy
 from execution.interface import ExecutionOptions, cross_entropy
-from execution.software.cluster.processes import ALONE
-from execution.software.layers import Dropout
-from execution.software.randomness import SeedScope
+from execution.processes import SINGLE_PROCESS, Processes
+from execution.software.layers import Dropout, DropoutSeeds
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
+from training.evaluation import evaluation_batch_size
+from training.machine import update_settings
+from training.start import resolved_architecture
 from utilities.config.loading import load_config
 from utilities.config.schema import TrainingConfig
 
@@ -69,7 +67,7 @@ def with_gradient_of_sum(scores, labels):
 
 
 def test_dropout_of_rate_0_adds_no_operation() -> None:
-    seeds = SeedScope()
+    seeds = DropoutSeeds()
 
     def operations(rate: float) -> list[str]:
         layer = Dropout(rate, seeds)
@@ -94,18 +92,12 @@ def test_several_batches_are_predicted_in_an_execution(stages: tuple[int, ...], 
 def test_instances_agree() -> None:
     """Instance 1 of 2, of which instance 0 gives 7, or zeros where all are added up."""
     chiefs = HostCollectives(2, 1, total=lambda values: values + 7, gathered=lambda values: tf.stack([[7], values]))
-    instance = Instances(chiefs)
-    assert (instance.count, instance.index, instance.is_chief, instance.is_alone) == (2, 1, False, False)
-    assert [instance.largest(3), instance.largest(9)] == [7, 9]
-    assert instance.from_chief([np.array([0, 0], np.int32)])[0].tolist() == [7, 7]
+    instance = Processes(2, 1, chiefs)
+    assert (instance.count, instance.index, instance.is_chief, instance.is_single) == (2, 1, False, False)
+    assert [instance.maximum(3), instance.maximum(9)] == [7, 9]
+    assert instance.broadcast([np.array([0, 0], np.int32)])[0].tolist() == [7, 7]
     instance.join()  # they have joined before
     assert instance.lost(tf.errors.AbortedError(None, None, "Collective ops are aborted")) is None
-
-
-class Machine:
-    """What the trainer asks of a platform for its defaults."""
-
-    reduction, batch_size = "running_mean", 2
 
 
 def loaded(*flags: str) -> TrainingConfig:
@@ -114,17 +106,21 @@ def loaded(*flags: str) -> TrainingConfig:
 
 @pytest.mark.parametrize(
     ("flags", "reduction"),
-    [([], "running_mean"), (["--optimizer-opts.gradient-accumulation-reduction", "mean"], "mean")],
+    [
+        ([], "mean"),
+        (["--execution.platform", "graphcore"], "running_mean"),
+        (["--execution.platform", "graphcore", "--optimizer-opts.gradient-accumulation-reduction", "mean"], "mean"),
+    ],
 )
-def test_the_reduction_is_the_machines_unless_the_config_names_one(flags: list[str], reduction: str) -> None:
-    session = SimpleNamespace(config=loaded(*flags), platform=Machine(), processes=ALONE)
-    assert update_of(session, Plan(updates=1, updates_per_execution=1, micro_batches=4)).reduction == reduction
+def test_the_reduction_suits_the_machine_unless_the_config_names_one(flags: list[str], reduction: str) -> None:
+    assert update_settings(loaded(*flags), SINGLE_PROCESS, micro_batches=4).reduction == reduction
 
 
 def test_evaluation_takes_the_batch_that_the_model_was_built_for(caplog: pytest.LogCaptureFixture) -> None:
+    ipus = SimpleNamespace(batch_size=2)
     asked = ["--global-batch.micro-batch-size", "2", "--evaluation-batch-size", "16"]
-    assert evaluation_batch_size(loaded(*asked[:2]), Machine()) == 2 and not caplog.records
-    assert evaluation_batch_size(loaded(*asked), Machine()) == 2
+    assert evaluation_batch_size(loaded(*asked[:2]), ipus) == 2 and not caplog.records
+    assert evaluation_batch_size(loaded(*asked), ipus) == 2
     assert "evaluation_batch_size 16 is left out" in caplog.text
     anything = SimpleNamespace(batch_size=None)
     assert evaluation_batch_size(loaded(*asked), anything) == 16

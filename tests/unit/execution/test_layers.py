@@ -7,9 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from execution.software.layers import Dropout, LayerNormalization
-from execution.software.operations import embedding_lookup, exact_gelu, serialized_matmul
-from execution.software.randomness import SeedScope, micro_batch_seed
+from execution.software.layers import (
+    Dropout,
+    DropoutSeeds,
+    LayerNormalization,
+    embedding_lookup,
+    exact_gelu,
+    micro_batch_seed,
+    serialized_matmul,
+)
 from keras_extensions.backend import keras, tf
 
 RANDOM = np.random.default_rng(3)
@@ -68,7 +74,7 @@ def test_layer_normalization_equals_keras():
 
 
 def dropped(rate, seed, layer=None, size=200_000, scope=None):
-    scope = scope or SeedScope()
+    scope = scope or DropoutSeeds()
     layer = layer or Dropout(rate, scope)
     with scope.using(seed):
         return layer(tf.ones(size), training=True).numpy()
@@ -98,7 +104,7 @@ def test_neighbours_layers_and_micro_batches_are_independent():
 
 
 def test_dropout_masks_depend_on_seed_and_layer_alone():
-    scope = SeedScope()
+    scope = DropoutSeeds()
     first, second = Dropout(0.5, scope), Dropout(0.5, scope)
     seed = tf.constant([3, 4])
     one = dropped(0.5, seed, first, scope=scope)
@@ -108,7 +114,7 @@ def test_dropout_masks_depend_on_seed_and_layer_alone():
 
 
 def test_dropout_is_the_same_compiled():
-    scope = SeedScope()
+    scope = DropoutSeeds()
     layer = Dropout(0.3, scope)
 
     def call(seed):
@@ -120,7 +126,7 @@ def test_dropout_is_the_same_compiled():
 
 
 def test_no_dropout_outside_training():
-    layer = Dropout(0.5, SeedScope())
+    layer = Dropout(0.5, DropoutSeeds())
     np.testing.assert_array_equal(layer(tf.ones(100)), np.ones(100))
 
 

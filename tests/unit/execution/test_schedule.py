@@ -6,10 +6,9 @@ import itertools
 
 import pytest
 
-from execution.software.pipeline.partition import stage_tensors
-from execution.software.pipeline.schedule import BACKWARD, FORWARD, make_schedule
-from execution.software.pipeline.timeline import idle_fraction, makespan
-from execution.software.pipeline.timeline import simulate as simulate_timeline
+from execution.software.pipeline.engine import stage_tensors
+from execution.software.pipeline.schedule import BACKWARD, FORWARD, idle_fraction, make_schedule, makespan
+from execution.software.pipeline.schedule import simulate as simulate_timeline
 from utilities.errors import UserError
 
 SCHEDULES = ("grouped", "interleaved", "sequential")
@@ -70,12 +69,6 @@ def test_micro_batches_on_their_way(stages):
         assert interleaved.kept(stage) <= stages - stage + 1
         assert grouped.kept(stage) == on_their_way(grouped, stage) == 2 * (stages - 1 - stage) + 1
     assert all(make_schedule("sequential", stages).kept(stage) == 1 for stage in range(stages))
-
-
-def test_busy_fraction_of_known_cases():
-    assert make_schedule("sequential", 4).busy_fraction(100) == pytest.approx(1 / 4, rel=0.01)
-    assert make_schedule("grouped", 1).busy_fraction(8) == pytest.approx(1.0)
-    assert make_schedule("interleaved", 2).busy_fraction(10**6, backward_cost=1.0) > 0.6
 
 
 def test_unknown_schedule():

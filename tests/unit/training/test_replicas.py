@@ -13,7 +13,7 @@ from checkpoints.folder import Checkpoint
 from execution.interface import Update
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.precision import FLOAT16
-from execution.software.update_rule import UpdateRule
+from execution.software.training_step import UpdateRule
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from keras_extensions.callbacks.signals import StopRequest
