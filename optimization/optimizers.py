@@ -1,4 +1,4 @@
-"""AdamW and LAMB, whose shared base keeps Adam's moments and applies decoupled weight decay.
+"""AdamW and LAMB; their common base class has Adam's moments and decoupled weight decay.
 
 Both papers write the update of a weight matrix w with gradient g as
 
@@ -49,7 +49,7 @@ def is_weight_matrix(variable: tf.Variable) -> bool:
     """Return whether weight decay and LAMB's trust ratio apply to a variable.
 
     As published for BERT, biases and LayerNorm gains and offsets are excluded. They are the variables of rank below 2;
-    the rank is tested instead of the name, so that renamed or converted layers are treated alike.
+    the rank is tested instead of the name, so that renaming or converting a layer changes nothing.
     """
     return variable.shape.rank >= 2
 
@@ -333,7 +333,7 @@ class LAMB(DecoupledOptimizer):
 
 
 class _CurrentUpdate:
-    """An optimizer's values besides its variables. Lists of the optimizer itself Keras would save in checkpoints.
+    """Values that an optimizer must not save, as Keras would if these lists were attributes of the optimizer.
 
     Attributes:
         shapes: unsharded shapes of the variables.

@@ -90,7 +90,7 @@ class SoftwarePlatform(Platform):
         compiled = "XLA" if self._xla else "graph"
         text = f"stock TensorFlow {tf.__version__} on {len(devices)} {kind}, {compiled}, {self._numerics.describe()}"
         if self._numerics.fp_exceptions:
-            text += "; stops at the first NaN or infinity (fp_exceptions), for which nothing is compiled with XLA"
+            text += "; stops at the first NaN or infinity (fp_exceptions), so nothing is compiled with XLA"
         if not self._processes.is_single:
             text = f"{self._processes.count} processes, each {text}"
         if not self._layout.is_spread:

@@ -59,7 +59,7 @@ def choose_numerics(
     if precision == "auto":
         precision = FLOAT16 if tensor_cores else FLOAT32
         reason = (
-            "precision auto: as published, for this GPU has tensor cores; --execution.precision float32 forces that"
+            "precision auto: as published, because of tensor cores; --execution.precision float32 forces float32"
             if tensor_cores
             else "precision auto: no fast float16 here; --execution.precision float16 forces it, as published"
         )

@@ -151,7 +151,7 @@ class UpdateRule:
         self.apply = tf.function(self._apply, autograph=False)
 
     def seed(self, run_seed: int, index: tf.Tensor) -> tf.Tensor:
-        """Return the dropout seed (2,) of one of this process' micro batches, of which each update has its own."""
+        """Return the dropout seed (2,) of this process' micro batch ``index`` in the current update."""
         first = self._collectives.index * self.update.micro_batches if self._collectives else 0
         return micro_batch_seed(run_seed, self.optimizer.iterations, index + first if first else index)
 

@@ -1,4 +1,4 @@
-"""The software platform's layers and operations against numpy, SciPy-free formulas and stock Keras."""
+"""The software platform's layers and operations, compared with numpy and Keras."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_gelu_gradient_is_the_derivative(compiled):
     np.testing.assert_allclose(derivative(x), normal + v * np.exp(-v * v / 2) / math.sqrt(2 * math.pi), atol=1e-6)
 
 
-def test_embedding_gradient_adds_up_repeated_rows():
+def test_embedding_gradient_sums_repeated_rows():
     table = tf.Variable(RANDOM.normal(size=(7, 4)).astype("float32"))
     ids = tf.constant([[1, 3, 1], [6, 1, 0]])
     upstream = RANDOM.normal(size=(2, 3, 4)).astype("float32")
@@ -88,8 +88,8 @@ def test_dropout_drops_the_rate_and_keeps_the_mean(rate):
     np.testing.assert_allclose(values[values != 0], 1 / (1 - rate), rtol=1e-6)
 
 
-def test_neighbours_layers_and_micro_batches_are_independent():
-    """Of pairs of elements of a mask that keeps half, all four combinations are equally frequent (chi-square)."""
+def test_masks_of_neighbours_layers_and_micro_batches_are_independent():
+    """At a rate of 0.5 the four combinations of two elements are equally frequent (chi-square test)."""
     masks = [
         dropped(0.5, micro_batch_seed(7, tf.constant(update), tf.constant(micro))) != 0
         for update in range(3)
@@ -103,7 +103,7 @@ def test_neighbours_layers_and_micro_batches_are_independent():
         assert ((counts - expected) ** 2 / expected).sum() < 30  # 3 degrees of freedom: once in a million
 
 
-def test_dropout_masks_depend_on_seed_and_layer_alone():
+def test_dropout_masks_depend_only_on_seed_and_layer():
     scope = DropoutSeeds()
     first, second = Dropout(0.5, scope), Dropout(0.5, scope)
     seed = tf.constant([3, 4])
@@ -113,7 +113,7 @@ def test_dropout_masks_depend_on_seed_and_layer_alone():
         assert abs((one == other).mean() - 0.5) < 0.01
 
 
-def test_dropout_is_the_same_compiled():
+def test_compiled_dropout_masks_are_equal():
     scope = DropoutSeeds()
     layer = Dropout(0.3, scope)
 
