@@ -65,7 +65,7 @@ lint: $(DEV)  ## style, formatting, and the rules of which folder may import whi
 	@$(PY) -m ruff format --check .
 	@$(VENV)/bin/lint-imports
 
-types: $(DEV)  ## types of the seam between BERT and the machine
+types: $(DEV)  ## types of the whole product
 	@$(PY) -m mypy
 
 benchmark: $(BENCH)  ## speed and memory beside Hugging Face's (long; wants an idle machine)

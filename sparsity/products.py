@@ -116,11 +116,11 @@ class Native:
         positions = tf.convert_to_tensor(positions)  # a variable inside would ask for a gradient
 
         @tf.custom_gradient
-        def multiply(x: tf.Tensor, blocks: tf.Tensor):
+        def multiply(x: tf.Tensor, blocks: tf.Tensor) -> Tuple[tf.Tensor, Callable[..., Any]]:
             y = tf.numpy_function(self._product, [x, blocks, positions], tf.float32, stateful=False)
             y.set_shape((x.shape[0], self._outputs))
 
-            def gradients(dy: tf.Tensor):
+            def gradients(dy: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
                 dx, of_blocks = tf.numpy_function(
                     self._gradients, [x, dy, blocks, positions], (tf.float32, tf.float32), stateful=False
                 )

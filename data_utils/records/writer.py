@@ -8,12 +8,13 @@ Shapes: N records, S max_seq_length, P max_predictions_per_seq.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import struct
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -45,7 +46,8 @@ _FEATURE_INTEGERS = b"\x1a"  # Feature.int64_list = 3
 _LIST_VALUES = b"\x0a"  # {Float,Int64}List.value = 1, packed
 
 
-class EncodedFile(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class EncodedFile:
     """A TFRecord file in memory: its bytes, and (offset, length) of each framed record."""
 
     data: bytes
@@ -72,7 +74,7 @@ def varint_rows(values: np.ndarray) -> List[bytes]:
     width = -(-int(values.max()).bit_length() // 7)
     digits = np.empty((rows, columns, width), np.uint8)
     present = np.empty((rows, columns, width), bool)
-    rest = values.astype(np.uint64 if width > 4 else np.uint32)
+    rest: Any = values.astype(np.uint64 if width > 4 else np.uint32)
     for place in range(width):
         present[..., place] = rest > 0 if place else True
         higher = rest >> 7
