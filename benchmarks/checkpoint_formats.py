@@ -26,8 +26,8 @@ from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import PRETRAINING
 from model.huggingface import untrained
 from tests.equivalence.bert_pairs import architecture
-from tests.unit.pretrained.saved import save
-from tests.unit.pretrained.writers import FORMATS
+from tests.unit.checkpoints.pretrained.saved import save
+from tests.unit.checkpoints.pretrained.writers import FORMATS
 from utilities.environment import environment_facts
 
 OWN, H5 = "this project's", "tf_model.h5 of a called model"

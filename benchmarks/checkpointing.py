@@ -25,8 +25,7 @@ from checkpoints.writer import CheckpointWriter, Rotation
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import pretraining_features
 from data_utils.records.pipeline import training_dataset
-from execution.interface import Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, expected_blocks
@@ -34,7 +33,7 @@ from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 from utilities.environment import environment_facts
 
 STEPS, EVERY = 20, 10

@@ -33,7 +33,7 @@ from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 
 
 @dataclass(frozen=True)

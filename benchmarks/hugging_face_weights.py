@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from transformers import TFBertForPreTraining
 
-from checkpoints.pretrained.names import from_tensorflow
+from checkpoints.pretrained.weights import from_tensorflow
 
 
 def pytorch_weights(source: TFBertForPreTraining) -> dict[str, np.ndarray]:

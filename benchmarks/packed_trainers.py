@@ -9,15 +9,14 @@ from benchmarks.jobs import LEARNING_RATE, WEIGHT_DECAY, Job, Trainer
 from benchmarks.packed_samples import Samples
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.pipeline import training_dataset
-from execution.interface import Platform, Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Platform, Update
 from execution.select import select_platform
 from model.architecture import PRETRAINING, expected_blocks
 from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 
 
 def trainers(job: Job, samples: Samples, micro_batch: int) -> tuple[Trainer, Trainer]:

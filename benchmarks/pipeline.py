@@ -56,8 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def print_table(seconds: dict[str, list[float]], stamps: dict[str, list], micro_batches: int) -> None:
     """Medians, ratios, bounds."""
-    from execution.software.pipeline.schedule import make_schedule
-    from execution.software.pipeline.timeline import makespan, simulate
+    from execution.software.pipeline.schedule import make_schedule, makespan, simulate
 
     alone: dict = {}
     for job, start, end in stamps["sequential"]:

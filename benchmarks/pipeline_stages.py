@@ -13,21 +13,19 @@ from typing import Any
 import numpy as np
 
 from data_utils.squad.windows import squad_features
-from execution.interface import Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Update
 from execution.select import select_platform
-from execution.software.pipeline.engine import PipelineEngine
+from execution.software.layers import DropoutSeeds
+from execution.software.pipeline.engine import PipelineEngine, Stage
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, make_schedule
-from execution.software.pipeline.stage import Stage
-from execution.software.randomness import SeedScope
-from execution.software.update_rule import UpdateRule
+from execution.software.training_step import UpdateRule
 from keras_extensions.backend import tf
 from model.architecture import SQUAD, Architecture
 from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import SpanObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 
 SEQUENCE_LENGTH, MICRO_BATCH = 128, 8
 Stamp = tuple[Job, float, float]
@@ -104,7 +102,7 @@ def one_update(model: Any, batch: dict[str, tf.Tensor], schedule: str, micro_bat
     rule = UpdateRule(AdamW(1e-5), SpanObjective(), update, model.trainable_variables)
     devices = ["/CPU:0", "/CPU:1"]
     engine = PipelineEngine(
-        model, devices, make_schedule(schedule, 2), rule, SeedScope(), 1984, True, timed_stage(clock)
+        model, devices, make_schedule(schedule, 2), rule, DropoutSeeds(), 1984, True, timed_stage(clock)
     )
     step = tf.function(engine.update, autograph=False)
 

@@ -10,8 +10,7 @@ from typing import Any
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import pretraining_features
 from data_utils.records.pipeline import training_dataset
-from execution.interface import OptimizerSettings, Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, OptimizerSettings, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.schedules import UpDown

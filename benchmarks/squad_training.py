@@ -62,15 +62,14 @@ def _ours(job: Job, reader: Any, rows: int) -> Trainer:
     """Conversion, compile and ``fit`` as the trainer calls them."""
     from benchmarks.competitors.fit_clock import FitClock
     from data_utils.records.pipeline import training_dataset
-    from execution.interface import Update
-    from execution.options import ExecutionOptions
+    from execution.interface import ExecutionOptions, Update
     from execution.select import select_platform
     from model.architecture import QA_HEAD, SQUAD, expected_blocks
     from model.blocks import assemble
     from model.conversion import convert
     from model.huggingface import untrained
     from model.losses import SpanObjective
-    from optimization.adamw import AdamW
+    from optimization.optimizers import AdamW
 
     platform = select_platform(ExecutionOptions(device="cpu", seed=1984))
     source = untrained(SQUAD, job.architecture, seed=1984)

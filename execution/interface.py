@@ -1,13 +1,18 @@
-"""The seam between BERT and the machine that trains it.
+"""The interface between BERT and the machine that trains it.
 
-A :class:`Platform` offers layers, operations and a trainable model class. ``execution/software`` is stock TensorFlow on
-any CPU or GPU; ``execution/graphcore`` is Graphcore's TensorFlow on IPUs. Model code sees this interface alone.
+A :class:`Platform` provides layers, operations and a trainable model class. ``execution/software`` implements it with
+stock TensorFlow on any CPU or GPU, ``execution/graphcore`` with Graphcore's TensorFlow on IPUs. Model code uses this
+interface only.
+
+A  micro batches of an update      V  vocabulary
+B  samples of a micro batch        H  hidden size
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
+from dataclasses import dataclass
 from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from keras_extensions.backend import keras, tf
@@ -15,54 +20,71 @@ from keras_extensions.backend import keras, tf
 Tensors = Dict[str, Any]
 
 
-class Objective(Protocol):
-    """What a task wants to be minimised and measured, as sums that may be split over micro batches and replicas.
-
-    ``losses`` names the terms whose mean is minimised; the other terms are only reported. A term's mean is its sum
-    divided by its count, both taken over the *whole* global batch, so that neither the micro batch size nor the number
-    of replicas changes the update.
-    """
-
-    losses: Tuple[str, ...]
-
-    def counts(self, batch: Tensors) -> Tensors:
-        """Number of real tokens or sequences behind each term, from the labels alone: name → scalar float32."""
-
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        """Sum of each term over one micro batch: name → scalar float32."""
-
-
-def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Negative log-likelihood of ``labels`` (…) under softmax of ``scores`` (…, classes), in float32."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(scores, tf.float32))
-
-
-class Update(NamedTuple):
-    """How the micro batches of one weight update are combined.
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """The config's settings of the machine.
 
     Attributes:
-        micro_batches: micro batches per update over all replicas that share this process.
-        virtual_replicas: how many of the config's replicas those micro batches stand for; where several processes share
-            one replica, a part of it.
-        reduction: ``mean``, ``sum`` or ``running_mean`` over the micro batches of one replica.
-        loss_scale: factor on the loss before differentiation, taken off the gradients again.
-        adaptive_loss_scale: begin with that factor and seek the largest at which gradients do not overflow.
+        platform: ``auto``, ``software`` or ``graphcore``.
+        device: ``auto``, ``cpu`` or ``gpu``.
+        xla: whether to compile with XLA; None: what was measured to be faster.
+        threads: CPU threads of one operation; None: one per core.
+        seed: seed of dropout and of stochastic rounding.
+        micro_batch_size: B.
+        precision: number format of weights and computation; ``auto``: the platform's default.
+        recompute: whether the backward pass recomputes the activations of the encoder layers.
+        device_mapping: IPU of each pipeline stage; empty for a model without stages.
+        pipeline_devices: number of devices over which those IPUs are spread; None: all GPUs, or the one CPU.
+        pipeline_schedule: ``grouped``, ``interleaved`` or ``sequential``.
+        replicas: number of copies of the model that train in parallel.
+        matmul_proportions: share of its memory that each IPU may use for temporary values of matrix products; empty:
+            the compiler's default.
+        matmul_partials: number format of partial sums, ``half`` or ``float``.
+        optimizer_state_offchip: whether moments are kept outside the device's memory.
+        replicated_tensor_sharding: whether each replica keeps only 1/replicas of the moments.
+        stochastic_rounding: whether float16 weight updates are rounded at random.
+        outlining: whether the code of the encoder layers is compiled once and reused.
+        fp_exceptions: whether training stops at the first floating-point exception.
+        min_remote_tensor_size: size in bytes of the smallest tensor that is kept outside the device's memory.
+        compile_only: whether to compile without a device.
+        executable_cache: folder in which compiled programs are cached.
     """
 
-    micro_batches: int
-    virtual_replicas: float = 1
-    reduction: str = "mean"
-    loss_scale: float = 1.0
-    adaptive_loss_scale: bool = False
+    platform: str = "software"
+    device: str = "auto"
+    xla: Optional[bool] = None
+    threads: Optional[int] = None
+    seed: int = 0
+    micro_batch_size: int = 1
+    precision: str = "auto"
+    recompute: bool = False
+    device_mapping: Tuple[int, ...] = ()
+    pipeline_devices: Optional[int] = None
+    pipeline_schedule: str = "grouped"
+    replicas: int = 1
+    matmul_proportions: Tuple[float, ...] = ()
+    matmul_partials: str = "half"
+    optimizer_state_offchip: bool = False
+    replicated_tensor_sharding: bool = False
+    stochastic_rounding: bool = False
+    outlining: bool = False
+    fp_exceptions: bool = False
+    min_remote_tensor_size: int = 50000
+    compile_only: bool = False
+    executable_cache: Optional[str] = None
 
 
 class OptimizerSettings(NamedTuple):
-    """An optimizer, by its published constants.
+    """An optimizer and its hyperparameters.
 
     Attributes:
         name: ``AdamW`` or ``LAMB``.
-        learning_rate: of the number of updates done.
-        max_gradient_norm: clip the joint norm of the gradients to this; None: no clipping.
+        learning_rate: schedule of the number of completed updates.
+        weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: added to the root of the second moment.
+        max_gradient_norm: maximum global norm of the gradients; None: no clipping.
     """
 
     name: str
@@ -74,18 +96,60 @@ class OptimizerSettings(NamedTuple):
     max_gradient_norm: Optional[float] = None
 
 
+class Update(NamedTuple):
+    """How the micro batches of one weight update are combined.
+
+    Attributes:
+        micro_batches: A, over all replicas of this process.
+        virtual_replicas: number of the config's replicas that those micro batches stand for; a fraction if several
+            processes share one replica.
+        reduction: ``mean``, ``sum`` or ``running_mean`` over the micro batches of one replica.
+        loss_scale: the loss scale, or its initial value if it is adaptive.
+        adaptive_loss_scale: whether to search for the largest loss scale at which gradients do not overflow.
+    """
+
+    micro_batches: int
+    virtual_replicas: float = 1
+    reduction: str = "mean"
+    loss_scale: float = 1.0
+    adaptive_loss_scale: bool = False
+
+
+class Objective(Protocol):
+    """A task's losses and metrics, as sums that can be split over micro batches and replicas.
+
+    A term's mean is its sum divided by its count, both over the *whole* global batch, so that the update depends
+    neither on the micro batch size nor on the number of replicas.
+
+    Attributes:
+        losses: names of the terms whose means are minimised; other terms are only reported.
+    """
+
+    losses: Tuple[str, ...]
+
+    def counts(self, batch: Tensors) -> Tensors:
+        """Return the number of real tokens or sequences of each term, from the labels alone: name → float32 scalar."""
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        """Return the sum of each term over one micro batch: name → float32 scalar."""
+
+
+def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return the negative log-likelihood (…) of integer labels (…), in float32, given logits (…, classes)."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(scores, tf.float32))
+
+
 class Platform(abc.ABC):
     """Layers, operations and training on one kind of machine.
 
     Attributes:
         name: ``software`` or ``graphcore``.
         precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``.
-        pipelined: whether stages lie on devices of their own.
+        pipelined: whether pipeline stages are on different devices.
         on_gpu: whether weights are on a GPU.
-        activation: Hugging Face's name of the GeLU that new models get, unless the config names one.
-        reduction: over the micro batches of a replica, unless the config names one.
-        batch_size: rows of a batch that its models take; None: any number.
-        predicts_together: whether it takes all processes to predict.
+        activation: Hugging Face's name of the GeLU of new models if the config names none.
+        batch_size: number of rows of a batch that its models accept; None: any.
+        all_processes_predict: whether all processes must take part in predictions.
     """
 
     name: str
@@ -93,27 +157,28 @@ class Platform(abc.ABC):
     pipelined: bool = False
     on_gpu: bool = False
     activation: str = "gelu"
-    reduction: str = "mean"
     batch_size: Optional[int] = None
-    predicts_together: bool = False
+    all_processes_predict: bool = False
 
     @abc.abstractmethod
     def describe(self) -> str:
-        """One line for the log: the devices and choices made."""
+        """Return one line for the log that names devices and settings."""
 
     @abc.abstractmethod
     def scope(self) -> ContextManager[Any]:
-        """Where variables are created and ``fit`` is called (Keras' ``strategy.scope()``)."""
+        """Return the context in which variables must be created and ``fit`` be called, like ``strategy.scope()``."""
 
     def stage(self, number: int) -> ContextManager[Any]:
-        """Where the blocks of a pipeline stage are called for the first time, and so their weights made."""
+        """Return the context in which a pipeline stage's blocks must first be called, which creates their weights."""
         return contextlib.nullcontext()
 
     def model_input(self, shape: Tuple[int, ...], dtype: str, name: str) -> tf.Tensor:
-        """An input of a model.
+        """Create an input of a model.
 
         Args:
-            shape: of one row of the batch.
+            shape: shape of one row of the batch.
+            dtype: dtype of the input.
+            name: name of the input.
         """
         return keras.Input(shape, dtype=dtype, name=name)
 
@@ -121,55 +186,73 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
-        """Dropout of a ``rate`` of the elements, the rest scaled by 1 / (1 - rate); at a rate of 0, no operation."""
+        """Create a layer that zeroes a ``rate`` of the elements and scales the others by 1 / (1 - rate).
+
+        At a rate of 0 the layer must not add any operation.
+        """
 
     @abc.abstractmethod
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
-        """Normalisation over the last axis with weights ``gamma`` and ``beta`` (Ba et al. 2016)."""
+        """Create a layer that normalises over the last axis, with weights ``gamma`` and ``beta`` (Ba et al. 2016)."""
 
     # Operations
 
     @abc.abstractmethod
     def gelu(self, x: tf.Tensor, approximate: bool) -> tf.Tensor:
-        """x·Φ(x) (Hendrycks & Gimpel 2016), by erf or by the tanh approximation."""
+        """Return x·Φ(x) (Hendrycks & Gimpel 2016), computed with erf or with the tanh approximation."""
 
     @abc.abstractmethod
     def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
-        """Rows ``ids`` of ``table`` (V, H), shape ids.shape + (H,)."""
+        """Return the rows of ``table`` (V, H) with the numbers ``ids`` (…), as (…, H)."""
 
     @abc.abstractmethod
     def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
-        """``x`` (…, H) times the transpose of ``table`` (V, H), computed in that many slices of V where memory asks."""
+        """Multiply ``x`` (…, H) by the transpose of ``table`` (V, H).
+
+        Args:
+            x: the left factor.
+            table: the right factor.
+            serialization_factor: number of slices of V that are computed one after the other to save memory.
+
+        Returns:
+            The product (…, V).
+        """
 
     def softmax(self, scores: tf.Tensor) -> tf.Tensor:
-        """Softmax over the last axis."""
+        """Return the softmax over the last axis."""
         return tf.nn.softmax(scores)
 
     def cross_entropy(self, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Negative log-likelihood of ``labels`` (…) under softmax of ``scores`` (…, classes), in float32."""
+        """Return the negative log-likelihood (…) of integer labels (…), in float32, given logits (…, classes)."""
         return cross_entropy(scores, labels)
 
     @abc.abstractmethod
     def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
-        """Call ``function`` so that its inner activations are recomputed in the backward pass, not kept."""
+        """Call ``function`` on the tensors; if recomputation is on, its activations are recomputed, not stored."""
 
     @abc.abstractmethod
     def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Mark a repeated function so that the machine may compile its code once and reuse it."""
+        """Mark a repeated function, so that the machine may compile its code once and reuse it."""
 
     def runs_host_code(self) -> bool:
-        """Whether a training step may call functions of this process, compiled for the machine's own processor."""
+        """Return whether a training step may call functions of this process that are compiled for the host's CPU."""
         return False
 
     # Training
 
     @abc.abstractmethod
     def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
-        """The machine's own optimizer."""
+        """Create the machine's own optimizer."""
 
     @abc.abstractmethod
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
-        """A functional Keras model of named blocks, laid out in pipeline ``stages`` of block names."""
+        """Create a functional Keras model of named blocks.
+
+        Args:
+            inputs: inputs by name.
+            outputs: outputs by name.
+            stages: names of the blocks of each pipeline stage.
+        """
 
     @abc.abstractmethod
     def compile(
@@ -180,38 +263,48 @@ class Platform(abc.ABC):
         update: Update,
         updates_per_execution: int,
     ) -> None:
-        """Make ``model.fit`` train towards ``objective``; a step of ``fit`` is one weight update."""
+        """Prepare a model for training, so that one step of :meth:`fit` is one weight update.
+
+        Args:
+            model: the model.
+            optimizer: its optimizer.
+            objective: its losses and metrics.
+            update: how micro batches are combined.
+            updates_per_execution: number of updates that one call of the compiled program makes.
+        """
 
     @abc.abstractmethod
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
-        """Compile the training step of a compiled model for data of this form, without training.
+        """Compile the training step of a compiled model, without training.
 
         Args:
-            element_spec: the ``element_spec`` of the data set that ``fit`` would get.
+            model: the model.
+            element_spec: the ``element_spec`` of the data set on which the model would be trained.
         """
 
     def fit(self, model: keras.Model, data: Any, updates: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         """Train a compiled model with Keras' ``fit``.
 
         Args:
-            data: one element of shape (A, B, …) per update.
-            updates: how many to do.
-            callbacks: see a step as an update.
+            model: the model.
+            data: data set with one element of shape (A, B, …) for each update.
+            updates: number of updates.
+            callbacks: Keras callbacks, for which one update is one step.
         """
         model.fit(data, steps_per_epoch=updates, verbose=0, callbacks=list(callbacks))
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
-        """Outputs of the model by name, as arrays with a row for each row of ``data``, and perhaps more behind them."""
+        """Return the model's outputs by name, as arrays with a row for each row of ``data``; more rows may follow."""
         return model.predict(data, verbose=0, callbacks=list(callbacks))
 
     def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
-        """What of that is a part only, the rest being with other processes: ``checkpoints.state.Parts``."""
+        """Return access to the optimizer's sharded variables (``checkpoints.state.Parts``), or None if it has none."""
         return None
 
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
-        """All of a compiled model's optimizer that a checkpoint must hold, as an object that TensorFlow tracks."""
+        """Return the trackable object that holds all state of a compiled model's optimizer, for checkpoints."""
         return optimizer
 
     def other_state(self) -> Dict[str, Any]:
-        """What else of a compiled model a checkpoint must hold: name → an object that TensorFlow tracks."""
+        """Return further trackable objects of a compiled model that belong in checkpoints, by name."""
         return {}

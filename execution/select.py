@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Optional
 
-from execution.interface import Platform
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Platform
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.cluster.membership import membership_of
 from execution.software.cluster.processes import ClusterProcesses
@@ -40,7 +39,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         return GraphcorePlatform(options, processes)
     from execution.software.devices import pipeline_devices, stage_devices, state_device, use_device, use_threads
     from execution.software.platform import PipelineLayout, SoftwarePlatform
-    from execution.software.precision import has_tensor_cores, numerics
+    from execution.software.precision import choose_numerics, has_tensor_cores
 
     use_device(options.device)
     devices = pipeline_devices(options.pipeline_devices)
@@ -49,12 +48,15 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     processes.join()
     layout = PipelineLayout(stage_devices(options.device_mapping, devices), options.pipeline_schedule)
     xla = XLA_WINS if options.xla is None else options.xla
+    numerics = choose_numerics(
+        options.precision, has_tensor_cores(), options.stochastic_rounding, options.fp_exceptions
+    )
     return SoftwarePlatform(
         seed=options.seed,
         xla=xla,
         recompute=options.recompute,
         layout=layout,
-        numerics=numerics(options.precision, has_tensor_cores(), options.stochastic_rounding, options.fp_exceptions),
+        numerics=numerics,
         processes=processes,
         sharded=options.replicated_tensor_sharding,
         state_device=state_device(options.optimizer_state_offchip),

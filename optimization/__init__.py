@@ -1,1 +1,1 @@
-"""Optimizers, gradient accumulation and loss scaling. They know no model."""
+"""Optimizers, gradient accumulation and loss scaling, independent of any model."""

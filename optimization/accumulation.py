@@ -1,6 +1,6 @@
-"""Gradient accumulation over micro batches, as pure functions on lists of tensors.
+"""Gradient accumulation over micro batches, as pure functions of lists of tensors.
 
-They fit the loop variables of a ``tf.while_loop`` as well as a Python loop:
+The lists can be loop variables of a ``tf.while_loop`` or of a Python loop:
 
     accumulated = initial(variables)
     for i in range(count):
@@ -11,8 +11,8 @@ Reductions, with gᵢ the gradient of micro batch i of N:
 
     sum            Σ gᵢ
     mean           Σ gᵢ / N, divided once at the end
-    running_mean   aᵢ = aᵢ₋₁ · i/(i+1) + gᵢ/(i+1): the mean of what was seen so far, which never grows
-                   beyond the gradients themselves, so a narrow accumulator does not overflow
+    running_mean   aᵢ = aᵢ₋₁ · i/(i+1) + gᵢ/(i+1), the mean of the gradients so far: it never exceeds the largest
+                   gradient, so a float16 accumulator does not overflow
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REDUCTIONS = ("sum", "mean", "running_mean")
 
 
 def initial(variables: Sequence[tf.Variable], dtype: tf.DType = tf.float32) -> List[tf.Tensor]:
-    """Accumulators of zeros, one for each variable, of its shape."""
+    """Return an accumulator of zeros for each variable, in the variable's shape."""
     return [tf.zeros(variable.shape, dtype) for variable in variables]
 
 
@@ -36,20 +36,20 @@ def add(
     gradients: Sequence[tf.Tensor],
     index: Union[int, tf.Tensor],
 ) -> List[tf.Tensor]:
-    """The accumulators after one more micro batch.
+    """Return the accumulators after one more micro batch.
 
     Args:
         reduction: one of ``REDUCTIONS``.
-        accumulated: what ``initial`` or the last ``add`` gave.
+        accumulated: the accumulators before.
         gradients: gradients of the micro batch, of any floating dtype, dense or ``IndexedSlices``.
-        index: 0-based number of the micro batch, int or integer scalar tensor.
+        index: 0-based number of the micro batch, an int or an integer scalar tensor.
 
     Raises:
-        UserError: the reduction has no such name.
+        UserError: the reduction is unknown.
     """
     _check(reduction)
     assert len(accumulated) == len(gradients), "one gradient for each accumulator"
-    assert all(gradient is not None for gradient in gradients), "accumulate only what the loss depends on"
+    assert all(gradient is not None for gradient in gradients), "accumulate only gradients that exist"
     new = [tf.cast(tf.convert_to_tensor(g), a.dtype) for a, g in zip(accumulated, gradients)]
     if reduction != "running_mean":
         return [a + g for a, g in zip(accumulated, new)]
@@ -59,7 +59,7 @@ def add(
 
 
 def finish(reduction: str, accumulated: Sequence[tf.Tensor], count: Union[int, tf.Tensor]) -> List[tf.Tensor]:
-    """The reduced gradients after ``count`` micro batches."""
+    """Return the reduced gradients after ``count`` micro batches."""
     _check(reduction)
     if reduction != "mean":
         return list(accumulated)

@@ -1,8 +1,8 @@
-"""Rounding float32 to a narrower format at random, so that the mean is right.
+"""Stochastic rounding of float32 to float16 or bfloat16: at random, so that the mean is exact.
 
-A float16 weight of 1 has neighbours 2⁻¹⁰ away: an update of 1e-4 rounds to nothing, every time. Rounded up with
-probability (x - low) / (high - low), the update is there on average (Gupta et al. 2015, section 3; Graphcore's hardware
-does the same).
+The neighbours of a float16 weight of 1 are 2⁻¹⁰ away, so rounding to nearest loses every update of 1e-4. Rounding up
+with probability (x - low) / (high - low) keeps the update on average (Gupta et al. 2015, section 3), as Graphcore's
+hardware does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from keras_extensions.backend import tf
 
 
 class NarrowFormat(NamedTuple):
-    """Of a floating format: stored bits of the significand, and the exponent of its smallest normal number."""
+    """A floating-point format.
+
+    Attributes:
+        significand_bits: stored bits of the significand.
+        smallest_exponent: exponent of the smallest normal number.
+    """
 
     significand_bits: int
     smallest_exponent: int
@@ -25,12 +30,12 @@ _EXPONENT_BIAS, _STORED_BITS = 127, 23  # of float32
 
 
 def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.Tensor:
-    """``values`` in ``dtype``, each rounded to one of its two neighbours there, unbiased.
+    """Round each value to one of its two neighbours in ``dtype``, without bias.
 
     Args:
-        values: float32, any shape. Numbers that ``dtype`` can hold stay as they are; so do infinities and NaN.
-        dtype: float16 or bfloat16; float32 gives the values back.
-        seed: (2,) int32; the same seed gives the same result.
+        values: float32, any shape. Numbers that ``dtype`` represents exactly, infinities and NaN are not changed.
+        dtype: float16 or bfloat16; with float32 the values are returned as they are.
+        seed: (2,) int32; equal seeds give equal results.
 
     Example:
         >>> halves = stochastic_round(tf.fill([1000], 1.0 + 2.0**-12), tf.float16, [1, 2])  # doctest: +SKIP
@@ -48,7 +53,7 @@ def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.
 
 
 def spacing(values: tf.Tensor, narrow: NarrowFormat) -> tf.Tensor:
-    """Distance of neighbours in the narrow format, around each float32 value; a power of two."""
+    """Return the distance between the narrow format's neighbours of each float32 value, a power of two."""
     exponent = tf.bitwise.right_shift(tf.bitcast(tf.abs(values), tf.int32), _STORED_BITS) - _EXPONENT_BIAS
     exponent = tf.maximum(exponent, narrow.smallest_exponent) - narrow.significand_bits
     # A spacing below float32's smallest normal number would be flushed to 0 on many machines.

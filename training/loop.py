@@ -109,7 +109,7 @@ class TrainingLoop:
             factor = plan.packing_factor
             logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, *betas(config, factor))
         optimizer = platform.optimizer(optimizer_settings(config, plan.updates, plan.packing_factor))
-        update = update_settings(config, platform, session.processes, plan.micro_batches)
+        update = update_settings(config, session.processes, plan.micro_batches)
         platform.compile(model, optimizer, session.task.objective, update, plan.updates_per_execution)
         state = TrainingState(blocks, platform.state(optimizer), model.trainable_variables, platform.other_state())
         state.parts = platform.parts(optimizer)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from execution.interface import OptimizerSettings, Platform, Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.select import processes_for, select_platform
 from keras_extensions.schedules import UpDown
@@ -105,19 +104,20 @@ def optimizer_settings(config: TrainingConfig, updates: int, packing_factor: flo
     )
 
 
-def update_settings(config: TrainingConfig, platform: Platform, processes: Processes, micro_batches: int) -> Update:
+def update_settings(config: TrainingConfig, processes: Processes, micro_batches: int) -> Update:
     """Return how the micro batches of an update are combined.
 
     Args:
         micro_batches: micro batches of an update over all processes.
     """
     options = config.optimizer_opts
-    scale = options.loss_scaling
+    scale, reduction = options.loss_scaling, options.gradient_accumulation_reduction
+    assert reduction is not None, "the config's loader derives it"
     replicas = config.global_batch.replicas
     return Update(
         micro_batches=micro_batches // processes.count,
         virtual_replicas=replicas if processes.is_single else replicas / processes.count,
-        reduction=options.gradient_accumulation_reduction or platform.reduction,
+        reduction=reduction,
         loss_scale=INITIAL_SCALE if scale == "auto" else scale or 1.0,
         adaptive_loss_scale=scale == "auto",
     )

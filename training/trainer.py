@@ -123,7 +123,7 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
             last = TrainingLoop(session, data, built).run()
             for line in session.task.summary(last.metrics, data.facts) if last else []:
                 logger.info(line)
-        evaluates = processes.is_chief or session.platform.predicts_together
+        evaluates = processes.is_chief or session.platform.all_processes_predict
         scores = evaluate(session, built) if evaluates and not config.compile_only else {}
     if not config.compile_only:
         session.run.history.add(END, data.plan.updates if data else session.position.step)

@@ -17,8 +17,7 @@ from benchmarks.samples import samples
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import pretraining_features
 from data_utils.records.pipeline import training_dataset
-from execution.interface import Platform, Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, Architecture, expected_blocks
@@ -26,7 +25,7 @@ from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 
 
 def build_model(architecture: Architecture, platform: Platform) -> keras.Model:

@@ -1,1 +1,1 @@
-"""Checkpoints out: as a Hugging Face folder that PyTorch's Transformers loads."""
+"""Write a checkpoint as a Hugging Face folder, which PyTorch's Transformers loads."""

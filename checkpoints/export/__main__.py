@@ -12,7 +12,7 @@ from utilities.errors import EXIT_USER_ERROR, UserError
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="python -m checkpoints.export",
         description="Write a checkpoint as a Hugging Face folder: config, safetensors in PyTorch's naming, tokenizer,"
@@ -38,11 +38,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command and return its exit status."""
     options = make_parser().parse_args(arguments)
     lower_case = None if options.lower_case is None else options.lower_case == "true"
     try:
-        from checkpoints.export.folder import export  # loads TensorFlow, which --help does without
+        from checkpoints.export.folder import export  # loads TensorFlow, which --help does not need
 
         outcome = export(options.checkpoint, options.output, options.vocab_file, lower_case, options.encoder_only)
     except UserError as error:

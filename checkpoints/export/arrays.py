@@ -1,20 +1,67 @@
-"""The weights of an exported model: complete, as many rows as the vocabulary has pieces, PyTorch's names."""
+"""The weights of an exported model, complete, by PyTorch's names, and the Hugging Face class that they belong to."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set
 
 import numpy as np
 
-from checkpoints.export.heads import ENCODER, Head, head_of
-from checkpoints.pretrained.completion import TRANSFORM, is_transform
-from checkpoints.pretrained.names import VOCABULARY_SIZED, WORD_BIAS, WORD_TABLE
-from checkpoints.pretrained.pretrained import Pretrained, resized
-from checkpoints.pretrained.settings import pieces_of
-from checkpoints.pretrained.sketch import encoder_names
+from checkpoints.pretrained.own_checkpoint import encoder_names
+from checkpoints.pretrained.pretrained import Pretrained, resize_vocabulary
+from checkpoints.pretrained.settings import count_word_pieces
+from checkpoints.pretrained.weights import (
+    CLASSIFIER,
+    NEXT_SENTENCE,
+    SPAN_HEAD,
+    TRANSFORM,
+    VOCABULARY_SIZED,
+    WORD_BIAS,
+    WORD_TABLE,
+)
 from model.architecture import TASKS
 from utilities.errors import UserError
+
+
+class Head(NamedTuple):
+    """A kind of model.
+
+    Attributes:
+        model: Hugging Face's class.
+        auto: the class to load it with.
+        pipeline: what it is for, in the words of the model card.
+    """
+
+    model: str
+    auto: str
+    pipeline: str
+
+
+ENCODER = Head("BertModel", "AutoModel", "feature-extraction")
+MASKED_LM = Head("BertForMaskedLM", "AutoModelForMaskedLM", "fill-mask")
+_TRAINED: Dict[str, Head] = {  # by class
+    facts.hugging_face: Head(facts.hugging_face, facts.hugging_face.replace("Bert", "AutoModel"), facts.pipeline)
+    for facts in TASKS.values()
+}
+
+
+def _head_of(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
+    """Return the kind of model that weights of these names belong to.
+
+    Args:
+        names: PyTorch's.
+        architectures: classes that the weights' own config names, if they have one. They decide between heads whose
+            weights have the same names, such as those of tokens and of sequences.
+    """
+    if f"{SPAN_HEAD}.weight" in names:
+        return _TRAINED["BertForQuestionAnswering"]
+    if f"{CLASSIFIER}.weight" in names:
+        named = next(iter(architectures), "BertForSequenceClassification")
+        named = named[2:] if named.startswith("TF") else named
+        return _TRAINED.get(named, Head(named, named, ""))
+    if WORD_BIAS in names:
+        return _TRAINED["BertForPreTraining"] if NEXT_SENTENCE in names else MASKED_LM
+    return ENCODER
 
 
 class Exported(NamedTuple):
@@ -23,8 +70,8 @@ class Exported(NamedTuple):
     Attributes:
         arrays: by PyTorch's names.
         rows: of the word table.
-        head: Hugging Face's class.
-        notes: what a user of the model should know of them.
+        head: the kind of model.
+        notes: what a user of the model should know about the weights.
     """
 
     arrays: Dict[str, np.ndarray]
@@ -33,49 +80,50 @@ class Exported(NamedTuple):
     notes: List[str]
 
 
-def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only: bool, key: str) -> Exported:
-    """The arrays of a checkpoint for Hugging Face's PyTorch class.
+def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only: bool) -> Exported:
+    """Return the arrays of a checkpoint for Hugging Face's PyTorch class.
 
     Args:
         start: the checkpoint.
         vocabulary: its ``vocab.txt``, if it has one. The tables of a model of this project are cut to its pieces; other
             models keep theirs as they are.
         encoder_only: leave out the heads.
-        key: flag that named the checkpoint.
 
     Raises:
         UserError: the checkpoint is not complete, cannot be read, or does not belong to the vocabulary.
     """
-    weights = {**start.stand_ins, **start.weights}
+    weights = {**start.neutral_weights, **start.weights}
     if encoder_only:
         weights = {name: weight for name, weight in weights.items() if name.startswith("bert.")}
-    head = head_of(weights, classes_of(start))
-    _refuse_incomplete(start, set(weights), key)
+    head = _head_of(weights, _classes_of(start))
+    _refuse_incomplete(start, set(weights))
     notes = _notes(start, set(weights))
-    rows = _rows(start, vocabulary, key)
-    if rows != weights[WORD_TABLE].shape[0]:
+    rows, trained_rows = _rows(start, vocabulary), weights[WORD_TABLE].shape[0]
+    if rows != trained_rows:
         notes.append(
-            f"The word table had {weights[WORD_TABLE].shape[0]:,} rows in training, of which {rows:,} stand for word"
+            f"The word table had {trained_rows:,} rows in training, of which {rows:,} stand for word"
             " pieces; the others, which padded it, are left out."
         )
     arrays = {}
     for name, weight in weights.items():
-        sized = name in VOCABULARY_SIZED
-        value = resized(weight, rows, vocabulary, f"{key}: {start.origin}") if sized else weight.value()
+        if name in VOCABULARY_SIZED:
+            value = resize_vocabulary(weight, rows, vocabulary, f"{start.key}: {start.origin}")
+        else:
+            value = weight.value()
         arrays[_pytorch_name(name, head)] = np.ascontiguousarray(value)
     return Exported(arrays, rows, head, notes)
 
 
-def classes_of(start: Pretrained) -> Sequence[str]:
+def _classes_of(start: Pretrained) -> Sequence[str]:
     """Return Hugging Face's classes that a checkpoint names."""
-    facts = TASKS.get(start.settings.get("task", "")) if start.own else None
-    return [facts.hugging_face] if facts else start.settings.get("architectures") or ()
+    task = TASKS.get(start.settings.get("task", "")) if start.own else None
+    return [task.hugging_face] if task else start.settings.get("architectures") or ()
 
 
-def _rows(start: Pretrained, vocabulary: Optional[Path], key: str) -> int:
-    """Rows of the word table that are written."""
+def _rows(start: Pretrained, vocabulary: Optional[Path]) -> int:
+    """Return the number of rows of the word table that are written."""
     rows = start.weights[WORD_TABLE].shape[0]
-    pieces = rows if vocabulary is None else pieces_of(vocabulary)
+    pieces = rows if vocabulary is None else count_word_pieces(vocabulary)
     if pieces > rows:
         raise UserError(
             f"{vocabulary} has {pieces:,} word pieces, but {start.origin} only {rows:,} rows for them; name the"
@@ -84,27 +132,28 @@ def _rows(start: Pretrained, vocabulary: Optional[Path], key: str) -> int:
     return pieces if start.own else rows
 
 
-def _refuse_incomplete(start: Pretrained, names: Set[str], key: str) -> None:
+def _refuse_incomplete(start: Pretrained, names: Set[str]) -> None:
     missing = sorted(encoder_names(start.architecture["num_hidden_layers"]) - names)
     if missing:
-        raise UserError(f"{key}: {start.origin} lacks {missing[0]}; name a complete checkpoint")
+        raise UserError(f"{start.key}: {start.origin} lacks {missing[0]}; name a complete checkpoint")
     if start.own and WORD_BIAS in names and f"{TRANSFORM}.dense.weight" not in names:
         raise UserError(
-            f"{key}: {start.origin} was trained without use_cls_layer, and its last LayerNorm has a scale of nearly 0,"
-            " so Hugging Face's masked-LM head cannot express it; add --encoder-only to write the model without heads"
+            f"{start.key}: {start.origin} was trained without use_cls_layer, and its last LayerNorm has a scale of"
+            " nearly 0, so Hugging Face's masked-LM head cannot express it; add --encoder-only to write the model"
+            " without heads"
         )
 
 
 def _notes(start: Pretrained, names: Set[str]) -> List[str]:
-    """What was written that was not trained."""
-    supplied = [name for name in start.stand_ins if name in names]
-    biases = sum(not is_transform(name) for name in supplied)
+    """Return the notes on weights that are written but were not trained."""
+    untrained = [name for name in start.neutral_weights if name in names]
+    biases = sum(not name.startswith(f"{TRANSFORM}.") for name in untrained)
     notes = []
     if biases:
         notes.append(f"The model was trained without {biases} of BERT's biases; they are written as zeros.")
-    if len(supplied) > biases:
+    if len(untrained) > biases:
         notes.append(
-            "The model was trained without the layer before the masked-LM product (`cls.predictions.transform`). It is"
+            f"The model was trained without the layer before the masked-LM product (`{TRANSFORM}`). It is"
             " written so that it gives back what comes out of the last LayerNorm, to the precision of float32: in half"
             " precision it does not."
         )
@@ -112,5 +161,5 @@ def _notes(start: Pretrained, names: Set[str]) -> List[str]:
 
 
 def _pytorch_name(name: str, head: Head) -> str:
-    """A model without a head is saved without the prefix ``bert.``."""
+    """Drop the prefix ``bert.`` where the model has no head, as Hugging Face does."""
     return name[len("bert.") :] if head is ENCODER else name

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from checkpoints.export.heads import Head
+from transformers import BertConfig
+
+from checkpoints.export.arrays import Head
 from checkpoints.pretrained.pretrained import Pretrained
 from model.architecture import TASKS
 from utilities.report.run_folder import RunData, read_run_folder
@@ -22,29 +24,20 @@ _SETTINGS: Tuple[Tuple[str, str], ...] = (
 )
 
 
-def run_folder_of(start: Pretrained) -> Optional[Path]:
-    """The run that a checkpoint belongs to; None if its folder is not there."""
-    if not start.own or start.folder is None:
-        return None
-    run = start.folder.resolve().parent.parent
-    return run if (run / "resolved_config.json").is_file() else None
-
-
 def model_card(
-    name: str, start: Pretrained, head: Head, sizes: Mapping[str, Any], notes: List[str], with_tokenizer: bool
+    name: str, start: Pretrained, head: Head, config: BertConfig, notes: List[str], with_tokenizer: bool
 ) -> str:
-    """The text of the card.
+    """Return the text of the card.
 
     Args:
-        name: of the model.
+        name: the model's name.
         start: the checkpoint.
         head: what the model is for.
-        sizes: of the model, by their names.
-        notes: what a user should know of the weights.
+        config: the exported config.
+        notes: what a user should know about the weights.
         with_tokenizer: whether the tokenizer's files are there.
     """
-    folder = run_folder_of(start)
-    run = read_run_folder(folder) if folder else None
+    run = _run_of(start)
     parts = [
         _header(head),
         f"# {name}",
@@ -52,7 +45,7 @@ def model_card(
         "## Use",
         _usage(name, head, with_tokenizer),
         "## Model",
-        _table(sizes),
+        _table(_sizes(config)),
     ]
     if start.own:
         parts += ["## Training", _table(_training(start, run))]
@@ -62,6 +55,14 @@ def model_card(
     if notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     return "\n\n".join(parts) + "\n"
+
+
+def _run_of(start: Pretrained) -> Optional[RunData]:
+    """Read the run that a checkpoint belongs to; None if its folder is not there."""
+    if not start.own or start.folder is None:
+        return None
+    run = start.folder.resolve().parent.parent
+    return read_run_folder(run) if (run / "resolved_config.json").is_file() else None
 
 
 def _header(head: Head) -> str:
@@ -85,13 +86,25 @@ def _usage(name: str, head: Head, with_tokenizer: bool) -> str:
     return "\n".join(["```python", *lines, "```"])
 
 
+def _sizes(config: BertConfig) -> Dict[str, Any]:
+    return {
+        "encoder layers": config.num_hidden_layers,
+        "hidden size": config.hidden_size,
+        "attention heads": config.num_attention_heads,
+        "feed-forward size": config.intermediate_size,
+        "positions": config.max_position_embeddings,
+        "word pieces": config.vocab_size,
+        "activation": config.hidden_act,
+    }
+
+
 def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     facts = start.settings
     config = run.config if run else {}
     task = TASKS.get(facts.get("task", ""))
     rows: Dict[str, Any] = {"task": task.title if task else "unknown"}
     for key in ("dataset_dir", "bert_model_name", "pretrained_ckpt_path"):
-        if config.get(key):  # where it lay on the machine of the training is nobody's business
+        if config.get(key):  # not the folders of the training machine
             rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
     rows["updates"] = facts.get("step")
     samples = (facts.get("data") or {}).get("samples_per_update")
@@ -108,7 +121,7 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
 
 
 def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
-    """Metrics of the last logging period until the checkpoint; scores, if it is the run's last."""
+    """Return the metrics of the last logging period before the checkpoint, and the scores if it is the run's last."""
     step = start.settings.get("step", 0)
     periods = [period for period in run.periods if period["step"] <= step]
     figures: Dict[str, Any] = {}

@@ -1,26 +1,40 @@
-"""An exported model as a folder, written whole or not at all."""
+"""The exported folder: weights, ``config.json``, tokenizer and model card, written whole or not at all."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
 from typing import List, NamedTuple, Optional
 
 from safetensors.numpy import save_file
+from transformers import BertConfig, BertTokenizerFast
 
-from checkpoints.export.arrays import exported_arrays
+from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
-from checkpoints.export.heads import Head
-from checkpoints.export.settings import exported_config, facts_of, write_tokenizer
 from checkpoints.pretrained.opening import open_pretrained
+from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.settings import TOKENIZER_CONFIG
+from checkpoints.pretrained.weights import CLASSIFIER
+from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
+from data_utils.tokenizer import read_vocabulary
+from model.architecture import CLASSIFICATION, TASKS, Architecture
+from model.huggingface import hugging_face_config
 from utilities.errors import UserError
 
+_TOKENIZER_FILES = (TOKENIZER_CONFIG, "tokenizer.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
 CHECKPOINT, OUTPUT = "--checkpoint", "--output"
 
 
 class Outcome(NamedTuple):
-    """What was written: Hugging Face's class, remarks for the user."""
+    """What was written.
+
+    Attributes:
+        head: the kind of model.
+        origin: where its weights come from.
+        notes: what a user of the model should know about the weights.
+    """
 
     head: Head
     origin: str
@@ -52,8 +66,8 @@ def export(
         raise UserError(f"--vocab-file: there is no file {vocabulary}; correct the path")
     start = open_pretrained(checkpoint, CHECKPOINT)
     vocabulary = vocabulary or start.vocabulary
-    exported = exported_arrays(start, vocabulary, encoder_only, CHECKPOINT)
-    config = exported_config(start, exported, CHECKPOINT)
+    exported = exported_arrays(start, vocabulary, encoder_only)
+    config = _config(start, exported)
     notes = list(exported.notes)
     if vocabulary is None:
         notes.append("The vocabulary is not known, so there are no tokenizer files.")
@@ -63,8 +77,9 @@ def export(
         temporary.mkdir(parents=True)
         save_file(exported.arrays, str(temporary / "model.safetensors"), metadata={"format": "pt"})
         config.save_pretrained(str(temporary))
-        known = write_tokenizer(start, temporary, vocabulary, lower_case, config.max_position_embeddings)
-        card = model_card(output.name, start, exported.head, facts_of(config), notes, known)
+        if vocabulary is not None:
+            _write_tokenizer(start, temporary, vocabulary, lower_case, config.max_position_embeddings)
+        card = model_card(output.name, start, exported.head, config, notes, with_tokenizer=vocabulary is not None)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if output.is_dir():
             output.rmdir()
@@ -74,3 +89,69 @@ def export(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Outcome(exported.head, start.origin, notes)
+
+
+def _config(start: Pretrained, exported: Exported) -> BertConfig:
+    """Return the config of an exported model.
+
+    Raises:
+        UserError: the checkpoint does not say what the config has to.
+    """
+    if start.own:
+        config = _own_config(start, exported)
+    else:
+        config = BertConfig.from_dict({name: value for name, value in start.settings.items() if name != "_path"})
+    config.architectures = [exported.head.model]
+    config.dtype = "float32"
+    return config
+
+
+def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
+    missing = [name for name in ("num_attention_heads", "hidden_act") if name not in start.architecture]
+    if missing:
+        raise UserError(
+            f"{start.key}: {start.origin} does not tell its {missing[0]}; name the checkpoint's folder (step-…), in"
+            " which checkpoint.json does"
+        )
+    architecture = dataclasses.replace(Architecture(**start.architecture), vocab_size=exported.rows)
+    config = hugging_face_config(architecture)
+    if f"{CLASSIFIER}.weight" in exported.arrays:
+        names = _class_names(start, exported.arrays[f"{CLASSIFIER}.weight"].shape[0])
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: number for number, name in enumerate(names)}
+        if exported.head.pipeline == TASKS[CLASSIFICATION].pipeline:
+            config.problem_type = "regression" if len(names) == 1 else "single_label_classification"
+    return config
+
+
+def _class_names(start: Pretrained, classes: int) -> List[str]:
+    """Return the names of a classifier's outputs: those that it was trained with, else numbers."""
+    task = BENCHMARK_TASKS.get((start.settings.get("config") or {}).get("glue_task") or "")
+    names = start.settings.get("labels") or ([label.name for label in task.labels] if task else [])
+    return names if len(names) == classes else [f"LABEL_{number}" for number in range(classes)]
+
+
+def _write_tokenizer(
+    start: Pretrained, folder: Path, vocabulary: Path, lower_case: Optional[bool], positions: int
+) -> None:
+    """Write the tokenizer's files; those of another project are copied, unless something else is asked for.
+
+    Args:
+        start: the checkpoint.
+        folder: to write to.
+        vocabulary: ``vocab.txt``.
+        lower_case: whether text is lower-cased; None: as the checkpoint says, else as the vocabulary looks.
+        positions: number of tokens of the longest sequence.
+    """
+    if not start.own and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:
+        present = [start.folder / name for name in _TOKENIZER_FILES if (start.folder / name).is_file()]
+        if any(path.name == TOKENIZER_CONFIG for path in present):
+            for path in present:
+                shutil.copyfile(path, folder / path.name)
+            return
+    if lower_case is None:
+        lower_case = start.lower_case
+    if lower_case is None:
+        lower_case = read_vocabulary(vocabulary).looks_lower_cased()
+    tokenizer = BertTokenizerFast(vocab_file=str(vocabulary), do_lower_case=lower_case, model_max_length=positions)
+    tokenizer.save_pretrained(str(folder))

@@ -1,1 +1,1 @@
-"""Checkpoints of every origin into a model: Hugging Face's, Google's, and this project's own."""
+"""Read checkpoints of any origin: Hugging Face's, Google's, and this project's own."""

@@ -1,4 +1,4 @@
-"""Models of huggingface.co by name: into the local cache, or from it where the network is not to be had."""
+"""Models of huggingface.co by name. Nothing else here uses the network, and nothing here needs TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import re
 from pathlib import Path
 from typing import List
 
-from checkpoints.pretrained.files import chosen_files
-from checkpoints.pretrained.settings import CONFIG, TOKENIZER_CONFIG, VOCABULARY
+from checkpoints.pretrained.settings import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS, TOKENIZER_CONFIG, VOCABULARY
 from utilities.errors import UserError
 
 TIMEOUT = 10.0  # seconds to wait for an answer
-_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
+_MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 
 
 def is_model_name(text: str) -> bool:
-    """Whether ``text`` may be a model's name, ``bert-base-uncased`` or ``someone/some-bert``."""
-    return _NAME.fullmatch(text) is not None
+    """Whether a text may name a model of huggingface.co, as ``bert-base-uncased`` or ``someone/some-bert`` do."""
+    return _MODEL_NAME.fullmatch(text) is not None
 
 
 def fetch(name: str, key: str) -> Path:
-    """The folder of a model, fetched unless the cache has it; only the files that are needed.
+    """Fetch the files of a model that are needed, or take them from the cache where the network is not reachable.
+
+    Returns:
+        The folder of the files.
 
     Raises:
         UserError: there is no such model or the site is out of reach, and the cache does not have it.
@@ -30,22 +32,18 @@ def fetch(name: str, key: str) -> Path:
 
     try:
         information = huggingface_hub.HfApi().model_info(name, timeout=TIMEOUT)
-        files = wanted([file.rfilename for file in information.siblings or []])
-        if not files:
+        names = [file.rfilename for file in information.siblings or []]
+        weights = files_to_fetch(names)
+        if not weights:
             raise UserError(f"{key}: the model {name} of huggingface.co has no weights that can be read; name another")
+        files: List[str] = [*weights, *(name for name in (CONFIG, VOCABULARY, TOKENIZER_CONFIG) if name in names)]
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, etag_timeout=TIMEOUT))
     except RepositoryNotFoundError as error:
         raise UserError(
             f"{key}: {name} is neither a folder here nor a model on huggingface.co that may be read; correct the name"
         ) from error
-    except OSError as error:  # all that goes wrong on the way, a full disk included
+    except OSError as error:  # anything that fails on the way, also a full disk
         return _cached(name, key, error)
-
-
-def wanted(names: List[str]) -> List[str]:
-    """Of a model's files those that are needed; none if it has no weights."""
-    weights = chosen_files(names)
-    return weights and [*weights, *(name for name in (CONFIG, VOCABULARY, TOKENIZER_CONFIG) if name in names)]
 
 
 def _cached(name: str, key: str, problem: OSError) -> Path:
@@ -60,3 +58,15 @@ def _cached(name: str, key: str, problem: OSError) -> Path:
             f"{key}: {name} is no folder here, and it cannot be fetched from huggingface.co ({type(problem).__name__}:"
             f" {reason}); give a local folder, or fetch the model where there is a network"
         ) from problem
+
+
+def files_to_fetch(names: List[str]) -> List[str]:
+    """Return the files of weights in the preferred format, one file or several, out of all files of a model."""
+    for file in (SAFETENSORS, PYTORCH, HDF5):
+        stem, suffix = file.rsplit(".", 1)
+        if file in names:
+            return [file]
+        if f"{file}{INDEX}" in names:
+            parts = [name for name in names if name.startswith(f"{stem}-") and name.endswith(f".{suffix}")]
+            return [*parts, f"{file}{INDEX}"]
+    return []

@@ -1,7 +1,4 @@
-"""Weights by PyTorch's names into a built Hugging Face TensorFlow model, and the account of it.
-
-V word pieces that the model has rows for
-"""
+"""Pretrained weights, and how they fill a built Hugging Face TensorFlow model."""
 
 from __future__ import annotations
 
@@ -12,9 +9,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from checkpoints.pretrained.names import VOCABULARY_SIZED, from_tensorflow, is_encoder_weight
-from checkpoints.pretrained.settings import pieces_of
-from checkpoints.pretrained.weights import Weight, Weights
+from checkpoints.pretrained.settings import count_word_pieces
+from checkpoints.pretrained.weights import VOCABULARY_SIZED, Weight, Weights, from_tensorflow, is_encoder_weight
 from keras_extensions.backend import keras
 from utilities.errors import UserError
 
@@ -23,86 +19,74 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class LoadReport:
-    """What became of a checkpoint's weights, each by PyTorch's name.
+    """Which weights were loaded, and which were not, by PyTorch's names.
 
     Attributes:
         loaded: number of weights taken from the checkpoint.
         missing: weights of the model that the checkpoint lacks; they stay random.
         extra: weights of the checkpoint that the model has no place for.
-        padded: tables of word pieces that were lengthened or cut, with both lengths.
-        supplied: weights that the checkpoint's model did without, written so that they change nothing.
+        padded: tables of word pieces that were lengthened or cut, with both lengths, as a text for the log.
+        neutral: weights that the checkpoint's model was trained without, with values that change nothing.
     """
 
     loaded: int = 0
     missing: List[str] = dataclasses.field(default_factory=list)
     extra: List[str] = dataclasses.field(default_factory=list)
     padded: List[str] = dataclasses.field(default_factory=list)
-    supplied: List[str] = dataclasses.field(default_factory=list)
+    neutral: List[str] = dataclasses.field(default_factory=list)
 
-    def tell(self, origin: str) -> None:
-        """Every list, through logging."""
+    def log(self, origin: str) -> None:
+        """Log every list."""
         logger.info("%d weights from %s", self.loaded, origin)
         for level, names, text in (
             (logging.WARNING, self.missing, "not in the checkpoint, so it starts from random numbers"),
             (logging.INFO, self.extra, "in the checkpoint, but the model has no place for it"),
-            (logging.INFO, self.supplied, "left out of the model that was trained; written so that it changes nothing"),
+            (logging.INFO, self.neutral, "left out of the model that was trained; written so that it changes nothing"),
             (logging.INFO, self.padded, ""),
         ):
             for name in names:
                 logger.log(level, "  %s%s", name, f": {text}" if text else "")
 
 
+@dataclasses.dataclass(eq=False)
 class Pretrained:
-    """The weights that a run starts from, wherever they come from; see :class:`training.start.Start`.
+    """The weights that a run starts from, whatever their origin; see :class:`training.start.Start`.
 
     Attributes:
-        origin: where from, for the log.
+        origin: where the weights come from, for messages.
+        weights: by PyTorch's names.
         architecture: fields of :class:`model.architecture.Architecture` that the weights decide.
         vocabulary: the ``vocab.txt`` that belongs to them; it also tells how many word pieces are real.
         lower_case: whether their text was lower-cased; None if unknown.
-        weights: by PyTorch's names.
-        stand_ins: for weights that the model of the checkpoint did without.
+        neutral_weights: weights that the model was trained without, with values that change nothing.
         unknown: further names in the file.
         settings: Hugging Face's or Google's config, or the facts of a checkpoint of this project.
-        own: whether this project wrote it.
+        own: whether this project wrote the checkpoint.
         folder: where its files lie.
+        key: config key or flag that named it, for messages.
+        allow_missing: let encoder weights that are missing start from random numbers.
     """
 
-    def __init__(
-        self,
-        origin: str,
-        weights: Weights,
-        architecture: Dict[str, Any],
-        vocabulary: Optional[Path] = None,
-        lower_case: Optional[bool] = None,
-        stand_ins: Optional[Weights] = None,
-        unknown: Sequence[str] = (),
-        settings: Optional[Dict[str, Any]] = None,
-        own: bool = False,
-        folder: Optional[Path] = None,
-        key: str = "pretrained_ckpt_path",
-        allow_missing: bool = False,
-    ):
-        self.origin = origin
-        self.weights = weights
-        self.architecture = architecture
-        self.vocabulary = vocabulary
-        self.lower_case = lower_case
-        self.stand_ins = stand_ins or {}
-        self.unknown = list(unknown)
-        self.settings = settings or {}
-        self.own = own
-        self.folder = folder
-        self._key = key
-        self._allow_missing = allow_missing
-        self._report = LoadReport()
+    origin: str
+    weights: Weights
+    architecture: Dict[str, Any]
+    vocabulary: Optional[Path] = None
+    lower_case: Optional[bool] = None
+    neutral_weights: Weights = dataclasses.field(default_factory=dict)
+    unknown: List[str] = dataclasses.field(default_factory=list)
+    settings: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    own: bool = False
+    folder: Optional[Path] = None
+    key: str = "pretrained_ckpt_path"
+    allow_missing: bool = False
+    _report: LoadReport = dataclasses.field(default_factory=LoadReport, init=False, repr=False)
 
     def report(self) -> LoadReport:
-        """What became of the weights in the last ``fill_source``."""
+        """Return the report of the last :meth:`fill_source`."""
         return self._report
 
     def fill_source(self, source: keras.Model) -> None:
-        """Set the weights of a built Hugging Face model, and tell what was missing, extra or padded.
+        """Set the weights of a built Hugging Face model, and log what was missing, extra or padded.
 
         Raises:
             UserError: an encoder weight is missing, has another shape or cannot be read, or word pieces would be lost.
@@ -110,70 +94,72 @@ class Pretrained:
         report = LoadReport()
         variables = {from_tensorflow(variable.name): variable for variable in source.weights}
         names = {known.name for known in variables}
-        report.missing = [name for name in sorted(names) if name not in self.weights and name not in self.stand_ins]
-        report.extra = [*(name for name in sorted(self.weights) if name not in names), *self.unknown]
+        report.missing = sorted(names - {*self.weights, *self.neutral_weights})
+        report.extra = [*sorted(set(self.weights) - names), *self.unknown]
         self._refuse_missing(report)
         for (name, transposed), variable in variables.items():
-            weight = self.weights.get(name) or self.stand_ins.get(name)
+            weight = self.weights.get(name) or self.neutral_weights.get(name)
             if weight is None:
                 continue
             shape = tuple(variable.shape)
-            value = self._fitted(name, weight, shape[::-1] if transposed else shape, report)
+            value = self._value_in_shape(name, weight, shape[::-1] if transposed else shape, report)
             if value is None:
                 continue
             variable.assign(value.T if transposed else value)
             if name in self.weights:
                 report.loaded += 1
             else:
-                report.supplied.append(name)
-        report.tell(self.origin)
+                report.neutral.append(name)
+        report.log(self.origin)
         self._report = report
 
     def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
-        """Nothing: the weights came with the source model."""
+        """Do nothing, as the weights came with the source model."""
 
     def _refuse_missing(self, report: LoadReport) -> None:
         encoder = [name for name in report.missing if is_encoder_weight(name)]
-        if not encoder or self._allow_missing:
+        if not encoder or self.allow_missing:
             return
         more = f" and {len(encoder) - 1} more of the encoder's weights" if len(encoder) > 1 else ""
         unused = [name for name in report.extra if not name.startswith("cls.")]
         hint = f"; it has {', '.join(unused[:2])}, which the model has not" if unused else ""
         raise UserError(
-            f"{self._key}: {self.origin} lacks {encoder[0]}{more}{hint}; name a checkpoint of this model, or set"
+            f"{self.key}: {self.origin} lacks {encoder[0]}{more}{hint}; name a checkpoint of this model, or set"
             " allow_missing_weights to true to start them from random numbers"
         )
 
-    def _fitted(self, name: str, weight: Weight, shape: Tuple[int, ...], report: LoadReport) -> Optional[np.ndarray]:
-        """The value in the shape of the variable; None for a head of another shape, which is as good as missing."""
+    def _value_in_shape(
+        self, name: str, weight: Weight, shape: Tuple[int, ...], report: LoadReport
+    ) -> Optional[np.ndarray]:
+        """Return a weight's value in a variable's shape; None for a head of another shape, which counts as missing."""
         if weight.shape == shape:
             return weight.value()
         if name in VOCABULARY_SIZED and weight.shape[1:] == shape[1:]:
-            value = resized(weight, shape[0], self.vocabulary, f"{self._key}: {self.origin}")
+            value = resize_vocabulary(weight, shape[0], self.vocabulary, f"{self.key}: {self.origin}")
             change = "zeros added" if shape[0] > weight.shape[0] else "rows of no word piece left out"
             report.padded.append(f"{name}: {weight.shape[0]} → {shape[0]} word pieces, {change}")
             return value
         if is_encoder_weight(name) or name.startswith("bert."):
             raise UserError(
-                f"{self._key}: {weight.place} has the shape {list(weight.shape)}, the model's is {list(shape)}; use the"
-                " bert_config of the weights"
+                f"{self.key}: {weight.location} has the shape {list(weight.shape)}, the model's is {list(shape)}; use"
+                " the bert_config of the weights"
             )
         report.missing = sorted([*report.missing, name])
         report.extra.append(f"{name} of shape {list(weight.shape)}, not {list(shape)}")
         return None
 
 
-def resized(weight: Weight, rows: int, vocabulary: Optional[Path], place: str) -> np.ndarray:
-    """A weight with one row a word piece, for a model with another number of rows.
+def resize_vocabulary(weight: Weight, rows: int, vocabulary: Optional[Path], origin: str) -> np.ndarray:
+    """Lengthen or cut a weight that has one row for each word piece.
 
-    Rows that are added are zeros: no text has such a piece. Rows are cut only if they stand for no piece, which the
-    vocabulary tells, or without one, that they are zeros.
+    Added rows are zeros, as no text contains such a piece. Rows are cut only if they stand for no piece: the vocabulary
+    tells how many do, and without it, rows of zeros do not.
 
     Args:
-        weight: (C, …), C pieces.
-        rows: V.
+        weight: the table or the bias of the words, with any number of rows.
+        rows: the number of rows wanted.
         vocabulary: the ``vocab.txt`` of the weights.
-        place: for messages.
+        origin: where they come from, for messages.
 
     Raises:
         UserError: word pieces would be lost.
@@ -181,10 +167,10 @@ def resized(weight: Weight, rows: int, vocabulary: Optional[Path], place: str) -
     value = weight.value()
     if rows >= len(value):
         return np.concatenate([value, np.zeros((rows - len(value), *value.shape[1:]), value.dtype)])
-    pieces = len(value) if vocabulary is None else pieces_of(vocabulary)
+    pieces = len(value) if vocabulary is None else count_word_pieces(vocabulary)
     if pieces > rows and (vocabulary is not None or value[rows:].any()):
         raise UserError(
-            f"{place} knows {pieces:,} word pieces, more than the model's {rows:,}; set bert_config.vocab_size to"
+            f"{origin} knows {pieces:,} word pieces, more than the model's {rows:,}; set bert_config.vocab_size to"
             f" {len(value)} or a little more, so that embedding_serialization_factor divides it"
         )
     return value[:rows]

@@ -1,4 +1,7 @@
-"""What stands beside the weights of other projects: ``config.json``, ``bert_config.json``, tokenizer settings."""
+"""The files of other projects' folders: their names, and the settings that lie beside the weights.
+
+Settings are ``config.json`` or Google's ``bert_config.json``, the vocabulary, and the tokenizer's settings.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,17 @@ from utilities.errors import UserError
 
 CONFIG, GOOGLE_CONFIG = "config.json", "bert_config.json"
 VOCABULARY, TOKENIZER_CONFIG = "vocab.txt", "tokenizer_config.json"
+SAFETENSORS, PYTORCH, HDF5 = "model.safetensors", "pytorch_model.bin", "tf_model.h5"
+INDEX = ".index.json"  # ends the name of the file that says in which of several files each weight is
 
-EXACT_GELU, TANH_GELU = "gelu", "gelu_new"
+_EXACT_GELU, _TANH_GELU = "gelu", "gelu_new"
 _ACTIVATIONS = {
-    "gelu": EXACT_GELU,
-    "gelu_python": EXACT_GELU,
-    "gelu_new": TANH_GELU,
-    "gelu_pytorch_tanh": TANH_GELU,
-    "gelu_fast": TANH_GELU,
-    "gelu_accurate": TANH_GELU,
+    "gelu": _EXACT_GELU,
+    "gelu_python": _EXACT_GELU,
+    "gelu_new": _TANH_GELU,
+    "gelu_pytorch_tanh": _TANH_GELU,
+    "gelu_fast": _TANH_GELU,
+    "gelu_accurate": _TANH_GELU,
 }
 _SIZES = (
     "hidden_size", "vocab_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
@@ -33,7 +38,7 @@ _CONSTANTS = {
 _COMPLETE = dict.fromkeys(
     ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
 )
-# A setting that would make another model of it, the one value that BERT has, and what a config means by silence.
+# Settings that would make it another model, with BERT's value, which is also what a config without them means.
 _FIXED = {
     "model_type": "bert",
     "position_embedding_type": "absolute",
@@ -44,7 +49,7 @@ _FIXED = {
 
 
 def read_config(folder: Path, key: str) -> Dict[str, Any]:
-    """The model's settings, from Hugging Face's or Google's file.
+    """Read the model's settings from Hugging Face's or Google's file; ``_path`` is the file.
 
     Raises:
         UserError: there is none, or it cannot be read.
@@ -52,19 +57,18 @@ def read_config(folder: Path, key: str) -> Dict[str, Any]:
     path = next((folder / name for name in (CONFIG, GOOGLE_CONFIG) if (folder / name).is_file()), None)
     if path is None:
         raise UserError(f"{key}: {folder} has weights but no {CONFIG} ({GOOGLE_CONFIG}); put it there")
-    config = _read_object(path, key)
-    return {**config, "_path": str(path)}
+    return {**_read_object(path, key), "_path": str(path)}
 
 
 def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
-    """Fields of :class:`model.architecture.Architecture` from a model's settings; nothing is left out of such a model.
+    """Return the fields of :class:`model.architecture.Architecture` for a model's settings.
 
     Args:
         config: from :func:`read_config`.
-        key: config key or flag that named the model.
+        key: config key or flag that named the model, for messages.
 
     Raises:
-        UserError: the model is no BERT, or one with parts that this project has not.
+        UserError: the model is no BERT, or has parts that this project does not have.
     """
     path = config["_path"]
     for name, value in _FIXED.items():
@@ -77,36 +81,42 @@ def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
         raise UserError(
             f"{key}: {path}: {missing[0]} is missing or no whole number above 0; use the file of the weights"
         )
-    activation = config.get("hidden_act", EXACT_GELU)
+    activation = config.get("hidden_act", _EXACT_GELU)
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise UserError(f"{key}: {path}: hidden_act is {activation!r}, which is none of {known}; name another model")
-    sizes = {name: config[name] for name in _SIZES}
     constants = {name: config.get(name, value) for name, value in _CONSTANTS.items()}
     for name, value in constants.items():
         if type(value) not in (int, float) or not 0 <= value < 1:
             raise UserError(
                 f"{key}: {path}: {name} is {value!r}, no number from 0 up to 1; use the file of the weights"
             )
-    numbers = {name: float(value) for name, value in constants.items()}
-    return {**sizes, **numbers, "hidden_act": _ACTIVATIONS[activation], **_COMPLETE}
+    return {
+        **{name: config[name] for name in _SIZES},
+        **{name: float(value) for name, value in constants.items()},
+        "hidden_act": _ACTIVATIONS[activation],
+        **_COMPLETE,
+    }
 
 
-def vocabulary_of(folder: Path) -> Optional[Path]:
-    """The ``vocab.txt`` of a folder, if it has one."""
+def find_vocabulary(folder: Path) -> Optional[Path]:
+    """Return the ``vocab.txt`` of a folder; None if it has none."""
     path = folder / VOCABULARY
     return path if path.is_file() else None
 
 
-def pieces_of(vocabulary: Path) -> int:
-    """Number of word pieces in a ``vocab.txt``."""
+def count_word_pieces(vocabulary: Path) -> int:
+    """Count the word pieces of a ``vocab.txt``."""
     return len(vocabulary.read_bytes().rstrip(b"\r\n").split(b"\n"))
 
 
-def lower_case_of(folder: Path, key: str) -> Optional[bool]:
-    """Whether a model was trained on lower-cased text: its tokenizer's settings, or the name of Google's folder.
+def find_lower_case(folder: Path, key: str) -> Optional[bool]:
+    """Whether a model was trained on lower-cased text, by its tokenizer's settings or the name of Google's folder.
 
-    Hugging Face's tokenizer lower-cases unless told otherwise, so settings that say nothing mean that.
+    Hugging Face's tokenizer lower-cases unless its settings say otherwise.
+
+    Returns:
+        None if nothing tells.
     """
     path = folder / TOKENIZER_CONFIG
     if path.is_file():

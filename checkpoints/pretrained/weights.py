@@ -1,17 +1,35 @@
-"""The one form that every checkpoint is brought into: arrays by the names of Hugging Face's PyTorch BERT.
+"""Weights of any origin in one form: arrays by the names of Hugging Face's PyTorch BERT, read when they are asked for.
 
-Shapes and names are known at once; an array is read when it is asked for.
+PyTorch's names look like ``bert.encoder.layer.0.attention.self.query.weight``. The rules here derive them from the
+names of other projects. A dense layer's weight is (out, in) in PyTorch and (in, out) in TensorFlow.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Callable, Dict, Iterator, Tuple
+import re
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from utilities.errors import UserError
+
+WORD_TABLE = "bert.embeddings.word_embeddings.weight"
+WORD_BIAS = "cls.predictions.bias"
+VOCABULARY_SIZED = (WORD_TABLE, WORD_BIAS)
+TRANSFORM = "cls.predictions.transform"  # the layer before the masked-LM product
+NEXT_SENTENCE = "cls.seq_relationship.weight"
+SPAN_HEAD, CLASSIFIER = "qa_outputs", "classifier"
+
+_TIED_TABLE = "cls.predictions.decoder.weight"  # PyTorch's second name for the word table
+_TIED_BIAS = "cls.predictions.decoder.bias"  # PyTorch's second name for the bias of the words
+_ROOTS = {
+    "embeddings": "bert", "encoder": "bert", "pooler": "bert", "predictions": "cls", "seq_relationship": "cls",
+}  # fmt: skip
+_NORM = {"gamma": "weight", "beta": "bias"}
+_BUFFERS = ("position_ids", "token_type_ids")  # constants that PyTorch saves among the weights
+_DATA_PARALLEL = "module."  # prefix that PyTorch's data-parallel training adds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,45 +37,163 @@ class Weight:
     """One array of a checkpoint.
 
     Attributes:
-        shape: of the array.
-        read: reads it.
-        place: file, and name of the array in it, for error messages.
+        shape: the array's shape, known without reading it.
+        read: reads the array.
+        location: the file and the array's name in it, for error messages.
     """
 
     shape: Tuple[int, ...]
     read: Callable[[], np.ndarray]
-    place: str
+    location: str
 
     def value(self) -> np.ndarray:
-        """The array, in float32 whatever its number format in the file.
+        """Read the array as float32, whatever its number format in the file.
 
         Raises:
-            UserError: it cannot be read, or holds numbers that are not finite.
+            UserError: the array cannot be read, or holds numbers that are not finite.
         """
-        with readable(self.place):
+        with readable(self.location):
             array = np.asarray(self.read())
             if array.shape != self.shape:
                 raise ValueError(f"its shape is {list(array.shape)} in place of {list(self.shape)}")
             array = array.astype(np.float32, copy=False)
         if not np.isfinite(array).all():
-            raise UserError(f"{self.place}: holds numbers that are not finite; use a checkpoint from before that")
+            raise UserError(f"{self.location}: holds numbers that are not finite; use a checkpoint from before that")
         return array
 
     def transposed(self) -> Weight:
-        """The same with its two axes exchanged."""
-        return Weight(self.shape[::-1], lambda: self.read().T, self.place)
+        """Return the same weight with its two axes exchanged."""
+        return Weight(self.shape[::-1], lambda: self.read().T, self.location)
 
 
 Weights = Dict[str, Weight]
 
 
 @contextlib.contextmanager
-def readable(place: str) -> Iterator[None]:
-    """Turns what goes wrong while a file is read into one line that names the place."""
+def readable(location: str) -> Iterator[None]:
+    """Turn any error of a library that reads a file into a ``UserError`` of one line that names the location."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:  # each library has exceptions of its own for a damaged file
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{place}: cannot be read ({reason}); the file is damaged, get it anew") from error
+        raise UserError(f"{location}: cannot be read ({reason}); the file is damaged, get it anew") from error
+
+
+class Name(NamedTuple):
+    """PyTorch's name of a weight, and whether its axes have to be exchanged."""
+
+    name: str
+    transposed: bool = False
+
+
+Rule = Callable[[str], Optional[Name]]
+
+
+def from_pytorch(name: str) -> Optional[Name]:
+    """Normalize Hugging Face's PyTorch names of all versions: without ``bert.``, or with ``gamma`` and ``beta``.
+
+    Returns:
+        None for a buffer, which is no weight.
+    """
+    parts = (name[len(_DATA_PARALLEL) :] if name.startswith(_DATA_PARALLEL) else name).split(".")
+    if parts[-1] in _BUFFERS:
+        return None
+    parts[-1] = _NORM.get(parts[-1], parts[-1])
+    return Name(_with_root(".".join(parts)))
+
+
+def from_tensorflow(name: str) -> Name:
+    """Translate Hugging Face's TensorFlow names, ``[tf_bert_…/]bert/encoder/layer_._0/attention/self/query/kernel:0``.
+
+    A scope such as ``mlm___cls`` is ``cls`` in PyTorch, and ``_._`` separates like a slash.
+    """
+    parts = name.split(":")[0].replace("_._", "/").split("/")
+    if parts[0].startswith("tf_"):
+        parts = parts[1:]
+    parts = [part.rsplit("___", 1)[-1] for part in parts]
+    leaf = parts[-1]
+    parts[-1] = {"kernel": "weight", "embeddings": "weight", **_NORM}.get(leaf, leaf)
+    return Name(_with_root(".".join(parts)), transposed=leaf == "kernel")
+
+
+def from_google(name: str) -> Optional[Name]:
+    """Translate the names of Google's TF1 checkpoints, ``bert/encoder/layer_0/attention/self/query/kernel``.
+
+    The output weights of heads are (out, in) in these files, too: ``cls/seq_relationship`` for next sentences,
+    ``cls/squad`` for spans, and no scope for the classifier.
+
+    Returns:
+        None for what belongs to no part of BERT, such as the step.
+    """
+    name = name.replace("cls/squad/", "qa_outputs/").replace("cls/predictions/output_bias", "cls/predictions/bias")
+    parts = re.sub(r"/layer_(\d+)/", r"/layer/\1/", name).split("/")
+    if parts[0] in ("output_weights", "output_bias"):
+        parts.insert(0, "classifier")
+    if parts[0] not in ("bert", "cls", "qa_outputs", "classifier"):
+        return None
+    leaf = parts[-1]
+    parts[-1] = {"kernel": "weight", "output_weights": "weight", "output_bias": "bias", **_NORM}.get(leaf, leaf)
+    if leaf.endswith("_embeddings"):
+        parts.append("weight")
+    return Name(".".join(parts), transposed=leaf == "kernel")
+
+
+def _with_root(name: str) -> str:
+    """Add the prefix ``bert.`` or ``cls.``, without which a model without a head is saved."""
+    root = _ROOTS.get(name.split(".", 1)[0])
+    return f"{root}.{name}" if root else name
+
+
+def renamed(weights: Weights, rule: Rule) -> Weights:
+    """Rename weights to PyTorch's names. Of tied weights only the first name is kept.
+
+    Args:
+        weights: by the names in their file.
+        rule: gives PyTorch's name.
+    """
+    named: Weights = {}
+    for name, weight in weights.items():
+        known = rule(name)
+        if known is not None:
+            named[known.name] = weight.transposed() if known.transposed else weight
+    named.pop(_TIED_TABLE, None)
+    tied_bias = named.pop(_TIED_BIAS, None)
+    if tied_bias is not None:
+        named.setdefault(WORD_BIAS, tied_bias)
+    return named
+
+
+def with_head_name(weights: Weights, architectures: Any) -> Weights:
+    """Add the head's name to its weights; Transformers leaves it out of TensorFlow's safetensors.
+
+    Args:
+        architectures: Hugging Face's classes, as the model's config names them; anything but a list names none.
+    """
+    heads = {
+        "BertForQuestionAnswering": SPAN_HEAD,
+        "BertForSequenceClassification": CLASSIFIER,
+        "BertForTokenClassification": CLASSIFIER,
+    }
+    classes = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
+    head = next((heads[name] for name in classes if name in heads), None)
+    if head is None:
+        return weights
+    return {f"{head}.{name}" if name in ("weight", "bias") else name: weight for name, weight in weights.items()}
+
+
+def without_optimizer(weights: Weights) -> Weights:
+    """Leave out an optimizer's moments, whose names continue the name of the weight that they belong to."""
+    return {name: weight for name, weight in weights.items() if name.rpartition("/")[0] not in weights}
+
+
+def is_encoder_weight(name: str) -> bool:
+    """Whether BERT cannot do without a weight; heads and the pooler are often trained anew."""
+    return name.startswith("bert.") and not name.startswith("bert.pooler.")
+
+
+def number_of_layers(weights: Weights) -> int:
+    """Count the encoder layers that the weights belong to."""
+    found = [re.match(r"bert\.encoder\.layer\.(\d+)\.", name) for name in weights]
+    return max((int(match.group(1)) + 1 for match in found if match), default=0)

@@ -6,7 +6,7 @@ import math
 import os
 from typing import Any, Dict, Optional
 
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions
 from keras_extensions.backend import tf
 
 EXECUTABLE_CACHE = "--executable_cache_path="

@@ -32,8 +32,7 @@ from execution.graphcore import layout
 from execution.graphcore.instances import HostCollectives
 from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
 from execution.graphcore.streams import OBJECTIVE, StreamedLoss, Terms, Updates, narrow_cross_entropy
-from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
@@ -192,8 +191,7 @@ class GraphcorePlatform(Platform):
 
     name = "graphcore"
     activation = "gelu_new"  # the one that Poplar has a kernel for
-    reduction = "running_mean"  # a sum could overflow float16
-    predicts_together = True  # all IPUs of a run execute the same programs
+    all_processes_predict = True  # all IPUs of a run execute the same programs
 
     def __init__(self, options: ExecutionOptions, processes: Optional[Processes] = None):
         if options.precision not in PRECISIONS:

@@ -1,4 +1,7 @@
-"""The devices of this process, and the pipeline stages on them. To be called before TensorFlow computes anything."""
+"""The devices of this process and their threads; which device holds a pipeline stage or the optimizer's state.
+
+All functions must be called before TensorFlow computes anything.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from utilities.errors import UserError
 
 
 def use_device(device: str) -> None:
-    """Make TensorFlow see the devices that the config names.
+    """Make only the config's kind of device visible to TensorFlow.
+
+    Args:
+        device: ``auto``, ``cpu`` or ``gpu``.
 
     Raises:
         UserError: there is no GPU.
@@ -24,18 +30,23 @@ def use_device(device: str) -> None:
 
 
 def use_threads(threads: Optional[int], devices: int) -> None:
-    """Limit the threads of an operation; operations on different devices still run side by side."""
+    """Limit the threads of one operation.
+
+    Args:
+        threads: number of threads; None: no limit.
+        devices: number of devices, whose operations still run in parallel.
+    """
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(max(threads, devices))
 
 
 def pipeline_devices(wanted: Optional[int]) -> List[str]:
-    """Names of the devices that pipeline stages are spread over.
+    """Return the names of the devices over which pipeline stages are spread.
 
     Args:
-        wanted: how many; None: every GPU, or the one CPU. On a CPU more are made as logical devices, which share its
-            cores and memory.
+        wanted: number of devices; None: all GPUs, or the one CPU. A CPU is divided into that many logical devices,
+            which share its cores and memory.
 
     Raises:
         UserError: there are fewer GPUs.
@@ -53,20 +64,20 @@ def pipeline_devices(wanted: Optional[int]) -> List[str]:
     return [f"/CPU:{number}" for number in range(wanted or 1)]
 
 
-def state_device(offchip: bool) -> Optional[str]:
-    """Where the optimizer's state lies: in the host's memory, if that is asked for and the weights are on a GPU.
-
-    Returns:
-        The name of a device; None for that of each weight.
-    """
-    return "/CPU:0" if offchip and tf.config.get_visible_devices("GPU") else None
-
-
 def stage_devices(device_mapping: Sequence[int], devices: Sequence[str]) -> List[str]:
-    """The device of each stage: IPU ``k`` is device ``k``, counted round where there are fewer.
+    """Return the device of each pipeline stage: IPU ``k`` of the mapping becomes device ``k`` modulo their number.
 
     Example:
         >>> stage_devices([0, 1, 2, 0], ["/GPU:0", "/GPU:1"])
         ['/GPU:0', '/GPU:1', '/GPU:0', '/GPU:0']
     """
     return [devices[ipu % len(devices)] for ipu in device_mapping]
+
+
+def state_device(offchip: bool) -> Optional[str]:
+    """Return the name of the device that holds the optimizer's state; None: the device of each weight.
+
+    Args:
+        offchip: whether the config asks for host memory, which matters only if the weights are on a GPU.
+    """
+    return "/CPU:0" if offchip and tf.config.get_visible_devices("GPU") else None

@@ -1,4 +1,4 @@
-"""Stock TensorFlow as a :class:`~execution.interface.Platform`."""
+"""The platform of stock TensorFlow on CPUs and GPUs."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Se
 
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.processes import SINGLE_PROCESS, Processes
-from execution.software import layers, operations
-from execution.software.exceptions import Watch, WatchedObjective, exceptions_told
+from execution.software import layers
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
-from execution.software.precision import Numerics
-from execution.software.randomness import SeedScope
-from execution.software.sequential import SequentialEngine
-from execution.software.trainable import Engine, TrainableModel
-from execution.software.update_rule import UpdateRule
+from execution.software.precision import CheckedObjective, FiniteCheck, Numerics, failed_checks_reported
+from execution.software.training_step import Engine, SequentialEngine, TrainableModel, UpdateRule
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
-from optimization.adamw import AdamW
-from optimization.decoupled import DecoupledOptimizer
-from optimization.lamb import LAMB
 from optimization.loss_scaling import AutomaticLossScale
+from optimization.optimizers import LAMB, AdamW, DecoupledOptimizer
 from optimization.sharding import Shards
 
 OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB}
@@ -40,7 +34,7 @@ class PipelineLayout(NamedTuple):
 
     @property
     def is_spread(self) -> bool:
-        """Whether there is more than one device; on one, stages in sequence are fastest."""
+        """Whether stages are on several devices; on a single one they run in sequence, which is fastest."""
         return len(set(self.devices)) > 1
 
 
@@ -49,17 +43,17 @@ IN_FLOAT32 = Numerics()
 
 
 class SoftwarePlatform(Platform):
-    """Any CPU or GPU that TensorFlow sees.
+    """Any CPU or GPU that TensorFlow supports.
 
     Args:
-        seed: of dropout.
-        xla: compile the training step with XLA.
-        recompute: drop the activations inside each encoder layer and recompute them in the backward pass.
-        layout: of pipeline stages over devices; none: one device.
-        numerics: number formats, and what is done about their limits.
-        processes: that share each update; they must have joined.
-        sharded: keep a part of the optimizer's moments in each process.
-        state_device: name of the device that keeps the moments; None: each weight's own.
+        seed: seed of dropout and of stochastic rounding.
+        xla: whether to compile the training step with XLA.
+        recompute: whether the backward pass recomputes the activations inside each encoder layer.
+        layout: the pipeline stages' devices; by default there is one device.
+        numerics: number formats.
+        processes: the processes that share each update; they must have joined.
+        sharded: whether each process keeps only a shard of the optimizer's moments.
+        state_device: name of the device that holds the moments; None: the device of each weight.
     """
 
     name = "software"
@@ -76,7 +70,7 @@ class SoftwarePlatform(Platform):
         state_device: Optional[str] = None,
     ):
         self._seed = seed
-        self._xla = xla and not numerics.fp_exceptions  # compiled, tensors cannot be looked at
+        self._xla = xla and not numerics.fp_exceptions  # compiled code cannot check its tensors
         self._recompute = recompute
         self._layout = layout
         self._numerics = numerics
@@ -86,9 +80,9 @@ class SoftwarePlatform(Platform):
         self._processes = processes
         self._shards = shards_of(processes) if sharded else None
         self._state_device = state_device
-        self._seeds = SeedScope()
-        self._watch = Watch(numerics.fp_exceptions)
-        self._others: Dict[str, Any] = {}
+        self._dropout_seeds = layers.DropoutSeeds()
+        self._check = FiniteCheck(numerics.fp_exceptions)
+        self._other_state: Dict[str, Any] = {}
 
     def describe(self) -> str:
         devices = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("CPU")
@@ -96,7 +90,7 @@ class SoftwarePlatform(Platform):
         compiled = "XLA" if self._xla else "graph"
         text = f"stock TensorFlow {tf.__version__} on {len(devices)} {kind}, {compiled}, {self._numerics.describe()}"
         if self._numerics.fp_exceptions:
-            text += "; stops at the first NaN or infinity (fp_exceptions), for which nothing is compiled with XLA"
+            text += "; stops at the first NaN or infinity (fp_exceptions), so nothing is compiled with XLA"
         if not self._processes.is_single:
             text = f"{self._processes.count} processes, each {text}"
         if not self._layout.is_spread:
@@ -110,22 +104,22 @@ class SoftwarePlatform(Platform):
         return tf.device(self._layout.devices[number]) if self._layout.is_spread else contextlib.nullcontext()
 
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
-        return layers.Dropout(rate, self._seeds, name=name)
+        return layers.Dropout(rate, self._dropout_seeds, name=name)
 
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
-        return layers.LayerNormalization(epsilon, name=name, watch=self._watch)
+        return layers.LayerNormalization(epsilon, name=name, check=self._check)
 
     def gelu(self, x: tf.Tensor, approximate: bool) -> tf.Tensor:
-        return self._watch(operations.approximate_gelu(x) if approximate else operations.exact_gelu(x))
+        return self._check(layers.approximate_gelu(x) if approximate else layers.exact_gelu(x))
 
     def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
-        return self._watch(operations.embedding_lookup(table, ids))
+        return self._check(layers.embedding_lookup(table, ids))
 
     def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
-        return self._watch(operations.serialized_matmul(x, table))
+        return self._check(layers.serialized_matmul(x, table))
 
     def softmax(self, scores: tf.Tensor) -> tf.Tensor:
-        return self._watch(operations.softmax(scores))
+        return self._check(layers.softmax(scores))
 
     def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
         return tf.recompute_grad(function)(*tensors) if self._recompute else function(*tensors)
@@ -134,7 +128,7 @@ class SoftwarePlatform(Platform):
         return function
 
     def runs_host_code(self) -> bool:
-        return not self._xla and not tf.config.get_visible_devices("GPU")
+        return not self._xla and not self.on_gpu
 
     def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
         rounded = self._numerics.is_narrow and self._numerics.stochastic_rounding
@@ -152,8 +146,8 @@ class SoftwarePlatform(Platform):
 
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
         model = TrainableModel(inputs=inputs, outputs=outputs)
-        model.lay_out(stages, tuple(outputs))
-        self._watch.model = model.name
+        model.set_stages(stages, tuple(outputs))
+        self._check.model = model.name
         return model
 
     def compile(
@@ -164,42 +158,42 @@ class SoftwarePlatform(Platform):
         update: Update,
         updates_per_execution: int,
     ) -> None:
-        if self._watch.active:
-            self._watch.backward = not update.adaptive_loss_scale
-            objective = WatchedObjective(objective, self._watch)
+        if self._check.active:
+            self._check.backward = not update.adaptive_loss_scale
+            objective = CheckedObjective(objective, self._check)
         collectives = self._processes.collectives
         rule = UpdateRule(optimizer, objective, update, model.trainable_variables, self.precision, collectives)
-        self._others = {"loss_scale": rule.loss_scale} if isinstance(rule.loss_scale, AutomaticLossScale) else {}
-        engine = self._engine(model, rule)
-        model.prepare(objective, engine, rule.totals)
+        self._other_state = {"loss_scale": rule.loss_scale} if isinstance(rule.loss_scale, AutomaticLossScale) else {}
+        model.prepare(objective, self._engine(model, rule), rule.totals)
         model.compile(optimizer=optimizer, steps_per_execution=updates_per_execution)
+
+    def _engine(self, model: keras.Model, rule: UpdateRule) -> Engine:
+        if not self._layout.is_spread:
+            return SequentialEngine(model, rule, self._dropout_seeds, self._seed, self._xla)
+        schedule = make_schedule(self._layout.schedule, len(model.stages))
+        devices = self._layout.devices
+        return PipelineEngine(model, devices, schedule, rule, self._dropout_seeds, self._seed, self._xla)
 
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
         model.engine.compile_step(element_spec)
 
     def fit(self, model: keras.Model, data: Any, updates: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
-        with exceptions_told():
+        with failed_checks_reported():
             super().fit(model, data, updates, callbacks)
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
-        with exceptions_told():
+        with failed_checks_reported():
             return super().predict(model, data, callbacks)
-
-    def other_state(self) -> Dict[str, Any]:
-        return self._others
 
     def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
         return optimizer.parts() if isinstance(optimizer, DecoupledOptimizer) else None
 
-    def _engine(self, model: keras.Model, rule: UpdateRule) -> Engine:
-        if not self._layout.is_spread:
-            return SequentialEngine(model, rule, self._seeds, self._seed, self._xla)
-        schedule = make_schedule(self._layout.schedule, len(model.stages))
-        return PipelineEngine(model, self._layout.devices, schedule, rule, self._seeds, self._seed, self._xla)
+    def other_state(self) -> Dict[str, Any]:
+        return self._other_state
 
 
 def shards_of(processes: Processes) -> Optional[Shards]:
-    """One shard of the optimizer's state for each process; None where there is one process only."""
+    """Return one shard of the optimizer's state for each process; None for a single process."""
     collectives = processes.collectives
     if collectives is None:
         return None

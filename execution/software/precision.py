@@ -1,27 +1,35 @@
-"""Number formats of weights and computation on stock TensorFlow, and the one rule that chooses among them."""
+"""Number formats on stock TensorFlow, and ``fp_exceptions``: training stops at the first NaN or infinity.
+
+The narrow formats are float16 and bfloat16. Weights and computation have the format of :class:`Numerics`; moments,
+updates, norms, softmax and losses are always float32.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import contextlib
+import re
+from typing import Any, Callable, Iterator, NamedTuple, Tuple
 
+from execution.interface import Objective, Tensors
 from keras_extensions.backend import tf
+from utilities.errors import UserError
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
-_TENSOR_CORES = (7, 0)  # NVIDIA's compute capability from which GPUs have them (Volta, 2017)
+_TENSOR_CORES = (7, 0)  # NVIDIA's first compute capability with tensor cores (Volta, 2017)
 
 
 class Numerics(NamedTuple):
     """How a platform computes.
 
     Attributes:
-        precision: number format of weights and computation. Moments, updates, norms, softmax and losses are float32.
-        rule: why that one, where the config leaves it open.
-        stochastic_rounding: round narrow weights at random after an update, so that small updates are not lost.
-        fp_exceptions: stop at the first NaN or infinity.
+        precision: number format of weights and computation.
+        reason: why it was chosen, if the config leaves it open.
+        stochastic_rounding: whether updates of narrow weights are rounded at random, so that small ones are not lost.
+        fp_exceptions: whether training stops at the first NaN or infinity.
     """
 
     precision: str = FLOAT32
-    rule: str = ""
+    reason: str = ""
     stochastic_rounding: bool = False
     fp_exceptions: bool = False
 
@@ -31,36 +39,123 @@ class Numerics(NamedTuple):
         return self.precision != FLOAT32
 
     def describe(self) -> str:
-        """For the log: the format, and the rule that chose it."""
+        """Return the format and why it was chosen, for the log."""
         rounded = ", weights rounded at random" if self.is_narrow and self.stochastic_rounding else ""
-        return f"{self.precision}{rounded}{f' ({self.rule})' if self.rule else ''}"
+        return f"{self.precision}{rounded}{f' ({self.reason})' if self.reason else ''}"
 
 
-def numerics(
-    asked: str, tensor_cores: bool, stochastic_rounding: bool = False, fp_exceptions: bool = False
+def choose_numerics(
+    precision: str, tensor_cores: bool, stochastic_rounding: bool = False, fp_exceptions: bool = False
 ) -> Numerics:
-    """The number format that the config asks for or, where that is ``auto``, the one that suits the machine.
+    """Return the config's number format or, if that is ``auto``, the one that suits the machine.
 
     Args:
-        asked: ``auto``, ``float32``, ``float16`` or ``bfloat16``.
+        precision: ``auto``, ``float32``, ``float16`` or ``bfloat16``.
         tensor_cores: whether the machine computes fast in float16.
+        stochastic_rounding: see :class:`Numerics`.
+        fp_exceptions: see :class:`Numerics`.
     """
-    if asked != "auto":
-        return Numerics(asked, "", stochastic_rounding, fp_exceptions)
-    if tensor_cores:
-        rule = "precision auto: as published, for this GPU has tensor cores; --execution.precision float32 forces that"
-        return Numerics(FLOAT16, rule, stochastic_rounding, fp_exceptions)
-    rule = "precision auto: no fast float16 here; --execution.precision float16 forces it, as published"
-    return Numerics(FLOAT32, rule, stochastic_rounding, fp_exceptions)
+    reason = ""
+    if precision == "auto":
+        precision = FLOAT16 if tensor_cores else FLOAT32
+        reason = (
+            "precision auto: as published, because of tensor cores; --execution.precision float32 forces float32"
+            if tensor_cores
+            else "precision auto: no fast float16 here; --execution.precision float16 forces it, as published"
+        )
+    return Numerics(precision, reason, stochastic_rounding, fp_exceptions)
 
 
 def has_tensor_cores() -> bool:
-    """Whether every GPU that TensorFlow uses has tensor cores; False without a GPU."""
+    """Return whether every visible GPU has tensor cores; False without a GPU."""
     gpus = tf.config.get_visible_devices("GPU")
     capabilities = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
     return bool(gpus) and all(capability is not None and capability >= _TENSOR_CORES for capability in capabilities)
 
 
-def wide(x: tf.Tensor) -> tf.Tensor:
-    """``x`` in float32."""
+def as_float32(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(x, tf.float32)
+
+
+# Floating-point exceptions
+
+_PREFIX = "fp_exceptions, in "
+_MESSAGE = re.compile(re.escape(_PREFIX) + r"(?P<place>.+?) : Tensor had (?P<what>.+?) values")
+
+
+class FiniteCheck:
+    """Checks that tensors are finite when they are computed, in the forward and the backward pass.
+
+    Args:
+        active: whether anything is checked.
+        backward: whether gradients are checked; must be False with an adaptive loss scale, which lets them overflow.
+
+    Attributes:
+        model: name of the model, which is left out of the layers' names.
+    """
+
+    def __init__(self, active: bool, backward: bool = True) -> None:
+        self.active = active
+        self.backward = backward
+        self.model = ""
+
+    def __call__(self, x: tf.Tensor, place: str = "") -> tf.Tensor:
+        """Return ``x``; when it is computed, a NaN or an infinity in it raises TensorFlow's ``InvalidArgumentError``.
+
+        Args:
+            x: the tensor.
+            place: its name in the message; by default the name of the layer that is being called.
+        """
+        if not self.active:
+            return x
+        return _checked(x, f"{_PREFIX}{place or self._layer()}", self.backward)
+
+    def _layer(self) -> str:
+        parts = [part for part in tf.get_current_name_scope().split("/") if part]
+        return "/".join(parts[1:] if parts[:1] == [self.model] else parts) or "the model"
+
+
+def _checked(x: tf.Tensor, message: str, backward: bool) -> tf.Tensor:
+    @tf.custom_gradient
+    def check(values: tf.Tensor) -> Tuple[tf.Tensor, Callable[[tf.Tensor], Any]]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return tf.debugging.check_numerics(upstream, f"{message}, gradient") if backward else upstream
+
+        return tf.debugging.check_numerics(values, message), gradient
+
+    return check(x)
+
+
+class CheckedObjective:
+    """An objective that checks its inputs and its sums; see :class:`execution.interface.Objective`."""
+
+    def __init__(self, objective: Objective, check: FiniteCheck) -> None:
+        self.losses: Tuple[str, ...] = objective.losses
+        self.counts = objective.counts
+        self._objective = objective
+        self._check = check
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        checked = {name: self._check(value, f"the model's output {name}") for name, value in outputs.items()}
+        sums = self._objective.sums(checked, batch)
+        return {name: self._check(value, name) for name, value in sums.items()}
+
+
+@contextlib.contextmanager
+def failed_checks_reported() -> Iterator[None]:
+    """Within the block, report a failed :class:`FiniteCheck` to the user.
+
+    Raises:
+        UserError: a tensor was not finite.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = _MESSAGE.search(str(error))
+        if found is None:
+            raise
+        raise UserError(
+            f"fp_exceptions: {found['place']} gave {found['what']}; lower"
+            " optimizer_opts.learning_rate.max_learning_rate or optimizer_opts.loss_scaling, or set execution.precision"
+            " to float32"
+        ) from error

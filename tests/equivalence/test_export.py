@@ -1,4 +1,4 @@
-"""What is exported is what was trained, number by number; PyTorch's side is in test_export_pytorch.py."""
+"""Exported numbers equal the trained ones; PyTorch itself is in test_export_pytorch.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from checkpoints.export.folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch
-from tests.unit.pretrained.models import (
+from tests.unit.checkpoints.pretrained.models import (
     TASKS,
     assert_close,
     hugging_face,
@@ -23,9 +23,9 @@ from tests.unit.pretrained.models import (
     outputs_of,
     write_vocabulary,
 )
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.saved import OPTIONS, save
-from tests.unit.pretrained.writers import google, hdf5, safetensors
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
+from tests.unit.checkpoints.pretrained.writers import google, hdf5, safetensors
 from utilities.errors import UserError
 
 PIECES = 118  # in vocab.txt; the tables have 120 rows
@@ -38,7 +38,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def published(place):
-    """Of each task a model trained without biases, and its export."""
+    """For each task, a model that was trained without biases, and its export."""
     found = {}
     for task in TASKS:
         (place / task / "checkpoints").mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_every_number_is_the_trained_one(task, published):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_loaded_again_it_gives_the_logits_that_were_saved(task, published):
+def test_an_export_gives_the_logits_of_the_saved_model(task, published):
     saved, folder = published[task]
     data = {**batch(architecture())}
     data["input_ids"] %= PIECES
@@ -76,7 +76,7 @@ def test_loaded_again_it_gives_the_logits_that_were_saved(task, published):
 
 @pytest.mark.parametrize("width", [64, 768])
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
-def test_the_layer_that_changes_nothing_does_so_at_width(width, hidden_act, tmp_path):
+def test_the_transform_that_returns_its_input_at_width(width, hidden_act, tmp_path):
     options = {**OPTIONS["as published"], "hidden_act": hidden_act, "hidden_size": width, "num_hidden_layers": 1}
     saved = save(PRETRAINING, options, tmp_path / "checkpoints")
     export(str(tmp_path), tmp_path / "out")
@@ -114,8 +114,8 @@ def test_classes_are_named_as_the_task_names_them(published):
     assert config.problem_type == "single_label_classification"
 
 
-def test_the_card_tells_how_it_was_trained_and_what_was_written(place, published):
-    _, folder = published[PRETRAINING]
+@pytest.mark.usefixtures("published")
+def test_the_card_says_how_it_was_trained_and_what_was_written(place):
     run = place / PRETRAINING
     config = {"dataset_dir": "/home/someone/data/wiki", "max_seq_length": 128, "optimizer_opts": {"name": "LAMB"}}
     (run / "resolved_config.json").write_text(json.dumps({"config": config, "origins": {}, "derived": {}}))
@@ -125,29 +125,19 @@ def test_the_card_tells_how_it_was_trained_and_what_was_written(place, published
     export(str(run), place / "with-card")
     card = (place / "with-card" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
-    for told in ("AutoModelForPreTraining", "| optimizer | LAMB |", "| dataset_dir | wiki |", "6.0000", "0.8125"):
-        assert told in card
+    for text in ("AutoModelForPreTraining", "| optimizer | LAMB |", "| dataset_dir | wiki |", "6.0000", "0.8125"):
+        assert text in card
     assert "/home/someone" not in card
     assert "8 of BERT's biases" in card and "118 stand for word pieces" in card
     assert "gives back what comes out of the last LayerNorm" in card
-    del folder
 
 
-def test_from_hugging_face_and_back_every_bit_is_the_same(tmp_path):
+@pytest.mark.parametrize("write", [safetensors, google, hdf5])
+def test_other_projects_checkpoints_are_exported_with_every_bit_and_all_rows(write, tmp_path):
     source = hugging_face(PRETRAINING)
-    folder = safetensors(source, tmp_path / "in")
+    folder = write(source, tmp_path / "in")
     write_vocabulary(folder, PIECES)
     export(str(folder), tmp_path / "out")
-    before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
-    assert before.keys() == after.keys()
-    for name in before:
-        np.testing.assert_array_equal(before[name], after[name])
-
-
-@pytest.mark.parametrize("write", [google, hdf5])
-def test_other_formats_become_safetensors_with_pytorchs_names(write, tmp_path):
-    source = hugging_face(PRETRAINING)
-    export(str(write(source, tmp_path / "in")), tmp_path / "out")
     after = load_file(tmp_path / "out" / "model.safetensors")
     expected = pytorch_arrays(source)
     assert after.keys() == expected.keys()
@@ -156,7 +146,7 @@ def test_other_formats_become_safetensors_with_pytorchs_names(write, tmp_path):
     assert BertConfig.from_pretrained(tmp_path / "out").architectures == ["BertForPreTraining"]
 
 
-def test_the_encoder_alone(published, place):
+def test_encoder_only(published, place):
     saved, _ = published[PRETRAINING]
     export(str(place / PRETRAINING), place / "encoder", encoder_only=True)
     after = load_file(place / "encoder" / "model.safetensors")
@@ -174,11 +164,11 @@ def test_errors_are_one_line_and_leave_nothing_behind(published, place, tmp_path
         ("--vocab-file", str(tmp_path / "no.txt")): "no.txt",
         ("--output", str(folder)): "not empty",
     }
-    for (flag, value), told in cases.items():
+    for (flag, value), reason in cases.items():
         arguments = {"--checkpoint": str(place / PRETRAINING), "--output": str(tmp_path / "out"), flag: value}
         assert main([part for pair in arguments.items() for part in pair]) == 2
         errors = capsys.readouterr().err.splitlines()
-        assert len(errors) == 1 and errors[0].startswith("error: ") and told in errors[0]
+        assert len(errors) == 1 and errors[0].startswith("error: ") and reason in errors[0]
         assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match="does not tell its num_attention_heads"):
         weights = place / PRETRAINING / "checkpoints" / "step-00000003"

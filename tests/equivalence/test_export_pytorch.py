@@ -1,6 +1,6 @@
-"""Beside PyTorch: what is exported it loads without a word and with equal logits; what it saves loads here.
+"""PyTorch loads what is exported without a warning and with equal logits, and what it saves is loaded here.
 
-PyTorch runs in a process of its own, as it does for those who take the exported folders.
+PyTorch runs in a process of its own, as it does for users of the exported folders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION, PRETRAINING, Architecture
 from tests.equivalence.bert_pairs import architecture, batch
-from tests.unit.pretrained.models import (
+from tests.unit.checkpoints.pretrained.models import (
     TASKS,
     assert_close,
     built,
@@ -35,9 +35,9 @@ from tests.unit.pretrained.models import (
     untrained,
     write_vocabulary,
 )
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.saved import OPTIONS, save
-from tests.unit.pretrained.writers import google
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
+from tests.unit.checkpoints.pretrained.writers import google
 from utilities.errors import UserError
 
 pytestmark = pytest.mark.skipif(
@@ -48,10 +48,8 @@ ROOT = Path(__file__).parents[2]
 READABLE = (
     "safetensors", "safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel",
 )  # fmt: skip
-FINE_TUNED = ("everything", "as published")  # what follows concerns the masked-LM head
+FINE_TUNED = ("everything", "as published")  # the other options concern the masked-LM head
 CASES = [(task, options) for task in TASKS for options in (OPTIONS if task == PRETRAINING else FINE_TUNED)]
-
-
 PIECES = 118  # in vocab.txt; the tables have two rows more
 
 
@@ -62,7 +60,7 @@ def samples() -> dict[str, np.ndarray]:
 
 def pytorch(*arguments: object) -> None:
     environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "tests.unit.pretrained.pytorch_side", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.unit.checkpoints.pretrained.pytorch_side", *map(str, arguments)]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
@@ -100,14 +98,14 @@ def exported(place) -> dict:
 
 
 @pytest.mark.parametrize("task, options", CASES)
-def test_pytorch_loads_what_is_exported_without_a_word(task, options, exported):
+def test_pytorch_loads_an_export_without_a_warning(task, options, exported):
     folder, _ = exported[task, options]
-    told = json.loads(folder.with_name(f"{folder.name}.json").read_text())
-    assert told["log"] == "" and told["warnings"] == []
-    assert not any(told["loading"].values()), told["loading"]
-    assert told["tokens"] == [2, 10, 11, 3, 12, 3]  # [CLS] w5 w6 [SEP] w7 [SEP]
+    seen = json.loads(folder.with_name(f"{folder.name}.json").read_text())
+    assert seen["log"] == "" and seen["warnings"] == []
+    assert not any(seen["loading"].values()), seen["loading"]
+    assert seen["tokens"] == [2, 10, 11, 3, 12, 3]  # [CLS] w5 w6 [SEP] w7 [SEP]
     if task == CLASSIFICATION:
-        assert sorted(told["labels"].values()) == ["contradiction", "entailment", "neutral"]
+        assert sorted(seen["labels"].values()) == ["contradiction", "entailment", "neutral"]
 
 
 @pytest.mark.parametrize("task, options", CASES)
@@ -146,7 +144,7 @@ def test_half_precision_is_read_as_it_is(theirs):
     np.testing.assert_allclose(start.weights[name].value(), whole[name], rtol=2**-8)
 
 
-def test_a_file_of_before_pytorch_1_6_is_refused_with_a_command_that_converts_it(theirs, tmp_path):
+def test_a_file_from_before_pytorch_1_6_is_refused_with_a_command_that_converts_it(theirs, tmp_path):
     folder = theirs / PRETRAINING / "before 1.6"
     with pytest.raises(UserError, match="no zip file") as refused:
         open_pretrained(str(folder), "bert_model_name")
@@ -158,7 +156,7 @@ def test_a_file_of_before_pytorch_1_6_is_refused_with_a_command_that_converts_it
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_from_pytorch_through_a_checkpoint_of_ours_and_back_every_bit_is_the_same(task, theirs, tmp_path):
+def test_from_pytorch_through_our_checkpoint_and_back_every_bit_is_the_same(task, theirs, tmp_path):
     folder = theirs / task / "safetensors"
     start = open_pretrained(str(folder), "bert_model_name")
     a = Architecture(**{**start.architecture, "vocab_size": 128})  # padded on the way

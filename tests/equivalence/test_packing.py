@@ -12,7 +12,7 @@ from execution.interface import Update
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 from tests.equivalence.bert_pairs import architecture, converted, source_outputs
 from tests.equivalence.packs import (
     LENGTH,

@@ -1,4 +1,4 @@
-"""Weights of every origin in, Hugging Face's logits out, for every head."""
+"""Models with weights of every origin give Hugging Face's logits, for every head."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch
-from tests.unit.pretrained.models import (
+from tests.unit.checkpoints.pretrained.models import (
     TASKS,
     assert_close,
     hugging_face,
@@ -17,9 +17,9 @@ from tests.unit.pretrained.models import (
     source_outputs,
     untrained,
 )
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.saved import OPTIONS, save
-from tests.unit.pretrained.writers import FORMATS
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
+from tests.unit.checkpoints.pretrained.writers import FORMATS
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 
@@ -37,7 +37,7 @@ def test_logits_equal_hugging_face(form, task, sources, tmp_path):
     data = batch(architecture())
     assert_close(outputs_of(loaded(task, start), data), source_outputs(task, sources[task], data))
     report = start.report()
-    assert (report.missing, report.extra, report.padded, report.supplied) == ([], [], [], [])
+    assert (report.missing, report.extra, report.padded, report.neutral) == ([], [], [], [])
     assert report.loaded == len(sources[task].weights)
 
 
@@ -49,7 +49,7 @@ def test_own_checkpoints_hold_every_bit_of_the_model(options, tmp_path):
     for name, weight in start.weights.items():
         np.testing.assert_array_equal(weight.value(), expected[name], err_msg=name)
     lacking = {name for name in expected if name not in start.weights}
-    assert lacking == set(start.stand_ins)
+    assert lacking == set(start.neutral_weights)
     assert {name.split(".")[-1] for name in lacking if "transform" not in name} <= {"bias"}
 
 
@@ -63,14 +63,14 @@ def test_own_checkpoints_by_run_by_folder_and_by_file(tmp_path):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_own_checkpoints_give_what_the_saved_model_gives(task, tmp_path):
+def test_own_checkpoints_give_the_outputs_of_the_saved_model(task, tmp_path):
     saved, data = save(task, OPTIONS["as published"], tmp_path), batch(architecture())
     model = loaded(task, open_pretrained(str(tmp_path), "pretrained_ckpt_path"))
     for name, values in outputs_of(saved.model, data).items():
         np.testing.assert_array_equal(outputs_of(model, data)[name], values)
 
 
-def test_a_bare_tensorflow_checkpoint_tells_its_architecture_but_for_the_heads(tmp_path):
+def test_the_architecture_of_a_bare_tensorflow_checkpoint_is_known_but_for_the_heads(tmp_path):
     save(PRETRAINING, OPTIONS["split, no prediction bias"], tmp_path)
     (tmp_path / "step-00000003" / "checkpoint.json").unlink()
     start = open_pretrained(str(tmp_path / "step-00000003" / "weights.index"), "pretrained_ckpt_path")
@@ -95,12 +95,12 @@ def test_a_model_trained_without_some_parts_runs_in_layers_that_have_them_all(re
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
     model = loaded(PRETRAINING, start, replace, **dict.fromkeys(options, True))
     assert_close(outputs_of(model, data), outputs_of(saved.model, data))
-    assert "bert.encoder.layer.1.attention.self.key.bias" in start.report().supplied
+    assert "bert.encoder.layer.1.attention.self.key.bias" in start.report().neutral
 
 
 @pytest.mark.parametrize("task", TASKS[1:])
 def test_fine_tuning_starts_from_pretraining(task, tmp_path):
-    """The encoder is the checkpoint's; the head stays as it was drawn."""
+    """The encoder is the checkpoint's; the head keeps its random weights."""
     saved = save(PRETRAINING, OPTIONS["as published"], tmp_path)
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
     fresh = untrained(task, architecture(), seed=99)
@@ -111,7 +111,7 @@ def test_fine_tuning_starts_from_pretraining(task, tmp_path):
     assert missing == {name for name in after if name.startswith(("qa_outputs.", "classifier."))}
     for name in after:
         if name.endswith(".bias") and "attention" in name and "LayerNorm" not in name:
-            assert not after[name].any()  # trained without
+            assert not after[name].any()  # pre-training had no such bias
         else:
             np.testing.assert_array_equal(after[name], before[name] if name in missing else pretrained[name])
     assert "cls.seq_relationship.weight" in start.report().extra

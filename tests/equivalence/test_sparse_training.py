@@ -13,7 +13,7 @@ from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 from sparsity import native
 from sparsity.layer import DenseGradients, sparse_layers, sparse_layers_of
 from sparsity.patterns import NEW, Grid, random_pattern, set_change

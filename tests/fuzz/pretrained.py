@@ -19,9 +19,9 @@ from model.architecture import PRETRAINING
 from tests.equivalence.bert_pairs import architecture
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
-from tests.unit.pretrained.models import hugging_face, untrained
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors
+from tests.unit.checkpoints.pretrained.models import hugging_face, untrained
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors
 from utilities.errors import UserError
 from utilities.secrets import shown_line
 

@@ -1,4 +1,4 @@
-"""Trained here, exported, taken in again; and runs that start from Hugging Face's weights."""
+"""A run is exported and started from again; and runs start from other projects' weights."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from transformers import BertConfig
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
 from tests.integration.runs import VOCABULARY, prepare_dataset, pretrain, write_config, write_text
-from tests.unit.pretrained.models import hugging_face
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.writers import FORMATS, safetensors
+from tests.unit.checkpoints.pretrained.models import hugging_face
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.writers import google, safetensors
 
 STILL = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
 SIZES = {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
@@ -33,7 +33,7 @@ def dataset(place) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(place, dataset) -> Path:
-    """A run without biases, and without the layer before the masked-LM product, exported."""
+    """The export of a run without biases and without the layer before the masked-LM product."""
     config = write_config(place / "first.json")
     outcome = pretrain(config, place / "runs", "--dataset-dir", str(dataset))
     assert outcome.status == 0, outcome.errors
@@ -46,7 +46,7 @@ def weights(path: Path) -> dict[str, np.ndarray]:
 
 
 def still(place: Path, name: str, dataset: Path, start: Path, *arguments: str, **changes: object) -> Path:
-    """A run that changes next to nothing."""
+    """A run whose updates change next to nothing."""
     config = write_config(place / f"{name}.json", optimizer_opts=STILL, total_num_train_samples=32, **changes)
     given = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(start), *arguments)
     outcome = pretrain(config, place / "runs", *given)
@@ -79,16 +79,14 @@ def test_a_run_starts_from_the_export_with_the_same_weights(place, dataset, expo
     assert "cls.predictions.transform.dense.weight" in again  # unset options are as the weights have them
 
 
-@pytest.mark.parametrize("form", ["pytorch_model.bin", "tf_model.h5", "bert_model.ckpt"])
-def test_a_run_starts_from_other_formats(form, place, dataset):
+def test_a_run_starts_from_googles_checkpoint_with_fewer_rows(place, dataset):
     source = hugging_face("pretraining", vocab_size=VOCABULARY - 5, **SIZES)
-    folder = FORMATS[form](source, place / form.replace(".", "-"))
-    found = weights(still(place, f"from-{form.replace('.', '-')}", dataset, folder))
+    found = weights(still(place, "from-google", dataset, google(source, place / "google")))
     for name, value in pytorch_arrays(source).items():
         np.testing.assert_allclose(found[name][: value.shape[0]], value, atol=1e-8, err_msg=name)
 
 
-def test_missing_weights_end_the_run_unless_it_may_go_without(place, dataset, caplog):
+def test_missing_weights_end_the_run_unless_they_are_allowed(place, dataset, caplog):
     source = hugging_face("pretraining", vocab_size=VOCABULARY, **SIZES)
     arrays = {name: array for name, array in pytorch_arrays(source).items() if "layer.1.output" not in name}
     folder = safetensors(source, place / "incomplete", arrays)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, make_schedule
-from execution.software.pipeline.timeline import idle_fraction, simulate
+from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from model.architecture import EMB, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, Architecture, block_flops, block_parameters
 from utilities.config.figures import masked_positions, number_of_labels
 from utilities.config.schema import TrainingConfig

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, List
 
-from execution.software.pipeline.schedule import FORWARD, make_schedule
-from execution.software.pipeline.timeline import simulate
+from execution.software.pipeline.schedule import FORWARD, make_schedule, simulate
 from model.architecture import Architecture
 from utilities.config.figures import architecture_of, blocks_of
 from utilities.config.loading import LoadedConfig

@@ -1,1 +1,1 @@
-"""Pipelined execution: stages on devices of their own, with micro batches flowing through."""
+"""Pipelined execution: micro batches pass through stages on different devices."""

@@ -1,67 +1,252 @@
-"""The pipeline in one graph: a loop over the schedule's iterations, with stages linked by the loop's variables.
+"""The pipeline as one graph: a loop over the schedule's iterations, in which loop variables connect the stages.
 
-Independent jobs of an iteration run at the same time, because nothing in the graph orders them: TensorFlow starts each
-as soon as its inputs are there, on its stage's device.
+Nothing in the graph orders independent jobs of an iteration, so TensorFlow starts each one on its stage's device as
+soon as its inputs are available.
 
-A micro batches per update · B micro batch · S stages
+Of a forward pass a stage keeps only its input, and recomputes the rest in the backward pass.
+
+A  micro batches of an update      B  samples of a micro batch
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+import inspect
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple, Type
 
 from execution.interface import Tensors
-from execution.software.pipeline.partition import stage_tensors
+from execution.software.layers import DropoutSeeds
 from execution.software.pipeline.schedule import FORWARD, Schedule
-from execution.software.pipeline.stage import Stage
-from execution.software.randomness import SeedScope, micro_batch_seed
-from execution.software.trainable import TrainableModel
-from execution.software.update_rule import UpdateRule
-from keras_extensions.backend import tf
+from execution.software.training_step import TrainableModel, UpdateRule
+from keras_extensions.backend import keras, tf
 from optimization import accumulation
+
+Gradients = List[tf.Tensor]
+
+
+# The tensors of a stage
+
+
+class NamedBlock(Protocol):
+    """A block of the model, which declares the names of the tensors it reads and writes."""
+
+    name: str
+    reads: Tuple[str, ...]
+    writes: Tuple[str, ...]
+
+
+class StageTensors(NamedTuple):
+    """Names of a stage's tensors.
+
+    Attributes:
+        from_batch: inputs of the model that the stage's blocks read.
+        received: tensors from the previous stage.
+        sent: tensors for the next stage; for the last stage, the model's outputs.
+    """
+
+    from_batch: Tuple[str, ...]
+    received: Tuple[str, ...]
+    sent: Tuple[str, ...]
+
+
+def stage_tensors(
+    stages: Sequence[Sequence[NamedBlock]], model_inputs: Sequence[str], outputs: Sequence[str]
+) -> List[StageTensors]:
+    """Return the tensors that cross from stage to stage.
+
+    A stage also receives and sends the tensors that only a later stage reads.
+
+    Args:
+        stages: blocks of each stage.
+        model_inputs: tensors of a micro batch, which all stages can read.
+        outputs: tensors that the last stage returns.
+
+    Example:
+        If ``emb`` in stage 0 writes ``hidden`` and ``pool`` in stage 2 reads it, stage 1 receives and sends it.
+    """
+    tensors: List[StageTensors] = []
+    needed = tuple(outputs)
+    for blocks in reversed(stages):
+        sent = needed
+        for block in reversed(blocks):
+            needed = tuple(name for name in needed if name not in block.writes)
+            needed += tuple(name for name in block.reads if name not in needed)
+        from_batch = tuple(name for name in needed if name in model_inputs)
+        needed = tuple(name for name in needed if name not in model_inputs)
+        tensors.insert(0, StageTensors(from_batch, needed, sent))
+    assert not needed, f"no block writes {', '.join(needed)}"
+    return tensors
+
+
+class Stage:
+    """The blocks of one stage on one device, as functions: forward, backward, and both at once for the last stage.
+
+    Each function is compiled separately, because a compiled function can use the weights of one device only.
+
+    Args:
+        blocks: the blocks in order.
+        tensors: names of the stage's tensors.
+        constants: names of tensors that do not depend on any weight, and therefore need no gradient.
+        device: name of the device that holds the stage's weights and computes.
+        rule: computes the loss.
+        seeds: gives the dropout layers their seeds.
+        xla: whether to compile the functions with XLA.
+
+    Attributes:
+        variables: the trainable weights that the stage uses, known after :meth:`trace`.
+        received: names of the received tensors that have gradients.
+        sent: names of the sent tensors that have gradients.
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[keras.layers.Layer],
+        tensors: StageTensors,
+        constants: Sequence[str],
+        device: str,
+        rule: UpdateRule,
+        seeds: DropoutSeeds,
+        xla: bool,
+    ):
+        self.tensors = tensors
+        self.device = device
+        self.variables: List[tf.Variable] = []
+        self._blocks = blocks
+        self._rule = rule
+        self._seeds = seeds
+        self.received = [name for name in tensors.received if name not in constants]
+        self.sent = [name for name in tensors.sent if name not in constants]
+        self.forward = tf.function(self._forward, jit_compile=xla, autograph=False)
+        self.backward = tf.function(self._backward, jit_compile=xla, autograph=False)
+        self.forward_and_backward = tf.function(self._forward_and_backward, jit_compile=xla, autograph=False)
+
+    def trace(self, batch: Tensors, received: Tensors) -> Tensors:
+        """Find the weights that the stage uses.
+
+        Args:
+            batch: ``TensorSpec`` of each tensor from the batch.
+            received: ``TensorSpec`` of each received tensor.
+
+        Returns:
+            ``TensorSpec`` of each sent tensor.
+        """
+        with tf.device(self.device):
+            seed = tf.TensorSpec([2], tf.int32)
+            traced = tf.function(self._forward, autograph=False).get_concrete_function(batch, received, seed)
+        self.variables = list(traced.trainable_variables)
+        return {name: tf.TensorSpec(value.shape, value.dtype) for name, value in traced.structured_outputs.items()}
+
+    def compile(self, batch: Tensors, received: Tensors, weights: Tensors, last: bool) -> None:
+        """Compile the stage's functions by calling them, which changes no weight.
+
+        Args:
+            batch: any micro batch, with all its tensors.
+            received: any received tensors.
+            weights: any weights of the losses.
+            last: whether this is the last stage.
+        """
+        seed, read = tf.zeros([2], tf.int32), {name: batch[name] for name in self.tensors.from_batch}
+        with tf.device(self.device):
+            if last:
+                self.forward_and_backward(batch, received, seed, weights)
+            else:
+                sent = self.forward(read, received, seed)
+                self.backward(read, received, seed, {name: sent[name] for name in self.sent})
+
+    def _forward(self, batch: Tensors, received: Tensors, seed: tf.Tensor) -> Tensors:
+        with self._seeds.using(seed):
+            return self._run(batch, received)
+
+    def _backward(
+        self, batch: Tensors, received: Tensors, seed: tf.Tensor, sent_gradients: Tensors
+    ) -> Tuple[Tensors, Gradients]:
+        """Return the gradients of the received tensors and of the weights, given those of the sent tensors."""
+        with self._seeds.using(seed):  # around the backward pass too: recomputation must draw the same masks
+            with tf.GradientTape() as tape:
+                self._watch(tape, received)
+                sent = self._run(batch, received)
+            targets = [sent[name] for name in self.sent]
+            return self._gradients(tape, targets, received, [sent_gradients[name] for name in self.sent])
+
+    def _forward_and_backward(
+        self, batch: Tensors, received: Tensors, seed: tf.Tensor, weights: Tensors
+    ) -> Tuple[Tensors, Gradients, Tensors]:
+        """Return the gradients of the received tensors and of the weights, and the sums of the objective's terms."""
+        with self._seeds.using(seed):
+            with tf.GradientTape() as tape:
+                self._watch(tape, received)
+                sums = self._rule.objective.sums(self._run(batch, received), batch)
+                loss = self._rule.scaled_loss(sums, weights)
+            received_gradients, gradients = self._gradients(tape, loss, received, None)
+        return received_gradients, gradients, sums
+
+    def _run(self, batch: Tensors, received: Tensors) -> Tensors:
+        tensors: Dict[str, Any] = {**batch, **received}
+        for block in self._blocks:
+            inputs = {name: tensors[name] for name in block.reads}
+            tensors.update(block(inputs, training=True) if _accepts_training(block.call) else block(inputs))
+        return {name: tensors[name] for name in self.tensors.sent}
+
+    def _watch(self, tape: tf.GradientTape, received: Tensors) -> None:
+        tape.watch([received[name] for name in self.received])
+
+    def _gradients(
+        self, tape: tf.GradientTape, targets: Any, received: Tensors, target_gradients: Optional[Gradients]
+    ) -> Tuple[Tensors, Gradients]:
+        sources = ([received[name] for name in self.received], self.variables)
+        received_gradients, gradients = tape.gradient(
+            targets, sources, output_gradients=target_gradients, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        return dict(zip(self.received, received_gradients)), [tf.convert_to_tensor(one) for one in gradients]
+
+
+def _accepts_training(call: Callable[..., Any]) -> bool:
+    return "training" in inspect.signature(call).parameters
+
+
+# The loop
 
 
 class State(NamedTuple):
-    """What goes from iteration to iteration.
+    """The loop variables.
 
     Attributes:
-        inputs: by stage, what it received in the last iterations, the newest first, as long as it is needed.
-        sent: by stage, what it gave forward in the last iteration.
-        returned: by stage, the gradients of what it had received that it gave backward in the last iteration.
-        gradients: by stage, of its weights, accumulated.
-        sums: of the objective's terms.
+        inputs: for each stage, what it received in previous iterations, the newest first, as long as it is needed.
+        sent: for each stage, what it sent in the previous iteration.
+        returned: for each stage, the gradients of its received tensors that it returned in the previous iteration.
+        gradients: for each stage, the accumulated gradients of its weights.
+        sums: sums of the objective's terms.
     """
 
     inputs: List[List[Tensors]]
     sent: List[Tensors]
     returned: List[Tensors]
-    gradients: List[List[tf.Tensor]]
+    gradients: List[Gradients]
     sums: Tensors
 
 
 class Batch(NamedTuple):
-    """All micro batches of an update, and the factors on its losses."""
+    """All micro batches of an update, tensors of shape (A, B, …), and the weights of the losses."""
 
     tensors: Tensors
     weights: Tensors
 
     def micro_batch(self, number: tf.Tensor, names: Optional[Sequence[str]] = None) -> Tensors:
-        """Some or all tensors of one micro batch."""
+        """Return one micro batch: the named tensors, or all if ``names`` is None."""
         return {name: self.tensors[name][number] for name in (self.tensors if names is None else names)}
 
 
 class PipelineEngine:
-    """Gradients of the A micro batches of an update over stages on several devices, and one optimizer update.
+    """Makes an update over stages on several devices; see :class:`execution.software.training_step.Engine`.
 
     Args:
-        model: knows its stages.
+        model: the model, whose stages are set.
         devices: name of the device of each stage.
-        schedule: when which stage works on which micro batch.
-        rule: what is done with the gradients.
-        seeds: of dropout.
-        run_seed: from which the seed of every micro batch follows.
-        xla: compile each stage's functions.
-        make_stage: class of the stages; one that measures, for example.
+        schedule: the schedule.
+        rule: weights the losses and applies the gradients.
+        seeds: gives the model's dropout layers their seeds.
+        run_seed: seed of the run, from which the seed of every micro batch follows.
+        xla: whether to compile each stage's functions.
+        make_stage: class of the stages.
     """
 
     def __init__(
@@ -70,7 +255,7 @@ class PipelineEngine:
         devices: Sequence[str],
         schedule: Schedule,
         rule: UpdateRule,
-        seeds: SeedScope,
+        seeds: DropoutSeeds,
         run_seed: int,
         xla: bool,
         make_stage: Type[Stage] = Stage,
@@ -86,9 +271,9 @@ class PipelineEngine:
             make_stage(part, names, constants, device, rule, seeds, xla)
             for part, names, device in zip(blocks, tensors, devices)
         ]
+        self._links: List[Tensors] = []  # TensorSpec of what each stage receives, and of the model's outputs
 
     def update(self, batch: Tensors) -> Tensors:
-        """See :class:`execution.software.trainable.Engine`."""
         whole = Batch(batch, self._rule.loss_weights(batch))
         state = self._empty_state(batch)
         iterations = self._schedule.iterations(self._rule.update.micro_batches)
@@ -101,7 +286,6 @@ class PipelineEngine:
         return {**self._rule.totals(state.sums), **self._rule.apply(self._joined(state.gradients))}
 
     def compile_step(self, element_spec: Tensors) -> None:
-        """See :class:`execution.software.trainable.Engine`."""
         tf.function(self.update, autograph=False).get_concrete_function(element_spec)
         if self._xla:
             micro_batch = {name: tf.zeros(spec.shape[1:], spec.dtype) for name, spec in element_spec.items()}
@@ -111,8 +295,8 @@ class PipelineEngine:
 
     def _empty_state(self, batch: Tensors) -> State:
         specs = {name: tf.TensorSpec(values.shape[1:], values.dtype) for name, values in batch.items()}
-        self._links = [{}]  # by stage, the forms of what it receives
-        with tf.init_scope():  # what stages use is found once, outside the graph that is being traced
+        self._links = [{}]
+        with tf.init_scope():  # outside of the graph that is being traced
             for stage in self._stages:
                 read = {name: specs[name] for name in stage.tensors.from_batch}
                 self._links.append(stage.trace(read, self._links[-1]))
@@ -120,84 +304,81 @@ class PipelineEngine:
         return State(
             inputs=[[zeros(links) for _ in range(count)] for links, count in zip(self._links, kept)],
             sent=[zeros(links) for links in self._links[1:-1]],
-            returned=[zeros(self._differentiable(number)) for number in range(len(self._stages))],
+            returned=[zeros(self._received_specs(number)) for number in range(len(self._stages))],
             gradients=[accumulation.initial(stage.variables) for stage in self._stages],
             sums={name: tf.zeros([]) for name in self._rule.objective.counts(batch)},
         )
 
-    def _iteration(self, i: tf.Tensor, old: State, update: Batch) -> State:
-        """One iteration of the schedule: its jobs in order, each on the results of earlier jobs or iterations."""
+    def _iteration(self, i: tf.Tensor, old: State, batch: Batch) -> State:
+        """Run the jobs of one iteration in order, each on the results of earlier jobs or of earlier iterations."""
         new = State([], [{} for _ in old.sent], [{} for _ in old.returned], list(old.gradients), dict(old.sums))
         for phase in self._schedule.phases:
             for kind, stage in phase:
                 if kind == FORWARD:
-                    new.sent[stage] = self._forward(i, stage, self._received(stage, old, new), update)
+                    new.sent[stage] = self._forward(i, stage, self._received(stage, old, new), batch)
                 else:
-                    new = self._backward(i, stage, old, new, update)
+                    new = self._backward(i, stage, old, new, batch)
         for stage, kept in enumerate(old.inputs):
             new.inputs.append([self._received(stage, old, new), *kept][: len(kept)])
         return new
 
     def _received(self, stage: int, old: State, new: State) -> Tensors:
-        """What a stage receives in this iteration."""
+        """Return what a stage receives in this iteration."""
         if stage == 0:
             return {}
-        behind = self._schedule.forward[stage] - self._schedule.forward[stage - 1]
-        return (old if behind else new).sent[stage - 1]
+        is_delayed = self._schedule.forward[stage] > self._schedule.forward[stage - 1]
+        return (old if is_delayed else new).sent[stage - 1]
 
-    def _forward(self, i: tf.Tensor, number: int, received: Tensors, update: Batch) -> Tensors:
+    def _forward(self, i: tf.Tensor, number: int, received: Tensors, batch: Batch) -> Tensors:
         stage, micro_batch = self._stages[number], i - self._schedule.forward[number]
 
         def work() -> Tensors:
-            batch = update.micro_batch(micro_batch, stage.tensors.from_batch)
-            return stage.forward(batch, received, self._seed(micro_batch))
+            read = batch.micro_batch(micro_batch, stage.tensors.from_batch)
+            return stage.forward(read, received, self._rule.seed(self._run_seed, micro_batch))
 
         with tf.device(stage.device):
             return tf.cond(self._is_due(micro_batch), work, lambda: zeros(self._links[number + 1]))
 
-    def _backward(self, i: tf.Tensor, number: int, old: State, new: State, update: Batch) -> State:
-        stage, micro_batch = self._stages[number], i - self._schedule.backward[number]
-        age = self._schedule.backward[number] - self._schedule.forward[number]
+    def _backward(self, i: tf.Tensor, number: int, old: State, new: State, batch: Batch) -> State:
+        schedule, stage, micro_batch = self._schedule, self._stages[number], i - self._schedule.backward[number]
+        age = schedule.backward[number] - schedule.forward[number]
         received = old.inputs[number][age - 1] if age else self._received(number, old, new)
-        totals = new.gradients[number]
+        accumulated = new.gradients[number]
         last = number + 1 == len(self._stages)
 
-        def work() -> Tuple[Tensors, List[tf.Tensor], Tensors]:
-            seed = self._seed(micro_batch)
+        def work() -> Tuple[Tensors, Gradients, Tensors]:
+            seed = self._rule.seed(self._run_seed, micro_batch)
+            sums: Tensors = {}
             if last:
-                batch = update.micro_batch(micro_batch)
-                into, gradients, sums = stage.forward_and_backward(batch, received, seed, update.weights)
+                labelled = batch.micro_batch(micro_batch)
+                returned, gradients, sums = stage.forward_and_backward(labelled, received, seed, batch.weights)
             else:
-                batch = update.micro_batch(micro_batch, stage.tensors.from_batch)
-                behind = self._schedule.backward[number] - self._schedule.backward[number + 1]
-                into, gradients = stage.backward(batch, received, seed, (old if behind else new).returned[number + 1])
-                sums = {}
-            added = accumulation.add(self._rule.update.reduction, totals, gradients, micro_batch)
-            return into, added, {name: new.sums[name] + sums[name] for name in sums}
+                read = batch.micro_batch(micro_batch, stage.tensors.from_batch)
+                is_delayed = schedule.backward[number] > schedule.backward[number + 1]
+                sent_gradients = (old if is_delayed else new).returned[number + 1]
+                returned, gradients = stage.backward(read, received, seed, sent_gradients)
+            added = accumulation.add(self._rule.update.reduction, accumulated, gradients, micro_batch)
+            return returned, added, {name: new.sums[name] + sums[name] for name in sums}
 
-        def idle() -> Tuple[Tensors, List[tf.Tensor], Tensors]:
-            return zeros(self._differentiable(number)), totals, new.sums if last else {}
+        def idle() -> Tuple[Tensors, Gradients, Tensors]:
+            return zeros(self._received_specs(number)), accumulated, new.sums if last else {}
 
         with tf.device(stage.device):
-            into, added, sums = tf.cond(self._is_due(micro_batch), work, idle)
-        new.returned[number] = into
+            returned, added, sums = tf.cond(self._is_due(micro_batch), work, idle)
+        new.returned[number] = returned
         new.gradients[number] = added
         return new._replace(sums=sums) if last else new
 
-    def _differentiable(self, number: int) -> Tensors:
-        """The forms of what a stage receives and gives gradients of."""
+    def _received_specs(self, number: int) -> Tensors:
+        """Return the ``TensorSpec`` of each received tensor of a stage that has a gradient."""
         return {name: self._links[number][name] for name in self._stages[number].received}
 
     def _is_due(self, micro_batch: tf.Tensor) -> tf.Tensor:
-        """False while the pipeline fills, and while it drains."""
+        """Return whether there is a micro batch of this number; False while the pipeline fills or drains."""
         return tf.logical_and(micro_batch >= 0, micro_batch < self._rule.update.micro_batches)
 
-    def _seed(self, micro_batch: tf.Tensor) -> tf.Tensor:
-        number = micro_batch + self._rule.first_micro_batch if self._rule.first_micro_batch else micro_batch
-        return micro_batch_seed(self._run_seed, self._rule.optimizer.iterations, number)
-
-    def _joined(self, gradients: List[List[tf.Tensor]]) -> List[tf.Tensor]:
-        """Gradients in the order of the rule's variables; those of a weight that stages share are added."""
+    def _joined(self, gradients: List[Gradients]) -> Gradients:
+        """Return gradients in the order of the rule's variables; for a weight that stages share, their sum."""
         found: Dict[Any, tf.Tensor] = {}
         for stage, accumulated in zip(self._stages, gradients):
             update = self._rule.update
@@ -209,5 +390,5 @@ class PipelineEngine:
 
 
 def zeros(specs: Dict[str, Any]) -> Tensors:
-    """Zeros of these forms."""
+    """Return zeros of the given specifications."""
     return {name: tf.zeros(spec.shape, spec.dtype) for name, spec in specs.items()}

@@ -1,28 +1,32 @@
-"""When each stage works on which micro batch.
+"""When each pipeline stage processes which micro batch, and how long an update takes.
 
-A pipeline runs the same iteration again and again. In iteration ``i`` stage ``s`` runs the forward pass of micro batch
-``i - forward[s]`` and the backward pass of micro batch ``i - backward[s]``; where that number is below 0 or past the
-last micro batch (while the pipeline fills or drains) the stage idles. All schedules give the same gradients. They
-differ in what may run at the same time, and in how many micro batches are on their way, whose inputs each stage keeps:
+A pipeline repeats one iteration. In iteration ``i`` stage ``s`` runs the forward pass of micro batch ``i - forward[s]``
+and the backward pass of micro batch ``i - backward[s]``. Numbers below 0 or past the last micro batch occur while the
+pipeline fills or drains; the stage is then idle. All schedules give the same gradients. They differ in the jobs that
+may run at the same time, and in the number of micro batches in flight, whose inputs each stage keeps:
 
-==============  ==============================  =================  =========================
-schedule        at the same time                 kept by stage s    extra iterations
-==============  ==============================  =================  =========================
-sequential      one stage only                   1                  0
-grouped         all forward, then all backward   2 (S - 1 - s) + 1  2 (S - 1)
-interleaved     forward and backward by turns    S - s, or 1 more   S - 1
-==============  ==============================  =================  =========================
+==============  =============================  ===========================  ================
+schedule        at the same time               inputs kept by stage s       extra iterations
+==============  =============================  ===========================  ================
+sequential      one stage only                 1                            0
+grouped         all forward, or all backward   2 (S - 1 - s) + 1            2 (S - 1)
+interleaved     forward and backward in turns  S - s, or 1 more             S - 1
+==============  =============================  ===========================  ================
 
-The last stage runs forward and backward at once, in its backward slot.
+The last stage runs forward and backward as one job, which counts as a backward job.
+
+This module imports no TensorFlow, because the plan of a run uses it.
 
 Sources: Huang et al. 2019 (GPipe), Narayanan et al. 2019 (PipeDream, one forward one backward), and the documentation
 of Graphcore's pipelining (grouped, interleaved, sequential).
+
+S  number of stages
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Tuple
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from utilities.errors import UserError
 
@@ -32,11 +36,12 @@ Job = Tuple[str, int]  # FORWARD or BACKWARD, and the stage
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A pipeline's timing.
+    """The schedule of a pipeline.
 
     Attributes:
-        forward, backward: by stage, how many iterations the stage is behind.
-        phases: of an iteration, one after the other; jobs of a phase run at the same time.
+        forward: delay of each stage's forward job, in iterations.
+        backward: delay of each stage's backward job, in iterations.
+        phases: jobs of an iteration, by phase; phases follow one another, jobs of a phase run at the same time.
     """
 
     forward: Tuple[int, ...]
@@ -45,44 +50,31 @@ class Schedule:
 
     @property
     def stages(self) -> int:
-        """Number of stages."""
         return len(self.forward)
 
+    def delay(self, job: Job) -> int:
+        """Return the delay of a job, in iterations."""
+        kind, stage = job
+        return (self.forward if kind == FORWARD else self.backward)[stage]
+
     def iterations(self, micro_batches: int) -> int:
-        """Iterations for so many micro batches, filling and draining included."""
+        """Return the number of iterations of an update, with filling and draining."""
         return micro_batches + max(self.backward)
 
     def kept(self, stage: int) -> int:
-        """Micro batches whose inputs a stage holds at the most."""
+        """Return the maximum number of micro batches whose inputs a stage keeps."""
         return self.backward[stage] - self.forward[stage] + 1
-
-    def busy_fraction(self, micro_batches: int, backward_cost: float = 2.0) -> float:
-        """Share of the time in which a stage works, if all stages take equally long.
-
-        Args:
-            micro_batches: of an update.
-            backward_cost: time of a backward pass in forward passes (3 with recomputation).
-        """
-        work = 1.0 + backward_cost
-        lengths = {FORWARD: 1.0, BACKWARD: backward_cost}
-        turn = sum(max(self._length(job, lengths) for job in phase) for phase in self.phases)
-        return micro_batches * work / (self.iterations(micro_batches) * turn)
-
-    def _length(self, job: Job, lengths: dict) -> float:
-        kind, stage = job
-        last = stage == self.stages - 1
-        return sum(lengths.values()) if last and kind == BACKWARD else lengths[kind]
 
 
 def make_schedule(name: str, stages: int) -> Schedule:
-    """The schedule of ``ipu_config.pipeline_schedule``.
+    """Return the schedule that ``ipu_config.pipeline_schedule`` names.
 
     Args:
         name: ``grouped``, ``interleaved`` or ``sequential``.
         stages: S, at least 1.
 
     Raises:
-        UserError: no schedule has that name.
+        UserError: there is no such schedule.
     """
     last = stages - 1
     if name == "sequential":
@@ -104,3 +96,88 @@ def make_schedule(name: str, stages: int) -> Schedule:
             tuple(half for half in halves if half),
         )
     raise UserError(f"ipu_config.pipeline_schedule is {name!r}; use grouped, interleaved or sequential")
+
+
+# Simulation
+
+
+class Interval(NamedTuple):
+    """The time of one job on one micro batch.
+
+    Attributes:
+        job: the job.
+        micro_batch: number of the micro batch.
+        start: start, in the unit of the durations.
+        end: end, in the unit of the durations.
+    """
+
+    job: Job
+    micro_batch: int
+    start: float
+    end: float
+
+
+def simulate(
+    schedule: Schedule, durations: Mapping[Job, float], micro_batches: int, devices: Sequence[int]
+) -> List[Interval]:
+    """Start every job as early as its inputs and its device allow: the best that a schedule can reach.
+
+    An iteration begins when the previous one has ended, as in the engine's loop.
+
+    Args:
+        schedule: the schedule.
+        durations: duration of each job; that of the last stage's backward job includes its forward pass.
+        micro_batches: micro batches of an update.
+        devices: number of each stage's device; a device runs one job at a time.
+
+    Returns:
+        All jobs of an update, in the order of the schedule.
+
+    Example:
+        >>> schedule = make_schedule("grouped", 2)
+        >>> durations = {("forward", 0): 1, ("backward", 0): 2, ("backward", 1): 3}
+        >>> max(interval.end for interval in simulate(schedule, durations, 8, [0, 1]))
+        27
+    """
+    ends: Dict[Job, Dict[int, float]] = {}
+    free: Dict[int, float] = dict.fromkeys(devices, 0.0)
+    intervals: List[Interval] = []
+    latest = 0.0
+    one_at_a_time = all(len(phase) == 1 for phase in schedule.phases)
+    for iteration in range(schedule.iterations(micro_batches)):
+        begun = latest
+        for job in (job for phase in schedule.phases for job in phase):
+            micro_batch = iteration - schedule.delay(job)
+            if not 0 <= micro_batch < micro_batches:
+                continue
+            inputs = [ends[other][micro_batch] for other in _required_jobs(schedule, job)]
+            device = devices[job[1]]
+            start = max([free[device], latest if one_at_a_time else begun, *inputs])
+            end = start + durations[job]
+            free[device] = ends.setdefault(job, {})[micro_batch] = end
+            intervals.append(Interval(job, micro_batch, start, end))
+            latest = max(latest, end)
+    return intervals
+
+
+def _required_jobs(schedule: Schedule, job: Job) -> List[Job]:
+    """Return the jobs whose results a job on the same micro batch needs."""
+    kind, stage = job
+    last = stage == schedule.stages - 1
+    required: List[Job] = []
+    if stage and (kind == FORWARD or last):
+        required.append((FORWARD, stage - 1))
+    if kind == BACKWARD and not last:
+        required += [(FORWARD, stage), (BACKWARD, stage + 1)]
+    return required
+
+
+def makespan(intervals: Sequence[Interval]) -> float:
+    """Return the time from the first start to the last end."""
+    return max(interval.end for interval in intervals) - min(interval.start for interval in intervals)
+
+
+def idle_fraction(intervals: Sequence[Interval], devices: int) -> float:
+    """Return the share of the devices' time in which they are idle, the pipeline's bubble."""
+    busy = sum(interval.end - interval.start for interval in intervals)
+    return 1.0 - busy / (makespan(intervals) * devices)

@@ -9,7 +9,7 @@ from checkpoints.folder import Checkpoint, damage, find_checkpoint
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras, tf
-from optimization.lamb import LAMB
+from optimization.optimizers import LAMB
 from utilities.errors import UserError
 
 

@@ -1,4 +1,4 @@
-"""Those parts of the IPU platform that need none of Graphcore's packages."""
+"""The parts of the IPU platform that do not need Graphcore's packages, and the defaults that suit IPUs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import pytest
 from execution.graphcore.instances import HostCollectives
 from execution.graphcore.layout import prediction_steps
 from execution.graphcore.streams import narrow_cross_entropy
-from execution.interface import cross_entropy
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, cross_entropy
 from execution.processes import SINGLE_PROCESS, Processes
-from execution.software.layers import Dropout
-from execution.software.randomness import SeedScope
+from execution.software.layers import Dropout, DropoutSeeds
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
 from training.evaluation import evaluation_batch_size
@@ -28,7 +26,7 @@ TINY = str(Path(__file__).resolve().parents[3] / "configs" / "pretraining" / "pr
 
 
 def with_gradient(function, scores, labels):
-    """Losses, and the gradient of their weighted sum."""
+    """Return the losses, and the gradient of their weighted sum."""
     with tf.GradientTape() as tape:
         tape.watch(scores)
         losses = function(scores, labels)
@@ -37,7 +35,7 @@ def with_gradient(function, scores, labels):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 5e-3)])
-def test_loss_without_a_wide_copy_of_the_scores(dtype: str, tolerance: float) -> None:
+def test_narrow_cross_entropy_equals_the_float32_one(dtype: str, tolerance: float) -> None:
     chance = np.random.default_rng(0)
     scores = tf.constant(chance.normal(0, 3, (2, 5, 1000)), dtype)
     labels = tf.constant(chance.integers(0, 1000, (2, 5)), tf.int32)
@@ -48,7 +46,7 @@ def test_loss_without_a_wide_copy_of_the_scores(dtype: str, tolerance: float) ->
     np.testing.assert_allclose(gradient, wanted_gradient, atol=tolerance)
 
 
-def test_nothing_as_large_as_the_scores_is_float32() -> None:
+def test_narrow_cross_entropy_makes_no_float32_copy_of_the_scores() -> None:
     function = tf.function(lambda scores, labels: with_gradient_of_sum(scores, labels), autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec([2, 5, 1000], tf.float16), tf.TensorSpec([2, 5], tf.int32))
     wide = [op.name for op in graph.graph.get_operations() for out in op.outputs if out.dtype == tf.float32]
@@ -69,7 +67,7 @@ def with_gradient_of_sum(scores, labels):
 
 
 def test_dropout_of_rate_0_adds_no_operation() -> None:
-    seeds = SeedScope()
+    seeds = DropoutSeeds()
 
     def operations(rate: float) -> list[str]:
         layer = Dropout(rate, seeds)
@@ -87,48 +85,49 @@ def test_dropout_of_rate_0_adds_no_operation() -> None:
 
 
 @pytest.mark.parametrize(("stages", "batches", "steps"), [((0, 1, 0), 100, 6), ((0,), 100, 16), ((), 5, 5)])
-def test_several_batches_are_predicted_in_an_execution(stages: tuple[int, ...], batches: int, steps: int) -> None:
+def test_batches_predicted_per_execution(stages: tuple[int, ...], batches: int, steps: int) -> None:
     assert prediction_steps(ExecutionOptions(device_mapping=stages), batches) == steps
 
 
-def test_instances_agree() -> None:
-    """Instance 1 of 2, of which instance 0 gives 7, or zeros where all are added up."""
+def test_instances_exchange_values() -> None:
+    """This is instance 1 of 2; instance 0 contributes 7."""
     chiefs = HostCollectives(2, 1, total=lambda values: values + 7, gathered=lambda values: tf.stack([[7], values]))
     instance = Processes(2, 1, chiefs)
     assert (instance.count, instance.index, instance.is_chief, instance.is_single) == (2, 1, False, False)
     assert [instance.maximum(3), instance.maximum(9)] == [7, 9]
     assert instance.broadcast([np.array([0, 0], np.int32)])[0].tolist() == [7, 7]
-    instance.join()  # they have joined before
+    instance.join()  # does nothing, because PopRun has connected the instances
     assert instance.lost(tf.errors.AbortedError(None, None, "Collective ops are aborted")) is None
-
-
-class Machine:
-    """What the trainer asks of a platform for its defaults."""
-
-    reduction, batch_size = "running_mean", 2
 
 
 def loaded(*flags: str) -> TrainingConfig:
     return load_config("pretraining", ["--config", TINY, "--generated-dataset", "true", *flags]).config
 
 
-def test_the_reduction_is_the_configs_else_the_machines() -> None:
-    named = TrainingConfig.model_validate({"optimizer_opts": {"gradient_accumulation_reduction": "mean"}})
-    for config, reduction in ((TrainingConfig(), "running_mean"), (named, "mean")):
-        assert update_settings(config, Machine(), SINGLE_PROCESS, micro_batches=4).reduction == reduction
+@pytest.mark.parametrize(
+    ("flags", "reduction"),
+    [
+        ([], "mean"),
+        (["--execution.platform", "graphcore"], "running_mean"),
+        (["--execution.platform", "graphcore", "--optimizer-opts.gradient-accumulation-reduction", "mean"], "mean"),
+    ],
+)
+def test_default_reduction_depends_on_the_machine(flags: list[str], reduction: str) -> None:
+    assert update_settings(loaded(*flags), SINGLE_PROCESS, micro_batches=4).reduction == reduction
 
 
-def test_evaluation_takes_the_batch_that_the_model_was_built_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_evaluation_uses_the_batch_size_of_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    ipus = SimpleNamespace(batch_size=2)
     asked = ["--global-batch.micro-batch-size", "2", "--evaluation-batch-size", "16"]
-    assert evaluation_batch_size(loaded(*asked[:2]), Machine()) == 2 and not caplog.records
-    assert evaluation_batch_size(loaded(*asked), Machine()) == 2
+    assert evaluation_batch_size(loaded(*asked[:2]), ipus) == 2 and not caplog.records
+    assert evaluation_batch_size(loaded(*asked), ipus) == 2
     assert "evaluation_batch_size 16 is left out" in caplog.text
     anything = SimpleNamespace(batch_size=None)
     assert evaluation_batch_size(loaded(*asked), anything) == 16
     assert evaluation_batch_size(loaded(*asked[:2]), anything) == 32
 
 
-def test_new_models_have_the_machines_activation() -> None:
+def test_new_models_use_the_activation_of_the_machine() -> None:
     assert resolved_architecture(loaded(), None, "gelu_new").hidden_act == "gelu_new"
     exact = loaded("--bert-config.hidden-act", "gelu")
     assert resolved_architecture(exact, None, "gelu_new").hidden_act == "gelu"

@@ -1,4 +1,4 @@
-"""The software platform's layers and operations against numpy, SciPy-free formulas and stock Keras."""
+"""The software platform's layers and operations, compared with numpy and Keras."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from execution.software.layers import Dropout, LayerNormalization
-from execution.software.operations import embedding_lookup, exact_gelu, serialized_matmul
-from execution.software.randomness import SeedScope, micro_batch_seed
+from execution.software.layers import (
+    Dropout,
+    DropoutSeeds,
+    LayerNormalization,
+    embedding_lookup,
+    exact_gelu,
+    micro_batch_seed,
+    serialized_matmul,
+)
 from keras_extensions.backend import keras, tf
 
 RANDOM = np.random.default_rng(3)
@@ -37,7 +43,7 @@ def test_gelu_gradient_is_the_derivative(compiled):
     np.testing.assert_allclose(derivative(x), normal + v * np.exp(-v * v / 2) / math.sqrt(2 * math.pi), atol=1e-6)
 
 
-def test_embedding_gradient_adds_up_repeated_rows():
+def test_embedding_gradient_sums_repeated_rows():
     table = tf.Variable(RANDOM.normal(size=(7, 4)).astype("float32"))
     ids = tf.constant([[1, 3, 1], [6, 1, 0]])
     upstream = RANDOM.normal(size=(2, 3, 4)).astype("float32")
@@ -68,7 +74,7 @@ def test_layer_normalization_equals_keras():
 
 
 def dropped(rate, seed, layer=None, size=200_000, scope=None):
-    scope = scope or SeedScope()
+    scope = scope or DropoutSeeds()
     layer = layer or Dropout(rate, scope)
     with scope.using(seed):
         return layer(tf.ones(size), training=True).numpy()
@@ -82,8 +88,8 @@ def test_dropout_drops_the_rate_and_keeps_the_mean(rate):
     np.testing.assert_allclose(values[values != 0], 1 / (1 - rate), rtol=1e-6)
 
 
-def test_neighbours_layers_and_micro_batches_are_independent():
-    """Of pairs of elements of a mask that keeps half, all four combinations are equally frequent (chi-square)."""
+def test_masks_of_neighbours_layers_and_micro_batches_are_independent():
+    """At a rate of 0.5 the four combinations of two elements are equally frequent (chi-square test)."""
     masks = [
         dropped(0.5, micro_batch_seed(7, tf.constant(update), tf.constant(micro))) != 0
         for update in range(3)
@@ -97,8 +103,8 @@ def test_neighbours_layers_and_micro_batches_are_independent():
         assert ((counts - expected) ** 2 / expected).sum() < 30  # 3 degrees of freedom: once in a million
 
 
-def test_dropout_masks_depend_on_seed_and_layer_alone():
-    scope = SeedScope()
+def test_dropout_masks_depend_only_on_seed_and_layer():
+    scope = DropoutSeeds()
     first, second = Dropout(0.5, scope), Dropout(0.5, scope)
     seed = tf.constant([3, 4])
     one = dropped(0.5, seed, first, scope=scope)
@@ -107,8 +113,8 @@ def test_dropout_masks_depend_on_seed_and_layer_alone():
         assert abs((one == other).mean() - 0.5) < 0.01
 
 
-def test_dropout_is_the_same_compiled():
-    scope = SeedScope()
+def test_compiled_dropout_masks_are_equal():
+    scope = DropoutSeeds()
     layer = Dropout(0.3, scope)
 
     def call(seed):
@@ -120,7 +126,7 @@ def test_dropout_is_the_same_compiled():
 
 
 def test_no_dropout_outside_training():
-    layer = Dropout(0.5, SeedScope())
+    layer = Dropout(0.5, DropoutSeeds())
     np.testing.assert_array_equal(layer(tf.ones(100)), np.ones(100))
 
 

@@ -1,4 +1,4 @@
-"""Pipeline schedules against a simulation that moves micro batches by hand."""
+"""Pipeline schedules: order of jobs, micro batches in flight, tensors between stages, simulated times."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import itertools
 
 import pytest
 
-from execution.software.pipeline.partition import stage_tensors
-from execution.software.pipeline.schedule import BACKWARD, FORWARD, make_schedule
-from execution.software.pipeline.timeline import idle_fraction, makespan
-from execution.software.pipeline.timeline import simulate as simulate_timeline
+from execution.software.pipeline.engine import stage_tensors
+from execution.software.pipeline.schedule import BACKWARD, FORWARD, idle_fraction, make_schedule, makespan, simulate
 from utilities.errors import UserError
 
 SCHEDULES = ("grouped", "interleaved", "sequential")
 
 
-def simulate(schedule, micro_batches):
-    """(kind, stage, micro batch) → (iteration, phase), by the schedule's own numbers."""
+def job_times(schedule, micro_batches):
+    """Return (kind, stage, micro batch) → (iteration, phase) under a schedule."""
     when = {}
     for iteration in range(schedule.iterations(micro_batches)):
         for number, phase in enumerate(schedule.phases):
@@ -28,9 +26,9 @@ def simulate(schedule, micro_batches):
 
 
 @pytest.mark.parametrize("name, stages", itertools.product(SCHEDULES, range(1, 7)))
-def test_every_job_is_done_once_and_after_what_it_needs(name, stages):
+def test_every_job_runs_once_and_after_its_inputs(name, stages):
     schedule, micro_batches = make_schedule(name, stages), 9
-    when, last = simulate(schedule, micro_batches), stages - 1
+    when, last = job_times(schedule, micro_batches), stages - 1
     jobs = {(FORWARD, s) for s in range(last)} | {(BACKWARD, s) for s in range(stages)}
     assert when.keys() == {(*job, m) for job in jobs for m in range(micro_batches)}
     for (kind, stage, micro_batch), time in when.items():
@@ -42,19 +40,19 @@ def test_every_job_is_done_once_and_after_what_it_needs(name, stages):
 
 
 @pytest.mark.parametrize("stages", range(2, 7))
-def test_what_runs_at_the_same_time(stages):
+def test_jobs_of_a_phase_can_run_at_the_same_time(stages):
     sequential = make_schedule("sequential", stages)
     assert all(len(phase) == 1 for phase in sequential.phases)
     grouped = make_schedule("grouped", stages)
     assert [{kind for kind, _ in phase} for phase in grouped.phases] == [{FORWARD}, {BACKWARD}]
     for phase in make_schedule("interleaved", stages).phases:
         busy = [stage for _, stage in phase]
-        assert len(busy) == len(set(busy)), "a stage does one thing at a time"
+        assert len(busy) == len(set(busy)), "a stage runs one job at a time"
 
 
-def on_their_way(schedule, stage, micro_batches=20):
-    """Most micro batches that a stage has worked forward and not yet backward, at any time."""
-    when = simulate(schedule, micro_batches)
+def in_flight(schedule, stage, micro_batches=20):
+    """Return the maximum number of micro batches between a stage's forward and backward job."""
+    when = job_times(schedule, micro_batches)
     times = sorted(set(when.values()))
     forward = [when[FORWARD, stage, m] for m in range(micro_batches)]
     backward = [when[BACKWARD, stage, m] for m in range(micro_batches)]
@@ -62,23 +60,17 @@ def on_their_way(schedule, stage, micro_batches=20):
 
 
 @pytest.mark.parametrize("stages", range(2, 7))
-def test_micro_batches_on_their_way(stages):
-    """Narayanan et al. 2019, section 3.2: with one forward one backward, S - s are on their way at stage s."""
+def test_micro_batches_in_flight(stages):
+    """Narayanan et al. 2019, section 3.2: in "one forward one backward", S - s are in flight at stage s."""
     interleaved, grouped = make_schedule("interleaved", stages), make_schedule("grouped", stages)
     for stage in range(stages - 1):
-        assert on_their_way(interleaved, stage) == stages - stage
+        assert in_flight(interleaved, stage) == stages - stage
         assert interleaved.kept(stage) <= stages - stage + 1
-        assert grouped.kept(stage) == on_their_way(grouped, stage) == 2 * (stages - 1 - stage) + 1
+        assert grouped.kept(stage) == in_flight(grouped, stage) == 2 * (stages - 1 - stage) + 1
     assert all(make_schedule("sequential", stages).kept(stage) == 1 for stage in range(stages))
 
 
-def test_busy_fraction_of_known_cases():
-    assert make_schedule("sequential", 4).busy_fraction(100) == pytest.approx(1 / 4, rel=0.01)
-    assert make_schedule("grouped", 1).busy_fraction(8) == pytest.approx(1.0)
-    assert make_schedule("interleaved", 2).busy_fraction(10**6, backward_cost=1.0) > 0.6
-
-
-def test_unknown_schedule():
+def test_unknown_schedule_is_refused():
     with pytest.raises(UserError, match=r"pipeline_schedule.*interleaved"):
         make_schedule("fast", 2)
 
@@ -88,7 +80,7 @@ class Named:
         self.name, self.reads, self.writes = name, reads, writes
 
 
-def test_tensors_are_handed_on_to_where_they_are_read():
+def test_tensors_pass_through_stages_that_do_not_read_them():
     a = Named("a", ("ids",), ("hidden", "bias"))
     b = Named("b", ("hidden", "bias"), ("hidden",))
     c = Named("c", ("hidden", "positions"), ("masked",))
@@ -99,8 +91,8 @@ def test_tensors_are_handed_on_to_where_they_are_read():
     assert (third.from_batch, set(third.received), third.sent) == (("positions",), {"hidden", "bias"}, ("out",))
 
 
-def test_timeline_by_hand():
-    """Two stages, forward 1 and backward 2 each, the last one's both at once; an iteration waits for the one before."""
+def test_simulated_times_of_known_cases():
+    """Two stages, forward 1 and backward 2 each; the last stage runs both as one job of 3."""
     durations = {(FORWARD, 0): 1.0, (BACKWARD, 0): 2.0, (BACKWARD, 1): 3.0}
     ends = {
         "sequential": 8 * (1 + 3 + 2),
@@ -108,13 +100,13 @@ def test_timeline_by_hand():
         "interleaved": 1 + 8 * (3 + 2),  # fill, then the second stage's turn and the first one's
     }
     for name, end in ends.items():
-        intervals = simulate_timeline(make_schedule(name, 2), durations, 8, [0, 1])
+        intervals = simulate(make_schedule(name, 2), durations, 8, [0, 1])
         assert makespan(intervals) == end
         assert idle_fraction(intervals, 2) == pytest.approx(1 - 48 / (2 * end))
 
 
 def test_one_device_is_never_idle():
     durations = {(FORWARD, 0): 1.0, (BACKWARD, 0): 2.0, (BACKWARD, 1): 3.0}
-    intervals = simulate_timeline(make_schedule("grouped", 2), durations, 5, [0, 0])
+    intervals = simulate(make_schedule("grouped", 2), durations, 5, [0, 0])
     assert makespan(intervals) == 5 * 6
     assert idle_fraction(intervals, 1) == 0

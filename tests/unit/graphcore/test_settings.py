@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from execution.interface import OptimizerSettings, Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, OptimizerSettings, Update
 from execution.select import graphcore_installed, processes_for, select_platform
 from keras_extensions.schedules import UpDown
 from tests.unit.graphcore.double import Recorder, installed

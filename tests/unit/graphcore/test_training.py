@@ -10,8 +10,7 @@ import pytest
 
 from checkpoints.state import HostCopy
 from execution.graphcore.layout import largest_divisor
-from execution.interface import OptimizerSettings, Platform, Update
-from execution.options import ExecutionOptions
+from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown

@@ -1,4 +1,4 @@
-"""The automatic loss scale against a few lines of Python."""
+"""The automatic loss scale, compared with a reference in plain Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optimization.loss_scaling import LARGEST_SCALE, AutomaticLossScale, all_fin
 
 
 def reference(outcomes, initial, interval):
-    """The factor after each update."""
+    """Return the factor after each update."""
     factor, good, factors = initial, 0, []
     for finite in outcomes:
         good = good + 1 if finite else 0
@@ -24,7 +24,7 @@ def reference(outcomes, initial, interval):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("initial", [2.0**15, 2.0, 2.0**23])
-def test_as_a_few_lines_of_python(seed, initial):
+def test_factors_equal_the_reference(seed, initial):
     outcomes = np.random.default_rng(seed).random(120) < 0.8
     scale = AutomaticLossScale(initial, interval=3)
     adapt = tf.function(scale.adapt)
@@ -35,7 +35,7 @@ def test_as_a_few_lines_of_python(seed, initial):
     assert factors == reference(outcomes, initial, interval=3)
 
 
-def test_unscaled_exactly_and_in_float32():
+def test_unscaling_is_exact_and_in_float32():
     gradients = np.random.default_rng(1).normal(size=(7, 5)).astype(np.float16)
     (unscaled,) = AutomaticLossScale(2.0**15).unscale([tf.constant(gradients)])
     assert unscaled.dtype == tf.float32
@@ -44,12 +44,12 @@ def test_unscaled_exactly_and_in_float32():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
-def test_one_number_that_is_not_finite_is_found(bad, dtype):
+def test_a_single_non_finite_number_is_found(bad, dtype):
     good = [tf.ones([3, 2], dtype), None, tf.zeros([4], dtype)]
     assert bool(all_finite(good))
     assert not bool(all_finite([*good, tf.cast([0.0, bad], dtype)]))
 
 
-def test_its_state_is_tracked():
+def test_variables_are_tracked_for_checkpoints():
     scale = AutomaticLossScale()
     assert {variable.dtype for variable in scale.variables} == {tf.float32, tf.int64}

@@ -1,4 +1,4 @@
-"""AdamW and LAMB against the papers' algorithms in numpy (float64), and against PyTorch where it is there."""
+"""AdamW and LAMB, compared with the papers' algorithms in numpy (float64), and with PyTorch if it is installed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import keras, tf
-from optimization.adamw import AdamW
-from optimization.lamb import LAMB
+from optimization.optimizers import LAMB, AdamW
 from utilities.errors import UserError
 
 SHAPES = [(3, 4), (7,), (), (5, 2, 3), (1, 1), (6,)]
@@ -15,7 +14,7 @@ RATE, DECAY, BETA_1, BETA_2, EPSILON = 1e-2, 0.1, 0.9, 0.999, 1e-6
 
 
 def reference(name, weights, gradients, rates, adapted):
-    """Weights after the updates, for one variable: the papers' algorithms line by line, in float64."""
+    """Return one variable's weights after the updates, by the papers' algorithms in float64."""
     w = weights.astype(np.float64)
     m, v = np.zeros_like(w), np.zeros_like(w)
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
@@ -40,7 +39,7 @@ def make(name, rate=RATE, **kwargs):
 
 
 def run(optimizer, start, gradients, dtype="float32", wrap=lambda step: step):
-    """Applies ``gradients[t][k]`` to the variables made of ``start[k]``; returns the variables."""
+    """Apply ``gradients[t][k]`` to variables with the initial values ``start[k]``; return the variables."""
     variables = [tf.Variable(w, dtype=dtype) for w in start]
 
     def step(values):
@@ -80,7 +79,7 @@ def test_twenty_updates_follow_the_paper(problem, name, wrap):
 
 @pytest.mark.parametrize("name", ["AdamW", "LAMB"])
 def test_learning_rate_schedule_inside_xla(problem, name):
-    """The schedule sees the number of updates done before: 0 at the first."""
+    """The schedule gets the number of completed updates: 0 in the first update."""
     start, gradients = problem
     rates = [RATE * (1 - t / 40) for t in range(20)]
     schedule = keras.optimizers.schedules.PolynomialDecay(RATE, 40, 0.0)
@@ -113,7 +112,7 @@ def test_adamw_equals_torch(problem):
 
 @pytest.mark.parametrize("name", ["AdamW", "LAMB"])
 def test_float16_weights_have_float32_moments(name):
-    """(1e-5)² = 1e-10 is 0 in float16; with such a moment the step would be another size."""
+    """In float16 the second moment (1e-5)² would be 0, and the update of another size."""
     start, gradient = np.full((2, 3), 0.5, np.float16), np.full((2, 3), 1e-5, np.float16)
     optimizer = make(name)
     (variable,) = run(optimizer, [start], [[gradient]] * 3, dtype="float16")
@@ -153,8 +152,8 @@ def test_global_norm_clipping(problem, name):
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
-def test_embedding_lookup_gradients_are_added_up(jit):
-    """Row 1 is looked up twice, row 2 never: it still decays, all rows move as with the dense one."""
+def test_embedding_lookup_gradients_are_summed(jit):
+    """Row 1 is looked up twice, row 2 never; the update equals that of the dense gradient, with decay of all rows."""
     start = np.arange(1.0, 9.0, dtype=np.float32).reshape(4, 2)
     table, optimizer = tf.Variable(start), make("AdamW")
 
@@ -170,7 +169,7 @@ def test_embedding_lookup_gradients_are_added_up(jit):
 
 
 def test_training_through_keras_fit_and_checkpoint(tmp_path):
-    """``compile`` takes the optimizer; moments and counter come back from a checkpoint."""
+    """Keras' ``compile`` accepts the optimizer, and a checkpoint restores moments and counter."""
     x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
     y = x @ np.array([[1.0], [-2.0], [0.5]], np.float32)
 
@@ -218,6 +217,6 @@ def test_configuration_round_trip(name, scheduled):
         ("global_clipnorm", 0.0),
     ],
 )
-def test_impossible_settings_are_named(field, value):
+def test_invalid_settings_are_named(field, value):
     with pytest.raises(UserError, match=field):
         AdamW(**{field: value})

@@ -1,4 +1,4 @@
-"""Sharded optimizer state: all shards of R processes, played through one after the other, make the whole update."""
+"""Sharded optimizer state: threads that stand for R processes make the same update as one process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 from execution.software.cluster.collectives import buckets
 from keras_extensions.backend import tf
-from optimization.adamw import AdamW
-from optimization.lamb import LAMB
+from optimization.optimizers import LAMB, AdamW
 from optimization.sharding import Shards, pieces
 from tests.unit.execution.cluster.fake_processes import Exchange
 
@@ -24,7 +23,7 @@ def weights() -> list[Any]:
 
 
 def train(make: Any, steps: int = 3, **options: Any) -> tuple[list[np.ndarray], Any]:
-    """Weights after some updates, and the optimizer."""
+    """Return the weights after some updates, and the optimizer."""
     variables, chance = weights(), np.random.default_rng(4)
     optimizer = make(learning_rate=0.05, global_clipnorm=2.0, **options)
     for _ in range(steps):
@@ -35,13 +34,13 @@ def train(make: Any, steps: int = 3, **options: Any) -> tuple[list[np.ndarray], 
 
 @pytest.mark.parametrize("make", [AdamW, LAMB])
 @pytest.mark.parametrize("count", [2, 3])
-def test_shards_make_the_whole_update(make, count):
+def test_sharded_updates_equal_unsharded_updates(make, count):
     whole, optimizer = train(make)
     exchange, results = Exchange(count), {}
 
     def work(index: int) -> None:
         found, sharded = train(make, shards=exchange.shards(index))
-        results[index] = found, [moment.numpy() for moment in (*sharded._first_moments, *sharded._second_moments)]
+        results[index] = found, [moment.numpy() for moment in sharded.variables[2:]]
 
     threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
     for thread in threads:
@@ -51,18 +50,18 @@ def test_shards_make_the_whole_update(make, count):
     for index in range(count):
         for one, other in zip(results[index][0], whole):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    for number, moment in enumerate([*optimizer._first_moments, *optimizer._second_moments]):
+    for number, moment in enumerate(optimizer.variables[2:]):
         parts = [results[index][1][number] for index in range(count)]
         assert {part.size for part in parts} == {-(-moment.numpy().size // count)}
         joined = np.concatenate(parts)[: moment.numpy().size].reshape(moment.shape)
         np.testing.assert_allclose(joined, moment.numpy(), rtol=1e-5, atol=1e-7)
 
 
-def test_parts_of_a_checkpoint():
+def test_moments_are_joined_and_divided_for_checkpoints():
     variables = weights()
     optimizer = AdamW(shards=Shards(1, 0, tf.identity, tf.identity))
     optimizer.build(variables)
-    parts, moment = optimizer.parts(), optimizer._first_moments[0]
+    parts, moment = optimizer.parts(), optimizer.moments(variables[0])[0]
     whole = np.arange(15, dtype=np.float32).reshape(5, 3)
     assert moment.shape == (15,) and parts.blank(moment).shape == (5, 3)
     moment.assign(parts.own(moment, whole))
@@ -70,7 +69,7 @@ def test_parts_of_a_checkpoint():
     assert parts.whole(optimizer.iterations) == 0 and parts.own(optimizer.iterations, np.int64(3)) == 3
 
 
-def test_parts_of_many_lengths_are_joined_in_silence(caplog):
+def test_joining_shards_of_many_lengths_causes_no_warning(caplog):
     variables = [tf.Variable(tf.zeros([length])) for length in range(1, 9)]
     optimizer = AdamW(shards=Shards(1, 0, tf.identity, tf.identity))
     optimizer.build(variables)
@@ -79,14 +78,14 @@ def test_parts_of_many_lengths_are_joined_in_silence(caplog):
     assert "retracing" not in caplog.text
 
 
-def test_parts_cover_everything_once():
+def test_shards_cover_a_tensor_once():
     values = np.arange(11, dtype=np.float32).reshape(1, 11)
     parts = [Shards(4, index, tf.identity, tf.identity).own(tf.constant(values)).numpy() for index in range(4)]
     assert [part.shape for part in parts] == [(3,)] * 4
     np.testing.assert_array_equal(np.concatenate(parts), [*range(11), 0])
 
 
-def test_more_parts_than_elements():
+def test_more_shards_than_elements():
     parts = [Shards(4, index, tf.identity, tf.identity).own(tf.constant([5.0, 6.0])).numpy() for index in range(4)]
     np.testing.assert_array_equal(np.concatenate(parts), [5, 6, 0, 0])
 
@@ -99,6 +98,6 @@ def test_state_on_another_device_changes_nothing():
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_pieces_and_buckets_hold_all_in_order():
+def test_pieces_and_buckets_contain_all_tensors_in_order():
     assert pieces([4, 4, 9, 1], limit=9) == [[0, 1], [2], [3]]
     assert [bucket.members for bucket in buckets([4, 4, 9, 1], ["a", "a", "b", "a"], limit=9)] == [[0, 1, 3], [2]]

@@ -1,4 +1,4 @@
-"""Stochastic rounding against numpy's own neighbours, and its mean against chance."""
+"""Stochastic rounding: its results are numpy's neighbouring numbers, and their mean is unbiased."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import tf
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 from optimization.stochastic_rounding import stochastic_round
 
 
 def neighbours(values):
-    """float16's nearest numbers at or below, and at or above, by numpy."""
+    """Return the nearest float16 numbers at or below, and at or above, the values."""
     nearest = values.astype(np.float16)
     wide = nearest.astype(np.float32)
     low = np.where(wide > values, np.nextafter(nearest, np.float16(-np.inf)), nearest)
@@ -37,8 +37,8 @@ def test_results_are_the_two_neighbours():
 @pytest.mark.parametrize("dtype, step", [(tf.float16, 2.0**-10), (tf.bfloat16, 2.0**-7)])
 @pytest.mark.parametrize("share", [0.02, 0.25, 0.9])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_the_mean_is_right(dtype, step, share, sign):
-    """Each is 1 or the next number, with the probability of its distance: a binomial mean within 4 deviations."""
+def test_the_mean_is_unbiased(dtype, step, share, sign):
+    """Results are binomially distributed; their mean must be within 4 standard deviations."""
     count = 100_000
     values = tf.fill([count], sign * (1.0 + share * step))
     rounded = tf.cast(stochastic_round(values, dtype, [5, 6]), tf.float64).numpy()
@@ -47,21 +47,21 @@ def test_the_mean_is_right(dtype, step, share, sign):
     assert abs(rounded.mean() - sign * (1 + share * step)) < 4 * deviation
 
 
-def test_what_the_format_holds_stays():
+def test_representable_numbers_are_unchanged():
     values = np.array([0, -0.0, 1, -2.5, 65504, 2**-24, -(2**-14), np.inf, -np.inf, np.nan], np.float32)
     rounded = stochastic_round(tf.constant(values), tf.float16, [1, 1]).numpy().astype(np.float32)
     np.testing.assert_array_equal(rounded, values)
     assert stochastic_round(tf.constant(values), tf.float32, [1, 1]).numpy() is not None
 
 
-def test_compiled_it_is_the_same():
+def test_compiled_results_are_equal():
     values = tf.constant(samples())
     compiled = tf.function(lambda x: stochastic_round(x, tf.float16, tf.constant([1, 2])), jit_compile=True)
     np.testing.assert_array_equal(compiled(values), stochastic_round(values, tf.float16, [1, 2]))
 
 
 def trained(rounding_seed, updates=200):
-    """Float16 weights at 1 after updates of 1e-4 each, a tenth of the distance to the next number."""
+    """Return float16 weights, initially 1, after updates of 1e-4, a tenth of the distance between neighbours."""
     weights = tf.Variable(tf.ones([4000], tf.float16))
     optimizer = AdamW(1e-4, weight_decay_rate=0.0, rounding_seed=rounding_seed)
     step = tf.function(lambda: optimizer.apply_gradients([(tf.ones([4000]), weights)]))
@@ -70,7 +70,7 @@ def trained(rounding_seed, updates=200):
     return weights.numpy().astype(np.float32)
 
 
-def test_small_updates_are_lost_to_nearest_and_kept_at_random():
+def test_rounding_to_nearest_loses_small_updates_and_stochastic_rounding_keeps_them():
     assert np.all(trained(None) == 1.0)
     kept = trained(7)
     assert abs(kept.mean() - (1.0 - 200 * 1e-4)) < 5e-4

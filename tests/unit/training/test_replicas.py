@@ -13,12 +13,12 @@ from checkpoints.folder import Checkpoint
 from execution.interface import Update
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.precision import FLOAT16
-from execution.software.update_rule import UpdateRule
+from execution.software.training_step import UpdateRule
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from keras_extensions.callbacks.signals import StopRequest
 from model.losses import PretrainingObjective
-from optimization.adamw import AdamW
+from optimization.optimizers import AdamW
 from tests.unit.execution.cluster.fake_processes import run_as_processes
 from training.failures import CurrentRun, process_failures
 from training.machine import processes_of

@@ -22,8 +22,9 @@ ROOT = Path(__file__).parents[4]
 PROGRAM = """
 import json, os, signal, sys, time
 task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-print("task", task, "arguments", *sys.argv[1:], flush=True)
-print("warning of", task, file=sys.stderr, flush=True)
+# One write per line, so that lines of different processes do not mix where Python is unbuffered.
+os.write(1, f"task {task} arguments {' '.join(sys.argv[1:])}\\n".encode())
+os.write(2, f"warning of {task}\\n".encode())
 
 def after_the_first():
     flag = os.path.join(os.path.dirname(os.path.abspath(__file__)), "failed")

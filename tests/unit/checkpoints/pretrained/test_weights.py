@@ -1,24 +1,24 @@
-"""Other projects' names of weights."""
+"""The names that other projects give to weights."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from checkpoints.pretrained.names import (
+from checkpoints.pretrained.own_checkpoint import encoder_names
+from checkpoints.pretrained.weights import (
+    Weight,
     from_google,
     from_pytorch,
     from_tensorflow,
     is_encoder_weight,
     renamed,
-    without_slots,
+    without_optimizer,
 )
-from checkpoints.pretrained.sketch import encoder_names
-from checkpoints.pretrained.weights import Weight
 from tests.equivalence.bert_pairs import architecture
-from tests.unit.pretrained.models import TASKS, hugging_face
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.writers import google_name
+from tests.unit.checkpoints.pretrained.models import TASKS, hugging_face
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.writers import google_name
 
 QUERY = "bert.encoder.layer.11.attention.self.query"
 POSITIONS = "bert.embeddings.position_embeddings.weight"
@@ -51,7 +51,7 @@ def test_names(rule, name, expected, transposed):
 
 
 @pytest.mark.parametrize("rule, name", [(from_pytorch, "bert.embeddings.position_ids"), (from_google, "global_step")])
-def test_what_is_no_weight(rule, name):
+def test_names_of_what_is_no_weight(rule, name):
     assert rule(name) is None
 
 
@@ -68,7 +68,7 @@ def test_every_variable_of_a_model_has_the_name_and_layout_of_pytorch(task):
         assert from_google(google_name(name, expected[name])[0]).name == name
 
 
-def test_what_the_encoder_cannot_do_without():
+def test_the_names_of_the_encoder():
     names = {name for name in pytorch_arrays(hugging_face("pretraining")) if is_encoder_weight(name)}
     assert encoder_names(architecture().num_hidden_layers) == names
     assert not any(name.startswith(("cls.", "bert.pooler.")) for name in names)
@@ -78,7 +78,7 @@ def weight(value: float) -> Weight:
     return Weight((1,), lambda: np.array([value], np.float32), "place")
 
 
-def test_what_is_tied_is_taken_once():
+def test_tied_weights_are_taken_once():
     weights = {"cls.predictions.decoder.weight": weight(1), "cls.predictions.decoder.bias": weight(2)}
     assert renamed(weights, from_pytorch)["cls.predictions.bias"].value() == 2
     weights["cls.predictions.bias"] = weight(3)
@@ -86,6 +86,6 @@ def test_what_is_tied_is_taken_once():
     assert list(found) == ["cls.predictions.bias"] and found["cls.predictions.bias"].value() == 3
 
 
-def test_optimizer_slots_are_left_out():
+def test_the_optimizers_moments_are_left_out():
     names = ("bert/pooler/dense/bias", "bert/pooler/dense/bias/adam_m", "bert/pooler/dense/bias/lamb_v", "global_step")
-    assert list(without_slots(dict.fromkeys(names, weight(0)))) == ["bert/pooler/dense/bias", "global_step"]
+    assert list(without_optimizer(dict.fromkeys(names, weight(0)))) == ["bert/pooler/dense/bias", "global_step"]

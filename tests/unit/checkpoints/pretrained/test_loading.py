@@ -1,4 +1,4 @@
-"""What is missing, extra, padded or broken in a checkpoint is said, or refused."""
+"""What is missing, extra, padded or damaged in a checkpoint is reported or refused."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ from checkpoints.pretrained.pretrained import Pretrained
 from keras_extensions.backend import tf
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture
-from tests.unit.pretrained.models import hugging_face, untrained, write_vocabulary
-from tests.unit.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.pretrained.writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors, write_config
+from tests.unit.checkpoints.pretrained.models import hugging_face, untrained, write_vocabulary
+from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.unit.checkpoints.pretrained.writers import (
+    google,
+    hdf5,
+    pytorch_bin,
+    safetensors,
+    sharded_safetensors,
+    write_config,
+)
 from utilities.errors import UserError
 
 TABLE, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
@@ -39,7 +46,7 @@ def without(source, *names):
     return {name: array for name, array in pytorch_arrays(source).items() if not name.startswith(names)}
 
 
-def test_heads_that_are_missing_start_anew_and_are_listed(source, tmp_path, caplog):
+def test_missing_heads_start_from_random_numbers_and_are_listed(source, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         _, start = filled(safetensors(source, tmp_path / "m"), CLASSIFICATION)
     assert start.report().missing == ["classifier.bias", "classifier.weight"]
@@ -48,7 +55,7 @@ def test_heads_that_are_missing_start_anew_and_are_listed(source, tmp_path, capl
     assert "cls.seq_relationship.bias: in the checkpoint, but the model has no place for it" in caplog.text
 
 
-def test_a_missing_pooler_starts_anew(source, tmp_path):
+def test_a_missing_pooler_starts_from_random_numbers(source, tmp_path):
     folder = safetensors(source, tmp_path / "m", without(source, "bert.pooler", "cls.seq_relationship"))
     _, start = filled(folder, CLASSIFICATION)
     assert {"bert.pooler.dense.bias", "bert.pooler.dense.weight"} < set(start.report().missing)
@@ -71,7 +78,7 @@ def test_a_checkpoint_of_something_else_is_refused_with_what_it_has(source, tmp_
         filled(folder)
 
 
-def test_a_head_of_another_size_starts_anew(tmp_path):
+def test_a_head_of_another_size_starts_from_random_numbers(tmp_path):
     folder = safetensors(hugging_face(CLASSIFICATION), tmp_path / "m")
     _, start = filled(folder, CLASSIFICATION, classes=2)
     assert start.report().missing == ["classifier.bias", "classifier.weight"]
@@ -95,14 +102,14 @@ class TestVocabulary:
             assert arrays[name].shape[0] == 128 and not arrays[name][120:].any()
         assert sorted(start.report().padded) == [f"{n}: 120 → 128 word pieces, zeros added" for n in (TABLE, BIAS)]
 
-    def test_rows_of_no_piece_are_cut(self, source, tmp_path):
+    def test_rows_that_stand_for_no_piece_are_cut(self, source, tmp_path):
         folder = safetensors(source, tmp_path / "m")
         write_vocabulary(folder, 112)
         arrays, start = filled(folder, vocab_size=112)
         np.testing.assert_array_equal(arrays[TABLE], pytorch_arrays(source)[TABLE][:112])
         assert len(start.report().padded) == 2 and "120 → 112" in start.report().padded[0]
 
-    def test_rows_of_pieces_are_not(self, source, tmp_path):
+    def test_rows_of_pieces_are_not_cut(self, source, tmp_path):
         folder = safetensors(source, tmp_path / "m")
         with pytest.raises(UserError, match=r"knows 120 word pieces, more than the model's 112; .*vocab_size to 120"):
             filled(folder, vocab_size=112)
@@ -165,10 +172,10 @@ CONFIGS = {
 
 @pytest.mark.parametrize("case", CONFIGS)
 def test_a_config_of_something_else_is_refused(case, source, tmp_path):
-    changes, told = CONFIGS[case]
+    changes, name = CONFIGS[case]
     folder = safetensors(source, tmp_path / "m")
     write_config(source, folder, **changes)
-    with pytest.raises(UserError, match=rf"bert_model_name: .*config\.json: {told}"):
+    with pytest.raises(UserError, match=rf"bert_model_name: .*config\.json: {name}"):
         open_pretrained(str(folder), "bert_model_name")
 
 
@@ -191,7 +198,7 @@ def test_a_tensorflow_checkpoint_of_something_else(tmp_path):
         open_pretrained(str(tmp_path), "pretrained_ckpt_path")
 
 
-def test_what_is_known_of_the_tokenizer(source, tmp_path):
+def test_the_tokenizer_settings_that_are_known(source, tmp_path):
     folder = google(source, tmp_path / "uncased_L-2_H-32_A-4")
     vocabulary = write_vocabulary(folder, 120)
     start = open_pretrained(str(folder), "bert_model_name")
@@ -202,13 +209,13 @@ def test_what_is_known_of_the_tokenizer(source, tmp_path):
     assert open_pretrained(str(folder), "k").lower_case is False
 
 
-def test_what_the_config_says_of_the_architecture(source, tmp_path):
+def test_the_architecture_that_a_config_describes(source, tmp_path):
     folder = google(source, tmp_path / "m")
-    of_the_run = ("embedding_serialization_factor", "sparse_parts")
+    run_fields = ("embedding_serialization_factor", "sparse_parts")
     expected = {
         name: value
         for name, value in vars(architecture()).items()
-        if name not in of_the_run and not name.startswith("sparsity")
+        if name not in run_fields and not name.startswith("sparsity")
     }
     assert open_pretrained(str(folder), "bert_model_name").architecture == expected
     folder = safetensors(source, tmp_path / "tanh")

@@ -1,4 +1,4 @@
-"""Models by name: fetched from a server as huggingface.co is, from the cache, or refused at once."""
+"""Models by name are fetched from a server like huggingface.co, taken from the cache, or refused at once."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from pathlib import Path
 import pytest
 
 from checkpoints.pretrained import hub
-from checkpoints.pretrained.files import chosen_files
-from checkpoints.pretrained.hub import is_model_name
+from checkpoints.pretrained.hub import files_to_fetch, is_model_name
 from checkpoints.pretrained.opening import open_pretrained
-from tests.unit.pretrained.models import hugging_face, write_vocabulary
-from tests.unit.pretrained.writers import pytorch_bin, safetensors
+from tests.unit.checkpoints.pretrained.models import hugging_face, write_vocabulary
+from tests.unit.checkpoints.pretrained.writers import pytorch_bin, safetensors
 from utilities.errors import UserError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 COMMIT = "c0ffee" + "0" * 34
 FETCH = """
 import os, sys
@@ -101,17 +100,17 @@ def fetched_by_name(name: str, endpoint: str, home: Path) -> str:
     return result.stdout.strip().splitlines()[-1]
 
 
-def test_a_model_is_fetched_once_and_then_in_the_cache(tmp_path):
+def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
     source = hugging_face("squad")
     folder = safetensors(source, tmp_path / "model")
     pytorch_bin(source, folder)
     write_vocabulary(folder, 120)
-    (folder / "README.md").write_text("not needed")
+    (folder / "README.md").write_text("not fetched")
     with served(folder) as (endpoint, fetched):
         assert fetched_by_name("someone/some-bert", endpoint, tmp_path).split() == FETCHED
         assert sorted(fetched) == FETCHED
-        told = fetched_by_name("someone/other", endpoint, tmp_path)
-        assert told.startswith("error: bert_model_name: someone/other is neither a folder here nor a model on")
+        error = fetched_by_name("someone/other", endpoint, tmp_path)
+        assert error.startswith("error: bert_model_name: someone/other is neither a folder here nor a model on")
     again = fetched_by_name("someone/some-bert", endpoint, tmp_path)  # nobody answers any more
     assert again.split() == FETCHED
 
@@ -119,8 +118,8 @@ def test_a_model_is_fetched_once_and_then_in_the_cache(tmp_path):
 def test_a_server_that_never_answers_is_given_up(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()
-        told = fetched_by_name("someone/some-bert", f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
-    assert told.startswith("error: bert_model_name: someone/some-bert is no folder here, and it cannot be fetched")
+        error = fetched_by_name("someone/some-bert", f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
+    assert error.startswith("error: bert_model_name: someone/some-bert is no folder here, and it cannot be fetched")
     assert time.monotonic() - begun < 90
 
 
@@ -137,7 +136,7 @@ def test_a_named_model_is_opened_from_where_it_was_fetched_to(tmp_path, monkeypa
     [("bert-base-uncased", True), ("someone/some.bert_2", True), ("./model", False), ("/data/model", False),
      ("a/b/c", False), ("runs/mine/", False), ("", False), ("~/x", False)],
 )  # fmt: skip
-def test_what_may_be_a_name(name, valid):
+def test_model_names(name, valid):
     assert is_model_name(name) is valid
 
 
@@ -149,7 +148,7 @@ def test_a_path_that_is_not_there_is_refused_without_asking_the_network():
 
 def test_of_several_formats_one_is_fetched():
     both = ["config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5"]
-    assert chosen_files(both) == ["model.safetensors"]
+    assert files_to_fetch(both) == ["model.safetensors"]
     parts = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"]
-    assert chosen_files([*parts, "tf_model.h5"]) == parts
-    assert chosen_files(["flax_model.msgpack"]) == []
+    assert files_to_fetch([*parts, "tf_model.h5"]) == parts
+    assert files_to_fetch(["flax_model.msgpack"]) == []

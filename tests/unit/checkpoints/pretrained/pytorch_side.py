@@ -1,4 +1,6 @@
-"""What a user of PyTorch does, in a process of its own: ``python -m tests.unit.pretrained.pytorch_side``.
+"""Save and load models as a user of PyTorch does, in a process of its own.
+
+    python -m tests.unit.checkpoints.pretrained.pytorch_side
 
 write FOLDER DATA.npz     models with random weights, saved in each of PyTorch's formats, and their logits
 read DATA.npz FOLDER …    loads each folder; its logits go to FOLDER.npz, warnings and class to FOLDER.json
@@ -95,12 +97,12 @@ def read(data, folders: list[Path]) -> None:
             if (folder / "vocab.txt").exists():
                 tokens = transformers.AutoTokenizer.from_pretrained(folder)("W5 w6", "w7")["input_ids"]
         logging.getLogger("transformers").removeHandler(handler)
-        told = {"class": type(model).__name__, "tokens": tokens, "labels": model.config.id2label}
-        told["log"], told["warnings"] = text.getvalue(), [str(warning.message) for warning in caught]
-        told["loading"] = {
+        seen = {"class": type(model).__name__, "tokens": tokens, "labels": model.config.id2label}
+        seen["log"], seen["warnings"] = text.getvalue(), [str(warning.message) for warning in caught]
+        seen["loading"] = {
             name: sorted(map(str, found)) for name, found in info.items() if isinstance(found, (list, set))
         }
-        folder.with_name(f"{folder.name}.json").write_text(json.dumps(told), encoding="utf-8")
+        folder.with_name(f"{folder.name}.json").write_text(json.dumps(seen), encoding="utf-8")
         np.savez(folder.with_name(f"{folder.name}.npz"), **logits_of(model, data))
         model.save_pretrained(folder.with_name(f"{folder.name}.again"))
 

@@ -11,7 +11,7 @@ from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION
 from tests.equivalence.bert_pairs import architecture
-from tests.unit.pretrained.models import built, hugging_face, write_vocabulary
+from tests.unit.checkpoints.pretrained.models import built, hugging_face, write_vocabulary
 
 OPTIONS = {
     "everything": {},

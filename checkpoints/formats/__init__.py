@@ -1,1 +1,0 @@
-"""Readers of checkpoint files, one module for each format; all give arrays by the names in the file."""

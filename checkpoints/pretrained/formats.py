@@ -1,0 +1,150 @@
+"""Files of weights: safetensors, PyTorch's, HDF5 and TensorFlow checkpoints, and which file of a folder to open."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+
+import h5py
+import ml_dtypes  # noqa: F401 (teaches NumPy the number format bfloat16)
+from safetensors import safe_open
+
+from checkpoints.pretrained.pytorch_file import open_pytorch_file
+from checkpoints.pretrained.settings import HDF5, INDEX, PYTORCH, SAFETENSORS
+from checkpoints.pretrained.weights import Weight, Weights, from_pytorch, from_tensorflow, readable, renamed
+from keras_extensions.backend import tf
+from utilities.errors import UserError
+
+_KERAS_LAYER = "weight_names"  # attribute of an HDF5 group in which Keras saved a layer
+
+
+class Format(NamedTuple):
+    """A format of Hugging Face folders.
+
+    Attributes:
+        name: the file's name in a folder.
+        suffixes: the suffixes of files in this format.
+        open: opens a file as weights by PyTorch's names.
+    """
+
+    name: str
+    suffixes: Tuple[str, ...]
+    open: Callable[[Path], Weights]
+
+
+def _open_safetensors(path: Path) -> Weights:
+    def weight(file: Any, name: str) -> Weight:
+        def read() -> Any:
+            with safe_open(str(path), framework="numpy") as opened:
+                return opened.get_tensor(name)
+
+        return Weight(tuple(file.get_slice(name).get_shape()), read, f"{path}: {name}")
+
+    with readable(str(path)), safe_open(str(path), framework="numpy") as file:
+        weights = {name: weight(file, name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        written_by_tensorflow = (file.metadata() or {}).get("format") == "tf"  # PyTorch writes "pt"
+    return renamed(weights, from_tensorflow if written_by_tensorflow else from_pytorch)
+
+
+def _open_pytorch(path: Path) -> Weights:
+    return renamed(open_pytorch_file(path), from_pytorch)
+
+
+def _open_hdf5(path: Path) -> Weights:
+    """Open a ``tf_model.h5``.
+
+    Keras saves a whole model as one group for each layer, and in it the weights by variable name; Transformers saves a
+    model in several files by variable name alone.
+    """
+    weights: Weights = {}
+
+    def visit(name: str, item: Any) -> None:
+        if not isinstance(item, h5py.Dataset):
+            return
+
+        def read() -> Any:
+            with h5py.File(path, "r") as file:
+                return file[name][()]
+
+        layer, _, rest = name.partition("/")
+        variable = rest if _KERAS_LAYER in item.file[layer].attrs else name
+        weights[variable] = Weight(tuple(item.shape), read, f"{path}: {name}")
+
+    with readable(str(path)), h5py.File(path, "r") as file:
+        file.visititems(visit)
+    return renamed(weights, from_tensorflow)
+
+
+# In the order of preference where a folder has several.
+FORMATS = (
+    Format(SAFETENSORS, (".safetensors",), _open_safetensors),
+    Format(PYTORCH, (".bin", ".pt", ".pth"), _open_pytorch),
+    Format(HDF5, (".h5", ".hdf5"), _open_hdf5),
+)
+
+
+def find_weights_file(folder: Path) -> Optional[Path]:
+    """Return the weights of a Hugging Face folder: one file, or the index of several; None if there are none."""
+    candidates = (folder / f"{format.name}{ending}" for format in FORMATS for ending in ("", INDEX))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def is_weights_file(path: Path) -> bool:
+    """Whether a file is, by its name, in one of Hugging Face's formats."""
+    return path.name.endswith(INDEX) or _format_of(path) is not None
+
+
+def open_weights_file(path: Path, key: str) -> Weights:
+    """Open a file, or all files of an index, as weights by PyTorch's names.
+
+    Args:
+        path: for which :func:`is_weights_file` is true.
+        key: config key or flag that named it, for messages.
+
+    Raises:
+        UserError: a file is missing or cannot be read.
+    """
+    if not path.name.endswith(INDEX):
+        format = _format_of(path)
+        assert format is not None, path
+        return format.open(path)
+    with readable(str(path)):
+        file_of_weight: Dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        names = sorted(set(file_of_weight.values()))
+    weights: Weights = {}
+    for name in names:
+        part = path.parent / Path(name).name  # never in another folder
+        format = _format_of(part)
+        if format is None or not part.is_file():
+            raise UserError(f"{key}: {part} is missing, which {path.name} names; get the whole folder")
+        weights.update(format.open(part))
+    return weights
+
+
+def _format_of(path: Path) -> Optional[Format]:
+    return next((format for format in FORMATS if path.suffix in format.suffixes), None)
+
+
+def open_tensorflow(prefix: Path, integers: bool = False) -> Weights:
+    """Open a TensorFlow checkpoint, Google's ``bert_model.ckpt`` or one of this project.
+
+    Args:
+        prefix: the checkpoint's path without ``.index``.
+        integers: return the integer arrays instead of the floating-point ones.
+
+    Returns:
+        Weights by variable name or by path in the graph of objects.
+    """
+    with readable(str(prefix)):
+        reader = tf.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+        types = reader.get_variable_to_dtype_map()
+
+    def weight(name: str) -> Weight:
+        return Weight(tuple(shapes[name]), lambda: reader.get_tensor(name), f"{prefix}: {name}")
+
+    def is_wanted(name: str) -> bool:
+        return types[name].is_integer if integers else types[name].is_floating
+
+    return {name: weight(name) for name in sorted(shapes) if is_wanted(name)}

@@ -1,0 +1,311 @@
+"""A checkpoint of this project as the weights of a complete Hugging Face BERT.
+
+Names: nothing here lists which saved weight is which of PyTorch's. A tiny model is built, converted and saved as a real
+one is, and the conversion tells what each saved weight was made of.
+
+Completion: biases that the model was trained without are zeros. Hugging Face's masked-LM head always has a transform,
+norm(gelu(dense(x))), but it can be written so that it returns its input. That input is the output of the last
+LayerNorm, x = γ·z + β, with z of mean 0 and variance 1 in each token. The dense layer gives s·(z + c). With c ≥ √H no
+entry of z outweighs c, and s is so large that gelu changes nothing there. The norm removes c as the mean and s as
+the deviation, and applies γ and β. What remains of c is its rounding in float32: of 15 million logits of up to 5, the
+worst is off by 3e-6 at H = 128, 1e-5 at 768 and 2e-5 at 1024, where float32 rounds the product itself to 2e-6 and 5e-6.
+
+H hidden size
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from checkpoints.pretrained.formats import open_tensorflow
+from checkpoints.pretrained.weights import (
+    NEXT_SENTENCE,
+    TRANSFORM,
+    WORD_BIAS,
+    WORD_TABLE,
+    Name,
+    Weight,
+    Weights,
+    from_tensorflow,
+    is_encoder_weight,
+    number_of_layers,
+    readable,
+)
+from checkpoints.state import by_name
+from data_utils.records.features import pretraining_features
+from execution.software.platform import SoftwarePlatform
+from keras_extensions.backend import keras, tf
+from keras_extensions.conversion import Route
+from model.architecture import HID, SQUAD, TASKS, Architecture
+from model.blocks import Block, block_inputs, run_blocks
+from model.conversion import convert
+from model.huggingface import untrained
+from sparsity.patterns import dense_matrix
+from utilities.errors import UserError
+
+_VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"  # TensorFlow appends this to the name of every variable in a checkpoint
+_BLOCKS, _POSITIONS, _SHAPE = "blocks", "positions", "matrix_shape"  # variables of a block-sparse layer
+
+
+class OwnWeights(NamedTuple):
+    """The content of a checkpoint.
+
+    Attributes:
+        weights: by PyTorch's names.
+        unknown: names in the file that belong to no model of this version.
+        task: the task that was trained.
+        merged: whether query, key and value were one matrix.
+    """
+
+    weights: Weights
+    unknown: List[str]
+    task: str
+    merged: bool
+
+    def sizes(self) -> Dict[str, Any]:
+        """Return the fields of :class:`model.architecture.Architecture` that follow from the weights."""
+        weights = self.weights
+        shapes = {
+            "vocab_size": (WORD_TABLE, 0),
+            "hidden_size": (WORD_TABLE, 1),
+            "max_position_embeddings": ("bert.embeddings.position_embeddings.weight", 0),
+            "type_vocab_size": ("bert.embeddings.token_type_embeddings.weight", 0),
+            "intermediate_size": ("bert.encoder.layer.0.intermediate.dense.weight", 0),
+        }
+        options = {
+            "use_qkv_bias": "bert.encoder.layer.0.attention.self.query.bias",
+            "use_projection_bias": "bert.encoder.layer.0.attention.output.dense.bias",
+            "use_cls_layer": f"{TRANSFORM}.dense.weight",
+            "use_prediction_bias": WORD_BIAS,
+        }
+        return {
+            "num_hidden_layers": number_of_layers(weights),
+            "use_qkv_split": not self.merged,
+            **{size: weights[name].shape[axis] for size, (name, axis) in shapes.items() if name in weights},
+            **{option: name in weights for option, name in options.items()},
+        }
+
+
+def open_own(prefix: Path, key: str) -> OwnWeights:
+    """Open a TensorFlow checkpoint that training wrote.
+
+    Args:
+        prefix: its path without ``.index``.
+        key: config key or flag that named it, for messages.
+
+    Raises:
+        UserError: it cannot be read, or is of something else.
+    """
+    saved, integers = _variables(open_tensorflow(prefix)), _variables(open_tensorflow(prefix, integers=True))
+    saved = _with_dense_matrices(saved, integers)
+    blocks = {name.split("/", 1)[0] for name in saved}
+    task = next((task for task, model in TASKS.items() if model.head in blocks), None)
+    if task is None:
+        raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but of no model of this project; name another")
+    origins: Dict[str, Sequence[Name]] = {}
+    for variant in _VARIANTS:
+        origins.update(_origins_of_saved_weights(task, variant))
+        if all(_in_first_layer(name) in origins for name in saved):
+            break
+    weights: Weights = {}
+    merged = False
+    for name, weight in saved.items():
+        parts = origins.get(_in_first_layer(name), [])
+        merged = merged or len(parts) > 1
+        for index, part in enumerate(parts):
+            weights[_in_layer_of(name, part.name)] = _part(weight, index, len(parts), part.transposed)
+    unknown = [name for name in saved if _in_first_layer(name) not in origins]
+    return OwnWeights(weights, unknown, task, merged)
+
+
+def _variables(arrays: Weights) -> Weights:
+    return {name[: -len(_VARIABLE)]: weight for name, weight in arrays.items() if name.endswith(_VARIABLE)}
+
+
+def _in_first_layer(name: str) -> str:
+    """Return the saved name of the same weight in the first encoder layer."""
+    return re.sub(rf"^{HID}_\d+/", f"{HID}_0/", name)
+
+
+def _in_layer_of(saved: str, name: str) -> str:
+    """Return PyTorch's ``name``, given for the first layer, for the layer that a saved name belongs to."""
+    layer = re.match(rf"{HID}_(\d+)/", saved)
+    return name.replace(".layer.0.", f".layer.{layer.group(1)}.") if layer else name
+
+
+def _part(weight: Weight, index: int, parts: int, transposed: bool) -> Weight:
+    """Return one of several equal parts of a weight along its last axis."""
+    width = weight.shape[-1] // parts
+    start = index * width
+    part = Weight((*weight.shape[:-1], width), lambda: weight.read()[..., start : start + width], weight.location)
+    return part.transposed() if transposed else part
+
+
+def _with_dense_matrices(saved: Weights, integers: Weights) -> Weights:
+    """Replace the blocks of each block-sparse layer by the dense matrix, with zeros where no block exists.
+
+    Args:
+        saved: floating-point arrays by their names in the checkpoint; that of a sparse layer is ``…/blocks``.
+        integers: integer arrays, among which a sparse layer has ``…/positions`` and ``…/matrix_shape``.
+
+    Raises:
+        UserError: one of these is missing or cannot be read.
+    """
+    found = dict(saved)
+    for name in saved:
+        if not name.endswith(f"/{_BLOCKS}"):
+            continue
+        layer = name[: -len(_BLOCKS)]
+        positions, shape = integers.get(layer + _POSITIONS), integers.get(layer + _SHAPE)
+        if positions is None or shape is None:
+            raise UserError(f"{name} has no {_POSITIONS} or {_SHAPE} beside it; name a whole checkpoint")
+        found[f"{layer}kernel"] = _dense(found.pop(name), positions, shape)
+    return found
+
+
+def _dense(blocks: Weight, positions: Weight, shape: Weight) -> Weight:
+    with readable(shape.location):
+        inputs, outputs = (int(size) for size in np.asarray(shape.read()))
+
+    def read() -> np.ndarray:
+        return dense_matrix(np.asarray(blocks.read()), np.asarray(positions.read()), (inputs, outputs))
+
+    return Weight((inputs, outputs), read, blocks.location)
+
+
+# The tiny models, which tell by which names a model's weights are saved and what they were made of.
+
+_TINY = Architecture(
+    hidden_size=8,
+    vocab_size=8,
+    num_attention_heads=2,
+    num_hidden_layers=1,
+    intermediate_size=8,
+    max_position_embeddings=8,
+    use_projection_bias=True,
+    use_cls_layer=True,
+    use_prediction_bias=True,
+)
+# Together these have every name that a checkpoint can hold; None: Hugging Face's own layers, not replaced.
+_VARIANTS: Tuple[Optional[Architecture], ...] = (
+    _TINY,
+    dataclasses.replace(_TINY, use_qkv_split=True, use_qkv_bias=True),
+    None,
+)
+
+
+@functools.lru_cache(maxsize=None)
+def _origins_of_saved_weights(task: str, variant: Optional[Architecture]) -> Mapping[str, Sequence[Name]]:
+    """Return, by saved name, the PyTorch names of the weights that lie side by side in a saved weight.
+
+    Args:
+        task: the task of the model.
+        variant: one of ``_VARIANTS``.
+    """
+    source, blocks, routes = _tiny_model(task, variant)
+    origins = {id(variable): [variable] for variable in source.weights}
+    origins.update({id(route.target): route.sources for route in routes})
+    return {
+        name: [from_tensorflow(origin.name) for origin in origins[id(variable)]]
+        for name, variable in _names_in_checkpoint(blocks).items()
+    }
+
+
+def _tiny_model(task: str, variant: Optional[Architecture]) -> Tuple[keras.Model, List[Block], List[Route]]:
+    """Return a tiny source model, the blocks made of it, and the routes of its weights (none if not converted)."""
+    a = variant or _TINY
+    platform = SoftwarePlatform(seed=0, xla=False, recompute=False)
+    source = untrained(task, a, seed=0)
+    blocks, conversion = convert(task, source, a, platform, replace_layers=variant is not None)
+    shapes = pretraining_features(max_seq_length=4, max_predictions_per_seq=2, vocab_size=8).shapes
+    run_blocks(blocks, {name: tf.zeros((1, *shapes[name]), tf.int32) for name in block_inputs(blocks)})
+    return source, blocks, conversion.routes() if conversion else []
+
+
+def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
+    """Return the variables of the blocks by their names in the checkpoints of training.
+
+    Each variable is set to a number of its own. The saved numbers tell which variable has which name.
+    """
+    variables = list({id(variable): variable for block in blocks for variable in block.weights}.values())
+    for number, variable in enumerate(variables):
+        variable.assign(tf.fill(variable.shape, float(number)))
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = str(Path(folder) / "tiny")
+        tf.train.Checkpoint(**by_name(blocks)).write(prefix)
+        reader = tf.train.load_checkpoint(prefix)
+        names = [name for name in reader.get_variable_to_shape_map() if name.endswith(_VARIABLE)]
+        return {name[: -len(_VARIABLE)]: variables[int(reader.get_tensor(name).flat[0])] for name in names}
+
+
+def encoder_names(layers: int) -> Set[str]:
+    """Return PyTorch's names of the weights that a BERT of so many layers cannot do without."""
+    source = untrained(SQUAD, _TINY, seed=0)
+    names = [from_tensorflow(variable.name).name for variable in source.weights]
+    first = [name for name in names if is_encoder_weight(name)]
+    return {name.replace(".layer.0.", f".layer.{number}.") for name in first for number in range(layers)}
+
+
+# What a complete BERT has and the trained model may lack; see the top of the file.
+
+_GELU_IS_IDENTITY = 6.0  # from here on gelu(x) = x in float32, exact and tanh
+_STRETCH = 64.0  # s; a power of two, so that multiplying by it rounds nothing
+_SMALLEST_SCALE = 1e-6  # of γ, below which z cannot be recovered
+
+
+def neutral_weights(weights: Weights, layer_norm_eps: float) -> Weights:
+    """Return weights that complete those of a model of this project without changing what it computes.
+
+    Args:
+        weights: the model's, with the whole encoder.
+        layer_norm_eps: ε of the model's norms.
+
+    Returns:
+        Only what ``weights`` lacks. The transform is left out where γ is too small to divide by.
+    """
+    if WORD_TABLE not in weights:
+        return {}
+    hidden = weights[WORD_TABLE].shape[1]
+    biases = {WORD_BIAS: weights[WORD_TABLE].shape[0]} if NEXT_SENTENCE in weights else {}
+    for number in range(number_of_layers(weights)):
+        attention = f"bert.encoder.layer.{number}.attention"
+        for dense in ("self.query", "self.key", "self.value", "output.dense"):
+            biases[f"{attention}.{dense}.bias"] = hidden
+    neutral = {name: _zeros(size, name) for name, size in biases.items() if name not in weights}
+    if NEXT_SENTENCE in weights and f"{TRANSFORM}.dense.weight" not in weights:
+        neutral.update(_identity_transform(weights, layer_norm_eps))
+    return neutral
+
+
+def _zeros(size: int, name: str) -> Weight:
+    return Weight((size,), lambda: np.zeros(size, np.float32), f"zeros for {name}")
+
+
+def _identity_transform(weights: Weights, epsilon: float) -> Weights:
+    """Return the weights of a transform that returns its input."""
+    norm = f"bert.encoder.layer.{number_of_layers(weights) - 1}.output.LayerNorm"
+    if f"{norm}.weight" not in weights or f"{norm}.bias" not in weights:
+        return {}
+    scale, shift = (weights[f"{norm}.{part}"].value().astype(np.float64) for part in ("weight", "bias"))  # γ, β: (H,)
+    if np.abs(scale).min() < _SMALLEST_SCALE:
+        return {}
+    hidden = len(scale)
+    lift = math.ceil(math.sqrt(hidden) + _GELU_IS_IDENTITY / _STRETCH)  # c, an integer, which float32 holds exactly
+    parts: Dict[str, Tuple[Tuple[int, ...], Callable[[], np.ndarray]]] = {
+        "dense.weight": ((hidden, hidden), lambda: np.diag(_STRETCH / scale)),
+        "dense.bias": ((hidden,), lambda: _STRETCH * (lift - shift / scale)),
+        "LayerNorm.weight": ((hidden,), lambda: scale * math.sqrt(1.0 + epsilon / _STRETCH**2)),
+        "LayerNorm.bias": ((hidden,), lambda: shift),
+    }
+    return {
+        f"{TRANSFORM}.{name}": Weight(shape, make, f"a layer that changes nothing, for {TRANSFORM}.{name}")
+        for name, (shape, make) in parts.items()
+    }

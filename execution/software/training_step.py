@@ -1,0 +1,283 @@
+"""The training step: the gradients of one weight update, the weighting of losses, and the optimizer's update.
+
+One step of Keras' ``fit`` is one weight update over A micro batches. :class:`TrainableModel` is the model that ``fit``
+sees; an :class:`Engine` computes the gradients, here in sequence on one device, in ``pipeline`` over several;
+:class:`UpdateRule` is common to both.
+
+Losses are weighted by the real masked tokens (and sequences) of the whole global batch: before the first micro batch,
+:meth:`UpdateRule.loss_weights` counts those of all micro batches of all processes. The update is therefore that of one
+large batch, however it is split.
+
+A  micro batches of an update in this process
+B  samples of a micro batch
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+
+from execution.interface import Objective, Tensors, Update
+from execution.software.cluster.collectives import Collectives
+from execution.software.layers import DropoutSeeds, micro_batch_seed
+from execution.software.precision import FLOAT16, FLOAT32
+from keras_extensions.backend import keras, tf
+from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
+from optimization import accumulation
+from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
+from optimization.optimizers import dense_float32
+
+
+class Engine(Protocol):
+    """Computes the gradients of an update and applies them."""
+
+    def update(self, batch: Tensors) -> Tensors:
+        """Make one update.
+
+        Args:
+            batch: tensors of shape (A, B, …).
+
+        Returns:
+            The sum of each term of the objective over the whole global batch, and the values that
+            :meth:`UpdateRule.apply` reports.
+        """
+
+    def compile_step(self, element_spec: Tensors) -> None:
+        """Compile the update for elements of this specification, without training."""
+
+
+class RatioMetric(keras.metrics.Metric):
+    """The sum of totals divided by the sum of counts."""
+
+    def __init__(self, name: str):
+        super().__init__(name=name, dtype="float32")
+        self.total = self.add_weight("total", initializer="zeros")
+        self.count = self.add_weight("count", initializer="zeros")
+
+    def update_state(self, total: tf.Tensor, count: tf.Tensor, sample_weight: None = None) -> None:
+        self.total.assign_add(total)
+        self.count.assign_add(count)
+
+    def result(self) -> tf.Tensor:
+        return tf.math.divide_no_nan(self.total, self.count)
+
+
+class TrainableModel(keras.Model):
+    """A functional Keras model that is trained on elements of shape (A, B, …), one weight update per step."""
+
+    def set_stages(self, stages: Sequence[Sequence[str]], results: Sequence[str]) -> None:
+        """Set the names of the blocks of each pipeline stage, and of the model's outputs."""
+        self.stages = tuple(tuple(stage) for stage in stages)
+        self.results = tuple(results)
+
+    def prepare(
+        self, objective: Objective, engine: Engine, totals: Callable[[Tensors], Tensors] = lambda tensors: tensors
+    ) -> None:
+        """Set how the model is trained; must be called before ``compile``.
+
+        Args:
+            objective: losses and metrics.
+            engine: makes the updates.
+            totals: sums named scalars over all processes.
+        """
+        self._objective = objective
+        self._totals = totals
+        self.engine = engine
+        self._ratios: Dict[str, RatioMetric] = {}
+        # A function, because Keras traces its loop over the updates of an execution up to four times.
+        self._update = tf.function(engine.update, autograph=False)
+
+    @property
+    def metrics(self) -> List[keras.metrics.Metric]:
+        return list(self._ratios.values())
+
+    @tf.autograph.experimental.do_not_convert  # the graph contains its loops already; converting takes seconds
+    def train_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
+        return self._record(self._update(data), self._totals(self._objective.counts(data)))
+
+    @tf.autograph.experimental.do_not_convert
+    def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
+        return self._record(self._objective.sums(self.predict_step(data), data), self._objective.counts(data))
+
+    @tf.autograph.experimental.do_not_convert
+    def predict_step(self, data: Tensors) -> Tensors:
+        outputs = self({name: data[name] for name in self.input_names}, training=False)
+        return {name: tf.cast(values, tf.float32) for name, values in outputs.items()}
+
+    def _record(self, sums: Tensors, counts: Tensors) -> Dict[str, tf.Tensor]:
+        """Add up metrics. Values that are no term of the objective, such as the loss scale, count once per update."""
+        for name, total in sums.items():
+            if name not in self._ratios:
+                self._ratios[name] = RatioMetric(name)
+            self._ratios[name].update_state(total, counts.get(name, 1.0))
+        return {name: ratio.result() for name, ratio in self._ratios.items()}
+
+
+class UpdateRule:
+    """Weights the losses, scales them, and applies the gradients with the optimizer.
+
+    In float16 and bfloat16 an update with non-finite gradients is skipped: weights, moments and the optimizer's counter
+    stay unchanged.
+
+    Args:
+        optimizer: its moments are created here.
+        objective: losses and metrics.
+        update: how micro batches are combined.
+        variables: the trainable weights, in the order of the gradients.
+        precision: number format of the weights.
+        collectives: operations over the processes that share an update; None for a single process.
+
+    Attributes:
+        loss_scale: the loss scale, which belongs in checkpoints if it is automatic.
+        apply: function that applies gradients; see :meth:`_apply`.
+    """
+
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        objective: Objective,
+        update: Update,
+        variables: Sequence[tf.Variable],
+        precision: str = FLOAT32,
+        collectives: Optional[Collectives] = None,
+    ):
+        self.optimizer = optimizer
+        self.objective = objective
+        self.update = update
+        self.variables = variables
+        self.loss_scale = make_loss_scale(update, precision)
+        self._is_narrow = precision != FLOAT32
+        self._collectives = collectives
+        optimizer.build(variables)
+        self.apply = tf.function(self._apply, autograph=False)
+
+    def seed(self, run_seed: int, index: tf.Tensor) -> tf.Tensor:
+        """Return the dropout seed (2,) of this process' micro batch ``index`` in the current update."""
+        first = self._collectives.index * self.update.micro_batches if self._collectives else 0
+        return micro_batch_seed(run_seed, self.optimizer.iterations, index + first if first else index)
+
+    def totals(self, tensors: Tensors) -> Tensors:
+        """Return the sums of named scalars over all processes."""
+        return self._collectives.totals(tensors) if self._collectives else tensors
+
+    def loss_weights(self, batch: Tensors) -> Dict[str, tf.Tensor]:
+        """Return the factor on the sum of each loss over a micro batch: loss scale × micro batches / real tokens.
+
+        With these factors the reduced gradient is that of the scaled mean over the whole global batch.
+
+        Args:
+            batch: all of this process' micro batches of the update, tensors of shape (A, B, …).
+
+        Returns:
+            Name of the loss → float32 scalar.
+        """
+        update, counts = self.update, self.totals(self.objective.counts(batch))
+        copies = update.virtual_replicas if update.reduction == "sum" else 1
+        factor = self.loss_scale.factor * (update.micro_batches / copies)
+        return {name: tf.math.divide_no_nan(factor, counts[name]) for name in self.objective.losses}
+
+    def scaled_loss(self, sums: Tensors, weights: Tensors) -> tf.Tensor:
+        """Return the scalar to differentiate for one micro batch."""
+        return tf.add_n([sums[name] * weights[name] for name in self.objective.losses])
+
+    def _apply(self, gradients: List[tf.Tensor]) -> Tensors:
+        """Update the weights with the reduced gradients of all micro batches.
+
+        Returns:
+            Values to report of the update, name → float32 scalar: in narrow formats, whether the gradients overflowed
+            (0 or 1) and the automatic loss scale.
+        """
+        if self._collectives is not None:
+            devices = [variable.device for variable in self.variables]
+            gradients = self._collectives.sums([dense_float32(gradient) for gradient in gradients], devices)
+        if not self._is_narrow:
+            self._apply_unscaled(gradients)
+            return {}
+        reported = {}
+        if isinstance(self.loss_scale, AutomaticLossScale):
+            reported[LOSS_SCALE] = tf.identity(self.loss_scale.factor)
+        finite = all_finite(gradients)
+        tf.cond(finite, lambda: self._apply_unscaled(gradients), lambda: tf.constant(False))
+        self.loss_scale.adapt(finite)
+        reported[OVERFLOWS] = 1.0 - tf.cast(finite, tf.float32)
+        return reported
+
+    def _apply_unscaled(self, gradients: List[tf.Tensor]) -> tf.Tensor:
+        pairs = zip(self.loss_scale.unscale(gradients), self.variables)
+        self.optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+        return tf.constant(True)
+
+
+def make_loss_scale(update: Update, precision: str) -> LossScale:
+    """Return the loss scale of an update; an adaptive one is useful only in float16, whose range is small."""
+    if not update.adaptive_loss_scale:
+        return StaticLossScale(update.loss_scale)
+    return AutomaticLossScale(update.loss_scale) if precision == FLOAT16 else StaticLossScale(1.0)
+
+
+class SequentialEngine:
+    """Makes an update on one device: micro batch after micro batch through the whole model.
+
+    The loop over the micro batches is a graph loop around one compiled function, which was measured to be fastest and
+    compiles quickly.
+
+    Args:
+        model: the whole model.
+        rule: weights the losses and applies the gradients.
+        seeds: gives the model's dropout layers their seeds.
+        run_seed: seed of the run, from which the seed of every micro batch follows.
+        xla: whether to compile the computation of a micro batch.
+    """
+
+    def __init__(self, model: keras.Model, rule: UpdateRule, seeds: DropoutSeeds, run_seed: int, xla: bool):
+        self._model = model
+        self._rule = rule
+        self._seeds = seeds
+        self._run_seed = run_seed
+        self._xla = xla
+        self._compiled_gradients = tf.function(self._gradients, jit_compile=xla, autograph=False)
+
+    def update(self, batch: Tensors) -> Tensors:
+        weights = self._rule.loss_weights(batch)
+        if self._rule.update.micro_batches == 1:
+            gradients, sums = self._micro_batch(batch, weights, tf.constant(0))
+        else:
+            gradients, sums = self._accumulate(batch, weights)
+        return {**self._rule.totals(sums), **self._rule.apply(gradients)}
+
+    def compile_step(self, element_spec: Tensors) -> None:
+        tf.function(self.update).get_concrete_function(element_spec)
+        if self._xla:
+            micro_batch = {name: tf.zeros(spec.shape[1:], spec.dtype) for name, spec in element_spec.items()}
+            weights = {name: tf.zeros([]) for name in self._rule.objective.losses}
+            seed = tf.zeros([2], tf.int32)
+            self._compiled_gradients.experimental_get_compiler_ir(micro_batch, weights, seed)(stage="optimized_hlo")
+
+    def _gradients(self, batch: Tensors, weights: Tensors, seed: tf.Tensor) -> Tuple[List[tf.Tensor], Tensors]:
+        """Return the gradients of one micro batch, tensors of shape (B, …), and the sums of the objective's terms."""
+        with self._seeds.using(seed):  # around the backward pass too: recomputation must draw the same masks
+            with tf.GradientTape() as tape:
+                outputs = self._model({name: batch[name] for name in self._model.input_names}, training=True)
+                sums = self._rule.objective.sums(outputs, batch)
+                loss = self._rule.scaled_loss(sums, weights)
+            gradients = tape.gradient(loss, self._rule.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return gradients, sums
+
+    def _micro_batch(self, batch: Tensors, weights: Tensors, index: tf.Tensor) -> Tuple[List[tf.Tensor], Tensors]:
+        seed = self._rule.seed(self._run_seed, index)
+        micro_batch = {name: values[index] for name, values in batch.items()}
+        return self._compiled_gradients(micro_batch, weights, seed)
+
+    def _accumulate(self, batch: Tensors, weights: Tensors) -> Tuple[List[tf.Tensor], Tensors]:
+        count, reduction = self._rule.update.micro_batches, self._rule.update.reduction
+        totals = accumulation.initial(self._rule.variables)
+        sums = {name: tf.zeros([]) for name in self._rule.objective.counts(batch)}
+
+        def body(index: tf.Tensor, totals: List[tf.Tensor], sums: Tensors) -> Any:
+            gradients, new = self._micro_batch(batch, weights, index)
+            totals = accumulation.add(reduction, totals, gradients, index)
+            return index + 1, totals, {name: sums[name] + new[name] for name in sums}
+
+        _, totals, sums = tf.while_loop(
+            lambda index, *_: index < count, body, (tf.constant(0), totals, sums), parallel_iterations=1
+        )
+        return accumulation.finish(reduction, totals, count), sums

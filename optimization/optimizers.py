@@ -1,0 +1,361 @@
+"""AdamW and LAMB; their common base class has Adam's moments and decoupled weight decay.
+
+Both papers write the update of a weight matrix w with gradient g as
+
+    m ← β₁ m + (1 - β₁) g            v ← β₂ v + (1 - β₂) g²
+    d = m/(1 - β₁ᵗ) / (√(v/(1 - β₂ᵗ)) + ε) + λ w
+    w ← w - η · r · d
+
+with r = 1 in AdamW and r the layer's trust ratio in LAMB.
+
+All arithmetic and the moments are float32, whatever the dtype of the variable: in float16 the second moment of a
+typical gradient (1e-4)² underflows to zero.
+
+The update of a large model is bound by memory traffic. Calling ``apply_gradients`` inside one
+``tf.function(jit_compile=True)`` is cheapest on a CPU, because XLA fuses it into one pass over weights and moments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+
+from keras_extensions.backend import keras, tf
+from optimization.sharding import ShardedMoments, Shards
+from optimization.stochastic_rounding import stochastic_round
+from utilities.errors import UserError
+
+LearningRate = Union[float, keras.optimizers.schedules.LearningRateSchedule]
+
+
+def dense_float32(gradient: tf.Tensor) -> tf.Tensor:
+    """Return a gradient as a dense float32 tensor of the variable's shape.
+
+    An embedding lookup yields ``tf.IndexedSlices``. Their rows are summed here, because the usual de-duplication
+    (``tf.unique``) has a shape that depends on the data, which XLA cannot compile.
+
+    Args:
+        gradient: tensor or ``tf.IndexedSlices`` of any floating dtype.
+    """
+    if isinstance(gradient, tf.IndexedSlices):
+        gradient = tf.IndexedSlices(
+            tf.cast(gradient.values, tf.float32), gradient.indices, dense_shape=gradient.dense_shape
+        )
+    return tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+
+
+def is_weight_matrix(variable: tf.Variable) -> bool:
+    """Return whether weight decay and LAMB's trust ratio apply to a variable.
+
+    As published for BERT, biases and LayerNorm gains and offsets are excluded. They are the variables of rank below 2;
+    the rank is tested instead of the name, so that renaming or converting a layer changes nothing.
+    """
+    return variable.shape.rank >= 2
+
+
+class DecoupledOptimizer(keras.optimizers.Optimizer):
+    """Base of the optimizers with Adam moments and decoupled weight decay.
+
+    Args:
+        learning_rate: a float, or a ``LearningRateSchedule`` of the number of completed updates.
+        weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
+        beta_1: decay of the first moment, in [0, 1).
+        beta_2: decay of the second moment, in [0, 1).
+        epsilon: added to the root of the bias-corrected second moment.
+        global_clipnorm: maximum global norm of the gradients; None: no clipping.
+        rounding_seed: seed of stochastic rounding of float16 and bfloat16 weights; None: round to nearest.
+        shards: keep one shard of each variable's moments; None: keep all.
+        state_device: name of the device that holds the moments; None: the device of each variable.
+        name: name of the optimizer; None: the name of its class.
+        **kwargs: passed on to the Keras optimizer.
+
+    Raises:
+        UserError: a beta, epsilon, decay rate or clipping norm is out of range.
+    """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 1e-3,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        global_clipnorm: Optional[float] = None,
+        rounding_seed: Optional[int] = None,
+        shards: Optional[Shards] = None,
+        state_device: Optional[str] = None,
+        name: Optional[str] = None,
+        **kwargs: Any,
+    ) -> None:
+        _check_range("beta_1", beta_1, 0.0, 1.0)
+        _check_range("beta_2", beta_2, 0.0, 1.0)
+        _check_range("epsilon", epsilon, 0.0, math.inf)
+        _check_range("weight_decay_rate", weight_decay_rate, 0.0, math.inf)
+        if global_clipnorm is not None and not global_clipnorm > 0:
+            raise UserError(
+                f"global_clipnorm (max_gradient_norm) is {global_clipnorm}; set it to a positive number or none"
+            )
+        # Keras would decay before the gradient step, and all variables.
+        kwargs.pop("weight_decay", None)
+        # Keras would compile the update of each variable on its own: hundreds of compilations, and no fusion.
+        kwargs.setdefault("jit_compile", False)
+        super().__init__(name=name or type(self).__name__, weight_decay=None, global_clipnorm=global_clipnorm, **kwargs)
+        self._learning_rate = self._build_learning_rate(learning_rate)
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.rounding_seed = rounding_seed
+        self.shards = shards
+        self.state_device = state_device
+        self._current_update = _CurrentUpdate()
+
+    def build(self, var_list: Sequence[tf.Variable]) -> None:
+        """Create both moments of every variable, once; Keras calls this before the first update."""
+        super().build(var_list)
+        if getattr(self, "_built", False):
+            return
+        self._built = True
+        self._current_update.shapes = [variable.shape for variable in var_list]
+        self._first_moments: List[tf.Variable] = [self.add_moment(variable, "m") for variable in var_list]
+        self._second_moments: List[tf.Variable] = [self.add_moment(variable, "v") for variable in var_list]
+
+    def add_moment(self, variable: tf.Variable, name: str) -> tf.Variable:
+        """Create a float32 moment of zeros: of the variable's shape or, if sharded, of the shard's shape (n,)."""
+        shape = variable.shape if self.shards is None else [self.shards.length(variable)]
+        stem = variable.name.split(":")[0]
+        place = (
+            tf.distribute.get_strategy().extended.colocate_vars_with(variable)
+            if self.state_device is None
+            else tf.device(self.state_device)
+        )
+        with place:
+            return self.add_variable(shape, dtype=tf.float32, name=f"{name}/{stem}")
+
+    def apply_gradients(
+        self, grads_and_vars: Iterable[Tuple[Optional[tf.Tensor], tf.Variable]], *args: Any, **kwargs: Any
+    ) -> tf.Variable:
+        """Make one update.
+
+        Args:
+            grads_and_vars: pairs of gradient and variable. Gradients may be dense or ``IndexedSlices``, of any floating
+                dtype; a variable whose gradient is None stays unchanged.
+            *args: passed on to the Keras optimizer, as are the keyword arguments.
+
+        Returns:
+            The counter of updates, an int64 variable.
+        """
+        pairs = [
+            (None if gradient is None else dense_float32(gradient), variable) for gradient, variable in grads_and_vars
+        ]
+        self._current_update.begin()
+        updates = super().apply_gradients(pairs, *args, **kwargs)
+        if self.shards is not None:
+            self._apply_shards(self.shards)
+        return updates
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
+        """Update one variable and its moments.
+
+        If the state is sharded, update the moments only: the weights follow when the directions of all variables are
+        known, so that few large messages are exchanged.
+
+        Args:
+            gradient: float32, of the variable's shape.
+            variable: the variable to update.
+        """
+        weights = tf.cast(variable, tf.float32)
+        if self.shards is not None:
+            weights, gradient = self.shards.own(weights), self.shards.own(gradient)
+            self._current_update.steps.append((variable, weights, self._direction(gradient, variable, weights)))
+            return
+        direction = self._direction(gradient, variable, weights)
+        ratio = self.trust_ratio(tf.norm(weights), tf.norm(direction)) if self.uses_norms(variable) else 1.0
+        rate = self._learning_rate_float32() * ratio
+        variable.assign(self._round(weights - rate * direction, variable))
+
+    def uses_norms(self, variable: tf.Variable) -> bool:
+        """Return whether the variable's learning rate is multiplied by a trust ratio."""
+        return False
+
+    def trust_ratio(self, weight_norm: tf.Tensor, direction_norm: tf.Tensor) -> tf.Tensor:
+        """Return r, given the Euclidean norms of w and d; all are float32 scalars."""
+        raise NotImplementedError
+
+    def _direction(self, gradient: tf.Tensor, variable: tf.Variable, weights: tf.Tensor) -> tf.Tensor:
+        """Update the moments; return d, which includes the decay, in float32 and the shape of the moments."""
+        first, second = self.moments(variable)
+        # Moments on another device are copied one variable after the other, so that few copies exist at a time.
+        with tf.control_dependencies(self._current_update.last_moments):
+            old_m, old_v = first.read_value(), second.read_value()
+        with contextlib.nullcontext() if self.state_device is None else tf.device(variable.device):
+            m = self.beta_1 * old_m + (1 - self.beta_1) * gradient
+            v = self.beta_2 * old_v + (1 - self.beta_2) * tf.square(gradient)
+            correction_1, correction_2 = self._bias_corrections()
+            direction = (m / correction_1) / (tf.sqrt(v / correction_2) + self.epsilon)
+            if self._uses_decay(variable):
+                direction += self.weight_decay_rate * weights
+        stored = [first.assign(m, read_value=False), second.assign(v, read_value=False)]
+        if self.state_device is not None and not tf.executing_eagerly():
+            self._current_update.last_moments = stored
+        return direction
+
+    def _apply_shards(self, shards: Shards) -> None:
+        """Update all variables from the shards of all processes."""
+        steps = self._current_update.steps
+        adapted = [step for step in steps if self.uses_norms(step[0])]
+        norms = shards.norms([shard for _, weights, direction in adapted for shard in (weights, direction)])
+        ratios = {
+            variable.ref(): self.trust_ratio(*norms[2 * number : 2 * number + 2])
+            for number, (variable, _, _) in enumerate(adapted)
+        }
+        rate, parts = self._learning_rate_float32(), []
+        for variable, weights, direction in steps:
+            new = weights - rate * ratios.get(variable.ref(), 1.0) * direction
+            parts.append(self._round(new, variable))
+        variables = [step[0] for step in steps]
+        for variable, whole in zip(variables, shards.whole(parts, [variable.shape for variable in variables])):
+            variable.assign(whole)
+
+    def _uses_decay(self, variable: tf.Variable) -> bool:
+        return self.weight_decay_rate > 0 and is_weight_matrix(variable)
+
+    def _round(self, weights: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
+        """Cast new float32 weights to the variable's dtype, with stochastic rounding if a seed is set."""
+        if self.rounding_seed is None or variable.dtype == tf.float32:
+            return tf.cast(weights, variable.dtype)
+        number = self._index_dict[self._var_key(variable)]
+        part = 0 if self.shards is None else self.shards.index << 16
+        own = (self.rounding_seed ^ number ^ part) & 0x7FFFFFFF
+        seed = tf.stack([tf.cast(self.iterations, tf.int32), tf.constant(own, tf.int32)])
+        return stochastic_round(weights, variable.dtype, seed)
+
+    def moments(self, variable: tf.Variable) -> Tuple[tf.Variable, tf.Variable]:
+        """Return the first and second moment of a variable, in float32; see :meth:`add_moment` for their shape."""
+        index = self._index_dict[self._var_key(variable)]
+        return self._first_moments[index], self._second_moments[index]
+
+    def parts(self) -> Optional[ShardedMoments]:
+        """Return access to the unsharded moments, for checkpoints; None if they are not sharded."""
+        if self.shards is None:
+            return None
+        moments = [*self._first_moments, *self._second_moments]
+        return ShardedMoments(self.shards, moments, self._current_update.shapes * 2)
+
+    def _learning_rate_float32(self) -> tf.Tensor:
+        return tf.cast(self.learning_rate, tf.float32)
+
+    def _bias_corrections(self) -> Tuple[tf.Tensor, tf.Tensor]:
+        """Return 1 - β₁ᵗ and 1 - β₂ᵗ of the current update t = 1, 2, …, as float32 scalars."""
+        update = tf.cast(self.iterations + 1, tf.float32)
+        return _one_minus_power(self.beta_1, update), _one_minus_power(self.beta_2, update)
+
+    def get_config(self) -> Dict[str, Any]:
+        """Return the constructor's arguments for ``from_config``."""
+        config = super().get_config()
+        del config["weight_decay"]
+        config.update(
+            learning_rate=self._serialize_hyperparameter(self._learning_rate),
+            weight_decay_rate=self.weight_decay_rate,
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+            rounding_seed=self.rounding_seed,
+        )
+        return config
+
+
+@keras.utils.register_keras_serializable(package="bert")
+class AdamW(DecoupledOptimizer):
+    """Adam with decoupled weight decay, Algorithm 2 of Loshchilov & Hutter 2019 (arXiv 1711.05101).
+
+    As in ``torch.optim.AdamW``, decay is scaled by the learning rate and ε is added to the root of the bias-corrected
+    second moment. Variables of rank below 2 (biases, LayerNorm gains) are not decayed.
+
+    Args: see :class:`DecoupledOptimizer`.
+
+    Example:
+        >>> optimizer = AdamW(learning_rate=1e-4, weight_decay_rate=0.01)
+        >>> model.compile(optimizer=optimizer, loss="mse")
+    """
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
+        """Update one variable: with TensorFlow's fused kernel where it applies, else see the base class.
+
+        The kernel reads and writes weights and moments once; they must be float32, whole, and on one device. Its own
+        bias correction is switched off (powers of beta of 0), because it computes 1 - βᵗ from a rounded βᵗ and adds ε
+        to the uncorrected moment.
+        """
+        if variable.dtype != tf.float32 or self.shards is not None or self.state_device is not None:
+            super().update_step(gradient, variable)
+            return
+        rate = self._learning_rate_float32()
+        if self._uses_decay(variable):
+            variable.assign_sub(variable * (rate * self.weight_decay_rate))
+        first, second = self.moments(variable)
+        correction_1, correction_2 = self._bias_corrections()
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=first.handle,
+            v=second.handle,
+            beta1_power=0.0,
+            beta2_power=0.0,
+            lr=rate * tf.sqrt(correction_2) / correction_1,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon * tf.sqrt(correction_2),
+            grad=gradient,
+        )
+
+
+@keras.utils.register_keras_serializable(package="bert")
+class LAMB(DecoupledOptimizer):
+    """Layer-wise adaptive moments for large batches, Algorithm 2 of You et al. 2020 (arXiv 1904.00962).
+
+    With bias correction. The trust ratio of a weight matrix is ‖w‖ / ‖d‖, d being Adam's direction plus decay, or 1 if
+    either norm is 0. Variables of rank below 2 (biases, LayerNorm gains) are neither decayed nor adapted.
+
+    Args: see :class:`DecoupledOptimizer`.
+
+    Example:
+        >>> optimizer = LAMB(learning_rate=UpDown(0.006, total_steps=7000, warmup_frac=0.28))
+    """
+
+    def uses_norms(self, variable: tf.Variable) -> bool:
+        return is_weight_matrix(variable)
+
+    def trust_ratio(self, weight_norm: tf.Tensor, direction_norm: tf.Tensor) -> tf.Tensor:
+        """Return ‖w‖ / ‖d‖, or 1 if either is 0."""
+        usable = tf.logical_and(weight_norm > 0, direction_norm > 0)
+        # The inner `where` avoids 0/0 in the discarded branch, which a NaN check of all operations would report.
+        return tf.where(usable, weight_norm / tf.where(usable, direction_norm, 1.0), 1.0)
+
+
+class _CurrentUpdate:
+    """Values that an optimizer must not save, as Keras would if these lists were attributes of the optimizer.
+
+    Attributes:
+        shapes: unsharded shapes of the variables.
+        steps: with sharded state, variable, own shard of its weights, and own shard of d, both (n,) float32, of every
+            variable that the current update has processed so far.
+        last_moments: the operations that stored the previous variable's moments.
+    """
+
+    def __init__(self) -> None:
+        self.shapes: List[tf.TensorShape] = []
+        self.begin()
+
+    def begin(self) -> None:
+        self.steps: List[Tuple[tf.Variable, tf.Tensor, tf.Tensor]] = []
+        self.last_moments: List[Any] = []
+
+
+def _one_minus_power(beta: float, exponent: tf.Tensor) -> tf.Tensor:
+    """Return 1 - βᵗ without the cancellation that costs float32 four digits at β₂ = 0.999 and t = 1."""
+    return -tf.math.expm1(exponent * math.log(beta)) if beta > 0 else tf.ones_like(exponent)
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value < high:
+        raise UserError(f"optimizer_opts.{name} is {value}; it must be at least {low:g} and below {high:g}")
