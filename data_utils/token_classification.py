@@ -148,7 +148,7 @@ def token_features(max_seq_length: int, vocab_size: int, classes: int, labels: b
     Args:
         max_seq_length: word pieces in a sentence, padding included.
         vocab_size: rows of the model's embedding table.
-        classes: tags that the model tells apart.
+        classes: number of different tags.
         labels: whether these are there; False for prediction.
     """
     tags = (Feature("labels", max_seq_length, TAGS, classes + 1),) if labels else ()

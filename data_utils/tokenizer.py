@@ -78,7 +78,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
             raise UserError(f"{path}: {token} is missing; a BERT vocab.txt holds {' '.join(SPECIAL_TOKENS)}")
     if len(known) != len(pieces):
         twice = next(piece for number, piece in enumerate(pieces) if piece in pieces[:number])
-        raise UserError(f"{path}: {twice!r} stands there twice")
+        raise UserError(f"{path}: {twice!r} occurs twice")
     return Vocabulary(pieces, path, hashlib.sha256(data).hexdigest())
 
 

@@ -19,7 +19,6 @@ from data_utils.classification.tasks import BenchmarkTask, Split
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
-from data_utils.tokenizer import load_tokenizer
 from execution.interface import Objective
 from model.architecture import CLASSIFICATION, Architecture
 from model.losses import LOSS, ClassificationObjective, RegressionObjective
@@ -33,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 SUBMISSION_FOLDER = "submission"
 CLASSIFIER = "classifier.weight"
-_NUMBERED = re.compile(r"label_\d+")  # what Hugging Face writes where nobody named the classes
+_NUMBERED = re.compile(r"label_\d+")  # Hugging Face's names of classes without a name
 BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
-MUCH_UNKNOWN = 0.1  # share of [UNK] from which on the vocabulary is probably of another language
+MANY_UNKNOWN = 0.1  # share of [UNK] above which the vocabulary is probably of another language
 
 
-class Held(NamedTuple):
+class HeldOut(NamedTuple):
     """A split that is evaluated after training."""
 
     split: Split
@@ -65,13 +64,13 @@ class Classification(FineTuning):
         if self.benchmark.is_regression:
             self.objective = RegressionObjective()
         self._order = None if config.do_training else class_order(start, self.benchmark)
-        self._validation: List[Held] = []
-        self._test: List[Held] = []
+        self._validation: List[HeldOut] = []
+        self._test: List[HeldOut] = []
         if not config.generated_dataset:
             if config.do_validation:
-                self._validation = self._held(self.benchmark.validation, with_labels=True)
+                self._validation = self._held_out(self.benchmark.validation, with_labels=True)
             if config.do_test:
-                self._test = self._held(self.benchmark.test, with_labels=False)
+                self._test = self._held_out(self.benchmark.test, with_labels=False)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return what a sample holds."""
@@ -118,8 +117,7 @@ class Classification(FineTuning):
 
     def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
         """Return the model inputs of texts, one or two for each sample."""
-        tokenizer = load_tokenizer(str(self.words.vocabulary.path), self.words.lower_case)
-        return text_features(tokenizer, texts, self._config.max_seq_length)
+        return text_features(self.tokenizer, texts, self._config.max_seq_length)
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
         """Return the model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
@@ -171,9 +169,9 @@ class Classification(FineTuning):
         folder = self._config.dataset_dir
         return read_split(self.benchmark, split, Path(folder) if folder else None, with_labels)
 
-    def _held(self, splits: Sequence[Split], with_labels: bool) -> List[Held]:
+    def _held_out(self, splits: Sequence[Split], with_labels: bool) -> List[HeldOut]:
         read = [(split, self._read(split, with_labels)) for split in splits]
-        return [Held(split, examples) for split, examples in read if examples is not None]
+        return [HeldOut(split, examples) for split, examples in read if examples is not None]
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
         """Return what the report says of the training data."""
@@ -203,8 +201,8 @@ def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
     """Return what always predicting the most frequent class would score, for the log."""
     majority = int(np.bincount(labels).argmax())
     scores = scores_of(benchmark, np.full_like(labels, majority), labels)
-    told = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
-    return f"always {benchmark.labels[majority].name}, the most frequent class: {told}"
+    shown = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
+    return f"always {benchmark.labels[majority].name}, the most frequent class: {shown}"
 
 
 def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
@@ -224,7 +222,7 @@ def report_truncation(origin: str, samples: int, features: Features, max_seq_len
     if features.cut:
         longer = f"{features.cut:,} of {samples:,} samples ({features.cut / samples:.1%})"
         logger.info("%s: %s are longer than max_seq_length %d and are cut", origin, longer, max_seq_length)
-    if features.unknown > MUCH_UNKNOWN:
+    if features.unknown > MANY_UNKNOWN:
         share = f"{features.unknown:.0%}"
         logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
 
@@ -266,7 +264,7 @@ def class_order(start: Optional[Start], benchmark: BenchmarkTask) -> Optional[np
 
 
 def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
-    """Return the names of a model's classes in the order of its outputs; None where nobody named them."""
+    """Return the names of a model's classes in the order of its outputs; None if they have no names."""
     names = settings.get("id2label")
     if not isinstance(names, dict) or not all(str(number).isdecimal() for number in names):
         return None

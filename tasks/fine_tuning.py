@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from data_utils.records.features import FeatureSpec, in_packs
 from data_utils.records.packs import generated_rows, outputs_of_samples, rows_of
 from data_utils.records.pipeline import SampleReader
+from data_utils.tokenizer import load_tokenizer
 from execution.interface import Platform
 from model.architecture import Architecture
 from training.building import build_model
@@ -86,6 +88,11 @@ class FineTuning:
         """The vocabulary and case of data that is not generated."""
         assert self.tokenizer_settings is not None, "data that is not generated has a vocabulary"
         return self.tokenizer_settings
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of data that is not generated."""
+        return load_tokenizer(str(self.words.vocabulary.path), self.words.lower_case)
 
     def vocabulary_facts(self) -> Dict[str, Any]:
         """Return what the report says of the vocabulary."""

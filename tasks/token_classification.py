@@ -30,7 +30,6 @@ from data_utils.token_classification import (
     read_sentences,
     token_features,
 )
-from data_utils.tokenizer import load_tokenizer
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.architecture import TOKEN_CLASSIFICATION, Architecture
@@ -176,8 +175,7 @@ class TokenClassification(FineTuning):
         return sentences
 
     def _encoded(self, sentences: Sequence[Sequence[str]]) -> Encoded:
-        tokenizer = load_tokenizer(str(self.words.vocabulary.path), self.words.lower_case)
-        return encode_words(tokenizer, sentences, self._config.max_seq_length)
+        return encode_words(self.tokenizer, sentences, self._config.max_seq_length)
 
     def _logits(self, predict: Predict, encoded: Encoded) -> np.ndarray:
         """Return the model's outputs for each token, ``(N, S, C)``."""

@@ -1,6 +1,6 @@
 """The tasks of GLUE (Wang et al. 2019) and CLUE (Xu et al. 2020) in the files of the benchmarks' own archives.
 
-GLUE's labels stand in the order of the ``datasets`` library, so that a classifier means the same in either. How WSC's
+GLUE's labels are in the order of the ``datasets`` library, so that a classifier means the same in either. How WSC's
 spans and CSL's keywords become text follows CLUE's published baselines, so that scores can be compared.
 """
 

@@ -146,7 +146,7 @@ REPAIR = "correct it there, or copy the benchmark's own file again"
 
 
 class Line(NamedTuple):
-    """A row and where it stands; ``row`` is None for a line that lacks fields."""
+    """A row and its line number; ``row`` is None for a line that lacks fields."""
 
     number: int  # from 1
     row: Optional[Row]

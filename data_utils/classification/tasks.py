@@ -66,7 +66,7 @@ class Split:
     Attributes:
         files: that may hold it; the first that exists is taken.
         hub: name in the ``datasets`` library; None where it is not there.
-        title: what tells several splits of one kind apart, such as "mismatched"; else empty.
+        title: distinguishes several splits of one kind, such as "mismatched"; else empty.
         submission: name of the file of predictions; test data only.
         optional: whether the file may be absent.
     """

@@ -134,7 +134,7 @@ def build_index(record_path: Path) -> np.ndarray:
     try:
         save_index(boundaries, target)
     except OSError as error:
-        logger.warning("%s could not be written (%s): the index is built anew at every start", target, error.strerror)
+        logger.warning("%s could not be written (%s): the index is built again at every start", target, error.strerror)
     return boundaries
 
 
@@ -188,7 +188,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         description="Write the missing index of every *.tfrecord file in a folder, check the others.",
     )
     parser.add_argument("folder", type=Path, help="folder with *.tfrecord files")
-    parser.add_argument("--force", action="store_true", help="write every index anew, also where one is there")
+    parser.add_argument("--force", action="store_true", help="rewrite every index, also those that exist")
     options = parser.parse_args(arguments)
     try:
         _index_folder(options.folder, options.force)

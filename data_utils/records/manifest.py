@@ -112,10 +112,10 @@ def check_files(manifest: Manifest, folder: Path) -> None:
                 f"{path}: has {size} bytes, {manifest.path.name} says {file.bytes}; copy the file again, "
                 f"or delete {manifest.path.name} if the file was changed on purpose"
             )
-    strangers = {path.name for path in folder.glob("*.tfrecord")} - {file.name for file in manifest.files}
-    if strangers:
+    unknown = {path.name for path in folder.glob("*.tfrecord")} - {file.name for file in manifest.files}
+    if unknown:
         raise UserError(
-            f"{folder / min(strangers)}: is not in {manifest.path.name}; move it out of the folder, "
+            f"{folder / min(unknown)}: is not in {manifest.path.name}; move it out of the folder, "
             f"or delete {manifest.path.name} to use all files"
         )
 

@@ -30,7 +30,7 @@ from utilities.errors import UserError
 
 ALGORITHM = "optimal"
 SHORTEST_SAMPLE = 3  # tokens: [CLS] a [SEP]
-_COUNTED = 4096  # packs read where no manifest tells: the mean is right to about 1 %
+_COUNTED = 4096  # packs that are read if no manifest has the number: the mean is right to about 1 %
 
 
 class PackReader:
@@ -63,7 +63,7 @@ class PackReader:
         """Return the packs at these positions.
 
         Returns:
-            name → ``(len(positions), S or N)``: tokens one sample behind the other, ``input_mask`` holding 1, 2, … for
+            name → ``(len(positions), S or N)``: the tokens of one sample after another, ``input_mask`` with 1, 2, … for
             the samples of a pack and 0 for padding, ``position_ids`` restarting with each; and one number for each
             sample of a pack, 0 where it has fewer than N.
         """
@@ -89,7 +89,7 @@ class PackReader:
             values: ``(M, N, …)`` of a model that reads the [CLS] of each sample, ``(M, S, …)`` of one that does not.
 
         Returns:
-            ``(W, …)``, or ``(W, S, …)`` with 0 behind the end of a sample.
+            ``(W, …)``, or ``(W, S, …)`` with 0 after the end of a sample.
         """
         layout = lay_out(self._lengths, self._packs)
         if "cls_positions" in self.spec.shapes:

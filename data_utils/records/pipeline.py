@@ -126,7 +126,7 @@ def evaluation_dataset(
 def identity_of(reader: SampleReader) -> str:
     """Return a checksum of the number of samples, their features, and some samples spread over the data set.
 
-    It does not depend on where the data lies. Data that was made again with another seed, vocabulary or text has
+    It does not depend on the place of the data. Data that was made again with another seed, vocabulary or text has
     another identity; data in which only single samples were changed may have the same.
 
     Returns:

@@ -271,8 +271,8 @@ class Alignment(NamedTuple):
     def notes(self) -> List[str]:
         """Return a line for each kind of disagreement."""
         named = (
-            (self.moved, "stand elsewhere in the context than marked; the nearest place is taken"),
-            (self.absent, "do not stand in the context"),
+            (self.moved, "are elsewhere in the context than marked; the nearest place is taken"),
+            (self.absent, "are not in the context"),
         )
         return [
             f"{len(ids):,} of {self.answers:,} answers {reason} (first: question {ids[0]})"

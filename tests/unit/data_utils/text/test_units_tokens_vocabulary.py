@@ -84,7 +84,7 @@ def test_cased_vocabulary(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"\[MASK\] is missing"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "'a' stands there twice"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "'a' occurs twice"),
         (b"\xff\xfe\x00", "not UTF-8"),
         (None, "no such vocabulary"),
     ],
