@@ -50,9 +50,9 @@ long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes
 	@$(PYTEST) -m long $(PYTEST_ARGS)
 
 ipu-test: $(DEV)  ## imports and small runs of the IPU adapter on Python 3.8 and TensorFlow 2.6, without an IPU (3 minutes)
-	@$(if $(PYTHON38),$(MAKE) --no-print-directory venv IPU=stock PYTHON=$(PYTHON38) VENV=$(VENV)/ipu \
-	    && IPU_PYTHON=$(abspath $(VENV))/ipu/bin/python $(PYTEST) tests/integration/test_graphcore.py $(PYTEST_ARGS), \
+	@$(if $(PYTHON38),$(MAKE) --silent --no-print-directory venv IPU=stock PYTHON=$(PYTHON38) VENV=$(VENV)/ipu, \
 	    echo "no Python 3.8 on PATH or in pyenv: the IPU adapter is not tested on TensorFlow 2.6")
+	@$(if $(PYTHON38),IPU_PYTHON=$(abspath $(VENV))/ipu/bin/python $(PYTEST) tests/integration/test_graphcore.py $(PYTEST_ARGS))
 
 ipu-emulation: $(DEV)  ## everything on Graphcore's own Python code: EMULATION=folder of the emulation, SOURCES=folder of Graphcore's repositories
 	@test -n "$(EMULATION)" || { echo "error: name the emulation's folder: make ipu-emulation EMULATION=/path SOURCES=/path" >&2; exit 1; }

@@ -1,8 +1,8 @@
-"""Plans of packing beside the published ones: ``python -m benchmarks.packing_plans``.
+"""Compares plans of packing with the published ones: ``python -m benchmarks.packing_plans``.
 
-Packs the lengths of Wikipedia's sequences by every algorithm, and prints efficiency and run time beside what was
-published for the same lengths. The published times come from another machine; ``--solver`` measures on this one how
-long the published way of NNLSHP takes, a general solver over all 22,102 packs.
+Packs the lengths of Wikipedia's sequences by every algorithm, and prints efficiency and run time beside those published
+for the same lengths. The published times come from another machine; ``--solver`` also times the published way to NNLSHP
+on this one: a general solver over all 22,102 packs of three sequences.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ QUICK_SECONDS = 0.1  # plans that take less are made more often
 
 
 class Timed(NamedTuple):
-    """A plan and how long it took to make: medians, in seconds of the clock and of the processor."""
+    """A plan, and the median time to make it, in seconds of the clock and of the processor."""
 
     plan: PackingPlan
     clock: float
@@ -40,18 +40,18 @@ class Timed(NamedTuple):
 
 
 def histogram() -> tuple[list[int], int]:
-    """Sequences of length i + 1 in English Wikipedia, as published, and the greatest length."""
+    """Return the published numbers of sequences of length i + 1 in English Wikipedia, and the greatest length."""
     content = json.loads(HISTOGRAM.read_text(encoding="utf-8"))
     return content["counts"], content["max_sequence_length"]
 
 
 def published() -> dict[str, Any]:
-    """Rows and run times as published."""
+    """Return the published rows and run times."""
     return json.loads(PUBLISHED.read_text(encoding="utf-8"))
 
 
 def timed(make: Callable[[], PackingPlan], repeats: int) -> Timed:
-    """Makes a plan a few times, more often where that is quick."""
+    """Make a plan a few times, more often where that is quick."""
     clock: list[float] = []
     processor: list[float] = []
     while len(clock) < repeats or (clock[0] < QUICK_SECONDS and len(clock) < 10 * repeats):
@@ -63,7 +63,7 @@ def timed(make: Callable[[], PackingPlan], repeats: int) -> Timed:
 
 
 def all_packs(size: int) -> np.ndarray:
-    """Every pack of at most three sequences that fills the length, (N, 3); 0 where there are fewer."""
+    """Return every pack of at most three sequences that fills the length, (packs, 3); 0 where there are fewer."""
     pairs = [(first, size - first, 0) for first in range(1, size // 2 + 1)]
     triples = [
         (first, second, size - first - second)
@@ -74,7 +74,7 @@ def all_packs(size: int) -> np.ndarray:
 
 
 def general_solver_seconds(counts: Sequence[int], short: int = 8, short_weight: float = 0.09) -> float:
-    """How long SciPy's non-negative least squares takes over the matrix of all packs of at most three sequences."""
+    """Return how long SciPy's non-negative least squares takes over the matrix of all packs of three sequences."""
     from scipy.optimize import nnls
 
     size = len(counts)
@@ -90,7 +90,7 @@ def general_solver_seconds(counts: Sequence[int], short: int = 8, short_weight: 
 
 
 def rows_of(repeats: int) -> list[list[str]]:
-    """The table, header first."""
+    """Return the table, header first."""
     counts, size = histogram()
     facts = published()
     known = {(row["algorithm"], row["max_sequences_per_pack"]): row for row in facts["rows"]}
@@ -120,17 +120,12 @@ def rows_of(repeats: int) -> list[list[str]]:
     return table
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.packing_plans", description=__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="of each plan; medians are shown (default %(default)s)")
     parser.add_argument("--solver", action="store_true", help="time a general solver over all packs as well (a minute)")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
-    options = parse(arguments)
+    options = parser.parse_args(arguments)
     print(f"Python {platform.python_version()}, SciPy {importlib.metadata.version('scipy')}, one thread")
     print(markdown(rows_of(options.repeats)))
     if options.solver:

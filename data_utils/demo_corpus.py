@@ -1,7 +1,7 @@
-"""A corpus of real prose for the demo, made offline from what every Python carries: its documentation.
+"""A corpus of real prose for the demo, made offline from the documentation that every Python carries.
 
-Python's own help topics, the docstrings of the standard library and of the installed requirements, in the
-form of a MediaWiki dump, so that the demo walks the same path as a Wikipedia dump does.
+It holds Python's help topics and the docstrings of the standard library and of the installed requirements, in the form
+of a MediaWiki dump, so that the demo takes the same path as a Wikipedia dump.
 
 ``python -m data_utils.demo_corpus --output demo/corpus.xml``
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from data_utils.text.command_line import Progress, make_parser, positive, run_main
+from data_utils.command_line import Progress, make_parser, positive, run_main
 from utilities.errors import UserError
 
 DEFAULT_PACKAGES = (
@@ -54,13 +54,7 @@ _SENTENCE = re.compile(r"[A-Z\"'(].*[.!?][\"')]?$")
 
 
 class Page(NamedTuple):
-    """A page of the dump.
-
-    Attributes:
-        title: unique.
-        origin: where the text comes from.
-        paragraphs: of prose.
-    """
+    """A page of the dump: a unique title, where the text comes from, and paragraphs of prose."""
 
     title: str
     origin: str
@@ -72,14 +66,7 @@ class Page(NamedTuple):
 
 
 def plain_prose(markup: str) -> list[str]:
-    """The paragraphs of a reStructuredText or plain text that are prose, without code and tables.
-
-    Args:
-        markup: with its line breaks and indentation.
-
-    Returns:
-        One line per paragraph, inline markup resolved.
-    """
+    """Return the paragraphs of prose of a reStructuredText, one line each, without code, tables and inline markup."""
     paragraphs = []
     for block in re.split(r"\n\s*\n", inspect.cleandoc(markup)):
         lines = [re.sub(r"^(?:[*•-]|\d+[.)])\s+", "", line.strip()) for line in block.splitlines()]
@@ -93,7 +80,7 @@ def plain_prose(markup: str) -> list[str]:
 
 
 def _is_prose(text: str) -> bool:
-    """Whether a paragraph reads as sentences: a heuristic that would rather lose prose than keep code."""
+    """Return whether a paragraph reads as sentences: a heuristic that prefers losing prose to keeping code."""
     words = text.split()
     if len(words) < 8 or not _SENTENCE.match(text) or _SECTION.match(text):
         return False
@@ -105,7 +92,7 @@ def _is_prose(text: str) -> bool:
 
 
 def _topic_pages() -> Iterator[tuple[str, str, list[str]]]:
-    """Python's help topics: ``help("ASSIGNMENT")`` and the like."""
+    """Yield Python's help topics, such as ``help("ASSIGNMENT")``."""
     from pydoc_data.topics import topics
 
     for name in sorted(topics):
@@ -113,7 +100,7 @@ def _topic_pages() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _docstrings(path: Path) -> list[str]:
-    """All docstrings of a Python file, in its order; none where it cannot be parsed."""
+    """Return the docstrings of a Python file in order; none if it cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's code
@@ -126,7 +113,7 @@ def _docstrings(path: Path) -> list[str]:
 
 
 def _module_pages(root: Path, package: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Docstrings of each module under a folder, sorted by path."""
+    """Yield the docstrings of each module under a folder, sorted by path."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("."))
         for name in sorted(files):
@@ -138,7 +125,7 @@ def _module_pages(root: Path, package: str) -> Iterator[tuple[str, str, list[str
 
 
 def _candidates(packages: tuple[str, ...]) -> Iterator[tuple[str, str, list[str]]]:
-    """(title, origin, texts), the most readable first."""
+    """Yield title, origin and texts of pages, the most readable first."""
     yield from _topic_pages()
     yield from _module_pages(Path(sysconfig.get_path("stdlib")), "")
     for package in packages:
@@ -151,11 +138,11 @@ def _candidates(packages: tuple[str, ...]) -> Iterator[tuple[str, str, list[str]
 
 
 def collect_pages(words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES) -> Iterator[Page]:
-    """Pages of prose until so many words are reached, or nothing is left; no paragraph comes twice.
+    """Yield pages of prose until so many words are reached, or nothing is left; no paragraph comes twice.
 
     Args:
-        words: enough.
-        packages: whose docstrings are read after Python's own; absent ones are passed over.
+        words: Number of words that is enough.
+        packages: Packages whose docstrings are read after Python's own; absent ones are skipped.
     """
     seen: set[str] = set()
     total = 0
@@ -175,7 +162,7 @@ def collect_pages(words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAUL
 
 
 def _wikitext(page: Page) -> str:
-    """A page as an editor would write it, with the things that extraction must take away again."""
+    """Return a page as an editor would write it, with the things that extraction must remove."""
     lead, *rest = page.paragraphs
     lines = [
         f"{{{{Infobox documentation | name = {page.title} | source = {{{{code|{page.origin}}}}} }}}}",
@@ -212,13 +199,13 @@ _HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version=
 def write_demo_corpus(
     output: Path, words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES
 ) -> tuple[int, int]:
-    """Writes the corpus as a MediaWiki dump (compressed where the name ends in ``.bz2``), atomically.
+    """Write the corpus as a MediaWiki dump (compressed if the name ends in ``.bz2``), atomically.
 
     Returns:
-        Documents and words.
+        The number of documents and of words.
 
     Raises:
-        UserError: this Python carries no documentation at all.
+        UserError: This Python carries no documentation at all.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(output.name + ".tmp")
@@ -239,23 +226,20 @@ def write_demo_corpus(
     return documents, total
 
 
-def _action(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> None:
     documents, words = write_demo_corpus(options.output, options.words)
     print(f"{options.output}: {documents:,} documents, {words:,} words")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line."""
+    """Run the command."""
     parser = make_parser("data_utils.demo_corpus", "A MediaWiki dump of the prose that every Python carries.")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="dump to write, .xml or .xml.bz2")
     parser.add_argument(
-        "--words",
-        type=positive,
-        default=DEFAULT_WORDS,
-        metavar="N",
+        "--words", type=positive, default=DEFAULT_WORDS, metavar="N",
         help="stop when so many are there (default %(default)s)",
-    )
-    return run_main(parser, _action, arguments)
+    )  # fmt: skip
+    return run_main(parser, _run, arguments)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Data sets by the ``datasets`` library, where it is installed and its hub can be reached, or has them cached."""
+"""Data sets of the ``datasets`` library, if it is installed, and its hub can be reached or has them cached."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from utilities.errors import UserError
 
 
 def hub_split(path: str, configuration: Optional[str], split: str, instead: str) -> Any:
-    """A split of a data set of the hub, or of a local folder that the library understands.
+    """Return a split of a data set of the hub, or of a local folder that the library understands.
 
     Args:
-        path, configuration, split: as ``datasets.load_dataset`` has them.
-        instead: what ``dataset_dir`` may be set to in place of the library, for messages.
+        path, configuration, split: arguments of ``datasets.load_dataset``.
+        instead: what ``dataset_dir`` may be set to instead, for messages.
 
     Returns:
         A ``datasets.Dataset``.
@@ -29,7 +29,7 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
         ) from error
     try:
         return load_dataset(path, configuration, split=split)
-    except Exception as error:  # of the library, of its network layer, of its file formats: all mean no data
+    except Exception as error:  # from the library, the network or a file format: all mean that there is no data
         name = "/".join(part for part in (path, configuration) if part)
         reason = " ".join(str(error).split())[:300]
         raise UserError(

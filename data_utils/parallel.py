@@ -1,11 +1,12 @@
-"""Work spread over processes or machines by Dask; in this process where that would not pay.
+"""Work spread over processes of this machine, or over the machines of a Dask cluster.
 
-The functions that are run must be pure or leave the same files whenever they run, because Dask runs a task again when
-its worker dies.
+The functions that run in workers must be pure, or write the same files whenever they run: what a worker was doing when
+it died is done again.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import itertools
@@ -14,53 +15,46 @@ import os
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
+from data_utils.command_line import positive
 from utilities.errors import UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AHEAD = 2  # tasks given out for each thread: one runs, the other waits where it will run
-SMALL_BYTES = 3 << 20  # what one process is done with before a cluster has started
+ITEMS_PER_WORKER = 2  # one is worked on, the next one waits
+SMALL_BYTES = 3 << 20  # less than this is done before workers have started
+MAX_DEATHS = 3  # of workers, until the same piece of work is given up
 CONNECT_SECONDS = 20
-# Of glibc's allocator in workers, bytes. Dask lets it give freed memory back at once; to get it again, page by page,
-# for each array of each unit takes a fifth of the workers' time.
-MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1)
-# What Dask does for its pictures beside the work: looks at the work a hundred times a second, at its loops fifty times.
-QUIET = {
-    "distributed.worker.profile.enabled": False,
-    "distributed.admin.tick.interval": "500ms",
-    "distributed.admin.system-monitor.interval": "5s",
-}
-SERVER = "forkserver"
-_NO_MORE: Any = object()
-MARK = ".seen-"  # names of files by which workers show that they see a folder
+START_METHOD = "forkserver"  # forking this process itself is unsafe: it has threads
+MARKER_PREFIX = ".seen-"  # files by which workers on other machines show that they see a folder
+RUN_AGAIN = "run the command again: it resumes where it stopped"
 
 
 def available_cores() -> int:
-    """Cores that this process may use (a container's share, not the machine's number)."""
+    """Return the number of cores that this process may use: those of its container, not of the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Pool:
-    """Workers: this process, a Dask cluster on this machine, or one that runs already.
+    """Runs functions in this process, in worker processes on this machine, or in the workers of a Dask cluster.
 
-    A cluster on this machine is started in the background, by ``begin`` or when it is first needed; until it is there
-    this process does the work. It is ended with the ``with`` block. What comes out never depends on the number of
-    workers.
+    Workers start when they are first needed and end with the ``with`` block, or with this process, however it ends.
+    Results never depend on the number of workers.
 
     Args:
-        workers: processes on this machine; 1 runs everything here.
-        scheduler: address of a Dask scheduler, such as ``tcp://10.0.0.1:8786``; then its workers do the work.
-        folders: of the output; every worker of that scheduler must see them under the same path.
-        files: of the input; the same.
+        workers: Number of processes on this machine; 1 runs everything in this process.
+        scheduler: Address of a Dask scheduler, such as ``tcp://10.0.0.1:8786``, whose workers are used instead.
+        folders: Output folders, which every worker of that scheduler must see under the same path.
+        files: Input files, likewise.
 
     Example:
         >>> with Pool(workers=1) as pool:
@@ -78,80 +72,110 @@ class Pool:
         self._workers, self._scheduler = workers, scheduler
         self._folders, self._files = list(folders), list(files)
         self._client: Any = None
-        self._cluster: Any = None
-        self._starting: Future[None] | None = None
+        self._executor: ProcessPoolExecutor | None = None
+        self._lifeline: tuple[Connection, Connection] | None = None
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        starting, self._starting = self._starting, None
-        if starting is not None:
-            starting.exception()  # waits: what is half started cannot be ended
-        client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
-        if client is not None:
-            client.close()
-        if cluster is not None:
-            cluster.close()
+        self._stop_workers()
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
-    def begin(self, modules: Sequence[str] = (), size: int | None = None, wait: bool = False) -> None:
-        """Has the cluster on this machine start meanwhile, where there will be one: it takes seconds.
+    def begin(self, modules: Sequence[str], size: int | None = None) -> None:
+        """Load modules for the workers in the background.
 
         Args:
-            modules: that the functions come from; loaded once, for all workers.
-            size: bytes of all items, as for ``map``.
-            wait: whether to return when the workers are there.
+            modules: Where the functions for ``map`` are defined; loaded once for all workers.
+            size: Total bytes of the items, as for ``map``.
         """
-        if self._scheduler is None and not self._works_here(size) and self._starting is None:
-            _start_server(["distributed", *modules])
-            executor = ThreadPoolExecutor(1, "cluster")
-            self._starting = executor.submit(self._start_local)
-            executor.shutdown(wait=False)
-        if wait and self._starting is not None:
-            self._starting.result()
-
-    def _works_here(self, size: int | None) -> bool:
-        return self._workers <= 1 or (size is not None and size <= SMALL_BYTES)
+        if self._scheduler is None and not self._runs_here(size):
+            _start_fork_server(modules)
 
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item], size: int | None = None
     ) -> Iterator[Result]:
-        """The function of each item, in whatever order they are done.
+        """Yield the function's result for each item, in whatever order they are ready.
 
-        A few items for each worker are under way at a time, so a long input is streamed and not collected.
+        Only a few items per worker are taken at a time, so that a long input is never held in memory.
 
         Args:
-            function: picklable (a module's function, or ``functools.partial`` of one).
-            items: picklable; taken one by one in this process.
-            size: bytes of all items, where known: little is done here, without a cluster.
+            function: A module's function, or ``functools.partial`` of one.
+            items: Picklable items; the iterable itself runs in this process.
+            size: Total bytes of the items, if known: a small amount of work is done in this process.
 
         Raises:
-            UserError: one of the function's own, or the cluster was lost.
+            UserError: The function raised it, or workers were lost.
         """
-        if self._scheduler is None and self._works_here(size):
+        if self._scheduler is not None:
+            return self._map_on_cluster(function, iter(items))
+        if self._runs_here(size):
             return map(function, items)
-        return self._on_cluster(function, iter(items))
+        return self._map_on_processes(function, items)
 
-    def _on_cluster(self, function: Callable[[Item], Result], items: Iterator[Item]) -> Iterator[Result]:
+    def _runs_here(self, size: int | None) -> bool:
+        return self._workers <= 1 or (size is not None and size <= SMALL_BYTES)
+
+    def _map_on_processes(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        items = iter(items)
         first = list(itertools.islice(items, 2))
-        if len(first) < 2 and self._scheduler is None:
+        if len(first) < 2:
             yield from map(function, first)
             return
-        items = itertools.chain(first, items)
-        if self._scheduler is None:
-            self.begin([_module_of(function)])
-            assert self._starting is not None, "it was begun"
-            while not self._starting.done():  # nobody is idle meanwhile
-                item = next(items, _NO_MORE)
-                if item is _NO_MORE:
+        # Each item with how often a worker has died while it was worked on.
+        queue: Iterator[tuple[Item, int]] = ((item, 0) for item in itertools.chain(first, items))
+        running: dict[Future[Result], tuple[Item, int]] = {}
+        try:
+            while True:
+                for item, deaths in itertools.islice(queue, ITEMS_PER_WORKER * self._workers - len(running)):
+                    running[self._submit(function, item)] = item, deaths
+                if not running:
                     return
-                yield function(item)
+                done = wait(running, return_when=FIRST_COMPLETED).done
+                if any(isinstance(future.exception(), BrokenProcessPool) for future in done):
+                    self._stop_workers()
+                    queue = itertools.chain([_after_death(*entry) for entry in running.values()], queue)
+                    running.clear()
+                    continue
+                for future in done:
+                    del running[future]
+                    yield future.result()
+        finally:
+            for future in running:
+                future.cancel()
+
+    def _submit(self, function: Callable[[Item], Result], item: Item) -> Future[Result]:
+        try:
+            return self._processes().submit(function, item)
+        except BrokenProcessPool:  # a worker died while it was idle
+            self._stop_workers()
+            return self._processes().submit(function, item)
+
+    def _processes(self) -> ProcessPoolExecutor:
+        if self._executor is None:
+            _start_fork_server([])
+            context = multiprocessing.get_context(START_METHOD)
+            self._lifeline = context.Pipe(duplex=False)
+            self._executor = ProcessPoolExecutor(self._workers, context, _end_with, self._lifeline[:1])
+        return self._executor
+
+    def _stop_workers(self) -> None:
+        executor, lifeline, self._executor, self._lifeline = self._executor, self._lifeline, None, None
+        if lifeline is not None:
+            for end in lifeline:
+                end.close()
+        if executor is not None:
+            executor.shutdown(cancel_futures=True)
+
+    def _map_on_cluster(self, function: Callable[[Item], Result], items: Iterator[Item]) -> Iterator[Result]:
         from distributed import KilledWorker, as_completed
         from distributed.client import FutureCancelledError
         from distributed.comm.core import CommClosedError
 
         client = self._connected()
-        window = AHEAD * max(1, sum(client.nthreads().values()))
+        window = ITEMS_PER_WORKER * max(1, sum(client.nthreads().values()))
         running = as_completed([client.submit(function, item, pure=False) for item in itertools.islice(items, window)])
         try:
             for future in running:
@@ -159,124 +183,78 @@ class Pool:
                 for item in itertools.islice(items, 1):
                     running.add(client.submit(function, item, pure=False))
         except KilledWorker as error:
-            raise UserError(
-                "worker processes ended again and again at the same piece of work (out of memory?); use fewer"
-                " --workers, and run the command again: it goes on where it stopped"
-            ) from error
+            raise UserError(f"workers ended again and again (out of memory?); {RUN_AGAIN}") from error
         except (FutureCancelledError, CommClosedError, TimeoutError) as error:
-            raise UserError(
-                f"the Dask scheduler was lost ({error}); run the command again, it goes on where it stopped"
-            ) from error
+            raise UserError(f"the connection to the Dask scheduler was lost ({error}); {RUN_AGAIN}") from error
         finally:
-            running.clear()  # lets go of what has not begun
+            running.clear()  # cancels what has not begun
 
     def _connected(self) -> Any:
-        if self._starting is not None:
-            self._starting.result()
-        elif self._client is None:
-            assert self._scheduler is not None, "a cluster on this machine was begun"
-            self._connect(self._scheduler)
-        return self._client
-
-    def _start_local(self) -> None:
-        import logging
-
-        import dask
-        from distributed import Client, LocalCluster
-
-        settings: dict[str, Any] = {f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in MALLOC.items()}
-        settings |= QUIET
-        if _has_server():
-            settings["distributed.worker.multiprocessing-method"] = SERVER
-        with dask.config.set(settings), _environment({}):
-            self._cluster = LocalCluster(
-                n_workers=self._workers,
-                threads_per_worker=1,  # the work is Python's: threads would wait for one another
-                processes=True,
-                dashboard_address=":0",  # any free port: several preparations may run side by side
-                silence_logs=logging.CRITICAL,
-            )
-        self._client = Client(self._cluster)
-
-    def _connect(self, address: str) -> None:
         from distributed import Client
 
-        try:
-            self._client = Client(address, timeout=CONNECT_SECONDS)
-            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-        except (OSError, ValueError, TimeoutError) as error:
-            reason = "no Dask scheduler answers" if self._client is None else "no worker is connected to it"
-            raise UserError(
-                f"--scheduler {address}: {reason} ({error}); start `dask scheduler` there and `dask worker {address}`"
-                " on each machine, in this project's folder"
-            ) from error
-        self._check_workers(address)
+        if self._client is None:
+            address = self._scheduler
+            try:
+                self._client = Client(address, timeout=CONNECT_SECONDS)
+                self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+            except (OSError, ValueError, TimeoutError) as error:
+                reason = "no Dask scheduler answers" if self._client is None else "no worker is connected to it"
+                raise UserError(
+                    f"--scheduler {address}: {reason} ({error}); start `dask scheduler` there and"
+                    f" `dask worker {address}` on each machine, in this project's folder"
+                ) from error
+            self._check_workers()
+        return self._client
 
-    def _check_workers(self, address: str) -> None:
-        """All machines must run this version and share the folders: found here, not after hours."""
-        marks = [folder / f"{MARK}{uuid.uuid4().hex}" for folder in self._folders]
-        paths = [str(path.absolute()) for path in (*marks, *self._files)]
+    def _check_workers(self) -> None:
+        """Check that all workers run this version and see the files: found out here, not after hours."""
+        markers = [folder / f"{MARKER_PREFIX}{uuid.uuid4().hex}" for folder in self._folders]
+        paths = [str(path.absolute()) for path in (*markers, *self._files)]
         try:
-            for mark in marks:
-                mark.touch()
+            for marker in markers:
+                marker.touch()
             answers = self._client.run(_worker_facts, paths, on_error="return")
         finally:
-            for mark in marks:
-                mark.unlink(missing_ok=True)
+            for marker in markers:
+                marker.unlink(missing_ok=True)
         for worker, answer in answers.items():
+            name = f"--scheduler {self._scheduler}: worker {worker}"
             if isinstance(answer, Exception):
                 raise UserError(
-                    f"--scheduler {address}: worker {worker} cannot load this project ({answer}); start it in the"
-                    " project's folder, with its environment"
+                    f"{name} cannot load this project ({answer}); start it in the project's folder, with its"
+                    " environment"
                 )
             code, unseen = answer
             if code != code_fingerprint():
-                raise UserError(
-                    f"--scheduler {address}: worker {worker} runs another version of this project; use the same one"
-                )
+                raise UserError(f"{name} runs another version of this project; use the same one")
             if unseen:
                 missing = Path(unseen[0])
-                missing = missing.parent if missing.name.startswith(MARK) else missing
+                missing = missing.parent if missing.name.startswith(MARKER_PREFIX) else missing
                 raise UserError(
-                    f"--scheduler {address}: worker {worker} does not see {missing};"
-                    " every machine must reach input and output under the same path"
+                    f"{name} does not see {missing}; every machine must reach input and output under the same path"
                 )
 
 
-def _module_of(function: Callable[..., Any]) -> str:
-    return getattr(function, "func", function).__module__  # behind functools.partial
+def _after_death(item: Item, deaths: int) -> tuple[Item, int]:
+    """Return what is done again because a worker died; which item it was working on is not known."""
+    if deaths == MAX_DEATHS:
+        raise UserError(
+            f"worker processes ended again and again (out of memory?); use fewer --workers, and {RUN_AGAIN}"
+        )
+    return item, deaths + 1
 
 
-def _has_server() -> bool:
-    return SERVER in multiprocessing.get_all_start_methods()
-
-
-def _start_server(modules: Sequence[str]) -> None:
-    """Starts the process that workers are forked from, where the system has such: each needs what it has loaded."""
-    if not _has_server():
-        return
+def _start_fork_server(modules: Sequence[str]) -> None:
+    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes."""
     from multiprocessing import forkserver
 
-    multiprocessing.get_context(SERVER).set_forkserver_preload(list(modules))
-    with _interrupts_are_ours(), _environment({**MALLOC, **ONE_THREAD}):
+    multiprocessing.get_context(START_METHOD).set_forkserver_preload(list(modules))
+    with _interrupts_ignored():
         forkserver.ensure_running()
 
 
 @contextlib.contextmanager
-def _environment(values: Mapping[str, object]) -> Iterator[None]:
-    """Environment of processes started here; what the user has set stays, and what is new goes again, Dask's too."""
-    before = set(os.environ)
-    os.environ.update({name: str(value) for name, value in values.items() if name not in before})
-    try:
-        yield
-    finally:
-        for name in set(os.environ) - before:
-            del os.environ[name]
-
-
-@contextlib.contextmanager
-def _interrupts_are_ours() -> Iterator[None]:
-    """Processes started here ignore Ctrl-C, which a terminal sends to all: this one ends them, without their words."""
+def _interrupts_ignored() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -287,14 +265,64 @@ def _interrupts_are_ours() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def _end_with(lifeline: Connection) -> None:
+    """Initialize a worker: it ends at once when the main process closes its end of the pipe, or dies."""
+
+    def watch() -> None:
+        lifeline.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _worker_facts(paths: list[str]) -> tuple[str, list[str]]:
     return code_fingerprint(), [path for path in paths if not os.path.exists(path)]
 
 
 def code_fingerprint() -> str:
-    """Digest of this package's source: machines that differ in it must not work together."""
+    """Return a digest of this package's source: machines that differ in it must not work together."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def add_pool_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where work is done."""
+    group = parser.add_argument_group("workers (the output does not depend on them)")
+    group.add_argument(
+        "--workers", type=positive, default=available_cores(), metavar="N",
+        help="processes on this machine (default %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Dask scheduler of a cluster of machines, such as tcp://10.0.0.1:8786, to work instead of --workers; all"
+        " machines must see input and output under the same paths",
+    )
+
+
+def pool_of(options: argparse.Namespace, output: Path, inputs: Iterable[Path]) -> Pool:
+    """Return the workers that the options of ``add_pool_options`` describe.
+
+    Args:
+        options: Parsed options.
+        output: Output folder, created if absent.
+        inputs: Files that workers read.
+    """
+    if not options.scheduler:
+        return Pool(options.workers)
+    output.mkdir(parents=True, exist_ok=True)
+    return Pool(options.workers, options.scheduler, [output], list(inputs))
+
+
+def with_absolute_paths(options: argparse.Namespace) -> argparse.Namespace:
+    """Make the paths among the options absolute where ``--scheduler`` sends them to other machines."""
+    if options.scheduler:
+        for name, value in vars(options).items():
+            if isinstance(value, Path):
+                setattr(options, name, value.absolute())
+            elif isinstance(value, list) and value and isinstance(value[0], Path):
+                setattr(options, name, [path.absolute() for path in value])
+    return options

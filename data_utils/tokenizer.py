@@ -1,4 +1,4 @@
-"""BERT's tokenizer: a ``vocab.txt`` and how text is cut into its pieces.
+"""BERT's tokenizer: a ``vocab.txt``, and how text is split into its pieces.
 
 WordPiece as in BERT: pieces that continue a word begin with ``##``. V pieces.
 """
@@ -41,26 +41,26 @@ class Vocabulary(NamedTuple):
         return self.pieces.index(piece)
 
     def continues_word(self) -> np.ndarray:
-        """(V,) bool: whether a piece continues the word before it."""
+        """Return (V,) bool: whether a piece continues the word before it."""
         return np.array([piece.startswith(CONTINUATION) for piece in self.pieces])
 
     def special_ids(self) -> np.ndarray:
-        """Ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
+        """Return the ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
         return np.array([self.pieces.index(token) for token in SPECIAL_TOKENS])
 
     def looks_lower_cased(self) -> bool:
-        """Whether the vocabulary was made of lower-cased text: one of cased text holds single capitals.
+        """Return whether the vocabulary was made of lower-cased text: one of cased text has single capitals.
 
-        For checkpoints that do not say how their text was treated.
+        This serves checkpoints that do not say how their text was treated.
         """
         return not any(len(piece) == 1 and "A" <= piece <= "Z" for piece in self.pieces)
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Reads a ``vocab.txt``, one piece a line.
+    """Read a ``vocab.txt``, which has a piece on each line.
 
     Raises:
-        UserError: missing file, a special token not in it, or a piece twice.
+        UserError: the file is missing, lacks a special token, or has a piece twice.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such vocabulary file")
@@ -84,7 +84,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 @functools.lru_cache(maxsize=2)
 def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
-    """BERT's tokenizer, once per process; splits as Hugging Face's ``BertTokenizer``.
+    """Return BERT's tokenizer, cached per process; it splits as Hugging Face's ``BertTokenizer``.
 
     Args:
         path: a ``vocab.txt`` that :func:`read_vocabulary` takes.
@@ -102,5 +102,5 @@ def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
 
 
 def bert_normalizer(lower_case: bool) -> BertNormalizer:
-    """Cleans text and sets Chinese characters apart; accents go together with capitals, as in BERT."""
+    """Return what cleans text and separates Chinese characters; lower-casing also strips accents, as in BERT."""
     return BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case)

@@ -78,7 +78,7 @@ def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) ->
     line = with_threads(with_interpreter(command), replicas, threads)
     gpus = gpu_shares(replicas, os.environ)
     started: List[subprocess.Popen] = []
-    readers: List[threading.Thread] = []
+    printers: List[threading.Thread] = []
     # The handlers come first, so that no signal can come between a start and them.
     with signals_passed_on(started), lifeline() as reader:
         for index in range(replicas):
@@ -87,22 +87,22 @@ def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) ->
             process = start(line, {**os.environ, **own}, reader, chief=index == 0)
             started.append(process)
             if index:
-                readers += [
+                printers += [
                     print_lines(stream, sink, index)
                     for stream, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
                     if stream is not None
                 ]
         status = wait(started)
-    for thread in readers:
-        thread.join(timeout=5)
+    for printer in printers:
+        printer.join(timeout=5)
     return status
 
 
 @contextlib.contextmanager
 def free_ports(count: int) -> Iterator[List[int]]:
     """Yield different unused ports, which are reserved until the block ends."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("localhost", 0))
         yield [one.getsockname()[1] for one in sockets]

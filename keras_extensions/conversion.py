@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
 
 import numpy as np
 
@@ -99,9 +99,11 @@ class Conversion:
 
     def carry_weights(self, root: keras.layers.Layer) -> None:
         """Copy the weights of all replaced layers, and check that every weight of ``root`` is accounted for."""
-        seen, filled = set(), set()
+        seen: Set[int] = set()
+        filled: Set[int] = set()
         for source, target, carries in self._replaced:
-            kept, dropped = [], []
+            kept: List[str] = []
+            dropped: List[str] = []
             for carry, sources, variable in routes(source, target, carries):
                 seen.update(id(variable) for variable in sources)
                 (dropped if variable is None else kept).extend(carry.sources)

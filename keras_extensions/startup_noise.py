@@ -39,13 +39,13 @@ def quiet_loading() -> Iterator[None]:
         yield
         return
     os.environ[LOG_LEVEL] = "2" if any(map(os.path.exists, NVIDIA_DRIVERS)) else "3"
-    with tempfile.TemporaryFile() as held:
+    with tempfile.TemporaryFile() as collected:
         try:
-            with _descriptor_2_to(held):
+            with _descriptor_2_to(collected):
                 yield
         finally:
-            held.seek(0)
-            for line in held:
+            collected.seek(0)
+            for line in collected:
                 if not NOISE.match(line):
                     os.write(2, line)
 

@@ -2,7 +2,7 @@
 
 Nothing here imports TensorFlow, so that a config validates and a plan prints before TensorFlow is loaded.
 
-Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P masked positions per sequence.
+Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P masked positions per row.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SPARSE_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # the matrices of an enc
 PRETRAINING = "pretraining"
 SQUAD = "squad"
 CLASSIFICATION = "classification"
+TOKEN_CLASSIFICATION = "token_classification"
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,15 @@ TASKS: Dict[str, TaskFacts] = {
         tails=((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
         has_test_set=True,
     ),
+    TOKEN_CLASSIFICATION: TaskFacts(
+        program="run_token_classification.py",
+        description="Fine-tune and evaluate BERT on named entities, in CoNLL's or CLUENER's files.",
+        title="token classification",
+        hugging_face="BertForTokenClassification",
+        pipeline="token-classification",
+        tails=((TOKEN_HEAD,),),
+        has_test_set=True,
+    ),
 }
 
 
@@ -136,26 +146,26 @@ class Architecture:
 
     @property
     def approximate_gelu(self) -> bool:
-        """Whether GeLU is the tanh approximation (Hugging Face's ``gelu_new``) in place of the exact one."""
+        """Whether GeLU is the tanh approximation (Hugging Face's ``gelu_new``) and not the exact one."""
         return self.hidden_act == "gelu_new"
 
     def is_sparse(self, part: str) -> bool:
-        """Whether the matrices of a part of the encoder layers are block-sparse."""
+        """Return whether the matrices of a part of the encoder layers are block-sparse."""
         return self.sparsity_ratio > 0 and part in self.sparse_parts
 
     def kept_blocks(self, inputs: int, outputs: int) -> int:
-        """Blocks of a sparse matrix that exist: all but ``sparsity_ratio`` of them, rounded, at least one."""
+        """Return how many blocks of a sparse matrix exist: all but ``sparsity_ratio``, rounded, at least one."""
         blocks = (inputs // self.sparsity_block_size) * (outputs // self.sparsity_block_size)
         return max(1, int((1.0 - self.sparsity_ratio) * blocks + 0.5))
 
     def matrix_weights(self, part: str, inputs: int, outputs: int) -> int:
-        """Weights of a matrix that exist, of a part of an encoder layer."""
+        """Return how many weights of a matrix in a part of an encoder layer exist."""
         if not self.is_sparse(part):
             return inputs * outputs
         return self.kept_blocks(inputs, outputs) * self.sparsity_block_size**2
 
     def encoder_weights(self, part: str) -> int:
-        """Weights that exist in all matrices of a part of one encoder layer."""
+        """Return how many weights exist in all matrices of a part of one encoder layer."""
         h, i = self.hidden_size, self.intermediate_size
         if part == QKV:
             return 3 * self.matrix_weights(QKV, h, h) if self.use_qkv_split else self.matrix_weights(QKV, h, 3 * h)
@@ -186,7 +196,7 @@ def accepted_blocks(task: str, num_layers: int) -> List[List[str]]:
 
 
 def block_parameters(architecture: Architecture, block: str, num_labels: int = 2) -> int:
-    """Trainable parameters of one block.
+    """Return the number of trainable parameters of one block.
 
     The masked-LM head multiplies by the word embedding; that table is counted once, in ``emb``.
 
@@ -228,7 +238,7 @@ def _layer_parameters(architecture: Architecture) -> int:
 
 
 def total_parameters(architecture: Architecture, task: str, num_labels: int = 2) -> int:
-    """Trainable parameters of a task's whole model, the tied embedding counted once."""
+    """Return the number of trainable parameters of a task's model, with the tied embedding counted once."""
     blocks = expected_blocks(task, architecture.num_hidden_layers)
     return sum(block_parameters(architecture, block, num_labels) for block in blocks)
 
@@ -241,14 +251,14 @@ def block_flops(
     num_labels: int = 2,
     sequences: int = 1,
 ) -> int:
-    """Floating-point operations of one sample's forward pass through a block.
+    """Return the floating-point operations of one row's forward pass through a block.
 
     Matrix products only, 2 operations per multiply-add.
 
     Args:
         sequence_length: S, tokens.
         masked_positions: P, positions on which the masked-LM head works.
-        sequences: [CLS] tokens that are pooled; in a pack more than one.
+        sequences: [CLS] tokens that are pooled; more than one in a pack.
     """
     h = architecture.hidden_size
     s, p = sequence_length, masked_positions
@@ -280,13 +290,13 @@ def model_flops_per_sample(
     num_labels: int = 2,
     sequences: int = 1,
 ) -> int:
-    """Model floating-point operations to train on one sample: forward, and twice that for backward.
+    """Return the model's floating-point operations to train on one row: forward, and twice that for backward.
 
-    Recomputation is not counted: these are the operations that the model needs, not those a machine spends.
+    Recomputation is not counted: these are the operations that the model needs, not those that a machine performs.
 
     Args:
         blocks: the model's blocks; by default those of ``expected_blocks``.
-        sequences: in a row of the batch; more than one in packs, whose attention is counted over the whole pack.
+        sequences: in a row; attention is counted over the whole row.
 
     Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on
     the masked positions only.

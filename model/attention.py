@@ -37,7 +37,7 @@ class SelfAttention(keras.layers.Layer):
         self.dropout = platform.dropout(a.attention_probs_dropout_prob, name="dropout")
 
     def _queries_keys_values(self, hidden: tf.Tensor):
-        """Each (B, A, S, D)."""
+        """Return queries, keys and values, each (B, A, S, D)."""
         if self._split:
             parts = [dense(hidden) for dense in (self.query, self.key, self.value)]  # 3 × (B, S, H)
         else:

@@ -177,7 +177,7 @@ class PassBlock(Block):
 
 @tf.autograph.experimental.do_not_convert  # no layer here has a condition on a tensor, and rewriting all takes seconds
 def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
-    """Apply ``blocks`` in order; returns ``tensors`` with all that they wrote."""
+    """Apply ``blocks`` in order, and return ``tensors`` with all that they wrote."""
     tensors = dict(tensors)
     for block in blocks:
         tensors.update(block({name: tensors[name] for name in block.reads}))
@@ -185,7 +185,7 @@ def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
 
 
 def block_inputs(blocks: List[Block]) -> List[str]:
-    """Names that ``blocks`` read from outside, in order of first use."""
+    """Return the names that ``blocks`` read from outside, in order of first use."""
     written: Set[str] = set()
     needed: List[str] = []
     for block in blocks:

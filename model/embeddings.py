@@ -1,4 +1,4 @@
-"""Embeddings: word + position + segment, normalised (Devlin et al. 2019, figure 2).
+"""The sum of word, position and segment embeddings, normalised (Devlin et al. 2019, figure 2).
 
 B micro batch · S sequence · H hidden · V vocabulary · M maximum positions · T segment types
 """
@@ -41,7 +41,7 @@ class Embeddings(keras.layers.Layer):
         return self.add_weight(name, shape, initializer=INITIALIZER)
 
     def word_table(self) -> tf.Tensor:
-        """The word embedding as a tensor (V, H), for the tied masked-LM head."""
+        """Return the word embedding as a tensor (V, H), for the tied masked-LM head."""
         return tf.convert_to_tensor(self.word)
 
     def call(

@@ -1,6 +1,6 @@
 """One encoder layer: self-attention and feed-forward, each with a residual and LayerNorm after it.
 
-Outlined are its parts between the dropouts: what draws random numbers is compiled anew for each call.
+Only the parts between the dropouts are outlined: code that draws random numbers is compiled again for each call.
 
 B micro batch · S sequence · H hidden · I intermediate
 """

@@ -1,4 +1,4 @@
-"""What sits on the encoder: the heads of pre-training and of fine-tuning (Devlin et al. 2019, sections 3.1 and 4).
+"""The heads of pre-training and fine-tuning (Devlin et al. 2019, sections 3.1 and 4).
 
 B micro batch · S sequence · P masked positions · H hidden · V vocabulary · C classes
 """
@@ -112,5 +112,5 @@ class Classifier(keras.layers.Layer):
 
 
 def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """The hidden states (B, S, H) at ``positions`` (B, P), as (B, P, H)."""
+    """Return the hidden states (B, S, H) at ``positions`` (B, P), as (B, P, H)."""
     return tf.gather(hidden, positions, batch_dims=1)

@@ -1,6 +1,6 @@
-"""How BERT's weights are created: as zeros, for the conversion fills each of them.
+"""How BERT's weights are created: as zeros, because the conversion fills all of them.
 
-Random initial weights are Hugging Face's (truncated normal, Devlin et al. 2019), drawn once, in the source model.
+The random initial weights are Hugging Face's (truncated normal, Devlin et al. 2019), drawn once in the source model.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ INITIALIZER = "zeros"
 
 
 def dense(units: int, use_bias: bool = True, name: str = "dense") -> keras.layers.Dense:
-    """A dense layer that waits for its weights."""
+    """Return a dense layer whose weights the conversion will fill."""
     return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=INITIALIZER, name=name)
 
 
 def encoder_dense(
     architecture: Architecture, platform: Platform, part: str, units: int, use_bias: bool = True, name: str = "dense"
 ) -> keras.layers.Layer:
-    """A fully connected layer of the encoder, block-sparse where the architecture says so.
+    """Return a fully connected layer of the encoder, block-sparse if the architecture says so.
 
     Args:
-        part: of which part of an encoder layer, one of ``model.architecture.SPARSE_PARTS``.
+        part: of an encoder layer, one of ``model.architecture.SPARSE_PARTS``.
         units: outputs.
         use_bias: whether there is a bias.
         name: of the layer.

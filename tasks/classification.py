@@ -208,7 +208,7 @@ def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
 
 
 def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
-    """How often each class occurs and the entropy of that, or mean and variance of the scores."""
+    """Return how often each class occurs and the entropy of that, or mean and variance of the scores."""
     if benchmark.is_regression:
         return {"label_mean": float(np.mean(labels)), "label_variance": float(np.var(labels))}
     counts = np.bincount(labels, minlength=benchmark.classes)

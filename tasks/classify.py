@@ -20,7 +20,8 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command's options."""
     parser = argparse.ArgumentParser(
         prog="python -m tasks.classify",
-        description="Try a sentence, or a pair of sentences, on a model that run_seq_classification.py has trained.",
+        description="Try a sentence, or a pair of sentences, on a model that run_seq_classification.py or"
+        " run_token_classification.py has trained.",
     )
     parser.add_argument(
         CHECKPOINT,

@@ -1,8 +1,8 @@
 """The demo: from a corpus that every Python carries to a BERT-tiny trained on ever longer sequences.
 
-``python -m tasks.demo`` runs the commands that a user would type, and prints each before it runs:
-a dump of documentation texts, the whole Wikipedia path to TFRecords of each length, and the trainings of
-``configs/demo``. Prepared data is used again by later demos.
+``python -m tasks.demo`` runs the commands that a user would type, and prints each before it runs: a dump of
+documentation texts, the whole preparation to TFRecords of each length, and the trainings of ``configs/demo``. Prepared
+data is used again by later demos.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ DUMP_NAME = "corpus.xml"
 
 
 class Result(NamedTuple):
-    """What a phase came to; losses and entropies in nats.
+    """The result of a phase; losses and entropies in nats.
 
     Attributes:
-        title: of the phase.
-        masked_lm_loss: mean over the last logging period.
-        unigram_entropy: of the corpus' word pieces.
-        pieces: of the vocabulary.
-        report: its HTML file.
+        title: Title of the phase.
+        masked_lm_loss: Mean over the last logging period.
+        unigram_entropy: Entropy of the corpus' word pieces.
+        pieces: Size of the vocabulary.
+        report: HTML file of the report.
     """
 
     title: str
@@ -50,14 +50,14 @@ class Result(NamedTuple):
 
 
 def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
-    """Prepares the data, trains one phase after the other, and prints what came out.
+    """Prepare the data, train one phase after the other, and print the results.
 
     Args:
-        configs: of the phases, in order; each starts from the checkpoint of the one before.
-        words: of the corpus, where it has yet to be made.
+        configs: Configs of the phases, in order; each starts from the checkpoint of the previous one.
+        words: Size of the corpus, if it has yet to be made.
 
     Raises:
-        UserError: a step failed.
+        UserError: A step failed.
     """
     started = time.monotonic()
     phases = [load_config("pretraining", ["--config", str(path)]).config for path in configs]
@@ -83,11 +83,11 @@ def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
 
 
 def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
-    """Makes the data sets that are not there yet: one dump, one vocabulary, a folder of records for each phase.
+    """Make the data sets that are not there yet: one dump, one vocabulary, a folder of records for each phase.
 
     Args:
-        phases: their configs say where the data lies and what it is like; the first one's folder also holds the corpus.
-        words: of the corpus.
+        phases: Configs, which say where the data is and what it is like; the first one's folder also holds the corpus.
+        words: Size of the corpus.
     """
     first = data_folder(phases[0])
     dump = first.parent / DUMP_NAME
@@ -113,7 +113,7 @@ def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
 
 
 def is_ready(config: TrainingConfig) -> bool:
-    """Whether the data of a phase lies there whole and is what the config asks for; the manifest is written last."""
+    """Return whether the data of a phase is complete and what the config asks for; the manifest is written last."""
     folder = data_folder(config)
     manifest = load_manifest(folder) if folder.is_dir() else None
     if manifest is None:
@@ -125,10 +125,10 @@ def is_ready(config: TrainingConfig) -> bool:
 
 
 def execute(what: str, arguments: Sequence[str]) -> None:
-    """Shows a Python command and runs it on this terminal.
+    """Print a Python command and run it on this terminal.
 
     Raises:
-        UserError: it failed; what it said stands above.
+        UserError: It failed; its own message is above.
     """
     interpreter = Path(sys.executable)
     print(f"\n=== {what}\n$ {shlex.join([shown(interpreter), *arguments])}", flush=True)
@@ -138,14 +138,14 @@ def execute(what: str, arguments: Sequence[str]) -> None:
 
 
 def free_number(phases: Sequence[TrainingConfig]) -> int:
-    """The first number that no earlier demo's runs carry."""
+    """Return the first number that no run of an earlier demo has in its name."""
     taken = [path.name for config in phases for path in Path(config.output_dir).glob("*-*")]
     numbers = [int(name.rpartition("-")[2]) for name in taken if name.rpartition("-")[2].isdigit()]
     return max(numbers, default=0) + 1
 
 
 def result_of(title: str, run: Path, config: TrainingConfig) -> Result:
-    """Reads a run's folder."""
+    """Read the result from a run's folder."""
     data = read_run_folder(run)
     return Result(
         title,
@@ -157,7 +157,7 @@ def result_of(title: str, run: Path, config: TrainingConfig) -> Result:
 
 
 def print_results(results: Sequence[Result]) -> None:
-    """The losses beside what a model reaches that knows less."""
+    """Print the losses beside those of models that know less."""
     rows = [
         ["", *(result.title for result in results)],
         ["masked-LM loss at the end", *(f"{result.masked_lm_loss:.3f} nats" for result in results)],
@@ -173,25 +173,25 @@ def print_results(results: Sequence[Result]) -> None:
 
 
 def data_folder(config: TrainingConfig) -> Path:
-    """Where a phase's records lie."""
+    """Return the folder of a phase's records."""
     assert config.dataset_dir is not None, "the demo's configs name their data"
     return Path(config.dataset_dir)
 
 
 def vocabulary_size(config: TrainingConfig) -> int:
-    """Word pieces that a phase's config asks for."""
+    """Return the number of word pieces that a phase's config asks for."""
     assert config.bert_config is not None, "the rules ask for bert_config in pre-training"
     return config.bert_config.vocab_size
 
 
 def shown(path: Path) -> str:
-    """A path as a user in the project's folder would type it."""
+    """Return a path as a user in the project's folder would type it."""
     absolute = Path(os.path.abspath(path))
     return str(absolute.relative_to(ROOT)) if ROOT in absolute.parents else str(absolute)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Command line; returns 0, 2 where a step failed, 130 after Ctrl-C."""
+    """Run the command; return 0, 2 if a step failed, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m tasks.demo", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--config", type=Path, nargs="+", metavar="FILE", help="one config a phase (default: those of configs/demo)"

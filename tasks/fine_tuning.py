@@ -12,7 +12,7 @@ from data_utils.records.pipeline import SampleReader
 from execution.interface import Platform
 from model.architecture import Architecture
 from training.building import build_model
-from training.start import Start, Wording, wording_of
+from training.start import Start, TokenizerSettings, tokenizer_settings
 from training.task import BuiltModel, Fill, Predict
 from utilities.config.schema import TrainingConfig
 
@@ -26,7 +26,7 @@ class FineTuning:
         reads_cls: whether the model has one output for each sample, made of its [CLS], and not one for each token.
         labels: outputs of the classifier, if the model has one.
         label_names: names of these outputs, which checkpoints keep, where the config does not decide them.
-        wording: the vocabulary and case that belong to the trained model; None with generated data.
+        tokenizer_settings: the vocabulary and case that belong to the trained model; None with generated data.
 
     Raises:
         UserError: there is no vocabulary.
@@ -42,9 +42,9 @@ class FineTuning:
         self._config = config
         self._architecture = architecture
         self._facts: Dict[str, Any] = {}
-        self.wording: Optional[Wording] = None
+        self.tokenizer_settings: Optional[TokenizerSettings] = None
         if not config.generated_dataset:
-            self.wording = wording_of(config, architecture, start)
+            self.tokenizer_settings = tokenizer_settings(config, architecture, start)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return what a sample of a length holds, with its labels or without."""
@@ -82,10 +82,10 @@ class FineTuning:
         return outputs_of_samples(reader, predict(reader))
 
     @property
-    def words(self) -> Wording:
+    def words(self) -> TokenizerSettings:
         """The vocabulary and case of data that is not generated."""
-        assert self.wording is not None, "data that is not generated has a vocabulary"
-        return self.wording
+        assert self.tokenizer_settings is not None, "data that is not generated has a vocabulary"
+        return self.tokenizer_settings
 
     def vocabulary_facts(self) -> Dict[str, Any]:
         """Return what the report says of the vocabulary."""

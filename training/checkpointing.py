@@ -142,9 +142,9 @@ class TextSettings(NamedTuple):
 
 def text_settings(task: Any, reader: SampleReader) -> TextSettings:
     """Return the vocabulary of a fine-tuning task, or the one that the manifest of the data set names."""
-    wording = getattr(task, "wording", None)
-    if wording is not None:
-        return TextSettings(wording.vocabulary.path, wording.lower_case)
+    settings = getattr(task, "tokenizer_settings", None)
+    if settings is not None:
+        return TextSettings(settings.vocabulary.path, settings.lower_case)
     manifest = getattr(reader, "manifest", None)
     if manifest is None:
         return TextSettings()

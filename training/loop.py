@@ -26,8 +26,6 @@ from utilities.errors import Stopped
 
 logger = logging.getLogger(__name__)
 
-PACK_CONTENTS = {"samples": SEQUENCES_PER_PACK, "others": {"tokens": TOKENS_PER_PACK}}
-
 
 class LastPeriod(Listener):
     """Remembers the last logging period.
@@ -161,7 +159,7 @@ class TrainingLoop:
         before = session.processes.decide(lambda: session.run.losses(losses))
         divergence = StopOnDivergence(losses, config.exploding_loss_ratio, before)
         corrupt_records = CorruptRecords(self._data.reader, session.run.history)
-        packed = Rows("packs", config.samples_per_update, **PACK_CONTENTS) if is_packed(config) else None
+        packs = Rows("packs", config.samples_per_update, SEQUENCES_PER_PACK, {"tokens": TOKENS_PER_PACK})
         return Reporting(
             total_steps=plan.updates,
             samples_per_step=config.samples_per_update * plan.packing_factor,
@@ -170,7 +168,7 @@ class TrainingLoop:
             steps_per_period=plan.updates_per_execution,
             first_step=position.step,
             started=session.started,
-            rows=packed,
+            rows=packs if is_packed(config) else None,
             seconds_before=position.seconds,
         )
 

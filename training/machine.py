@@ -114,14 +114,13 @@ def update_settings(config: TrainingConfig, processes: Processes, micro_batches:
         micro_batches: micro batches of an update over all processes.
     """
     options = config.optimizer_opts
-    reduction = options.gradient_accumulation_reduction
-    assert reduction is not None, "the config's loader derives it"
-    adaptive = options.loss_scaling == "auto"
+    scale, reduction = options.loss_scaling, options.gradient_accumulation_reduction
+    assert reduction is not None, "set by utilities.config.figures.derive"
     replicas = config.global_batch.replicas
     return Update(
         micro_batches=micro_batches // processes.count,
         virtual_replicas=replicas if processes.is_single else replicas / processes.count,
         reduction=reduction,
-        loss_scale=INITIAL_SCALE if adaptive else options.loss_scaling or 1.0,
-        adaptive_loss_scale=adaptive,
+        loss_scale=INITIAL_SCALE if scale == "auto" else scale or 1.0,
+        adaptive_loss_scale=scale == "auto",
     )

@@ -150,7 +150,7 @@ def resolved_architecture(config: TrainingConfig, start: Optional[Start], activa
     return dataclasses.replace(architecture, **_layer_options(config, start, architecture))
 
 
-def _layer_options(config: TrainingConfig, start: Start, architecture: Architecture) -> Dict[str, bool]:
+def _layer_options(config: TrainingConfig, start: Start, architecture: Architecture) -> Dict[str, Any]:
     """Return the layers' options: the config's, else those of the weights, else those of ``architecture``."""
     if not config.replace_layers:  # Hugging Face's own layers have all of them
         return dict.fromkeys(LAYER_OPTIONS, True)
@@ -184,7 +184,7 @@ def _check_sizes(configured: Architecture, start: Start) -> None:
             )
 
 
-def _activation(config: TrainingConfig, activation: str) -> Dict[str, str]:
+def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:
     """Return the activation if the config does not set it."""
     is_set = config.bert_config is not None and "hidden_act" in config.bert_config.model_fields_set
     return {} if is_set else {"hidden_act": activation}
@@ -209,14 +209,14 @@ def _defaults_of_weights(config: TrainingConfig, start: Start) -> Dict[str, Any]
 # Vocabulary
 
 
-class Wording(NamedTuple):
+class TokenizerSettings(NamedTuple):
     """A vocabulary, and whether text is lower-cased before it is looked up."""
 
     vocabulary: Vocabulary
     lower_case: bool
 
 
-def wording_of(config: TrainingConfig, architecture: Architecture, start: Optional[Start]) -> Wording:
+def tokenizer_settings(config: TrainingConfig, architecture: Architecture, start: Optional[Start]) -> TokenizerSettings:
     """Return the vocabulary and case of a fine-tuning run.
 
     The vocabulary is that of ``vocab_file``, else that of the weights. The case is that of ``lower_case``, else that of
@@ -236,4 +236,6 @@ def wording_of(config: TrainingConfig, architecture: Architecture, start: Option
             " vocab_file to the vocabulary that the model was trained with"
         )
     known_cases = (config.lower_case, start.lower_case if start else None)
-    return Wording(vocabulary, next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased()))
+    return TokenizerSettings(
+        vocabulary, next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased())
+    )

@@ -100,7 +100,16 @@ def train(
                         warn_of_ignored_settings(loaded, platform, processes)
                     listeners = listeners_of(config, run, reference) if processes.is_chief else []
                     session = Session(
-                        config, task, architecture, platform, run, position, stop, listeners, started, processes
+                        config=config,
+                        task=task,
+                        architecture=architecture,
+                        platform=platform,
+                        run=run,
+                        position=position,
+                        stop=stop,
+                        listeners=listeners,
+                        started=started,
+                        processes=processes,
                     )
                     return fit_and_evaluate(session, data, start)
 
@@ -109,7 +118,7 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
     """Build the model, train it, evaluate it, and write the report."""
     config, processes = session.config, session.processes
     with closing(session.listeners), final_report(session):
-        built = build_model(session, start)
+        built = initial_model(session, start)
         if data is not None:
             last = TrainingLoop(session, data, built).run()
             for line in session.task.summary(last.metrics, data.facts) if last else []:
@@ -152,7 +161,7 @@ def describe_run(
     run.describe(loaded, figures, data.facts if data else {})
 
 
-def build_model(session: Session, start: Optional[Start]) -> BuiltModel:
+def initial_model(session: Session, start: Optional[Start]) -> BuiltModel:
     """Build the converted model with the weights to start from, and log the conversion."""
     built = session.task.build(session.platform, start.fill_source if start else lambda source: None)
     parameters = f"{sum(variable.shape.num_elements() for variable in built.model.trainable_variables):,} parameters"

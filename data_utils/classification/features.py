@@ -1,4 +1,4 @@
-"""Texts as the model's inputs: [CLS] a [SEP], or [CLS] a [SEP] b [SEP], padded to one length.
+"""Texts as the model's inputs: [CLS] a [SEP] or [CLS] a [SEP] b [SEP], padded to one length.
 
 N samples · S max_seq_length
 """
@@ -14,11 +14,11 @@ from tokenizers import Tokenizer
 from data_utils.records.features import LABEL, SCORE, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 
-CHUNK = 8192  # Bounds the memory that encodings take.
+CHUNK = 8192  # Limits the memory of encodings.
 
 
 class Features(NamedTuple):
-    """Inputs of the model, and what was lost on the way.
+    """Inputs of the model, and how much of the texts was lost.
 
     Attributes:
         arrays: ``input_ids``, ``input_mask``, ``segment_ids``, each int32 ``(N, S)``.
@@ -50,11 +50,11 @@ def classification_features(max_seq_length: int, vocab_size: int, classes: int, 
 
 
 def text_features(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_seq_length: int) -> Features:
-    """Tokenise and pack samples, cutting the longer text of a pair first (Devlin et al.'s ``run_classifier``).
+    """Tokenise samples and cut the longer text of a pair first (Devlin et al.'s ``run_classifier``).
 
     Args:
         tokenizer: BERT's, see :func:`data_utils.tokenizer.load_tokenizer`; works on all cores.
-        texts: for each sample its one or two texts; all have as many as the first.
+        texts: one or two texts for each sample, as many for all.
         max_seq_length: S.
     """
     shape = (len(texts), max_seq_length)
@@ -78,7 +78,7 @@ def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
 
 
 def kept_lengths(lengths: np.ndarray, room: int) -> np.ndarray:
-    """How many pieces of each text stay.
+    """Return how many pieces of each text are kept.
 
     The longer text loses its last piece, the second one where both are as long, until they fit.
 
@@ -99,7 +99,7 @@ def kept_lengths(lengths: np.ndarray, room: int) -> np.ndarray:
 
 
 def packed_rows(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.ndarray) -> List[List[int]]:
-    """Ids of each sample with the special ones between."""
+    """Return the ids of each sample, special tokens included."""
     begin, end = [tokenizer.token_to_id(CLASSIFIER)], [tokenizer.token_to_id(SEPARATOR)]
     if len(columns) == 1:
         return [begin + ids[:length] + end for ids, (length,) in zip(columns[0], kept.tolist())]
@@ -108,7 +108,7 @@ def packed_rows(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.n
 
 
 def padded(rows: List[List[int]], kept: np.ndarray, max_seq_length: int, padding: int) -> Dict[str, np.ndarray]:
-    """Rows of ids as arrays of one width, with mask and segments."""
+    """Return rows of ids as arrays of one width, with mask and segments."""
     lengths = np.array([len(row) for row in rows])[:, None]  # (N, 1)
     places = np.arange(max_seq_length)
     mask = places < lengths  # (N, S)

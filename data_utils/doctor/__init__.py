@@ -1,4 +1,4 @@
-"""The doctor: what is right and wrong with a data set, told before days are spent on it.
+"""The doctor says what is right and wrong with a data set, before days are spent on it.
 
-``python -m data_utils.doctor FOLDER`` reads every record and judges; ``--fix OTHER`` writes the good ones anew.
+``python -m data_utils.doctor FOLDER`` reads every record; ``--fix OTHER`` writes the good ones into a new data set.
 """

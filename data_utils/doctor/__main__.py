@@ -1,101 +1,164 @@
-"""``python -m data_utils.doctor FOLDER``: examines a data set; ends with 0 where it is well, with 1 where it is not."""
+"""``python -m data_utils.doctor FOLDER`` examines a data set, and can write its good records into a new one."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from data_utils.doctor.diagnosis import Diagnosis, diagnose
-from data_utils.doctor.examination import FileFindings, Task, examine_file
-from data_utils.doctor.lines import LineFindings, LineTask, examine_lines, merge_lines
-from data_utils.doctor.opening import DataSet, open_dataset
-from data_utils.doctor.repair import repair
+from data_utils.command_line import Progress, make_parser, run_main
+from data_utils.doctor.findings import Diagnosis, diagnose, examine_file, examine_lines, merge_lines
+from data_utils.doctor.records import Checker, DataSet, open_dataset
 from data_utils.doctor.report import as_text, draw
-from data_utils.parallel import Pool
-from data_utils.text.command_line import Progress, make_parser, run_main
-from data_utils.text.running import add_pool_options, on_every_machine, pool_of
+from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
+from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
+from data_utils.records.writer import RecordFile, frame_records, index_path, write_manifest
+from data_utils.resume import Done, Ledger, forget, identity_of, prepare_dataset_folder, run_units
+from data_utils.tokenizer import VOCABULARY_NAME
+from utilities.errors import UserError
+from utilities.files import write_atomically
 
 PICTURE_NAME = "doctor.png"
-# So many are compared with one another, chosen by their content, whatever the size of the data: memory stays bounded.
-COMPARED_RECORDS = COMPARED_LINES = 4_000_000
-BYTES_OF_RECORD, BYTES_OF_LINE = 400, 100  # about, at least
-
-Findings = TypeVar("Findings")
-
-
-class _Numbered(NamedTuple):
-    number: int
-    size: int
-    findings: Any
-
-
-def _apply(function: Callable[[Path], Any], item: tuple[int, Path]) -> _Numbered:
-    number, path = item
-    return _Numbered(number, path.stat().st_size, function(path))
-
-
-def _over_files(pool: Pool, function: Callable[[Path], Findings], files: Sequence[Path], label: str) -> list[Findings]:
-    """What the function gives for each file, in order."""
-    size = sum(path.stat().st_size for path in files)
-    found: dict[int, Findings] = {}
-    with Progress(size, label) as progress:
-        for done in pool.map(functools.partial(_apply, function), enumerate(files), size):
-            found[done.number] = done.findings
-            progress.advance(done.size, f"{len(found):,} of {len(files):,} files")
-    return [found[number] for number in range(len(files))]
+# At most so many records and lines are compared with one another, whatever the size of the data: memory stays bounded.
+COMPARED = 4_000_000
+BYTES_OF_RECORD, BYTES_OF_LINE = 400, 100  # at least, roughly
 
 
 def examine(data: DataSet, pool: Pool) -> Diagnosis:
-    """Reads all of a data set, and judges."""
-    size = sum(path.stat().st_size for path in data.files)
-    sampled = max(1, size // BYTES_OF_RECORD // COMPARED_RECORDS)
-    task = Task(data.form, data.special, sampled, with_checksums=data.manifest is not None)
-    files: list[FileFindings] = _over_files(pool, functools.partial(examine_file, task), data.files, "records")
-    return diagnose(data, files, _examine_corpus(data, pool), sampled)
+    """Read all of a data set, and judge it."""
+    sampled = max(1, _bytes(data.files) // BYTES_OF_RECORD // COMPARED)
+    examine_one = functools.partial(examine_file, Checker(data), data.form, sampled, data.manifest is not None)
+    files = _each_file(pool, examine_one, data.files, "records")
+    lines = None
+    if data.corpus:
+        sampled = max(1, _bytes(data.corpus) // BYTES_OF_LINE // COMPARED)
+        lines = merge_lines(_each_file(pool, functools.partial(examine_lines, sampled), data.corpus, "lines"))
+    return diagnose(data, files, lines)
 
 
-def _examine_corpus(data: DataSet, pool: Pool) -> LineFindings | None:
-    if not data.corpus:
-        return None
-    size = sum(path.stat().st_size for path in data.corpus)
-    task = LineTask(max(1, size // BYTES_OF_LINE // COMPARED_LINES))
-    return merge_lines(_over_files(pool, functools.partial(examine_lines, task), data.corpus, "lines"))
+def _bytes(files: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in files)
 
 
-def _picture(data: DataSet, found: Diagnosis, path: Path) -> None:
-    try:
-        draw(data, found, path)
-        print(f"picture: {path}")
-    except OSError as error:
-        print(
-            f"no picture: {path} cannot be written ({error.strerror}); name another file with --picture",
-            file=sys.stderr,
-        )
+def _each_file(pool: Pool, function: Callable[[Path], Any], files: Sequence[Path], label: str) -> list[Any]:
+    """Return what the function returns for each file, in order."""
+    found: dict[Path, Any] = {}
+    with Progress(_bytes(files), label) as progress:
+        for result in pool.map(function, files, _bytes(files)):
+            found[result.path] = result
+            progress.advance(result.path.stat().st_size, f"{len(found):,} of {len(files):,} files")
+    return [found[path] for path in files]
+
+
+class _Unit(NamedTuple):
+    """A file to be copied without its bad records."""
+
+    number: int
+    size: int
+    path: Path
+
+
+def _copy(checker: Checker, ledger: Ledger, unit: _Unit) -> Done:
+    kept = dropped = 0
+    entry: dict[str, Any] | None = None
+    target = ledger.files / unit.path.name
+    with RecordFile(target) as file:
+        for chunk in checker.read(unit.path):
+            file.add(frame_records(chunk.payloads))
+            kept += len(chunk.payloads)
+            dropped += len(chunk.problems)
+        if kept:
+            entry = file.finish()
+    names = [target.name, index_path(target).name] if entry else []
+    facts = {"entry": entry, "kept": kept, "dropped": dropped}
+    return Done(unit.number, unit.size, ledger.finish(unit.number, names, facts))
+
+
+def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> tuple[int, int]:
+    """Write the good records of a data set into another folder, with index and manifest.
+
+    Names, order and everything else stay; a file without a good record is left out. A run that was killed resumes.
+
+    Returns:
+        How many records were kept, and how many left out.
+
+    Raises:
+        UserError: the folder holds something else, or no record is good.
+    """
+    if output.resolve() == data.folder.resolve():
+        raise UserError(f"--fix {output}: is the data set itself; name another folder")
+    checker = Checker(data)
+    special = {"cls_id": checker.special[2], "sep_id": checker.special[3]} if checker.special else {}
+    form = {**data.form._asdict(), "vocabulary_size": data.vocab_size, "cls_id": None, "sep_id": None, **special}
+    recipe = {"repair of": identity_of(data.files), "form": form}
+    prepare_dataset_folder(output, recipe, overwrite)
+    ledger = Ledger.begin(output, "repair", recipe, read_back=False)
+    units = [_Unit(number, path.stat().st_size, path) for number, path in enumerate(data.files)]
+    done: dict[int, dict[str, Any]] = {}
+
+    def total(name: str) -> int:
+        return sum(facts[name] for facts in done.values())
+
+    def on_done(unit: int, facts: dict[str, Any]) -> str:
+        done[unit] = facts
+        return f"{total('kept'):,} records, {total('dropped'):,} left out"
+
+    size = _bytes(data.files)
+    with Progress(size, "repair") as progress:
+        run_units(pool, ledger, functools.partial(_copy, checker, ledger), units, size, progress, on_done)
+    if not total("kept"):
+        raise UserError(f"{data.folder}: no record is good; make the data set again")
+    _write_manifest(data, output, [done[unit]["entry"] for unit in sorted(done) if done[unit]["entry"]], total("kept"))
+    forget(output)
+    return total("kept"), total("dropped")
+
+
+def _write_manifest(data: DataSet, output: Path, entries: list[dict[str, Any]], records: int) -> None:
+    """Write vocabulary and manifest; the counts of the text are still those of the whole, as no others are known."""
+    manifest, form = data.manifest, data.form
+    vocabulary = dict(manifest.vocabulary) if manifest else {}
+    if data.vocabulary is not None:
+        write_atomically(output / VOCABULARY_NAME, data.vocabulary.path.read_bytes())
+        vocabulary = {"file": VOCABULARY_NAME, "sha256": data.vocabulary.sha256, "size": len(data.vocabulary.pieces)}
+    settings = dict(manifest.settings) if manifest else {"max_seq_length": form.max_seq_length}
+    if manifest is None and data.vocab_size is not None:
+        settings["vocab_size"] = data.vocab_size
+    totals = {**(manifest.totals if manifest else {}), "records": records}
+    name = manifest.format if manifest else PACKS_FORMAT if form.max_sequences else SEQUENCES_FORMAT
+    entropy = manifest.unigram_entropy_nats if manifest else None
+    write_manifest(output, settings, vocabulary, entries, totals, entropy, name)
 
 
 def _action(options: argparse.Namespace) -> int:
-    on_every_machine(options)
+    with_absolute_paths(options)
     data = open_dataset(options.folder, options.vocab_file, options.sentences)
-    output = options.fix or options.folder
-    with pool_of(options, output, data.files) as pool:
+    with pool_of(options, options.fix or options.folder, data.files) as pool:
         found = examine(data, pool)
         print(as_text(data, found))
-        _picture(data, found, options.picture or options.folder / PICTURE_NAME)
+        picture = options.picture or options.folder / PICTURE_NAME
+        try:
+            draw(data, found, picture)
+            print(f"picture: {picture}")
+        except OSError as error:
+            reason = f"cannot be written ({error.strerror}); name another file with --picture"
+            print(f"no picture: {picture} {reason}", file=sys.stderr)
         if options.json:
-            options.json.write_text(json.dumps(found.as_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            content = dataclasses.asdict(found)
+            text = json.dumps(content, indent=1, ensure_ascii=False, default=lambda array: array.tolist())
+            options.json.write_text(text + "\n", encoding="utf-8")
         if options.fix:
-            done = repair(data, options.fix, pool, options.overwrite)
-            print(f"{options.fix}: {done.kept:,} good records, {done.dropped:,} left out")
-    return 0 if found.is_well else 1
+            kept, dropped = repair(data, options.fix, pool, options.overwrite)
+            print(f"{options.fix}: {kept:,} good records, {dropped:,} left out")
+    return 1 if found.wrong else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns 0 for a data set that is well, 1 where something is wrong, 2 where it cannot be told."""
+    """Run the command; returns 0 for a data set that is well, 1 where something is wrong, 2 where it cannot be read."""
     parser = make_parser("data_utils.doctor", "Examines a data set of pre-training records, packed or not.")
     parser.add_argument("folder", type=Path, metavar="DIR", help="the data set")
     parser.add_argument("--fix", type=Path, metavar="OUT", help="write the good records into another folder")

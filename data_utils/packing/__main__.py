@@ -1,7 +1,7 @@
 """Packs a data set: ``python -m data_utils.packing --input data/512 --output data/512-packed``.
 
-Pre-training TFRecords in; packed TFRecords, index files, manifest, plan, a table and a picture out. Killed, and run
-again, it goes on where it stopped.
+Reads pre-training TFRecords; writes packed TFRecords, index files, manifest, plan and a picture, and prints a table. A
+run that was killed resumes when it is started again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import sys
 from pathlib import Path
 from typing import List, Optional, Union
 
+from data_utils.command_line import make_parser, natural, positive, run_main
 from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset
-from data_utils.packing.picture import PICTURE_NAME, check_picture, draw_packing
-from data_utils.packing.plan import ALGORITHMS, UNLIMITED
-from data_utils.packing.plan_file import read_plan
-from data_utils.packing.table import before_and_after
-from data_utils.text.command_line import make_parser, natural, positive, run_main
-from data_utils.text.running import add_pool_options, on_every_machine, pool_of
+from data_utils.packing.plan import ALGORITHMS, UNLIMITED, read_plan
+from data_utils.packing.report import PICTURE_NAME, before_and_after, check_picture, draw_packing
+from data_utils.parallel import add_pool_options, pool_of, with_absolute_paths
 
 
 def _limit(text: str) -> Union[int, str]:
@@ -26,7 +24,7 @@ def _limit(text: str) -> Union[int, str]:
 
 
 def _action(options: argparse.Namespace) -> None:
-    on_every_machine(options)
+    with_absolute_paths(options)
     picture = None if options.no_picture else options.picture or options.output / PICTURE_NAME
     if picture is not None:
         check_picture(picture)  # before the work, not after
@@ -44,12 +42,12 @@ def _action(options: argparse.Namespace) -> None:
         )
     plan = read_plan(options.output)
     content = json.loads(manifest.read_text(encoding="utf-8"))
-    unpacked = content["settings"]["packing"]["unpacked_max_seq_length"]
+    settings = content["settings"]
+    unpacked = settings["packing"]["unpacked_max_seq_length"]
     print(before_and_after(plan, unpacked))
     if picture is not None:
         draw_packing(plan, unpacked, picture)
         print(f"picture: {picture}")
-    settings = content["settings"]
     print(
         f"{options.output}: {len(content['files']):,} files of packs of {settings['max_seq_length']} tokens,"
         f" up to {settings['max_sequences_per_pack']} sequences and"
@@ -58,8 +56,8 @@ def _action(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Command line."""
-    parser = make_parser("data_utils.packing", "Several short sequences in one: pre-training TFRecords, packed.")
+    """Run the command; returns its exit status."""
+    parser = make_parser("data_utils.packing", "Packs pre-training TFRecords: several short sequences in one row.")
     parser.add_argument("--input", type=Path, required=True, metavar="DIR", help="folder of pre-training TFRecords")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the packs")
     parser.add_argument(
@@ -67,7 +65,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         type=_limit,
         default=DEFAULT_SEQUENCES,
         metavar="N",
-        help=f"sequences in a pack at most, or {UNLIMITED} for as many as fit (default %(default)s)",
+        help=f"limit on the sequences in a pack, or {UNLIMITED} for as many as fit (default %(default)s)",
     )
     parser.add_argument(
         "--algorithm",
@@ -82,16 +80,16 @@ def main(arguments: Optional[List[str]] = None) -> int:
         "--max-predictions-per-pack",
         type=positive,
         metavar="P",
-        help="masked positions of a pack (default: the input's of a sequence, and N; more where a pack needs them)",
+        help="masked positions of a pack (default: those of an input sequence plus N, or more where a pack needs them)",
     )
     parser.add_argument(
         "--seed",
         type=natural,
         default=DEFAULT_SEED,
-        help="of which sequences go together, and of the order of the packs (default %(default)s)",
+        help="decides which sequences share a pack, and the order of the packs (default %(default)s)",
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help=f"png, svg or pdf (default: DIR/{PICTURE_NAME})")
-    parser.add_argument("--no-picture", action="store_true", help="draw none")
+    parser.add_argument("--no-picture", action="store_true", help="draw no picture")
     parser.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
     add_pool_options(parser)
     return run_main(parser, _action, arguments)

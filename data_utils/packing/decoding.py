@@ -1,6 +1,6 @@
-"""``tf.train.Example`` messages to arrays, a batch at a time, without TensorFlow: the other way of ``records_writer``.
+"""Decodes batches of ``tf.train.Example`` messages to arrays without TensorFlow; the reverse of ``records.writer``.
 
-Python walks over the few fields of a message; the numbers within them, hundreds a message, are left to numpy.
+Python walks over the few fields of each message; NumPy decodes the numbers within them, hundreds in a message.
 
 Shapes: N messages, K numbers of a feature in each.
 
@@ -9,15 +9,17 @@ Source: tensorflow/core/example/{example,feature}.proto and the protobuf wire fo
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+
+from data_utils.records.features import Feature
 
 # Tags: field number << 3 | wire type; wire type 2 is "length-delimited", 0 a varint, 5 four bytes.
 _FIRST_FIELD = 0x0A  # Example.features, Features.feature, the key of a map's entry, packed values, Feature.bytes_list
 _SECOND_FIELD = 0x12  # the value of a map's entry, Feature.float_list
 _THIRD_FIELD = 0x1A  # Feature.int64_list
-_ONE_INTEGER = 0x08  # values that are not packed, which readers must take too
+_ONE_INTEGER = 0x08  # values that are not packed, which readers must accept too
 _ONE_FLOAT = 0x0D
 
 INTEGERS, FLOATS = "int64_list", "float_list"
@@ -25,7 +27,7 @@ _KINDS = {_THIRD_FIELD: INTEGERS, _SECOND_FIELD: FLOATS, _FIRST_FIELD: "bytes_li
 
 
 class ExampleError(ValueError):
-    """A message is not what it should be.
+    """A message cannot be decoded.
 
     Attributes:
         row: its place in the batch.
@@ -38,8 +40,8 @@ class ExampleError(ValueError):
         self.reason = reason
 
 
-class _Span(NamedTuple):
-    """Bytes of a feature's numbers."""
+class _Values(NamedTuple):
+    """The encoded numbers of a feature."""
 
     kind: str
     data: bytes
@@ -48,15 +50,15 @@ class _Span(NamedTuple):
 def decode_examples(
     messages: Sequence[bytes], kinds: Mapping[str, str], sizes: Optional[Mapping[str, int]] = None
 ) -> Dict[str, np.ndarray]:
-    """Some features of a batch; others that the messages have are passed over.
+    """Decode some features of a batch; other features of the messages are ignored.
 
     Args:
         messages: N ≥ 1 serialised messages.
         kinds: feature → ``INTEGERS`` or ``FLOATS``.
-        sizes: feature → K; that of the first message where none is given.
+        sizes: feature → K; by default that of the first message.
 
     Returns:
-        feature → ``(N, K)``, int64 or float32.
+        feature → (N, K), int64 or float32.
 
     Raises:
         ExampleError: a message is damaged, lacks a feature, or has another number of values.
@@ -72,15 +74,31 @@ def decode_examples(
     decoded = {}
     for key, kind in wanted.items():
         name = key.decode()
-        spans = [_checked(fields.get(key), kind, name, row) for row, fields in enumerate(rows)]
+        values = [_checked(fields.get(key), kind, name, row) for row, fields in enumerate(rows)]
         size = None if sizes is None else sizes.get(name)
-        decoded[name] = _floats(spans, name, size) if kind == FLOATS else _integers(spans, name, size)
+        decoded[name] = _floats(values, name, size) if kind == FLOATS else _integers(values, name, size)
     return decoded
 
 
-def _fields(message: bytes, row: int, wanted: Mapping[bytes, str]) -> Dict[bytes, _Span]:
-    """The wanted features of a message."""
-    found: Dict[bytes, _Span] = {}
+def decode_records(
+    messages: Sequence[bytes], features: Iterable[Feature], any_length: bool = False
+) -> Dict[str, np.ndarray]:
+    """Decode the features of a task's records, as :func:`decode_examples` does.
+
+    Args:
+        messages: N ≥ 1 serialised records.
+        features: what each record must hold.
+        any_length: whether a feature may be of another length, that of the first record.
+    """
+    features = list(features)
+    kinds = {feature.name: FLOATS if feature.dtype == "float32" else INTEGERS for feature in features}
+    sizes = {feature.name: feature.length for feature in features}
+    return decode_examples(messages, kinds, None if any_length else sizes)
+
+
+def _fields(message: bytes, row: int, wanted: Mapping[bytes, str]) -> Dict[bytes, _Values]:
+    """Return the wanted features of a message, still encoded."""
+    found: Dict[bytes, _Values] = {}
     try:
         at, end = _delimited(message, 0, len(message), _FIRST_FIELD)
         if end != len(message):
@@ -91,14 +109,14 @@ def _fields(message: bytes, row: int, wanted: Mapping[bytes, str]) -> Dict[bytes
             key = message[key_begin:key_end]
             if key in wanted:
                 value_begin, value_end = _delimited(message, key_end, at, _SECOND_FIELD)
-                found[key] = _span(message, value_begin, value_end)
+                found[key] = _values(message, value_begin, value_end)
     except (IndexError, ValueError):
         raise ExampleError(row, "is not a tf.train.Example") from None
     return found
 
 
 def _delimited(message: bytes, at: int, limit: int, tag: int) -> Tuple[int, int]:
-    """Begin and end of a field's content, the field beginning at ``at`` and being all within ``limit``."""
+    """Return where the content of the field that begins at ``at`` begins and ends; it must end within ``limit``."""
     if message[at] != tag:
         raise ValueError
     size = message[at + 1]
@@ -111,7 +129,7 @@ def _delimited(message: bytes, at: int, limit: int, tag: int) -> Tuple[int, int]
 
 
 def _varint(message: bytes, at: int) -> Tuple[int, int]:
-    """A number in base 128, and where it ends."""
+    """Return a number in base 128, and where it ends."""
     value = shift = 0
     while message[at] > 127:
         value |= (message[at] & 127) << shift
@@ -120,10 +138,10 @@ def _varint(message: bytes, at: int) -> Tuple[int, int]:
     return value | message[at] << shift, at + 1
 
 
-def _span(message: bytes, at: int, end: int) -> _Span:
-    """The numbers of a Feature."""
+def _values(message: bytes, at: int, end: int) -> _Values:
+    """Return the numbers of a Feature."""
     if at == end:
-        return _Span("no list", b"")
+        return _Values("no list", b"")
     tag = message[at]
     kind = _KINDS.get(tag, "an unknown list")
     begin, stop = _delimited(message, at, end, tag)
@@ -138,50 +156,45 @@ def _span(message: bytes, at: int, end: int) -> _Span:
         else:
             raise ValueError
         parts.append(message[first:begin])
-    return _Span(kind, parts[0] if len(parts) == 1 else b"".join(parts))
+    return _Values(kind, parts[0] if len(parts) == 1 else b"".join(parts))
 
 
-def _checked(span: Optional[_Span], kind: str, name: str, row: int) -> bytes:
-    if span is None:
+def _checked(values: Optional[_Values], kind: str, name: str, row: int) -> bytes:
+    if values is None:
         raise ExampleError(row, f"has no feature {name}")
-    if span.kind != kind:
-        raise ExampleError(row, f"has {name} as {span.kind}, not {kind}")
-    return span.data
+    if values.kind != kind:
+        raise ExampleError(row, f"has {name} as {values.kind}, not {kind}")
+    return values.data
 
 
-def _floats(spans: Sequence[bytes], name: str, size: Optional[int]) -> np.ndarray:
-    bytes_each = np.array([len(span) for span in spans])
-    _check_sizes(bytes_each / 4, name, size)
-    return np.frombuffer(b"".join(spans), "<f4").reshape(len(spans), -1).astype(np.float32)
+def _floats(rows: Sequence[bytes], name: str, size: Optional[int]) -> np.ndarray:
+    _check_sizes(np.array([len(row) for row in rows]) / 4, name, size)
+    return np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), -1).astype(np.float32)
 
 
-def _integers(spans: Sequence[bytes], name: str, size: Optional[int]) -> np.ndarray:
-    """Rows of numbers in base 128: seven bits a byte, lowest first, the eighth set where more follow."""
-    data = np.frombuffer(b"".join(spans), np.uint8)
+def _integers(rows: Sequence[bytes], name: str, size: Optional[int]) -> np.ndarray:
+    """Decode rows of numbers in base 128: seven bits a byte, lowest first, the eighth set where more follow."""
+    data = np.frombuffer(b"".join(rows), np.uint8)
     is_last = data < 128
-    bounds = np.cumsum([0, *map(len, spans)])
-    counts = np.diff(np.concatenate(([0], np.cumsum(is_last)))[bounds])
-    _check_sizes(counts, name, size)
+    bounds = np.cumsum([0, *map(len, rows)])
+    _check_sizes(np.diff(np.concatenate(([0], np.cumsum(is_last)))[bounds]), name, size)
     filled = np.flatnonzero(np.diff(bounds))
     cut = filled[~is_last[bounds[filled + 1] - 1]] if data.size else filled
     if cut.size:
         raise ExampleError(int(cut[0]), f"has {name} that ends within a number")
     if is_last.all():
-        return data.reshape(len(spans), -1).astype(np.int64)
+        return data.reshape(len(rows), -1).astype(np.int64)
     ends = np.flatnonzero(is_last)
     begins = np.concatenate(([0], ends[:-1] + 1))
     width = ends - begins + 1
-    if int(width.max()) > 10:
-        _not_a_number(int(np.searchsorted(bounds, begins[np.argmax(width)], "right")) - 1, name)
+    if width.max() > 10:
+        row = int(np.searchsorted(bounds, begins[width.argmax()], "right")) - 1
+        raise ExampleError(row, f"has {name} with a number of more than 64 bits")
     values = (data[begins] & 127).astype(np.uint64)
     for place in range(1, int(width.max())):
         longer = np.flatnonzero(width > place)
         values[longer] |= (data[begins[longer] + place] & 127).astype(np.uint64) << np.uint64(7 * place)
-    return values.view(np.int64).reshape(len(spans), -1)
-
-
-def _not_a_number(row: int, name: str) -> NoReturn:
-    raise ExampleError(row, f"has {name} with a number of more than 64 bits")
+    return values.view(np.int64).reshape(len(rows), -1)
 
 
 def _check_sizes(counts: np.ndarray, name: str, size: Optional[int]) -> None:

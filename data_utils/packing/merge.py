@@ -1,4 +1,4 @@
-"""Several pre-training sequences in one: the arrays of a pack from the arrays of its sequences.
+"""The arrays of packs from the arrays of their sequences.
 
 Shapes: R sequences, M packs, T sequences in all packs, L length of an unpacked sequence with its padding,
     Q its masked positions with padding, S max_seq_length, P max_predictions_per_pack, N max_sequences_per_pack.
@@ -12,11 +12,9 @@ from typing import Dict, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-COPIED_FEATURES = ("input_ids", "segment_ids")  # copied token by token
-
 
 class Layout(NamedTuple):
-    """Where each sequence lies in its pack; all arrays int64 ``(T,)``, pack after pack.
+    """Where each sequence lies in its pack; all arrays int64 (T,), one pack after another.
 
     Attributes:
         rows: the sequence.
@@ -33,67 +31,60 @@ class Layout(NamedTuple):
     starts: np.ndarray
 
 
+def holds_one_sequence(input_mask: np.ndarray) -> np.ndarray:
+    """Return for each row of ``input_mask`` (R, L) whether it is ones, at least one, followed by zeros; bool (R,)."""
+    mask = np.asarray(input_mask)
+    lengths = (mask == 1).sum(axis=1)
+    return (mask == (np.arange(mask.shape[1]) < lengths[:, None])).all(axis=1) & (lengths > 0)
+
+
 def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
-    """Real tokens of each sequence.
+    """Return the number of real tokens of each sequence, int64 (R,).
 
     Args:
-        input_mask: ``(R, L)``, 1 for a token and 0 for padding.
-
-    Returns:
-        int64 ``(R,)``.
+        input_mask: (R, L), 1 for a token and 0 for padding.
 
     Raises:
-        ValueError: a sequence is empty, or has padding between its tokens; names the first such.
+        ValueError: a sequence is empty, or has padding between its tokens; names the first such sequence.
     """
-    real = np.asarray(input_mask) == 1
-    lengths = real.sum(axis=1)
-    columns = np.arange(real.shape[1])
-    wrong = (
-        (real != (columns < lengths[:, None])).any(axis=1) | (lengths == 0) | (real != (input_mask != 0)).any(axis=1)
-    )
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ValueError(f"sequence {row} has an input_mask that is not ones followed by zeros")
-    return lengths
+    good = holds_one_sequence(input_mask)
+    if not good.all():
+        raise ValueError(f"sequence {np.argmin(good)} has an input_mask that is not ones followed by zeros")
+    return np.asarray(input_mask).sum(axis=1)
 
 
 def lay_out(lengths: np.ndarray, packs: Sequence[Sequence[int]]) -> Layout:
-    """Puts the sequences of each pack one behind the other.
+    """Put the sequences of each pack one behind the other.
 
     Args:
-        lengths: ``(R,)`` tokens of each sequence.
+        lengths: (R,) tokens of each sequence.
         packs: the sequences of each pack, as rows of ``lengths``.
     """
     sizes = np.array([len(pack) for pack in packs], np.int64)
     rows = np.array([row for pack in packs for row in pack], np.int64)
     pack = np.repeat(np.arange(len(packs)), sizes)
     first = (np.cumsum(sizes) - sizes)[pack]
-    long = np.asarray(lengths, np.int64)[rows]
-    return Layout(rows, pack, np.arange(rows.size) - first, long, offsets_in_pack(long, first))
+    own_lengths = np.asarray(lengths, np.int64)[rows]
+    return Layout(rows, pack, np.arange(rows.size) - first, own_lengths, _sum_before(own_lengths, first))
 
 
-def offsets_in_pack(amounts: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Sum of the amounts of the same pack that come before each.
-
-    Args:
-        amounts: ``(T,)``.
-        first: ``(T,)``, index of the first entry of the same pack.
-    """
+def _sum_before(amounts: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the sum of the amounts that come before each in its pack, whose first sequence is ``first``; all (T,)."""
     before = np.cumsum(amounts) - amounts
     return before - before[first] if before.size else before
 
 
 def scatter_tokens(layout: Layout, values: np.ndarray, packs: int, max_seq_length: int) -> np.ndarray:
-    """One value a token, from sequences to packs; padding is 0.
+    """Move one value a token from sequences to packs; padding becomes 0.
 
     Args:
         layout: from :func:`lay_out`.
-        values: ``(T, L)``, what each token of the sequences in ``layout`` has; what lies behind them is ignored.
+        values: (T, L), for each token of the sequences in ``layout``; what lies behind their tokens is ignored.
         packs: M.
         max_seq_length: S.
 
     Returns:
-        ``(M, S)`` of the type of ``values``.
+        (M, S), of the type of ``values``.
     """
     sequence, column = np.nonzero(np.arange(values.shape[1]) < layout.lengths[:, None])  # every real token
     packed = np.zeros((packs, max_seq_length), values.dtype)
@@ -108,13 +99,13 @@ def pack_arrays(
     max_predictions_per_pack: int,
     max_sequences_per_pack: int,
 ) -> Dict[str, np.ndarray]:
-    """Packed records from pre-training records.
+    """Make packs of pre-training records.
 
     Args:
-        batch: the features of pre-training records: ``input_ids input_mask segment_ids`` ``(R, L)``,
-            ``masked_lm_positions masked_lm_ids masked_lm_weights`` ``(R, Q)``, ``next_sentence_labels`` ``(R, 1)``.
+        batch: the features of pre-training records: ``input_ids input_mask segment_ids`` (R, L),
+            ``masked_lm_positions masked_lm_ids masked_lm_weights`` (R, Q), ``next_sentence_labels`` (R, 1).
             A masked position counts where its weight is above 0.
-        packs: M times the rows of ``batch`` that share a pack, in the order in which they are to lie there.
+        packs: for each of M packs, the rows of ``batch`` in it, in their order in the pack.
         max_seq_length: S.
         max_predictions_per_pack: P.
         max_sequences_per_pack: N.
@@ -122,90 +113,61 @@ def pack_arrays(
     Returns:
         int32, weights float32:
 
-        - ``input_ids segment_ids`` ``(M, S)``; padding is 0.
-        - ``input_mask`` ``(M, S)``: 1, 2, … N, the number of the sequence that a token belongs to; 0 for padding.
-        - ``position_ids`` ``(M, S)``: 0, 1, … anew for each sequence.
-        - ``masked_lm_positions`` (in the pack), ``masked_lm_ids``, ``masked_lm_weights`` ``(M, P)``: those of all
+        - ``input_ids segment_ids`` (M, S); padding is 0.
+        - ``input_mask`` (M, S): 1, 2, … N, the number of the sequence that a token belongs to; 0 for padding.
+        - ``position_ids`` (M, S): 0, 1, …, starting again with each sequence.
+        - ``masked_lm_positions`` (in the pack), ``masked_lm_ids``, ``masked_lm_weights`` (M, P): those of all
           sequences without gaps, then zeros.
         - ``next_sentence_positions`` (of each sequence's [CLS]), ``next_sentence_labels``,
-          ``next_sentence_weights`` ``(M, N)``: weight 1 for a sequence, 0 where the pack has fewer.
+          ``next_sentence_weights`` (M, N): weight 1 for a sequence, 0 where the pack has fewer.
 
     Raises:
         ValueError: a pack has more tokens, masked positions or sequences than it may.
     """
     layout = lay_out(sequence_lengths(batch["input_mask"]), packs)
-    count = len(packs)
+    count, columns = len(packs), np.shape(batch["input_mask"])[1]
     _check_room("tokens", np.bincount(layout.packs, layout.lengths, count), max_seq_length)
     _check_room("sequences", np.bincount(layout.packs, minlength=count), max_sequences_per_pack)
 
-    values = {name: np.asarray(batch[name], np.int32)[layout.rows] for name in COPIED_FEATURES}
-    shape = (layout.rows.size, np.shape(batch["input_mask"])[1])
-    values["input_mask"] = np.broadcast_to(layout.places.astype(np.int32)[:, None] + 1, shape)
-    values["position_ids"] = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
-    packed = {name: scatter_tokens(layout, value, count, max_seq_length) for name, value in values.items()}
+    shape = (layout.rows.size, columns)
+    tokens = {
+        "input_ids": np.asarray(batch["input_ids"], np.int32)[layout.rows],
+        "segment_ids": np.asarray(batch["segment_ids"], np.int32)[layout.rows],
+        "input_mask": np.broadcast_to(layout.places.astype(np.int32)[:, None] + 1, shape),
+        "position_ids": np.broadcast_to(np.arange(columns, dtype=np.int32), shape),
+    }
+    packed = {name: scatter_tokens(layout, values, count, max_seq_length) for name, values in tokens.items()}
     packed.update(_masked_tokens(layout, batch, count, max_predictions_per_pack))
-    packed.update(_next_sentence(layout, batch, count, max_sequences_per_pack))
+    sequences = {
+        "next_sentence_positions": layout.starts.astype(np.int32),
+        "next_sentence_labels": np.asarray(batch["next_sentence_labels"], np.int32)[layout.rows, 0],
+        "next_sentence_weights": np.ones(layout.rows.size, np.float32),
+    }
+    for name, values in sequences.items():
+        packed[name] = np.zeros((count, max_sequences_per_pack), values.dtype)
+        packed[name][layout.packs, layout.places] = values
     return packed
 
 
-def merge_sequences(
-    sequences: Sequence[Mapping[str, np.ndarray]],
-    max_seq_length: int,
-    max_predictions_per_pack: int,
-    max_sequences_per_pack: int,
-) -> Dict[str, np.ndarray]:
-    """One pack of the given sequences, as :func:`pack_arrays` makes it, without the axis of packs.
-
-    Args:
-        sequences: features of one record each: ``(L,)``, ``(Q,)``, ``(1,)``; L and Q the same for all.
-        max_seq_length, max_predictions_per_pack, max_sequences_per_pack: as in :func:`pack_arrays`.
-
-    Example:
-        >>> sequence = {"input_ids": [5, 6, 7], "input_mask": [1, 1, 0], "segment_ids": [0, 0, 0],
-        ...             "masked_lm_positions": [1], "masked_lm_ids": [9], "masked_lm_weights": [1.0],
-        ...             "next_sentence_labels": [1]}
-        >>> merge_sequences([sequence, sequence], 5, 3, 2)["input_mask"]
-        array([1, 1, 2, 2, 0], dtype=int32)
-    """
-    batch = {name: np.stack([np.asarray(sequence[name]) for sequence in sequences]) for name in sequences[0]}
-    packed = pack_arrays(
-        batch, [range(len(sequences))], max_seq_length, max_predictions_per_pack, max_sequences_per_pack
-    )
-    return {name: values[0] for name, values in packed.items()}
-
-
 def _masked_tokens(layout: Layout, batch: Mapping[str, np.ndarray], packs: int, room: int) -> Dict[str, np.ndarray]:
-    """The masked positions of all sequences of a pack, moved to where their tokens now are."""
+    """Return the masked positions of all sequences of each pack, moved to where their tokens are now; (M, P)."""
     weights = np.asarray(batch["masked_lm_weights"], np.float32)[layout.rows]  # (T, Q)
     real = weights > 0
     amounts = real.sum(axis=1)
     _check_room("masked positions", np.bincount(layout.packs, amounts, packs), room)
-    before = offsets_in_pack(amounts, np.arange(amounts.size) - layout.places)
+    before = _sum_before(amounts, np.arange(amounts.size) - layout.places)
     sequence, column = np.nonzero(real)
     source = layout.rows[sequence], column
     target = layout.packs[sequence], before[sequence] + np.cumsum(real, axis=1)[sequence, column] - 1
-    packed = {
-        "masked_lm_positions": np.zeros((packs, room), np.int32),
-        "masked_lm_ids": np.zeros((packs, room), np.int32),
-        "masked_lm_weights": np.zeros((packs, room), np.float32),
+    values = {
+        "masked_lm_positions": np.asarray(batch["masked_lm_positions"], np.int32)[source] + layout.starts[sequence],
+        "masked_lm_ids": np.asarray(batch["masked_lm_ids"], np.int32)[source],
+        "masked_lm_weights": weights[real],
     }
-    packed["masked_lm_positions"][target] = np.asarray(batch["masked_lm_positions"])[source] + layout.starts[sequence]
-    packed["masked_lm_ids"][target] = np.asarray(batch["masked_lm_ids"])[source]
-    packed["masked_lm_weights"][target] = weights[real]
-    return packed
-
-
-def _next_sentence(layout: Layout, batch: Mapping[str, np.ndarray], packs: int, room: int) -> Dict[str, np.ndarray]:
-    """Where each sequence's [CLS] is, and its label; weight 0 for places that no sequence fills."""
-    packed = {
-        "next_sentence_positions": np.zeros((packs, room), np.int32),
-        "next_sentence_labels": np.zeros((packs, room), np.int32),
-        "next_sentence_weights": np.zeros((packs, room), np.float32),
-    }
-    target = layout.packs, layout.places
-    packed["next_sentence_positions"][target] = layout.starts
-    packed["next_sentence_labels"][target] = np.asarray(batch["next_sentence_labels"])[layout.rows, 0]
-    packed["next_sentence_weights"][target] = 1
+    packed = {}
+    for name, flat in values.items():
+        packed[name] = np.zeros((packs, room), np.float32 if name == "masked_lm_weights" else np.int32)
+        packed[name][target] = flat
     return packed
 
 

@@ -1,34 +1,40 @@
-"""From a histogram of lengths to a plan of packs, by any of the algorithms.
+"""From a histogram of sequence lengths to a plan of packs, by any of the algorithms; and the plan as a file.
 
-``counts[i]`` is the number of sequences of length i + 1; a plan says which lengths share a pack, and how often.
+``counts[i]`` is the number of sequences of length i + 1. A plan says which lengths share a pack, and how often.
 """
 
 from __future__ import annotations
 
+import json
 import operator
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Dict, List, Sequence, Tuple, Union
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple, Union
 
-from data_utils.packing.bounds import simple_bound
+from data_utils.packing.heuristics import lpfhp, spfhp
 from utilities.errors import UserError
+from utilities.files import write_atomically
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Pack = Tuple[int, ...]
 
 ALGORITHMS = ("spfhp", "lpfhp", "nnlshp", "optimal")
 UNLIMITED = "max"
+PLAN_NAME = "packing_plan.json"
 
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """Which lengths go together, and how often.
+    """Which lengths share a pack, and how often.
 
     Attributes:
-        packs: different packs, each the lengths of its sequences, longest first; the most used first.
+        packs: different packs, the most used first; each is the lengths of its sequences, longest first.
         repeats: how often each pack is used.
         max_sequence_length: tokens in a pack, padding included.
-        fewest_packs: every plan for these sequences needs so many packs; proven by ``optimal``, by the others only as
-            far as the number of tokens and of sequences shows.
+        fewest_packs: a lower bound on the number of packs of any plan for these sequences. ``optimal`` proves a tight
+            one; the other algorithms only count tokens and sequences.
     """
 
     packs: Tuple[Pack, ...]
@@ -38,57 +44,53 @@ class PackingPlan:
 
     @property
     def number_of_packs(self) -> int:
-        """All packs."""
         return sum(self.repeats)
 
     @property
     def number_of_sequences(self) -> int:
-        """All sequences."""
         return sum(times * len(pack) for pack, times in zip(self.packs, self.repeats))
 
     @property
     def number_of_tokens(self) -> int:
-        """All tokens but padding."""
+        """Tokens of all sequences, without padding."""
         return sum(times * sum(pack) for pack, times in zip(self.packs, self.repeats))
 
     @property
     def max_sequences_in_a_pack(self) -> int:
-        """Of the fullest pack; 0 in an empty plan."""
         return max((len(pack) for pack in self.packs), default=0)
 
     @property
     def efficiency(self) -> float:
-        """Share of real tokens among all tokens of the packs, 0 to 1; 1 for an empty plan, which has no padding."""
+        """Share of real tokens among all tokens of the packs, 0 to 1; an empty plan has no padding, so 1."""
         room = self.number_of_packs * self.max_sequence_length
         return self.number_of_tokens / room if room else 1.0
 
     @property
     def packing_factor(self) -> float:
-        """Sequences in a pack on average; 1 for an empty plan."""
-        packs = self.number_of_packs
-        return self.number_of_sequences / packs if packs else 1.0
+        """Average number of sequences in a pack; 1 for an empty plan."""
+        return self.number_of_sequences / self.number_of_packs if self.packs else 1.0
 
 
 def plan_packing(
-    counts: Sequence[int],
+    counts: Union[Sequence[int], np.ndarray],
     max_sequence_length: int,
     max_sequences_per_pack: Union[int, str] = 3,
     algorithm: str = "optimal",
 ) -> PackingPlan:
-    """Which lengths to put together.
+    """Decide which lengths share a pack.
 
     Args:
         counts: ``counts[i]`` sequences of length i + 1; a sequence or an array of whole numbers.
         max_sequence_length: tokens in a pack.
-        max_sequences_per_pack: sequences in a pack at most; ``"max"`` for as many as fit.
+        max_sequences_per_pack: limit on the sequences in a pack; ``"max"`` for as many as fit.
         algorithm: one of ``ALGORITHMS``: ``spfhp``, ``lpfhp`` and ``nnlshp`` as published (arXiv 2107.02027);
-            ``optimal``, a linear program, rounded.
+            ``optimal`` rounds the solution of a linear program.
 
     Returns:
-        a plan in which every sequence has exactly one place.
+        A plan in which every sequence has exactly one place.
 
     Raises:
-        UserError: an argument cannot be used; says which and why.
+        UserError: an argument cannot be used; names it and says why.
 
     Example:
         >>> plan = plan_packing([0, 4, 2, 0], max_sequence_length=5, max_sequences_per_pack=2)  # 4 of 2, 2 of 3 tokens
@@ -99,9 +101,17 @@ def plan_packing(
     numbers = _checked_counts(counts, size)
     if not any(numbers):
         return PackingPlan((), (), size, 0)
-    # The file of an algorithm has its name; imported when used, for some need SciPy.
-    found = getattr(import_module(f"data_utils.packing.{algorithm}"), algorithm)(numbers, limit)
-    uses, bound = found if isinstance(found, tuple) else (found, simple_bound(numbers, limit))
+    tokens = sum(length * number for length, number in enumerate(numbers, 1))
+    bound = max(-(-tokens // size), -(-sum(numbers) // limit))
+    if algorithm in ("spfhp", "lpfhp"):
+        uses = (spfhp if algorithm == "spfhp" else lpfhp)(numbers, limit)
+    else:
+        from data_utils.packing import solvers  # imported here because it loads SciPy
+
+        if algorithm == "nnlshp":
+            uses = solvers.nnlshp(numbers, limit)
+        else:
+            uses, bound = solvers.optimal(numbers, limit, bound)
     _verify(uses, numbers, limit)
     order = sorted(uses, key=lambda pack: (-uses[pack], pack))
     return PackingPlan(tuple(order), tuple(uses[pack] for pack in order), size, bound)
@@ -110,10 +120,13 @@ def plan_packing(
 def checked_choices(
     max_sequence_length: int, max_sequences_per_pack: Union[int, str], algorithm: str
 ) -> Tuple[int, int]:
-    """Tokens and sequences of a pack at most.
+    """Check the arguments of :func:`plan_packing` other than the histogram.
+
+    Returns:
+        Limits on the tokens and on the sequences of a pack.
 
     Raises:
-        UserError: as :func:`plan_packing`.
+        UserError: an argument cannot be used.
     """
     size = _whole("max_sequence_length", max_sequence_length, 1)
     if algorithm not in ALGORITHMS:
@@ -123,10 +136,10 @@ def checked_choices(
     return size, min(size, _whole("max_sequences_per_pack", max_sequences_per_pack, 1, f", or {UNLIMITED}"))
 
 
-def _checked_counts(counts: Sequence[int], size: int) -> List[int]:
-    """The histogram as Python's integers, which never overflow, with an entry for each of ``size`` lengths."""
+def _checked_counts(counts: Union[Sequence[int], np.ndarray], size: int) -> List[int]:
+    """Return the histogram as Python integers, which never overflow, with an entry for each of ``size`` lengths."""
     try:
-        values = counts.tolist() if hasattr(counts, "tolist") else list(counts)
+        values: List[Any] = getattr(counts, "tolist", lambda: list(counts))()
         numbers = [operator.index(int(value) if value == int(value) else value) for value in values]
     except (TypeError, ValueError, OverflowError):
         raise UserError(
@@ -144,21 +157,50 @@ def _checked_counts(counts: Sequence[int], size: int) -> List[int]:
     return (numbers + [0] * size)[:size]
 
 
-def _whole(name: str, value: object, least: int, besides: str = "") -> int:
+def _whole(name: str, value: object, least: int, alternative: str = "") -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
     if number < least or isinstance(value, bool):
-        raise UserError(f"{name} is {value!r}: must be a whole number of at least {least}{besides}")
+        raise UserError(f"{name} is {value!r}: must be a whole number of at least {least}{alternative}")
     return number
 
 
 def _verify(uses: Dict[Pack, int], counts: List[int], limit: int) -> None:
-    """A plan that loses or doubles a sequence, or overfills a pack, is an error of the algorithm: never hand it out."""
+    """Assert that no sequence is lost or doubled and no pack is too full; anything else is a bug of the algorithm."""
     placed = [0] * len(counts)
     for pack, times in uses.items():
         assert times > 0 and 0 < len(pack) <= limit and sum(pack) <= len(counts), f"{times} packs of {pack}"
         for length in pack:
             placed[length - 1] += times
     assert placed == counts, "a sequence is lost or doubled"
+
+
+def write_plan(folder: Path, plan: PackingPlan) -> None:
+    """Write ``packing_plan.json``, with one pack a line: how often it is used, and the lengths of its sequences."""
+    packs = ",\n    ".join(json.dumps([times, list(pack)]) for pack, times in zip(plan.packs, plan.repeats))
+    text = (
+        f'{{\n  "max_sequence_length": {plan.max_sequence_length},\n  "fewest_packs": {plan.fewest_packs},\n'
+        f'  "packs": [\n    {packs}\n  ]\n}}\n'
+    )
+    write_atomically(folder / PLAN_NAME, text)
+
+
+def read_plan(folder: Path) -> PackingPlan:
+    """Read the plan of a folder of packs.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    path = folder / PLAN_NAME
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return PackingPlan(
+            packs=tuple(tuple(lengths) for _, lengths in content["packs"]),
+            repeats=tuple(times for times, _ in content["packs"]),
+            max_sequence_length=content["max_sequence_length"],
+            fewest_packs=content["fewest_packs"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: cannot be read as a plan ({error}); pack the data set again") from error

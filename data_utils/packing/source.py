@@ -1,28 +1,34 @@
-"""The data set that is packed: its records by position as checked arrays, and what is said of it.
+"""The data set to be packed: its records by position as checked arrays, and the first pass, which measures them all.
 
-Shapes: R records, L their max_seq_length, Q their max_predictions_per_seq.
+Shapes: R records, B records asked for, L their max_seq_length, Q their max_predictions_per_seq.
 """
 
 from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from data_utils.packing.decoding import FLOATS, INTEGERS, ExampleError, decode_examples
-from data_utils.packing.merge import sequence_lengths
-from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
+from data_utils.command_line import Progress
+from data_utils.packing.decoding import ExampleError, decode_records
+from data_utils.packing.merge import holds_one_sequence
+from data_utils.parallel import Pool
+from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, Feature, pretraining_features
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.manifest import Manifest
-from data_utils.records.writer import FLOAT_FEATURES, INTEGER_FEATURES
+from data_utils.resume import WORK_FOLDER, Done, Ledger, digest_of, run_units
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
-_KINDS = {**dict.fromkeys(INTEGER_FEATURES, INTEGERS), **dict.fromkeys(FLOAT_FEATURES, FLOATS)}
+RECORDS_OF_UNIT = 1 << 17
+_RECORDS_AT_ONCE = 4096
+_BYTES_OF_TOKEN = 4  # in a file, roughly; it only tells a small data set from a large one
+
 _MEASURED = ("input_mask", "masked_lm_positions", "masked_lm_weights")
-_REMAKE = "make the data set again"
+_ANY_VOCABULARY = 1 << 31
 
 
 class Shape(NamedTuple):
@@ -36,74 +42,57 @@ class Shape(NamedTuple):
     max_seq_length: int
     max_predictions_per_seq: int
 
-    @property
-    def sizes(self) -> Dict[str, int]:
-        """Numbers of each feature."""
-        masked = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-        tokens = ("input_ids", "input_mask", "segment_ids")
-        return {
-            **dict.fromkeys(tokens, self.max_seq_length),
-            **dict.fromkeys(masked, self.max_predictions_per_seq),
-            "next_sentence_labels": 1,
-        }
-
 
 class Source:
-    """A folder of pre-training records.
+    """A folder of pre-training records of one sequence each.
 
     Args:
-        folder: with ``*.tfrecord`` files; index files and manifest are used where they are.
+        folder: with ``*.tfrecord`` files; index files and manifest are used where they exist.
 
     Raises:
-        UserError: nothing to read, or not pre-training records of one sequence each.
+        UserError: there is nothing to read, or other records.
 
     Attributes:
-        folder: as given.
         count: R.
-        shape: of the records: that of the first one.
+        shape: that of the first record, which all others must have.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files = RecordFiles(folder)
         self.count = self._files.count
-        manifest = self._files.manifest
+        manifest = self.manifest
         if manifest is not None and manifest.format != SEQUENCES_FORMAT:
             what = "packed already" if manifest.format == PACKS_FORMAT else f"of format {manifest.format!r}"
             raise UserError(f"{manifest.path}: the data set is {what}; name one of {SEQUENCES_FORMAT!r} records")
-        first = self._decode(np.zeros(1, np.int64), _KINDS, None)
+        first = self._decode(np.zeros(1, np.int64), pretraining_features(1, 1, _ANY_VOCABULARY).features, True)
         self.shape = Shape(first["input_ids"].shape[1], first["masked_lm_ids"].shape[1])
+        self._features = pretraining_features(*self.shape, _ANY_VOCABULARY).features
 
     @property
     def manifest(self) -> Optional[Manifest]:
-        """The folder's manifest, if it has one."""
         return self._files.manifest
 
     @property
     def paths(self) -> List[Path]:
-        """The record files, in order."""
         return self._files.paths
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        """Records at some positions: feature → ``(len(positions), L, Q or 1)``, int64 or float32."""
-        return self._decode(positions, _KINDS, self.shape.sizes)
+        """Return the records at some positions: feature → (B, L, Q or 1), int64 or float32."""
+        return self._decode(positions, self._features)
 
     def measure(self, positions: np.ndarray) -> np.ndarray:
-        """Tokens and masked positions of records at some positions.
-
-        Returns:
-            uint16 ``(len(positions), 2)``.
+        """Return the numbers of tokens and of masked positions of the records at some positions, uint16 (B, 2).
 
         Raises:
-            RecordError: a record is damaged, or its mask or masked positions cannot be.
+            RecordError: a record is damaged, or its mask or masked positions are not possible.
         """
-        batch = self._decode(positions, {name: _KINDS[name] for name in _MEASURED}, self.shape.sizes)
-        try:
-            lengths = sequence_lengths(batch["input_mask"])
-        except ValueError:
-            for row in range(len(positions)):
-                self._check_mask(positions, row, batch["input_mask"][row])
-            raise
+        batch = self._decode(positions, [feature for feature in self._features if feature.name in _MEASURED])
+        good = holds_one_sequence(batch["input_mask"])
+        if not good.all():
+            reason = "has an input_mask that is not ones followed by zeros: not one padded sequence"
+            raise self._error(positions, int(np.argmin(good)), reason)
+        lengths = batch["input_mask"].sum(axis=1)
         masked = batch["masked_lm_weights"] > 0
         outside = masked & ((batch["masked_lm_positions"] < 0) | (batch["masked_lm_positions"] >= lengths[:, None]))
         if outside.any():
@@ -112,27 +101,97 @@ class Source:
             raise self._error(positions, row, f"masks position {found}, and has {lengths[row]} tokens")
         return np.stack([lengths, masked.sum(axis=1)], axis=1).astype(np.uint16)
 
-    def _check_mask(self, positions: np.ndarray, row: int, mask: np.ndarray) -> None:
-        try:
-            sequence_lengths(mask[None])
-        except ValueError:
-            reason = "has an input_mask that is not ones followed by zeros: not one padded sequence"
-            raise self._error(positions, row, reason) from None
-
     def _decode(
-        self, positions: np.ndarray, kinds: Mapping[str, str], sizes: Optional[Mapping[str, int]]
+        self, positions: np.ndarray, features: Sequence[Feature], any_length: bool = False
     ) -> Dict[str, np.ndarray]:
         try:
-            return decode_examples(self._files.fetch(positions), kinds, sizes)
+            return decode_records(self._files.fetch(positions), features, any_length)
         except ExampleError as error:
             raise self._error(positions, error.row, error.reason) from None
 
     def _error(self, positions: np.ndarray, row: int, reason: str) -> RecordError:
         path, record = self._files.locate(int(positions[row]))
-        return RecordError(path, record, reason, _REMAKE)
+        return RecordError(path, record, reason, "make the data set again")
 
 
 @functools.lru_cache(maxsize=1)
 def source_of(folder: str, identity: str) -> Source:
-    """The source of a folder, opened once in each process; ``identity`` tells its present content from another."""
+    """Open the source of a folder once in each process; ``identity`` changes with the folder's content."""
     return Source(Path(folder))
+
+
+class WorkUnit(NamedTuple):
+    """The records, or the packs, from ``begin`` to ``end``, which a worker handles together."""
+
+    number: int
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+
+def work_units(count: int, each: int) -> List[WorkUnit]:
+    """Cut a number of records or packs into units of ``each``."""
+    begins = range(0, count, max(1, each))
+    return [WorkUnit(number, begin, min(begin + each, count)) for number, begin in enumerate(begins)]
+
+
+class Survey(NamedTuple):
+    """The numbers of tokens and of masked positions of all records, both (R,) uint16, mapped from a file."""
+
+    lengths: np.ndarray
+    predictions: np.ndarray
+
+
+class _Task(NamedTuple):
+    """What a worker of the survey needs."""
+
+    folder: str
+    identity: str
+    ledger: Ledger
+
+
+def _file_name(unit: int) -> str:
+    return f"{WORK_FOLDER}/measured_{unit:06d}.bin"
+
+
+def _measure(task: _Task, unit: WorkUnit) -> Done:
+    source = source_of(task.folder, task.identity)
+    chunks = np.split(np.arange(unit.begin, unit.end), range(_RECORDS_AT_ONCE, unit.size, _RECORDS_AT_ONCE))
+    measured = np.concatenate([source.measure(positions) for positions in chunks])
+    name = _file_name(unit.number)
+    write_atomically(task.ledger.files / name, measured.astype("<u2").tobytes())
+    facts = {"longest": int(measured[:, 0].max())}
+    return Done(unit.number, unit.size, task.ledger.finish(unit.number, [name], facts))
+
+
+def survey(source: Source, output: Path, recipe: Dict[str, Any], pool: Pool) -> Survey:
+    """Measure all records, except those that a killed run of the same recipe has measured.
+
+    Args:
+        source: the records.
+        output: folder of the packed data set; the measurements go to its work folder.
+        recipe: identifies the records.
+        pool: workers.
+    """
+    task = _Task(str(source.folder.absolute()), digest_of(recipe), Ledger.begin(output, "measure", recipe))
+    units = work_units(source.count, RECORDS_OF_UNIT)
+    longest = 0
+
+    def on_unit(_: int, facts: Dict[str, Any]) -> str:
+        nonlocal longest
+        longest = max(longest, facts["longest"])
+        return f"longest {longest} tokens"
+
+    size = source.count * source.shape.max_seq_length * _BYTES_OF_TOKEN
+    with Progress(source.count, "measure", "records") as progress:
+        run_units(pool, task.ledger, functools.partial(_measure, task), units, size, progress, on_unit)
+    path = output / WORK_FOLDER / "measured.bin"
+    with open(path, "wb") as stream:
+        for unit in units:
+            stream.write((output / _file_name(unit.number)).read_bytes())
+    measured = np.memmap(path, "<u2", "r").reshape(-1, 2)
+    assert len(measured) == source.count
+    return Survey(measured[:, 0], measured[:, 1])

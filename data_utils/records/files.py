@@ -1,6 +1,6 @@
 """A folder of record files as one numbered sequence of payloads, read by random access.
 
-Knows nothing of TensorFlow or of what a record holds: files, manifest, index and framing only.
+This module knows files, manifest, index and framing, but neither TensorFlow nor the content of records.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _RUN_BYTES = 8 << 20
 
 
 class RecordFiles:
-    """Record files in the order of their names, their records numbered through.
+    """Record files in the order of their names, with their records numbered consecutively.
 
-    Counts come from the manifest or the indices; only a file that has neither is walked, once. Everything
-    that can be seen without reading the records is checked here.
+    Counts come from the manifest or the indices; only a file that has neither is scanned, once. Everything that can be
+    checked without reading the records is checked here.
 
     Args:
-        source: a data set folder (its ``*.tfrecord`` files, not those of folders below), or a list of
-            files, whose order is kept and whose manifest is not read.
+        source: a data set folder (its ``*.tfrecord`` files, not those of folders below), or a list of files, whose
+            order is kept and whose manifest is not read.
         verify_checksums: compare the SHA-256 of every file with the manifest, which reads all data once.
 
     Raises:
@@ -73,16 +73,16 @@ class RecordFiles:
             raise UserError(f"{where}: all *.tfrecord files are empty; make the data set again")
 
     def locate(self, position: int) -> Tuple[Path, int]:
-        """The file that holds a record, and the record's number in it, counted from 0."""
+        """Return the file that holds a record, and the record's number in it, counted from 0."""
         file = int(np.searchsorted(self._starts, position, side="right")) - 1
         return self.paths[file], position - int(self._starts[file])
 
     def first_records(self, files: int) -> np.ndarray:
-        """Positions of the first record of each of the first ``files`` files that have any."""
+        """Return the position of the first record of each of the first ``files`` files that have any."""
         return np.array([start for start, count in zip(self._starts, self.counts) if count][:files], np.int64)
 
     def fetch(self, positions: np.ndarray) -> List[bytes]:
-        """The payloads at these positions, in this order, length and checksums verified.
+        """Return the payloads at these positions, in this order, length and checksums verified.
 
         Neighbouring records are read with one system call.
 
@@ -100,7 +100,7 @@ class RecordFiles:
         return payloads  # type: ignore[return-value]
 
     def fetch_each(self, positions: np.ndarray) -> List[Union[bytes, RecordError]]:
-        """As :meth:`fetch`, with the error in the place of a record that is damaged."""
+        """Return the payloads as :meth:`fetch` does, with the error in place of a damaged record."""
         order = np.argsort(positions, kind="stable")
         ascending = positions[order]
         assert not ascending.size or (ascending[0] >= 0 and ascending[-1] < self.count)
@@ -193,7 +193,7 @@ class RecordFiles:
 
 
 def files_of_folder(folder: Path) -> List[Path]:
-    """The record files of a data set folder, in the order of their names.
+    """Return the record files of a data set folder, in the order of their names.
 
     Raises:
         UserError: there are none; says what there is instead.

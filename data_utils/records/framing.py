@@ -1,8 +1,7 @@
 """The framing of TFRecord files, read at any offset and verified.
 
-A record is ``length`` (uint64), masked CRC-32C of the length's 8 bytes (uint32), the payload, and the
-masked CRC-32C of the payload (uint32), all little-endian (TensorFlow API documentation, "TFRecords format
-details").
+A record is ``length`` (uint64), masked CRC-32C of the length's 8 bytes (uint32), the payload, and the masked CRC-32C of
+the payload (uint32), all little-endian (TensorFlow API documentation, "TFRecords format details").
 """
 
 from __future__ import annotations
@@ -45,17 +44,22 @@ class RecordError(UserError):
         self.fix = fix
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return RecordError, (self.path, self.record, self.reason, self.fix)  # so that it can come from a worker
+        return RecordError, (
+            self.path,
+            self.record,
+            self.reason,
+            self.fix,
+        )  # so that worker processes can raise it
 
 
 def masked_crc32c(data: Union[bytes, memoryview]) -> int:
-    """CRC-32C, rotated and shifted as TFRecord files store it."""
+    """Return the CRC-32C, rotated and shifted as TFRecord files store it."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def unframe(framed: memoryview, path: Path, record: int) -> bytes:
-    """Payload of one framed record, after its length and both checksums were verified.
+    """Return the payload of one framed record after verifying its length and both checksums.
 
     Args:
         framed: the bytes that the index gives for the record: header, payload and checksum.
@@ -83,7 +87,7 @@ def unframe(framed: memoryview, path: Path, record: int) -> bytes:
 
 
 def record_boundaries(path: Path) -> np.ndarray:
-    """Where every record of a file begins and the last one ends, found by walking the headers.
+    """Return where every record of a file begins and the last one ends, by reading all headers.
 
     Args:
         path: a TFRecord file; an empty one has no records.
@@ -119,7 +123,7 @@ def record_boundaries(path: Path) -> np.ndarray:
 
 
 class RandomAccessFile:
-    """A file open for reading at any offset, from any thread; closed when nobody holds it any more."""
+    """A file open for reading at any offset, from any thread; closed when nothing refers to it any more."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = -1
@@ -130,7 +134,7 @@ class RandomAccessFile:
             raise unreadable(path, error) from error
 
     def read(self, offset: int, size: int) -> bytes:
-        """The bytes ``[offset, offset + size)``, fewer where the file ends before.
+        """Return the bytes ``[offset, offset + size)``, or fewer at the end of the file.
 
         Raises:
             UserError: the file cannot be read.
@@ -152,12 +156,12 @@ class RandomAccessFile:
 
 
 def renew_index(record_path: Path) -> str:
-    """The advice to write the indices of a folder anew."""
+    """Return the advice to rewrite the indices of a folder."""
     return f"renew its index with: python -m data_utils.records.index --force {record_path.parent}"
 
 
 def file_size(path: Path) -> int:
-    """Bytes of a regular file.
+    """Return the size of a regular file in bytes.
 
     Raises:
         UserError: it is a folder, or cannot be reached.
@@ -171,7 +175,7 @@ def file_size(path: Path) -> int:
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
-    """What to tell the user when the system refuses a file."""
+    """Return the error for a file that the system refuses to read."""
     reason = error.strerror or str(error)
     return UserError(f"{path}: cannot be read ({reason}); check that it is a regular file and that you may read it")
 

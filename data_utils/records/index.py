@@ -1,7 +1,7 @@
 """The index beside a record file: where each record begins.
 
-The form is the ``tfrecord`` package's: a text file with one line ``offset length`` a record, the length
-counted with the framing. ``python -m data_utils.records.index FOLDER`` writes the missing ones.
+The format is the ``tfrecord`` package's: a text file with a line ``offset length`` for each record, where the length
+includes the framing. ``python -m data_utils.records.index FOLDER`` writes missing indices.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _CHUNK_BYTES = 1 << 24
 
 
 class IndexSummary(NamedTuple):
-    """What can be said of an index without parsing it."""
+    """What is known of an index without parsing it."""
 
     records: int
     end: int  # byte at which its last record ends
 
 
 def index_path(record_path: Path) -> Path:
-    """Where an index is written: ``wiki_000.tfrecord`` has ``wiki_000.index``."""
+    """Return where an index is written: that of ``wiki_000.tfrecord`` is ``wiki_000.index``."""
     return record_path.with_suffix(".index")
 
 
 def find_index(record_path: Path) -> Optional[Path]:
-    """The index of a record file under any of the names in use, or None.
+    """Return the index of a record file under any of the names in use, or None.
 
-    ``wiki_000.index`` and ``wiki_000.tfrecord.index`` are in use, and ``wiki_000.tfindex``, which the
-    ``tfrecord`` package's tool writes for folders.
+    Names in use are ``wiki_000.index``, ``wiki_000.tfrecord.index``, and ``wiki_000.tfindex``, which the ``tfrecord``
+    package's tool writes for folders.
     """
     candidates = (
         index_path(record_path),
@@ -102,7 +102,7 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
     if illegal:
         line = text[: text.index(illegal[:1])].count(b"\n") + 1
         raise _misfit(path, record_path, f"line {line} is not 'offset length'")
-    # With only digits and blanks left, this parser (20 million lines take about a second) cannot stumble.
+    # The text holds digits and blanks only, which this parser always accepts; 20 million lines take about a second.
     numbers = np.fromstring(text, dtype=np.int64, sep=" ") if text.strip() else np.empty(0, np.int64)
     if numbers.size % 2:
         raise _misfit(path, record_path, "a line is not 'offset length'")
@@ -182,7 +182,7 @@ def _index_folder(folder: Path, force: bool) -> None:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Command line of this module; returns the exit status."""
+    """Run the command line of this module and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m data_utils.records.index",
         description="Write the missing index of every *.tfrecord file in a folder, check the others.",

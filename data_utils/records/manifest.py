@@ -1,5 +1,4 @@
-"""The manifest of a data set: settings, counts, sizes and checksums, so that a start needs no scan of the
-data."""
+"""The manifest of a data set: settings, counts, sizes and checksums, which make a scan of the data unnecessary."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ class Manifest:
         vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary beside the records.
         files: the record files.
         totals: counts over all files (``records``, ``documents``, ``tokens``, …).
-        unigram_entropy_nats: entropy of the distribution of the corpus' word pieces: the masked-LM loss of
-            a model that knows frequencies only.
+        unigram_entropy_nats: entropy of the distribution of the corpus' word pieces: the masked-LM loss of a model that
+            knows frequencies only.
     """
 
     path: Path
@@ -57,7 +56,7 @@ class Manifest:
 
 
 def load_manifest(folder: Path) -> Optional[Manifest]:
-    """The manifest of a data set folder, or None where it has none.
+    """Return the manifest of a data set folder, or None if it has none.
 
     Raises:
         UserError: it is no valid JSON, a field is missing or of the wrong type, or its version is not known.
@@ -98,7 +97,7 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
 
 
 def check_files(manifest: Manifest, folder: Path) -> None:
-    """Compare the files of a folder with its manifest by name and size; nothing is read.
+    """Compare the files of a folder with its manifest by name and size, without reading them.
 
     Raises:
         UserError: a file is missing, of another size, or not in the manifest.
@@ -155,7 +154,7 @@ def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
     """Compare how a data set was made with what the model expects.
 
     Args:
-        spec: what can be read: the manifest's format, and settings that it must have where it has them. The data set's
+        spec: names the manifest's format, and the values of settings if the manifest has them. The data set's
             vocabulary may be smaller than the model's.
 
     Raises:
@@ -183,7 +182,7 @@ def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file."""
+    """Return the hexadecimal SHA-256 of a file."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as file:

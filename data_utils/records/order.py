@@ -1,9 +1,9 @@
 """The order of samples as a function of (seed, epoch, position), without state.
 
-Each epoch is a permutation of the samples, computed one position at a time: a Feistel network over pairs
-(left, right) whose ranges multiply to little more than the number of samples (Black and Rogaway, "Ciphers
-with arbitrary finite domains", 2002, generalised Feistel construction), walked again where the result lies
-beyond the last sample. A run that resumes at any position therefore needs nothing but that position.
+Each epoch is a permutation of the samples, computed one position at a time: a Feistel network over pairs (left, right)
+whose ranges multiply to little more than the number of samples (Black and Rogaway, "Ciphers with arbitrary finite
+domains", 2002, generalised Feistel construction), applied again while the result lies beyond the last sample. A run
+that resumes at any position therefore needs nothing but that position.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STEP = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
 
 def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bool = True) -> np.ndarray:
-    """Samples at ``count`` positions that follow one another, epoch after epoch without a gap.
+    """Return the samples at ``count`` consecutive positions, epoch after epoch without a gap.
 
     Args:
         seed: any integer.
@@ -48,11 +48,11 @@ def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bo
 
 
 def batch_of(update: int, skipped: Sequence[int]) -> int:
-    """Which global batch an update consumes, where some are left out for good.
+    """Return which global batch an update consumes if some are skipped for good.
 
     Args:
         update: counted from 0.
-        skipped: numbers of the global batches that are left out, ascending.
+        skipped: numbers of the skipped global batches, ascending.
 
     Example:
         >>> [batch_of(update, [1, 2]) for update in range(3)]
@@ -67,7 +67,7 @@ def batch_of(update: int, skipped: Sequence[int]) -> int:
 
 
 def permute(place: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarray:
-    """The image of places in [0, n) under the permutation of (seed, epoch).
+    """Return the image of places in [0, n) under the permutation of (seed, epoch).
 
     Args:
         place: int64 ``(count,)``.
@@ -82,7 +82,7 @@ def permute(place: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarr
     right_range = -(-n // left_range)
     keys = _mix(_mix(np.full(1, seed & _MASK, np.uint64)) + epoch.astype(np.uint64) * np.uint64(_STEP))
     image = _network(place.astype(np.uint64), left_range, right_range, keys)
-    while True:  # Each walk stays on one cycle of a permutation, which leads back below n.
+    while True:  # Each position stays on its cycle of the permutation, which returns below n.
         beyond = np.flatnonzero(image >= np.uint64(n))
         if not beyond.size:
             return image.astype(np.int64)
@@ -100,7 +100,7 @@ def _network(index: np.ndarray, left_range: int, right_range: int, keys: np.ndar
 
 
 def _mix(value: np.ndarray) -> np.ndarray:
-    """A bijection of 64-bit words that spreads every bit over all others (finaliser of SplitMix64)."""
+    """Apply a bijection of 64-bit words that spreads every bit over all others (finaliser of SplitMix64)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))

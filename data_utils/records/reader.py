@@ -137,7 +137,7 @@ class RecordReader:
         return batch
 
     def _check_first_records(self) -> None:
-        """Refuses data of another kind; bad ones among good ones are left to the reading, where they may be skipped."""
+        """Refuse data of another kind; single bad records are left to the reading, which may skip them."""
         batch = self._read_each(self._files.first_records(_FILES_CHECKED_AT_START))
         if batch.errors and (not self._skips or not batch.rows.size):
             raise batch.errors[min(batch.errors)]

@@ -1,4 +1,4 @@
-"""Are the numbers of a batch what the model can take? Answers with the first record that is not."""
+"""Checks that the numbers of a batch are valid for the model, and reports the first record that is not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Problem(NamedTuple):
 
 
 def find_problem(spec: FeatureSpec, batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
-    """The first record of a batch with a value out of range, or None.
+    """Return the first record of a batch with a value out of range, or None.
 
     Args:
         spec: the features.
@@ -56,7 +56,7 @@ def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Proble
 
 
 def _problem_of_packs(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
-    """The first pack whose features do not agree on where its sequences are, so that training would mix them."""
+    """Return the first pack whose features disagree on where its sequences lie, which would mix them in training."""
     numbers = np.asarray(batch["input_mask"])  # (packs, S)
     room = batch["next_sentence_weights"].shape[1]
     starts, expected = _sequence_starts(numbers, room)
@@ -86,7 +86,7 @@ def _problem_of_packs(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
 
 
 def _is_in_order(numbers: np.ndarray) -> np.ndarray:
-    """(packs, S): whether a number may follow the one before it: the same, the next, or the padding at the end."""
+    """Return (packs, S): whether a number may follow the one before it: the same, the next, or padding at the end."""
     before = np.concatenate([np.zeros_like(numbers[:, :1]), numbers[:, :-1]], axis=1)
     at_the_end = np.cumsum(numbers[:, ::-1], axis=1)[:, ::-1] == 0
     in_order = (numbers == before) & (numbers > 0) | (numbers == before + 1) | at_the_end
@@ -95,7 +95,7 @@ def _is_in_order(numbers: np.ndarray) -> np.ndarray:
 
 
 def _sequence_starts(numbers: np.ndarray, room: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Where each sequence of a pack begins (packs, room), and each token's place in its sequence (packs, S)."""
+    """Return where each sequence of a pack begins (packs, room), and each token's place in its sequence (packs, S)."""
     columns = np.arange(numbers.shape[1])
     first = np.ones(numbers.shape, bool)
     first[:, 1:] = numbers[:, 1:] != numbers[:, :-1]

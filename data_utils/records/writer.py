@@ -1,7 +1,7 @@
 """Writing pre-training TFRecords: tf.train.Example bytes, frames, index and manifest, without TensorFlow.
 
-Whole batches are encoded at a time with numpy, because building protobuf objects one by one is what makes
-the usual preparation scripts slow.
+Whole batches are encoded at once with NumPy: building protobuf objects one by one is what makes the usual preparation
+scripts slow.
 
 Shapes: N records, S max_seq_length, P max_predictions_per_seq.
 """
@@ -53,7 +53,7 @@ class EncodedFile(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """One non-negative integer in protobuf's base-128 form."""
+    """Encode a non-negative integer in protobuf's base-128 form."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -63,14 +63,7 @@ def varint(value: int) -> bytes:
 
 
 def varint_rows(values: np.ndarray) -> List[bytes]:
-    """Each row of a matrix of non-negative integers as packed base-128 numbers.
-
-    Args:
-        values: (N, K) integers, 0 ≤ value < 2**63.
-
-    Returns:
-        N byte strings.
-    """
+    """Encode each row of (N, K) integers, 0 ≤ value < 2**63, as packed base-128 numbers."""
     rows, columns = values.shape
     if rows == 0 or columns == 0:
         return [b""] * rows
@@ -91,7 +84,7 @@ def varint_rows(values: np.ndarray) -> List[bytes]:
 
 
 def _entry_header(name: str, list_tag: bytes, size: int) -> bytes:
-    """All of one entry of Features.feature but its packed values, which take ``size`` bytes."""
+    """Return an entry of Features.feature up to its packed values, which take ``size`` bytes."""
     packed = _LIST_VALUES + varint(size)
     feature = list_tag + varint(len(packed) + size) + packed
     key = name.encode()
@@ -100,7 +93,7 @@ def _entry_header(name: str, list_tag: bytes, size: int) -> bytes:
 
 
 def _fixed_rows(values: np.ndarray) -> Optional[np.ndarray]:
-    """(N, bytes) packed values where all rows take equally many bytes, else None."""
+    """Return (N, bytes) packed values if all rows take equally many bytes, else None."""
     if np.issubdtype(values.dtype, np.floating):
         return np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(len(values), -1)
     if values.size == 0 or int(values.max()) < 128:  # masks, segments, labels: one byte a number
@@ -109,7 +102,7 @@ def _fixed_rows(values: np.ndarray) -> Optional[np.ndarray]:
 
 
 def _with_header(name: str, list_tag: bytes, rows: np.ndarray) -> np.ndarray:
-    """Rows of equal size as entries of Features.feature, (N, bytes)."""
+    """Return rows of equal size as entries of Features.feature, (N, bytes)."""
     header = np.frombuffer(_entry_header(name, list_tag, rows.shape[1]), np.uint8)
     return np.concatenate([np.broadcast_to(header, (len(rows), header.size)), rows], axis=1)
 
@@ -120,15 +113,12 @@ def _split_rows(rows: np.ndarray) -> List[bytes]:
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
-    """Serialised ``tf.train.Example`` messages of a batch.
-
-    Args:
-        features: name → (N, K) array; integer arrays become int64 lists, floating ones float32 lists.
-
-    Returns:
-        N serialised messages.
+    """Serialize a batch as N ``tf.train.Example`` messages.
 
     Source: tensorflow/core/example/example.proto and the protobuf wire format.
+
+    Args:
+        features: Name → (N, K) array; integer arrays become int64 lists, floating ones float32 lists.
     """
     columns: List[List[bytes]] = []
     fixed: List[np.ndarray] = []  # features that stand side by side, joined by numpy rather than row by row
@@ -152,7 +142,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
 
 
 def frame_records(messages: Iterable[bytes]) -> EncodedFile:
-    """Messages as the bytes of a TFRecord file, and its index."""
+    """Frame messages as the bytes of a TFRecord file, with its index."""
     parts: List[bytes] = []
     index: List[Tuple[int, int]] = []
     headers: Dict[int, bytes] = {}
@@ -173,15 +163,15 @@ TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``utilities.files.tempor
 
 
 def index_path(record_file: Path) -> Path:
-    """``wiki_000.index`` beside ``wiki_000.tfrecord``."""
+    """Return ``wiki_000.index`` for ``wiki_000.tfrecord``."""
     return record_file.with_suffix(".index")
 
 
 class RecordFile:
-    """A TFRecord file and its index, written piece by piece; they get their names when they are whole.
+    """Writes a TFRecord file and its index piece by piece; they get their names when they are complete.
 
     Args:
-        path: of the file.
+        path: The TFRecord file.
 
     Example:
         >>> with RecordFile(Path("wiki_000.tfrecord")) as file:  # doctest: +SKIP
@@ -206,7 +196,7 @@ class RecordFile:
             self._temporary.unlink()
 
     def add(self, encoded: EncodedFile) -> None:
-        """Appends framed records."""
+        """Append framed records."""
         self._stream.write(encoded.data)
         self._digest.update(encoded.data)
         self._lines += [f"{self.bytes + offset} {length}\n" for offset, length in encoded.index]
@@ -214,7 +204,7 @@ class RecordFile:
         self.bytes += len(encoded.data)
 
     def finish(self) -> Dict[str, Any]:
-        """Gives the files their names, the record file last.
+        """Give the files their names, the record file last.
 
         Returns:
             The file's entry in the manifest: name, records, bytes, sha256.
@@ -233,14 +223,14 @@ class RecordFile:
 
 
 def write_record_file(path: Path, encoded: EncodedFile) -> Dict[str, Any]:
-    """Writes records that are in memory as a TFRecord file with its index; see :class:`RecordFile`."""
+    """Write records that are in memory as a TFRecord file with its index; see :class:`RecordFile`."""
     with RecordFile(path) as file:
         file.add(encoded)
         return file.finish()
 
 
 def entropy_nats(counts: Sequence[int]) -> float:
-    """Entropy −Σ p ln p, in nats, of the distribution that counts describe; 0 for an empty one."""
+    """Return the entropy −Σ p ln p, in nats, of the distribution that counts describe; 0 for an empty one."""
     positive = np.asarray(counts, np.float64)
     positive = positive[positive > 0]
     if positive.size == 0:
@@ -258,17 +248,17 @@ def write_manifest(
     unigram_entropy_nats: Optional[float],
     manifest_format: str = MANIFEST_FORMAT,
 ) -> Dict[str, Any]:
-    """Writes ``manifest.json``, the last file of a data set: where it is, the set is complete.
+    """Write ``manifest.json``, the last file of a data set: where it is, the set is complete.
 
     Args:
-        folder: the data set.
-        settings: how the records were made (max_seq_length, max_predictions_per_seq, vocab_size, …).
-        vocabulary: file, sha256 and size.
-        files: what ``write_record_file`` returned, in order.
-        totals: records, documents, sentences, words, tokens.
-        unigram_entropy_nats: entropy of the corpus' word pieces: the masked-LM loss of a model that knows
-            only how frequent each piece is; None where that is not known.
-        manifest_format: the kind of records.
+        folder: Folder of the data set.
+        settings: How the records were made (max_seq_length, max_predictions_per_seq, vocab_size, …).
+        vocabulary: Its file, sha256 and size.
+        files: What ``write_record_file`` returned, in order.
+        totals: Number of records, documents, sentences, words, tokens.
+        unigram_entropy_nats: Entropy of the corpus' word pieces: the masked-LM loss of a model that knows only how
+            frequent each piece is; None if that is not known.
+        manifest_format: The kind of records.
     """
     manifest = {
         "format": manifest_format,

@@ -1,4 +1,4 @@
-"""Score predictions from anywhere: ``python -m data_utils.squad dev-v1.1.json predictions.json``."""
+"""Scores any predictions: ``python -m data_utils.squad dev-v1.1.json predictions.json``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from typing import Dict, List, Optional
 
+from data_utils.command_line import make_parser, run_main
 from data_utils.squad.examples import read_squad
 from data_utils.squad.metric import score
-from data_utils.text.command_line import make_parser, run_main
 from utilities.errors import UserError
 
 
 def read_predictions(path: Path) -> Dict[str, str]:
-    """Answers by the id of their question.
+    """Return answers by the id of their question.
 
     Raises:
         UserError: the file cannot be read, or holds something else.
@@ -40,7 +40,7 @@ def _action(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Prints exact match and F1 in percent as JSON; returns the exit status."""
+    """Print exact match and F1 in percent as JSON, and return the exit status."""
     logging.basicConfig(format="%(message)s")
     parser = make_parser("data_utils.squad", "Exact match and F1 of SQuAD 1.1.")
     parser.add_argument("data", type=Path, help="questions and answers, as dev-v1.1.json")

@@ -1,10 +1,11 @@
-"""From a model's scores of every token to a list of best answers for every question, as text of the context.
+"""Turns a model's scores of every token into a list of best answers to every question, as text of the context.
 
 An answer's score is the score of its first token as a start plus that of its last token as an end. All spans of at most
-``max_answer_length`` tokens are compared, so that every question has an answer. A token that several windows of a
-question show may begin an answer only in the window that shows most of what stands around it.
+``max_answer_length`` tokens are compared, so that every question has an answer. If several windows of a question show
+a token, only the window with the most context around it may begin an answer there.
 
-Shapes: W windows, N windows at a time, S sequence, K best spans of a window, D longest answer.
+W windows · N windows at a time · S tokens of a window · K best spans of a window · D longest answer
+
 Source: Devlin et al. 2019, section 4.2, and the program that Google published beside it.
 """
 
@@ -19,18 +20,18 @@ from data_utils.squad.examples import SquadSet
 from data_utils.squad.windows import Windows
 from utilities.errors import UserError
 
-_WINDOWS_AT_A_TIME = 256  # bounds the memory of comparing all spans
-_SPARE = 3  # so many times the wished number of spans are kept, for different spans of the same text
+_WINDOWS_AT_A_TIME = 256  # limits the memory of comparing all spans
+_SPARE = 3  # times the wanted number of spans are kept, as different spans may have the same text
 
 
 class Candidate(NamedTuple):
     """A possible answer.
 
     Attributes:
-        text: as the context has it.
-        probability: among the candidates of the question (softmax over their scores).
+        text: part of the context.
+        probability: softmax over the scores of the question's candidates.
         start_logit, end_logit: the model's scores of its first and its last token.
-        begin, end: its first character in the context, and the one behind its last.
+        begin, end: its first character in the context, and the one after its last.
     """
 
     text: str
@@ -65,12 +66,12 @@ def best_answers(
     n_best_size: int,
     max_answer_length: int,
 ) -> Dict[str, List[Candidate]]:
-    """The best answers to each question, best first; at least one.
+    """Return the best answers to each question, best first; at least one.
 
     Args:
-        squad, windows: what the model was asked.
+        squad, windows: the questions, and the windows that the model scored.
         start_logits, end_logits: ``(W, S)`` scores of each token as an answer's start and end.
-        n_best_size: candidates for a question at most, all of different text.
+        n_best_size: candidates for a question at most; their texts differ.
         max_answer_length: tokens of an answer at most.
 
     Raises:
@@ -96,13 +97,13 @@ def best_answers(
             if text not in seen:
                 seen.add(text)
                 found.append(Candidate(text, 0.0, starts[place], stops[place], begin, end))
-        # A context of nothing but characters that no tokenizer keeps has no tokens to choose from.
+        # A context that only has characters which no tokenizer keeps has no tokens to choose from.
         answers[question.id] = _with_probabilities(found or [Candidate("", 0.0, 0.0, 0.0, 0, 0)])
     return answers
 
 
 def _with_marks(context: str, end: int) -> int:
-    """Behind the accents that belong to an answer's last letter: tokens of lower-cased text do not cover them."""
+    """Return the end of an answer with the accents of its last letter, which tokens of lower-cased text lack."""
     while end < len(context) and unicodedata.category(context[end]) == "Mn":
         end += 1
     return end
@@ -118,7 +119,7 @@ def _with_probabilities(candidates: List[Candidate]) -> List[Candidate]:
 def best_spans(
     windows: Windows, start_logits: np.ndarray, end_logits: np.ndarray, wanted: int, max_answer_length: int
 ) -> Spans:
-    """The ``wanted`` best spans of each window, those of a question together and the best first.
+    """Return the ``wanted`` best spans of each window, ordered by question and best first.
 
     Equal scores are in the order of their places in the context.
     """
@@ -147,7 +148,7 @@ def _best_of(
     wanted: int,
     max_answer_length: int,
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Window, first and last column of the best spans of the ``chosen`` (N,) windows, in no order."""
+    """Return window, first and last column of the best spans of the ``chosen`` (N,) windows, unordered."""
     context, own = _context_columns(windows, chosen, start_logits.shape[1])
     starts = np.where(own, start_logits[chosen], -np.inf).astype(np.float32)  # (N, S)
     ends = np.where(context, end_logits[chosen], -np.inf).astype(np.float32)
@@ -166,7 +167,7 @@ def _best_of(
 
 
 def _context_columns(windows: Windows, chosen: np.ndarray, columns: int) -> Tuple[np.ndarray, np.ndarray]:
-    """(N, S) bool: which columns are of the context; and in which of them no other window shows more around them."""
+    """Return (N, S) bool: which columns are context, and in which of them no other window shows more around them."""
     token = np.arange(columns)[None] - windows.first_column()[chosen][:, None] + windows.begin[chosen][:, None]
     context = _shows(windows, chosen, token)
     around = _shown_around(windows, chosen, token)
@@ -187,13 +188,13 @@ def _context_columns(windows: Windows, chosen: np.ndarray, columns: int) -> Tupl
 
 
 def _shows(windows: Windows, chosen: np.ndarray, token: np.ndarray) -> np.ndarray:
-    """Whether windows show tokens (N, S) of the context."""
+    """Return whether windows show tokens (N, S) of the context."""
     begin, length = windows.begin[chosen][:, None], windows.length[chosen][:, None]
     return (token >= begin) & (token < begin + length)
 
 
 def _shown_around(windows: Windows, chosen: np.ndarray, token: np.ndarray) -> np.ndarray:
-    """How much windows show around tokens (N, S): on the shorter side, and a hundredth of the window's length."""
+    """Return how much windows show around tokens (N, S): 100 × the shorter side + the window's length."""
     begin, length = windows.begin[chosen][:, None], windows.length[chosen][:, None]
     shorter = np.minimum(token - begin, begin + length - 1 - token)
     return 100 * shorter + length

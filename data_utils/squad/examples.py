@@ -18,12 +18,12 @@ TRAIN, VALIDATION = "train", "validation"
 
 
 def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str) -> SquadSet:
-    """A data set from a file, or where no folder is given from the ``datasets`` library.
+    """Return a data set from a file, or from the ``datasets`` library if no folder is given.
 
     Args:
-        folder: where the file lies; None for the library.
+        folder: of the file; None for the library.
         file_name: in the folder, or a whole path.
-        hub_name: the library's name of the data set, or a folder that it understands.
+        hub_name: the library's name of the data set, or a folder that the library understands.
         split: the library's name of the part.
 
     Raises:
@@ -37,7 +37,7 @@ def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str)
 
 
 def document_of(rows: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
-    """What a file of SQuAD's form would hold, from the library's rows: one a question, a paragraph's together."""
+    """Return the library's rows, one for each question, in the form of SQuAD's files."""
     articles: List[Dict[str, Any]] = []
     for row in rows:
         title, context = row.get("title") or "untitled", row.get("context")
@@ -73,7 +73,7 @@ class Paragraph(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question about a paragraph, by its place among the paragraphs; without answers it can only be predicted."""
+    """A question about a paragraph, given by its number; without answers it can only be predicted."""
 
     id: str
     text: str
@@ -85,7 +85,7 @@ class SquadSet(NamedTuple):
     """A data set in memory.
 
     Attributes:
-        origin: where it came from, for messages.
+        origin: file or data set that it was read from, for messages.
         sha256: of its content.
     """
 
@@ -95,12 +95,12 @@ class SquadSet(NamedTuple):
     sha256: str
 
     def context(self, question: Question) -> str:
-        """The text that a question is about."""
+        """Return the text that a question is about."""
         return self.paragraphs[question.paragraph].context
 
 
 def read_squad(path: Path) -> SquadSet:
-    """Reads a file in SQuAD 1.1's form.
+    """Read a file in SQuAD 1.1's form.
 
     Raises:
         UserError: it cannot be read, or is malformed; names article, paragraph and question.
@@ -127,7 +127,7 @@ def read_squad(path: Path) -> SquadSet:
 
 
 def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
-    """A data set from decoded JSON.
+    """Return a data set from decoded JSON.
 
     Args:
         document: ``{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}``.
@@ -135,7 +135,7 @@ def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
         sha256: of the content.
 
     Raises:
-        UserError: something is missing, of another type, or stands there twice.
+        UserError: something is missing, of another type, or duplicate.
     """
     whole = _Place(origin, ())
     paragraphs: List[Paragraph] = []
@@ -183,7 +183,7 @@ def _question(place: _Place, entry: Any, paragraph: int) -> Question:
 
 
 class _Place:
-    """Where in a file something stands, typed access to its fields, and errors that name it."""
+    """A place in a file: typed access to its fields, and errors that name it."""
 
     def __init__(self, origin: str, names: Tuple[str, ...]) -> None:
         self._origin = origin
@@ -194,7 +194,7 @@ class _Place:
         return ", ".join(self._names)
 
     def inside(self, name: str, entry: Any = None, label: str = "") -> _Place:
-        """A place within this one, labelled with a field of what stands there if that is a text."""
+        """Return a place within this one, labelled with a field of its entry if that is a text."""
         text = entry.get(label) if isinstance(entry, dict) else None
         return _Place(self._origin, (*self._names, f"{name} ({_short(text)})" if isinstance(text, str) else name))
 
@@ -238,10 +238,10 @@ def _short(value: Any) -> str:
 
 
 def place_of_answer(context: str, answer: Answer) -> Optional[int]:
-    """The character at which an answer really begins: as marked, else the nearest place where its text stands.
+    """Return the character at which an answer begins: as marked, or else the nearest occurrence of its text.
 
     Returns:
-        None where the context does not have the text at all.
+        None if the context does not have the text.
     """
     if context.startswith(answer.text, answer.start):
         return answer.start
@@ -259,8 +259,8 @@ class Alignment(NamedTuple):
     """How far the marked answers agree with their contexts.
 
     Attributes:
-        answers: in all.
-        moved: ids of questions with an answer whose text stands elsewhere than marked.
+        answers: number of answers.
+        moved: ids of questions with an answer whose text is elsewhere than marked.
         absent: ids of questions with an answer whose text the context does not have.
     """
 
@@ -269,7 +269,7 @@ class Alignment(NamedTuple):
     absent: List[str]
 
     def notes(self) -> List[str]:
-        """What to tell; nothing where all agree."""
+        """Return a line for each kind of disagreement."""
         named = (
             (self.moved, "stand elsewhere in the context than marked; the nearest place is taken"),
             (self.absent, "do not stand in the context"),
@@ -282,7 +282,7 @@ class Alignment(NamedTuple):
 
 
 def check_alignment(squad: SquadSet) -> Alignment:
-    """Compares each answer's text with the context at the character where it is said to begin."""
+    """Compare each answer's text with the context at the character where it is marked to begin."""
     moved: List[str] = []
     absent: List[str] = []
     answers = 0

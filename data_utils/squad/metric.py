@@ -1,4 +1,4 @@
-"""Exact match and F1 of SQuAD 1.1, with the numbers of the official script to the last digit.
+"""Exact match and F1 of SQuAD 1.1, equal to the numbers of the official script to the last digit.
 
 Source: Rajpurkar et al. 2016, section 6.1: the mean over all questions of the best agreement with any of the answers
 that people gave, after lower-casing and without punctuation, articles and extra white space.
@@ -33,7 +33,7 @@ class Marks(NamedTuple):
 
 
 def normalized_words(text: str) -> List[str]:
-    """The words that count.
+    """Return the words that count.
 
     Example:
         >>> normalized_words("The  U.S. Senate")
@@ -43,7 +43,7 @@ def normalized_words(text: str) -> List[str]:
 
 
 def mark(prediction: str, answers: Iterable[str]) -> Marks:
-    """A prediction beside the answers of its question, of which there must be one."""
+    """Compare a prediction with the answers of its question, of which there must be at least one."""
     words = normalized_words(prediction)
     marks = [_agreement(words, normalized_words(answer)) for answer in answers]
     return Marks(max(each.exact_match for each in marks), max(each.f1 for each in marks))
@@ -61,11 +61,11 @@ def _agreement(predicted: Sequence[str], gold: Sequence[str]) -> Marks:
 def score(
     answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]
 ) -> Tuple[Dict[str, float], Dict[str, Marks]]:
-    """Exact match and F1 of a data set.
+    """Return exact match and F1 of a data set.
 
     Args:
         answers: of each question by its id, in the file's order.
-        predictions: the answer to each; a question without one counts 0.
+        predictions: the answer to each question; one without an answer counts 0.
 
     Returns:
         ``exact_match`` and ``f1`` in percent, and the marks of each question.
@@ -78,7 +78,7 @@ def score(
         for identity, gold in answers.items()
     }
     exact_match = f1 = 0.0
-    for each in marks.values():  # One by one, as the official script adds: sum() rounds differently since Python 3.12.
+    for each in marks.values():  # One by one, as the official script does: sum() rounds differently since Python 3.12.
         exact_match += each.exact_match
         f1 += each.f1
     total = len(marks)

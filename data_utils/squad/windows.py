@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 FORMAT = 1  # of cached windows; to be raised when windows of the same key would differ
 _KEY = "key"
-_BATCH = 1024  # texts tokenised at a time: bounds the memory of the tokenizer's results
+_BATCH = 1024  # texts tokenised at a time: limits the memory of the tokenizer's results
 
 
 class Geometry(NamedTuple):
@@ -45,8 +45,8 @@ class Geometry(NamedTuple):
 
     Attributes:
         max_seq_length: of a window.
-        max_query_length: of a question; what is longer is cut off.
-        doc_stride: by how far the next window begins after the one before.
+        max_query_length: of a question; longer ones are cut.
+        doc_stride: distance between the beginnings of consecutive windows.
     """
 
     max_seq_length: int
@@ -60,7 +60,7 @@ class Texts(NamedTuple):
     Attributes:
         context_ids: ``(T,)`` pieces of all contexts, one after the other.
         context_starts: ``(C + 1,)`` where each context begins in ``context_ids``, and the end.
-        offsets: ``(T, 2)`` first character of each piece in its context, and the one behind its last.
+        offsets: ``(T, 2)`` first character of each piece in its context, and the one after its last.
         question_ids: ``(U,)`` pieces of all questions, cut to the longest allowed.
         question_starts: ``(Q + 1,)`` as ``context_starts``.
         context: ``(Q,)`` which context a question is about.
@@ -82,8 +82,8 @@ class Windows(NamedTuple):
         question: each window's question; the windows of a question follow one another.
         begin: first piece of its part of the context, counted in the context.
         length: pieces of its part of the context.
-        start, end: places in the window of the answer's first and last piece; 0, [CLS], where the window does not have
-            the whole answer, or answers were not asked for.
+        start, end: places in the window of the answer's first and last piece; 0, [CLS], if the window does not have the
+            whole answer, or answers were not requested.
     """
 
     texts: Texts
@@ -99,27 +99,27 @@ class Windows(NamedTuple):
         return len(self.question)
 
     def tokens(self) -> np.ndarray:
-        """Tokens of each window, special ones included."""
+        """Return the number of tokens of each window, special ones included."""
         return self.first_column() + self.length + 1
 
     def first_column(self) -> np.ndarray:
-        """The place in each window of its part of the context: behind [CLS] question [SEP]."""
+        """Return the place in each window of its part of the context: after [CLS] question [SEP]."""
         return (np.diff(self.texts.question_starts) + 2)[self.question]
 
     def first_token(self) -> np.ndarray:
-        """The index in ``texts.context_ids`` and ``texts.offsets`` of what stands at ``first_column``."""
+        """Return the index in ``texts.context_ids`` and ``texts.offsets`` of the token at ``first_column``."""
         return self.texts.context_starts[self.texts.context[self.question]] + self.begin
 
 
 def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labels: bool) -> Windows:
-    """All windows of a data set.
+    """Return all windows of a data set.
 
     Args:
         squad: the data set.
         tokenizer: BERT's.
         geometry: sizes.
-        labels: place the first answer of each question, for training; questions that have none, or whose answer the
-            context does not have, get no window.
+        labels: whether to locate the first answer of each question, for training; questions without one, or whose
+            answer the context does not have, then get no window.
     """
     texts = tokenise(squad, tokenizer, geometry.max_query_length)
     windows = _lay_out(texts, geometry)
@@ -127,7 +127,7 @@ def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labe
 
 
 def tokenise(squad: SquadSet, tokenizer: Tokenizer, max_query_length: int) -> Texts:
-    """The texts of a data set as tokens, each text once."""
+    """Tokenise the texts of a data set, each text once."""
     ids, offsets, counts = [_EMPTY], [_EMPTY], [0]
     for part in _batches([paragraph.context for paragraph in squad.paragraphs]):
         encodings = tokenizer.encode_batch(part, add_special_tokens=False)
@@ -160,11 +160,11 @@ def _flat(values: Any) -> np.ndarray:
 
 
 def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
-    """The windows of each question, unlabelled: as many as it takes to see every token of its context."""
+    """Return the windows of each question without answers: as many as needed to see every token of its context."""
     tokens = np.diff(texts.context_starts)[texts.context]  # (Q,)
     room = geometry.max_seq_length - SPECIAL_TOKENS - np.diff(texts.question_starts)  # (Q,)
     assert room.min() > 0, "a rule keeps questions shorter than windows"
-    stride = np.minimum(geometry.doc_stride, room)  # a larger one would leave tokens between windows unseen
+    stride = np.minimum(geometry.doc_stride, room)  # a larger one would skip tokens between windows
     counts = 1 + np.maximum(0, -(-(tokens - room) // stride))
     question = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     number = np.arange(len(question)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -174,7 +174,7 @@ def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
 
 
 def _labelled(windows: Windows, first: np.ndarray, last: np.ndarray) -> Windows:
-    """Windows with the answers (Q,); those of questions without one are left out."""
+    """Return windows with the answers (Q,), without those of questions that have none."""
     keep = (first <= last)[windows.question]
     kept = Windows(windows.texts, *(part[keep] for part in windows[1:]))
     start, end = first[kept.question] - kept.begin, last[kept.question] - kept.begin
@@ -184,10 +184,10 @@ def _labelled(windows: Windows, first: np.ndarray, last: np.ndarray) -> Windows:
 
 
 def _answer_tokens(texts: Texts, squad: SquadSet) -> Tuple[np.ndarray, np.ndarray]:
-    """First and last token of each question's first answer, counted in the context; first > last: it has none.
+    """Return first and last token of each question's first answer, counted in the context; first > last: none.
 
-    The tokens of an answer are all that share a character with it. One search finds them in all contexts, laid end to
-    end.
+    The tokens of an answer are those that share a character with it. One search finds them in the concatenation of all
+    contexts.
     """
     lengths = [len(paragraph.context) for paragraph in squad.paragraphs]
     before = np.cumsum([0, *lengths], dtype=np.int64)[:-1]  # (C,) characters before each context
@@ -203,7 +203,7 @@ def _answer_tokens(texts: Texts, squad: SquadSet) -> Tuple[np.ndarray, np.ndarra
 
 
 def _answer_characters(squad: SquadSet, number: int) -> Sequence[int]:
-    """The first character of a question's first answer, and the one behind its last; (0, 0) for none."""
+    """Return the first character of a question's first answer, and the one after its last; (0, 0) for none."""
     question = squad.questions[number]
     place = place_of_answer(squad.context(question), question.answers[0]) if question.answers else None
     return (0, 0) if place is None else (place, place + len(question.answers[0].text))
@@ -240,7 +240,7 @@ class WindowReader:
         self._length = spec.features[0].length
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        """The windows at these positions.
+        """Return the windows at these positions.
 
         Returns:
             int32: ``input_ids input_mask segment_ids`` ``(N, S)``, and where the specification has them
@@ -282,10 +282,10 @@ class WindowReader:
 def cached_windows(
     folder: Path, squad: SquadSet, vocabulary: Vocabulary, lower_case: bool, geometry: Geometry, labels: bool
 ) -> Windows:
-    """The windows of a data set, from ``folder`` where they lie there, else made and put there.
+    """Return the windows of a data set from the cache, or make and cache them.
 
     Args:
-        folder: of cached windows; made if needed. One that cannot be written to is no error.
+        folder: of cached windows, created if needed. It is no error if it cannot be written to.
         squad, geometry, labels: see :func:`make_windows`.
         vocabulary, lower_case: of the tokenizer.
     """
@@ -313,11 +313,11 @@ def cached_windows(
 
 
 def save_windows(path: Path, key: Mapping[str, Any], windows: Windows) -> None:
-    """Writes windows and their key; nobody ever sees half a file."""
+    """Write windows and their key atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: Dict[str, np.ndarray] = {**windows.texts._asdict(), **windows._asdict()}
     del arrays["texts"]
-    # A name of its own: two runs may make the same file at the same time.
+    # A unique name: two runs may make the same file at the same time.
     temporary = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.tmp")
     try:
         with open(temporary, "wb") as stream:

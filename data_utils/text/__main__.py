@@ -2,7 +2,7 @@
 
 ``python -m data_utils.text --dump FILE --output FOLDER`` reads a dump (or text, JSON Lines, …), writes
 sentences to ``FOLDER/corpus``, trains a vocabulary unless one is given, and writes records, index files and
-``manifest.json``. Killed, and run again, it goes on where it stopped. For a second data set from the same text, say of
+``manifest.json``. Killed and run again, it resumes where it stopped. For a second data set from the same text, say of
 longer sequences: ``--sentences FOLDER/corpus --vocab-file FOLDER/vocab.txt --max-seq-length 384 --max-predictions 56
 --output OTHER``.
 """
@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data_utils.parallel import Pool
-from data_utils.text.command_line import make_parser, positive, run_main
+from data_utils.command_line import make_parser, positive, run_main
+from data_utils.parallel import Pool, pool_of, with_absolute_paths
+from data_utils.resume import Ledger, check_dataset_folder, prepare_dataset_folder
 from data_utils.text.examples import (
     add_example_options,
     describe,
@@ -26,10 +27,7 @@ from data_utils.text.examples import (
     write_examples,
 )
 from data_utils.text.extract import add_extract_options
-from data_utils.text.instances import Settings, check_settings, quiet_tokenizers
-from data_utils.text.ledger import Ledger
-from data_utils.text.output_folder import look_at_output, take_up
-from data_utils.text.running import on_every_machine, pool_of
+from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
 from data_utils.text.sentences import Corpus, add_sentence_options, read_corpus, text_settings_of, write_sentences
 from data_utils.text.sources import Source, source_of
 from data_utils.text.vocabulary import add_vocabulary_options, train_vocabulary
@@ -46,7 +44,7 @@ def _vocabulary_recipe(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _vocabulary(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Path:
-    """The vocabulary that is given, or one trained on the corpus, once."""
+    """Return the given vocabulary, or train one on the corpus, once."""
     if options.vocab_file:
         return options.vocab_file
     path = options.output / VOCABULARY_NAME
@@ -61,29 +59,41 @@ def _vocabulary(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, A
 
 
 def _prepare(options: argparse.Namespace, settings: Settings, given: Corpus | Source, pool: Pool) -> Path:
-    """The data set's manifest, after all steps that are not done yet."""
+    """Do all steps that are not done yet, and return the data set's manifest."""
     unit_bytes, vocabulary_recipe = unit_bytes_of(options), _vocabulary_recipe(options)
-    # Before hours of work, not after: all but the corpus, which may have to be made first, is compared.
-    look_at_output(options.output, recipe_of(settings, unit_bytes, vocabulary_recipe), options.overwrite)
+    # Refused before hours of work, not after: everything is compared but the corpus, which may have to be made first.
+    check_dataset_folder(options.output, recipe_of(settings, unit_bytes, vocabulary_recipe), options.overwrite)
     if isinstance(given, Corpus):
         corpus = given
     else:
         folder, text = options.output / CORPUS_FOLDER, text_settings_of(options)
         corpus = write_sentences(given, folder, text, pool, options.max_bad_articles, options.overwrite)
     recipe = recipe_of(settings, unit_bytes, vocabulary_recipe, corpus.identity)
-    is_complete = take_up(options.output, recipe, options.overwrite)
+    is_complete = prepare_dataset_folder(options.output, recipe, options.overwrite)
     vocabulary_file = _vocabulary(options, corpus, vocabulary_recipe, is_complete)
     return write_examples(
         corpus, vocabulary_file, options.output, settings, pool, options.overwrite, unit_bytes, vocabulary_recipe
     )
 
 
-def _action(options: argparse.Namespace) -> None:
-    on_every_machine(options)
+def _pack(options: argparse.Namespace, pool: Pool) -> None:
+    """Pack the data set into a folder within its own."""
+    # Imported only where it is asked for: it loads SciPy.
+    from data_utils.packing.dataset import pack_dataset
+    from data_utils.packing.plan import read_plan
+    from data_utils.packing.report import before_and_after
+
+    folder = options.output / PACKED_FOLDER
+    pack_dataset(options.output, folder, options.pack, pool=pool, overwrite=options.overwrite)
+    print(f"{folder}:\n{before_and_after(read_plan(folder), options.max_seq_length)}")
+
+
+def _run(options: argparse.Namespace) -> None:
+    with_absolute_paths(options)
     settings = settings_of(options)
     check_settings(settings)
     if options.workers == 1:
-        quiet_tokenizers()  # before a vocabulary is trained: one worker is one core
+        use_one_tokenizer_thread()  # before a vocabulary is trained: one worker is one core
     given = read_corpus(options.sentences) if options.sentences else source_of(options)
     with pool_of(options, options.output, given.files) as pool:
         manifest = _prepare(options, settings, given, pool)
@@ -92,20 +102,8 @@ def _action(options: argparse.Namespace) -> None:
             _pack(options, pool)
 
 
-def _pack(options: argparse.Namespace, pool: Pool) -> None:
-    """Packs the data set into a folder of its own within it."""
-    # Only where it is asked for: it loads SciPy.
-    from data_utils.packing import pack_dataset
-    from data_utils.packing.plan_file import read_plan
-    from data_utils.packing.table import before_and_after
-
-    folder = options.output / PACKED_FOLDER
-    pack_dataset(options.output, folder, options.pack, pool=pool, overwrite=options.overwrite)
-    print(f"{folder}:\n{before_and_after(read_plan(folder), options.max_seq_length)}")
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of the whole preparation."""
+    """Run the whole preparation."""
     parser = make_parser("data_utils.text", "Text to pre-training TFRecords, all steps in one.")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the data set")
     add_extract_options(parser, sentences_too=True)
@@ -116,12 +114,10 @@ def main(arguments: list[str] | None = None) -> int:
     add_vocabulary_options(parser)
     add_example_options(parser)
     parser.add_argument(
-        "--pack",
-        type=positive,
-        metavar="N",
+        "--pack", type=positive, metavar="N",
         help=f"at the end, pack up to N sequences into one, into DIR/{PACKED_FOLDER}",
-    )
-    return run_main(parser, _action, arguments)
+    )  # fmt: skip
+    return run_main(parser, _run, arguments)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Step ``download``: a dump from Wikimedia or elsewhere, resumed where it stopped, and checked.
+"""Step ``download``: a dump from Wikimedia or elsewhere, resumed where it stopped, and verified.
 
-HTTP ranges: RFC 9110 section 14. A partial file carries the server's ETag or date beside it; if the file on
-the server has changed since, the download starts anew, so that no two dumps are glued together.
+The server's ETag or date is kept beside a partial file: if the file on the server has changed since, the download
+starts anew, so that no two dumps are mixed. HTTP ranges: RFC 9110 section 14.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
-from data_utils.text.command_line import Progress, make_parser, positive, run_main
+from data_utils.command_line import Progress, make_parser, positive, run_main
 from utilities.errors import UserError
 
 DEFAULT_URL = "https://dumps.wikimedia.org/enwiki/latest/enwiki-latest-pages-articles.xml.bz2"
@@ -37,22 +37,22 @@ def download(
     wait_seconds: float = 2.0,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Path:
-    """Downloads a file, or what is missing of it.
+    """Download a file, or what is missing of it.
 
     Args:
-        url: http or https.
-        output: the file, or an existing folder to put it in under the URL's name. If the file is there and
-            its checksum is right (or unknown), nothing is downloaded.
-        checksum: md5, sha1 or sha256 in hexadecimal, told apart by length.
-        retries: attempts after a broken connection; each goes on where the last one stopped.
-        wait_seconds: before the first retry, doubled each time.
-        sleep: waits; exchanged in tests.
+        url: An http or https address.
+        output: The file, or an existing folder to put it in under the URL's name. If the file is there and its checksum
+            is right or unknown, nothing is downloaded.
+        checksum: MD5, SHA-1 or SHA-256 in hexadecimal, recognized by length.
+        retries: Attempts after a broken connection; each resumes where the last one stopped.
+        wait_seconds: Time before the first retry, doubled each time.
+        sleep: Waits so many seconds; replaced in tests.
 
     Returns:
         The file's path.
 
     Raises:
-        UserError: no such file on the server, no connection, or a wrong checksum.
+        UserError: There is no such file on the server, no connection, or the checksum is wrong.
     """
     algorithm = _algorithm(checksum)
     if output.is_dir():
@@ -78,17 +78,17 @@ def download(
         _verify(partial, algorithm, checksum, "it was deleted; run the command again")
     except UserError:
         partial.unlink()
-        _marker(partial).unlink(missing_ok=True)
+        _version_file(partial).unlink(missing_ok=True)
         raise
     os.replace(partial, output)
-    _marker(partial).unlink(missing_ok=True)
+    _version_file(partial).unlink(missing_ok=True)
     return output
 
 
 def published_checksum(url: str, sums_url: str | None = None) -> str | None:
-    """The checksum that Wikimedia publishes beside a dump (``enwiki-latest-sha1sums.txt`` or md5), or None.
+    """Return the checksum that Wikimedia publishes beside a dump (``enwiki-latest-sha1sums.txt`` or md5), or None.
 
-    The lists name dumps by date, also where the file is called ``latest``.
+    The lists name dumps by date, even where the file is called ``latest``.
     """
     name = unquote(Path(urlsplit(url).path).name)
     wiki = re.match(r"([a-z_]+wiki[a-z]*)-(latest|\d{8})-", name)
@@ -118,22 +118,22 @@ def _request(url: str, headers: dict[str, str] | None = None) -> urllib.request.
     return urllib.request.Request(url, headers={"User-Agent": AGENT, **(headers or {})})
 
 
-def _marker(partial: Path) -> Path:
-    """Where the version of a partial file is noted."""
+def _version_file(partial: Path) -> Path:
+    """Return the file that holds the version of a partial file."""
     return partial.with_name(partial.name + ".version")
 
 
 def _fetch(url: str, partial: Path) -> None:
-    """Appends to the partial file what it lacks."""
+    """Append to the partial file what it lacks."""
     have = partial.stat().st_size if partial.exists() else 0
-    marker = _marker(partial)
-    version = marker.read_text(encoding="utf-8") if marker.exists() else ""
+    version_file = _version_file(partial)
+    version = version_file.read_text(encoding="utf-8") if version_file.exists() else ""
     headers = {"Range": f"bytes={have}-", "If-Range": version} if have and version else {}
     try:
         answer = urllib.request.urlopen(_request(url, headers), timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        total = re.match(r"bytes \*/(\d+)$", error.headers.get("Content-Range", ""))
-        if error.code == 416 and total and int(total.group(1)) == have:
+        size = re.match(r"bytes \*/(\d+)$", error.headers.get("Content-Range", ""))
+        if error.code == 416 and size and int(size.group(1)) == have:
             return  # all of it was there already
         if error.code == 416:
             partial.unlink()
@@ -143,7 +143,7 @@ def _fetch(url: str, partial: Path) -> None:
         resumed = answer.status == 206
         etag = answer.headers.get("ETag", "")
         strong = "" if etag.startswith("W/") else etag  # only a strong tag, or a date, may be used with ranges
-        marker.write_text(strong or answer.headers.get("Last-Modified", ""), encoding="utf-8")
+        version_file.write_text(strong or answer.headers.get("Last-Modified", ""), encoding="utf-8")
         length = answer.headers.get("Content-Length")
         start = have if resumed else 0
         total = start + int(length) if length else None
@@ -179,7 +179,7 @@ def _verify(path: Path, algorithm: str | None, checksum: str | None, remedy: str
         raise UserError(f"{path}: {algorithm} is {digest.hexdigest()}, not {checksum.lower()}; {remedy}")
 
 
-def _action(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> None:
     checksum = options.checksum
     if checksum is None and not options.no_check:
         checksum = published_checksum(options.url, options.checksums_url)
@@ -192,28 +192,20 @@ def _action(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of the step."""
+    """Run the step's command."""
     parser = make_parser("data_utils.text.download", "Downloads a dump; run again to go on after an interruption.")
     parser.add_argument("--url", default=DEFAULT_URL, help="of the dump (default %(default)s)")
     parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path(),
-        metavar="PATH",
-        help="file, or folder to put it in (default %(default)s)",
+        "--output", type=Path, default=Path(), metavar="PATH", help="file, or folder to put it in (default %(default)s)"
     )
     check = parser.add_mutually_exclusive_group()
     check.add_argument("--checksum", metavar="HEX", help="md5, sha1 or sha256; default: the published one, if any")
     check.add_argument("--checksums-url", metavar="URL", help="list to look the checksum up in")
     check.add_argument("--no-check", action="store_true", help="do not look for a published checksum")
     parser.add_argument(
-        "--retries",
-        type=positive,
-        default=5,
-        metavar="N",
-        help="after a broken connection (default %(default)s)",
+        "--retries", type=positive, default=5, metavar="N", help="after a broken connection (default %(default)s)"
     )
-    return run_main(parser, _action, arguments)
+    return run_main(parser, _run, arguments)
 
 
 if __name__ == "__main__":

@@ -1,179 +1,262 @@
 """Reading a MediaWiki XML dump (``pages-articles``), one page at a time.
 
+In a dump, ``<page>`` and ``</page>`` stand nowhere but around pages, because text has its ``<`` escaped. So pages are
+found by searching, any part of the file can be read alone, and a broken page spoils no other.
 Format: https://www.mediawiki.org/wiki/Help:Export, any version of the export schema.
 """
 
 from __future__ import annotations
 
 import bz2
+import codecs
+import contextlib
 import gzip
-import os
+import html
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree
 
+from data_utils.text.bzip2 import ends_properly, read_blocks
+from data_utils.text.documents import Document, SetAside
 from utilities.errors import UserError
 
 ARTICLE_NAMESPACE = "0"
-READ_BYTES = 1 << 18
-HEAD_BYTES = 4096
+HIDDEN_NAMESPACE_KEYS = ("-2", "6", "14")  # media, files, categories: links to them show no text
+PAGE_BEGIN, PAGE_END, DUMP_END = b"<page>", b"</page>", b"</mediawiki>"
 BZ2_MAGIC, GZIP_MAGIC = b"BZh", b"\x1f\x8b"
+READ_BYTES = 1 << 20
+MAX_HEAD_BYTES = 1 << 20
+TAIL_BYTES = 2 << 20  # holds two blocks of bz2 at least
 
-_ENCODING = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]*encoding=["']([\w-]+)""")
-
-
-class Article(NamedTuple):
-    """A page of the main namespace: its title, and its text in wiki markup."""
-
-    title: str
-    wikitext: str
-
-
-class _Counting:
-    """A binary file that reports how many bytes were read; lets progress follow the compressed size."""
-
-    def __init__(self, stream: BinaryIO, on_bytes: Callable[[int], None] | None):
-        self.stream, self.on_bytes = stream, on_bytes
-
-    def read(self, size: int = -1) -> bytes:
-        data = self.stream.read(size)
-        if self.on_bytes is not None:
-            self.on_bytes(len(data))
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self.stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self.stream.tell()
-
-    def seekable(self) -> bool:
-        return self.stream.seekable()
-
-    def readable(self) -> bool:
-        return True
+_ENCODING = re.compile(rb"""\s*<\?xml[^>]*\bencoding=["']([\w-]+)""")
+_ROOT = re.compile(rb"(?:\s|<\?.*?\?>|<!.*?>)*<([^\s/>]+)", re.DOTALL)
+_NAMESPACE_NAME = re.compile(rb'<namespace\b[^>]*\bkey="(-?\d+)"[^>]*>([^<]+)<')
+_PAGE_NAMESPACE = re.compile(rb"<ns>\s*(-?\d+)\s*</ns>")
+_TITLE = re.compile(rb"<title>(.*?)</title>", re.DOTALL)
 
 
-def _decompressed(path: Path, raw: BinaryIO, counted: _Counting) -> BinaryIO:
-    """The plain bytes of a file, whatever its name: the first bytes say how it is compressed."""
-    magic = raw.read(3)
-    raw.seek(0)
-    if magic == BZ2_MAGIC:
-        return bz2.BZ2File(counted)  # reads dumps of several streams (multistream) too
-    if magic[:2] == GZIP_MAGIC:
-        return gzip.GzipFile(fileobj=counted)
-    if magic[:2] in (b"PK", b"7z"):
-        raise UserError(f"{path}: a zip or 7z archive; unpack it, or take the .bz2 dump")
-    return counted
+class DumpHead(NamedTuple):
+    """What the beginning of a dump says.
+
+    Attributes:
+        can_be_cut: Whether parts of the file can be read alone: UTF-8, plain or bz2. UTF-16 and gzip are read from the
+            beginning.
+        hidden_namespaces: This wiki's names of namespaces whose links show no text, lower case.
+    """
+
+    can_be_cut: bool
+    hidden_namespaces: frozenset[str]
 
 
-def read_articles(path: str | os.PathLike, on_bytes: Callable[[int], None] | None = None) -> Iterator[Article]:
-    """Articles of a dump in file order; redirects and other namespaces are left out.
+class _DumpFile(NamedTuple):
+    """An open dump.
 
-    Holds one page in memory. UTF-8 and UTF-16, plain, bz2 and gzip are told by their content.
+    Attributes:
+        raw: The file as it is on disk; its position is the progress.
+        text: The XML, decompressed, in UTF-8.
+        can_be_cut: See ``DumpHead``.
+    """
 
-    Args:
-        path: the dump.
-        on_bytes: called with the number of bytes (as on disk) of each read, for progress.
+    raw: IO[bytes]
+    text: Any  # a binary file, or what behaves like one
+    can_be_cut: bool
+
+
+def read_head(path: Path) -> DumpHead:
+    """Read the beginning of a dump.
 
     Raises:
-        UserError: the file is missing, empty, cut short, or not a MediaWiki dump.
+        UserError: The file is missing, empty, or not a MediaWiki dump.
     """
-    for element in _elements(Path(path), on_bytes):
-        if _name(element) == "page":
-            article = article_of(element)
-            if article is not None:
-                yield article
-
-
-def read_namespaces(path: str | os.PathLike) -> dict[str, str]:
-    """Names of the wiki's namespaces, lower case, by key (``6`` files, ``14`` categories, ``-2`` media).
-
-    Reads no further than the head of the dump; one without ``<siteinfo>`` gives an empty table.
-    """
-    names: dict[str, str] = {}
-    for element in _elements(Path(path), None):
-        if _name(element) == "siteinfo":
-            for entry in element.iter():
-                if _name(entry) == "namespace" and entry.text:
-                    names[entry.get("key", "")] = entry.text.lower()
-        break
-    return names
-
-
-def can_be_cut(path: Path) -> bool:
-    """Whether parts of the dump can be read alone: UTF-8, plain or bz2. UTF-16 and gzip are read from the begin."""
-    with open(path, "rb") as raw:
-        stream = _decompressed(path, raw, _Counting(raw, None))
-        head = stream.read(HEAD_BYTES)
-    encoding = _ENCODING.match(head)
-    is_utf8 = encoding is None or encoding.group(1).lower() in (b"utf-8", b"us-ascii", b"ascii")
-    return is_utf8 and b"<mediawiki" in head and not isinstance(stream, gzip.GzipFile)
-
-
-def _elements(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[ElementTree.Element]:
-    """The children of <mediawiki>, one at a time, each forgotten before the next."""
     if path.is_dir():
         raise UserError(f"{path}: a folder, not a dump; for WikiExtractor's folders use --wikiextractor")
     if not path.is_file():
         raise UserError(f"{path}: no such file; give the pages-articles XML dump, plain or .bz2")
-    with open(path, "rb") as raw:
-        stream = _decompressed(path, raw, _Counting(raw, on_bytes))
-        try:
-            yield from _parsed(path, stream)
-        except ElementTree.ParseError as error:
-            raise UserError(f"{path}: not well-formed XML ({error}); is the file a dump, and complete?") from error
-        except (EOFError, OSError, zlib.error) as error:
-            raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error
+    with _opened(path) as file:
+        head = b""
+        while PAGE_BEGIN not in head and len(head) < MAX_HEAD_BYTES and (block := file.text.read(1 << 14)):
+            head += block
+    root = _ROOT.match(head)
+    if root is None:
+        reason = "not well-formed XML" if head.strip() else "the file holds no XML"
+        raise UserError(f"{path}: not a MediaWiki dump: {reason}")
+    if root.group(1) != b"mediawiki":
+        found = root.group(1).decode("utf-8", "replace")
+        raise UserError(f"{path}: not a MediaWiki dump: it begins with <{found}>, not <mediawiki>")
+    names = {key.decode(): html.unescape(name.decode()).lower() for key, name in _NAMESPACE_NAME.findall(head)}
+    return DumpHead(file.can_be_cut, frozenset(names[key] for key in HIDDEN_NAMESPACE_KEYS if key in names))
 
 
-def _parsed(path: Path, stream: BinaryIO) -> Iterator[ElementTree.Element]:
-    parser = ElementTree.XMLPullParser(events=("start", "end"))
-    root, depth = None, 0
-    while True:
-        data = stream.read(READ_BYTES)
-        if data:
-            parser.feed(data)
-        elif root is None:
-            raise UserError(f"{path}: not a MediaWiki dump: the file holds no XML")
-        else:
-            parser.close()
-        for event, element in parser.read_events():
-            depth += 1 if event == "start" else -1
-            if root is None:
-                root = element
-                if _name(element) != "mediawiki":
-                    raise UserError(f"{path}: not a MediaWiki dump: it begins with <{_name(element)}>, not <mediawiki>")
-            elif event == "end" and depth == 1:
-                yield element
-                root.remove(element)  # or the tree would grow to the size of the dump
-        if not data:
+def check_end(path: Path) -> None:
+    """Refuse a dump that was cut off before work begins on it; reads only the end of a file that can be cut.
+
+    Raises:
+        UserError: The dump is damaged or cut off.
+    """
+    size = path.stat().st_size
+    start = max(0, size - TAIL_BYTES)
+    with open(path, "rb") as stream:
+        is_bz2 = stream.read(len(BZ2_MAGIC)) == BZ2_MAGIC
+        stream.seek(start)
+        tail = stream.read()
+    with _decompression_errors(path):
+        if is_bz2:
+            if not ends_properly(tail):
+                raise EOFError("it ends within a stream")
+            tail = b"".join(block for _, block in read_blocks(path, start, size))
+    if DUMP_END not in tail:
+        raise _cut_off(path)
+
+
+def read_stretch(path: Path, start: int, end: int) -> Iterator[Document | SetAside]:
+    """Yield the articles whose page begins in a part of a dump that can be cut.
+
+    Args:
+        path: The dump.
+        start: First byte of the part on disk; for bz2, of the blocks that begin there.
+        end: One past its last byte.
+
+    Raises:
+        UserError: The dump is damaged or cut off.
+    """
+    with open(path, "rb") as stream:
+        is_bz2 = stream.read(len(BZ2_MAGIC)) == BZ2_MAGIC
+    chunks = read_blocks(path, start, end) if is_bz2 else _plain_chunks(path, start, end)
+    with _decompression_errors(path):
+        for page in _pages(chunks, path):
+            yield from articles_of(page)
+
+
+def read_pages(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Yield all pages of any dump in order, each with the number of bytes on disk that were read for it.
+
+    Raises:
+        UserError: The dump is damaged or cut off.
+    """
+    position = 0
+    with _opened(path) as file:
+        tail = b""
+
+        def chunks() -> Iterator[tuple[bool, bytes]]:
+            nonlocal tail
+            while block := file.text.read(READ_BYTES):
+                tail = tail[-len(DUMP_END) :] + block
+                yield True, block
+
+        for page in _pages(chunks(), path):
+            before, position = position, file.raw.tell()
+            yield page, position - before
+    if DUMP_END not in tail:
+        raise _cut_off(path)
+
+
+def articles_of(page: bytes) -> Iterator[Document | SetAside]:
+    """Yield the page as an article with its text in wiki markup, or as set aside if it is no XML.
+
+    Redirects, pages of other namespaces, and pages without wiki text give nothing.
+    """
+    head = page[: page.find(b"<revision>")]
+    namespace = _PAGE_NAMESPACE.search(head)
+    if b"<redirect" in head or (namespace and namespace.group(1) != ARTICLE_NAMESPACE.encode()):
+        return
+    try:
+        element = ElementTree.fromstring(page)
+    except ElementTree.ParseError as error:
+        title = _TITLE.search(head)
+        name = title.group(1).decode("utf-8", "replace") if title else ""
+        yield SetAside(html.unescape(name), f"not well-formed XML ({error})")
+        return
+    text = ""
+    for revision in element.findall("revision"):  # the last one is the current one
+        if revision.findtext("model", "wikitext") not in ("", "wikitext"):
             return
+        text = revision.findtext("text") or ""
+    if text and text.lstrip()[:9].upper() != "#REDIRECT":
+        yield Document(element.findtext("title") or "", text)
 
 
-def _name(element: ElementTree.Element) -> str:
-    """Tag without the schema's namespace, which differs from version to version."""
-    return element.tag.rpartition("}")[2]
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[_DumpFile]:
+    """Open a dump; its first bytes say how it is compressed and encoded, whatever its name."""
+    with open(path, "rb") as raw, _decompression_errors(path):
+        magic = raw.read(3)
+        if magic[:2] in (b"PK", b"7z"):
+            raise UserError(f"{path}: a zip or 7z archive; unpack it, or take the .bz2 dump")
+        raw.seek(0)
+        text: Any = raw
+        if magic == BZ2_MAGIC:
+            text = bz2.BZ2File(raw)  # reads files of several streams (multistream), too
+        elif magic[:2] == GZIP_MAGIC:
+            text = gzip.GzipFile(fileobj=raw)
+        first = text.read(READ_BYTES)
+        text.seek(0)
+        if first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            encoding = "utf-16"
+        else:
+            declared = _ENCODING.match(first.removeprefix(codecs.BOM_UTF8))
+            encoding = declared.group(1).decode().lower() if declared else "utf-8"
+        is_utf8 = encoding in ("utf-8", "us-ascii", "ascii")
+        if not is_utf8:
+            text = codecs.EncodedFile(text, "utf-8", encoding)
+        elif first.startswith(codecs.BOM_UTF8):
+            text.seek(len(codecs.BOM_UTF8))
+        yield _DumpFile(raw, text, is_utf8 and not isinstance(text, gzip.GzipFile))
 
 
-def article_of(page: ElementTree.Element) -> Article | None:
-    """The page as an article, or None for a redirect, another namespace, or a page without wiki text."""
-    title = text = ""
-    for part in page:
-        name = _name(part)
-        if name == "redirect" or (name == "ns" and (part.text or "").strip() != ARTICLE_NAMESPACE):
-            return None
-        if name == "title":
-            title = part.text or ""
-        elif name == "revision":
-            for entry in part:
-                if _name(entry) == "text":
-                    text = entry.text or ""  # the last revision of a page is the current one
-                elif _name(entry) == "model" and (entry.text or "wikitext") != "wikitext":
-                    return None
-    if not text or text.lstrip()[:9].upper() == "#REDIRECT":
-        return None
-    return Article(title, text)
+@contextlib.contextmanager
+def _decompression_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error
+    except (UnicodeError, LookupError) as error:
+        raise UserError(f"{path}: not the text that its first line says ({error}); download it again") from error
+
+
+def _plain_chunks(path: Path, start: int, end: int) -> Iterator[tuple[bool, bytes]]:
+    with open(path, "rb") as stream:
+        stream.seek(start)
+        position = start
+        while block := stream.read(min(READ_BYTES, end - position) if position < end else READ_BYTES):
+            yield position < end, block
+            position += len(block)
+
+
+def _pages(chunks: Iterable[tuple[bool, bytes]], path: Path) -> Iterator[bytes]:
+    """Yield the whole pages that begin in chunks that belong to the caller's part.
+
+    Args:
+        chunks: Whether a chunk belongs to the part or comes behind it, and its text.
+        path: Named in errors.
+    """
+    text, own = b"", 0  # pages may begin in text[:own]
+    for belongs, chunk in chunks:
+        text += chunk
+        if belongs:
+            own = len(text)
+        done = 0
+        while True:
+            begin = text.find(PAGE_BEGIN, done)
+            if not 0 <= begin < own:
+                if not belongs:
+                    return
+                done = max(done, len(text) - len(PAGE_BEGIN))  # the tag may be cut here
+                break
+            close = text.find(PAGE_END, begin)
+            if close < 0:
+                done = begin
+                break
+            done = close + len(PAGE_END)
+            yield text[begin:done]
+        text, own = text[done:], own - done
+    if 0 <= text.find(PAGE_BEGIN) < own:
+        raise _cut_off(path)
+
+
+def _cut_off(path: Path) -> UserError:
+    return UserError(
+        f"{path}: not well-formed XML: it ends without {DUMP_END.decode()}; is the file a dump, and complete?"
+    )

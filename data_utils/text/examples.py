@@ -1,44 +1,82 @@
-"""Step ``examples``: sentence files to pre-training TFRecords with index and manifest, in one global random order.
+"""Step ``examples``: sentence files to pre-training TFRecords with vocabulary, index files and manifest.
 
-Two passes: ``scatter`` makes the records of each work unit, ``gather`` brings those of all units into their order and
-writes the files. A killed run goes on where it stopped.
+Two passes over units of work, in workers: the first makes the records of a unit of the corpus, the second puts them
+into their shuffled order. A killed run is resumed.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_utils.parallel import Pool
-from data_utils.records.writer import MANIFEST_NAME, entropy_nats, write_atomically, write_manifest
-from data_utils.text.command_line import fraction, make_parser, natural, positive, run_main
-from data_utils.text.instances import Settings, check_settings
-from data_utils.text.ledger import forget
-from data_utils.text.output_folder import take_up
-from data_utils.text.passes import RecordsJob, gather_all, scatter_all
-from data_utils.text.running import add_pool_options, on_every_machine, pool_of
+from data_utils.command_line import Progress, fraction, make_parser, natural, positive, run_main
+from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
+from data_utils.records.writer import MANIFEST_NAME, entropy_nats, index_path, write_atomically, write_manifest
+from data_utils.resume import WORK_FOLDER, Done, Ledger, forget, prepare_dataset_folder, run_units
+from data_utils.text.documents import SET_ASIDE_NAME
+from data_utils.text.instances import Settings, UnitCounts, check_settings, make_unit, use_one_tokenizer_thread
 from data_utils.text.sentences import Corpus, read_corpus
-from data_utils.text.set_aside import FILE_NAME as SET_ASIDE_NAME
-from data_utils.text.units import plan_units
+from data_utils.text.shuffle import Layout, gather, plan_layout, read_pieces, write_records, write_spill
+from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import add_case_option
-from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
+from data_utils.tokenizer import VOCABULARY_NAME, read_vocabulary
 from utilities.errors import UserError
+
+FILE_PREFIX = "wiki"
+BYTES_NEEDED = 3.6  # on disk, for a byte of text and a pass over it: the records, and the same between the passes
+
+
+class RecordsJob(NamedTuple):
+    """What a worker must know.
+
+    Attributes:
+        output: Folder of the data set; the vocabulary is there.
+        settings: Settings of the records.
+        layout: Layout of the shuffle.
+        scattered: Done-records of the first pass.
+        gathered: Done-records of the second pass.
+    """
+
+    output: Path
+    settings: Settings
+    layout: Layout
+    scattered: Ledger
+    gathered: Ledger
+
+    def spill(self, unit: int) -> Path:
+        """Return the file to which the first pass writes a unit's records."""
+        return self.output / WORK_FOLDER / f"unit_{unit:06d}.spill"
+
+    def file(self, number: int) -> Path:
+        """Return the path of a TFRecord file; names sort as their numbers do."""
+        digits = max(3, len(str(self.layout.files - 1)))
+        return self.output / f"{FILE_PREFIX}_{number:0{digits}d}.tfrecord"
+
+
+class Strip(NamedTuple):
+    """Work of the second pass: strip ``number`` of the range of keys, about ``size`` records from all ``units``."""
+
+    number: int
+    size: int
+    units: int
 
 
 def recipe_of(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
-    """What a data set is made from and with.
+    """Return what a data set is made from and with.
 
     Args:
-        settings: of the records.
-        unit_bytes: text of a unit, if given.
-        vocabulary: what tells it from others.
-        sentences: identity of the corpus, where known.
+        settings: Settings of the records.
+        unit_bytes: Text of a unit, if given.
+        vocabulary: What distinguishes it from others.
+        sentences: Identity of the corpus, if known.
     """
     recipe = {"records": {**settings._asdict(), "unit_bytes": unit_bytes}, "vocabulary": vocabulary}
     return recipe if sentences is None else {**recipe, "sentences": sentences}
@@ -54,65 +92,123 @@ def write_examples(
     unit_bytes: int | None = None,
     vocabulary_recipe: Any = None,
 ) -> Path:
-    """Makes a data set: TFRecord files, an index beside each, ``vocab.txt``, and last ``manifest.json``.
+    """Make a data set: TFRecord files, an index beside each, ``vocab.txt``, and last ``manifest.json``.
 
     Args:
-        corpus: sentence files.
+        corpus: Sentence files.
         vocabulary_file: BERT ``vocab.txt``; copied into the folder.
-        output: the folder.
-        settings: see ``Settings``.
-        pool: where; the bytes written do not depend on it. None: in this process.
-        overwrite: whether a data set in the folder may be replaced.
-        unit_bytes: text per file; see ``plan_units``.
-        vocabulary_recipe: what tells the vocabulary from others, where that is not its checksum.
+        output: Folder of the data set.
+        settings: Settings of the records.
+        pool: Workers, on which the bytes written do not depend; this process by default.
+        overwrite: Whether a data set in the folder may be replaced.
+        unit_bytes: Text of a unit; see ``plan_units``.
+        vocabulary_recipe: What distinguishes the vocabulary from others; its checksum by default.
 
     Returns:
-        The manifest.
+        The path of the manifest.
 
     Raises:
-        UserError: settings, vocabulary, folder or corpus are unfit.
+        UserError: Settings, vocabulary, folder or corpus are unfit.
     """
     check_settings(settings)
     vocabulary = read_vocabulary(vocabulary_file)
     recipe = recipe_of(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
-    if take_up(output, recipe, overwrite):
+    if prepare_dataset_folder(output, recipe, overwrite):
         print(f"examples: {output} is complete already", file=sys.stderr)
         return output / MANIFEST_NAME
     local_vocabulary = output / VOCABULARY_NAME
     if not (local_vocabulary.exists() and local_vocabulary.samefile(vocabulary_file)):
         write_atomically(local_vocabulary, vocabulary_file.read_bytes())
-    _write(corpus, vocabulary, output, settings, pool or Pool(), unit_bytes, recipe)
+    pool, vocabulary_size = pool or Pool(), len(vocabulary.pieces)
+    units = plan_units(corpus.files, unit_bytes)
+    text_bytes = sum(unit.size for unit in units)
+    # What the first pass writes carries its own checksums, and the manifest has those of the files.
+    ledgers = [Ledger.begin(output, step, recipe, read_back=False) for step in ("scatter", "gather")]
+    job = RecordsJob(output, settings, plan_layout(len(units), text_bytes, settings.duplicate_factor), *ledgers)
+    totals = _scatter_all(job, units, text_bytes, pool)
+    if not totals["records"]:
+        raise UserError("the corpus is empty: no sentence, so no records")
+    entries = _gather_all(job, len(units), totals["records"], text_bytes, pool)
+    pieces = np.zeros(vocabulary_size, np.int64)
+    for unit in units:
+        pieces += read_pieces(job.spill(unit.number), job.layout, vocabulary_size)
+    write_manifest(
+        output,
+        {**settings._asdict(), "vocab_size": vocabulary_size},
+        {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
+        entries,
+        {**totals, "set_aside": corpus.set_aside},
+        entropy_nats(pieces.tolist()),
+    )
+    forget(output)
     return output / MANIFEST_NAME
 
 
-def _write(
-    corpus: Corpus,
-    vocabulary: Vocabulary,
-    output: Path,
-    settings: Settings,
-    pool: Pool,
-    unit_bytes: int | None,
-    recipe: Mapping[str, Any],
-) -> None:
-    units = plan_units(corpus.files, unit_bytes)
-    job = RecordsJob.plan(units, output, len(vocabulary.pieces), settings, recipe)
-    totals = scatter_all(job, units, pool)
-    if not totals["records"]:
-        raise UserError("the corpus is empty: no sentence, so no records")
-    entries = gather_all(job, units, totals["records"], pool)
-    write_manifest(
-        output,
-        {**settings._asdict(), "vocab_size": len(vocabulary.pieces)},
-        {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": len(vocabulary.pieces)},
-        entries,
-        {**totals, "set_aside": corpus.set_aside},
-        entropy_nats(job.pieces(units)),
-    )
-    forget(output)
+def _scatter_all(job: RecordsJob, units: Sequence[Unit], text_bytes: int, pool: Pool) -> dict[str, int]:
+    """Make the records of all units, and return the number of ``records`` and the sums of ``UnitCounts``."""
+    _warn_of_full_disk(job, text_bytes)
+    totals = dict.fromkeys(("records", *UnitCounts._fields), 0)
+
+    def on_done(_: int, facts: dict[str, Any]) -> str:
+        for name in totals:
+            totals[name] += facts[name]
+        return f"{totals['documents']:,} documents, {totals['records']:,} records"
+
+    with Progress(text_bytes, "examples") as progress:
+        run_units(pool, job.scattered, functools.partial(_scatter, job), units, text_bytes, progress, on_done)
+    return totals
+
+
+def _scatter(job: RecordsJob, unit: Unit) -> Done:
+    use_one_tokenizer_thread()
+    result = make_unit(unit, str(job.output / VOCABULARY_NAME), job.settings)
+    path = job.spill(unit.number)
+    write_spill(path, result.shuffled, result.pieces, job.layout)
+    facts = {"records": len(result.shuffled.records), **result.counts._asdict()}
+    name = path.relative_to(job.output).as_posix()
+    return Done(unit.number, unit.size, job.scattered.finish(unit.number, [name], facts))
+
+
+def _gather_all(job: RecordsJob, units: int, records: int, text_bytes: int, pool: Pool) -> list[dict[str, Any]]:
+    """Write the TFRecord files, and return their entries in the manifest, in order."""
+    entries: dict[str, dict[str, Any]] = {}
+    written = 0
+
+    def on_done(_: int, facts: dict[str, Any]) -> str:
+        nonlocal written
+        entries.update({entry["name"]: entry for entry in facts["entries"]})
+        written += sum(entry["bytes"] for entry in facts["entries"])
+        return f"{len(entries):,} files, {written / 1e6:,.1f} MB"
+
+    share = -(-records // job.layout.strips)
+    strips = [Strip(number, share, units) for number in range(job.layout.strips)]
+    with Progress(share * job.layout.strips, "shuffle", "records") as progress:
+        run_units(pool, job.gathered, functools.partial(_gather, job), strips, text_bytes, progress, on_done)
+    return [entries[name] for name in sorted(entries)]
+
+
+def _gather(job: RecordsJob, strip: Strip) -> Done:
+    spills = [job.spill(unit) for unit in range(strip.units)]
+    entries = [
+        write_records(job.file(number), shuffled.records)
+        for number, shuffled in gather(spills, strip.number, job.layout)
+        if shuffled.records
+    ]
+    names = [name for entry in entries for name in (entry["name"], index_path(Path(entry["name"])).name)]
+    return Done(strip.number, strip.size, job.gathered.finish(strip.number, names, {"entries": entries}))
+
+
+def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
+    needed = text_bytes * job.settings.duplicate_factor * BYTES_NEEDED
+    needed -= sum(path.stat().st_size for path in (job.output / WORK_FOLDER).glob("*.spill"))
+    free = shutil.disk_usage(job.output).free
+    if needed > free:
+        text = f"examples: about {needed / 1e9:,.1f} GB will be needed in {job.output}, {free / 1e9:,.1f} GB are free"
+        print(f"{text}; with less, the run ends, and goes on when there is more", file=sys.stderr)
 
 
 def describe(manifest: Mapping[str, Any], folder: Path) -> str:
-    """Two lines for the end of a run."""
+    """Return two lines for the end of a run."""
     totals = manifest["totals"]
     bad = f", {totals['set_aside']:,} articles set aside ({SET_ASIDE_NAME})" if totals.get("set_aside") else ""
     return (
@@ -125,25 +221,19 @@ def describe(manifest: Mapping[str, Any], folder: Path) -> str:
 
 
 def add_example_options(parser: argparse.ArgumentParser) -> None:
-    """Options of pairing, masking and writing."""
+    """Add the options of pairing, masking and writing."""
     default = Settings()
     group = parser.add_argument_group("records")
     group.add_argument(
-        "--max-seq-length",
-        type=positive,
-        default=default.max_seq_length,
-        metavar="N",
+        "--max-seq-length", type=positive, default=default.max_seq_length, metavar="N",
         help="tokens (default %(default)s)",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--max-predictions", type=positive, default=default.max_predictions_per_seq, metavar="N",
         help="masked tokens of a sequence, at most (default %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--masked-lm-prob",
-        type=fraction,
-        default=default.masked_lm_prob,
-        help="share to mask (default %(default)s)",
+        "--masked-lm-prob", type=fraction, default=default.masked_lm_prob, help="share to mask (default %(default)s)"
     )
     group.add_argument(
         "--short-seq-prob",
@@ -158,16 +248,14 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
     group.add_argument("--seed", type=natural, default=default.seed, help="of all chance (default %(default)s)")
     group.add_argument(
-        "--unit-megabytes",
-        type=float,
-        metavar="X",
+        "--unit-megabytes", type=float, metavar="X",
         help="text that is worked on at once, and goes into a file at most (default: 4, less if small)",
-    )
+    )  # fmt: skip
     group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """The settings that the options of ``add_example_options`` and ``add_case_option`` describe."""
+    """Return the settings that the options of ``add_example_options`` and ``add_case_option`` describe."""
     return Settings(
         options.max_seq_length,
         options.max_predictions,
@@ -181,7 +269,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def unit_bytes_of(options: argparse.Namespace) -> int | None:
-    """``--unit-megabytes`` in bytes."""
+    """Return ``--unit-megabytes`` in bytes."""
     if options.unit_megabytes is None:
         return None
     if options.unit_megabytes <= 0:
@@ -189,23 +277,18 @@ def unit_bytes_of(options: argparse.Namespace) -> int | None:
     return int(options.unit_megabytes * 2**20)
 
 
-def _action(options: argparse.Namespace) -> None:
-    corpus = read_corpus(on_every_machine(options).sentences)
+def _run(options: argparse.Namespace) -> None:
+    corpus = read_corpus(with_absolute_paths(options).sentences)
+    settings, unit_bytes = settings_of(options), unit_bytes_of(options)
     with pool_of(options, options.output, corpus.files) as pool:
         manifest = write_examples(
-            corpus,
-            options.vocab_file,
-            options.output,
-            settings_of(options),
-            pool,
-            options.overwrite,
-            unit_bytes_of(options),
+            corpus, options.vocab_file, options.output, settings, pool, options.overwrite, unit_bytes
         )
     print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of the step."""
+    """Run the step's command."""
     parser = make_parser("data_utils.text.examples", "Sentence files to pre-training TFRecords.")
     parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
     parser.add_argument("--vocab-file", type=Path, required=True, metavar="FILE", help="BERT vocab.txt")
@@ -213,7 +296,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_example_options(parser)
     add_case_option(parser)
     add_pool_options(parser)
-    return run_main(parser, _action, arguments)
+    return run_main(parser, _run, arguments)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Step ``extract``: a dump, or any other input, as JSON Lines of clean prose.
 
-Each line is ``{"title": …, "text": …}``, paragraphs separated by a newline. The whole command line
-``python -m data_utils.text`` does this on the way to sentences and writes no such file; this step is
-for a look at the text, or for other uses of it. A killed run goes on where it stopped.
+Each line is ``{"title": …, "text": …}``, paragraphs separated by a newline. The whole command
+``python -m data_utils.text`` goes from the input to sentences without this file; this step is for a look at the text,
+or for other uses of it. A killed run is resumed.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.parallel import Pool
+from data_utils.command_line import Progress, make_parser, natural, run_main
+from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
 from data_utils.records.writer import temporary_beside, write_atomically
-from data_utils.text.command_line import Progress, make_parser, natural, run_main
-from data_utils.text.ledger import Ledger
-from data_utils.text.running import Done, add_pool_options, on_every_machine, pool_of, run_units
-from data_utils.text.set_aside import DEFAULT_LIMIT, SetAside, SetAsides, reason_of
-from data_utils.text.sources import Loaded, Source, add_source_options, source_of
+from data_utils.resume import Done, Ledger, run_units
+from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, SetAside, SetAsides, reason_of
+from data_utils.text.sources import PagesUnit, Source, add_source_options, source_of
 from data_utils.text.units import Unit
 from utilities.errors import UserError
 
@@ -31,15 +30,15 @@ DEFAULT_MIN_CHARACTERS = 100
 COPY_BYTES = 1 << 22
 
 
-class Cleaned(NamedTuple):
-    """A document's prose."""
+class Prose(NamedTuple):
+    """A document's paragraphs of prose."""
 
     title: str
     paragraphs: list[str]
 
 
-def clean_documents(source: Source, unit: Unit | Loaded, min_characters: int) -> Iterator[Cleaned | SetAside]:
-    """The documents of a unit whose prose is long enough, and what had to be set aside."""
+def clean_documents(source: Source, unit: Unit | PagesUnit, min_characters: int) -> Iterator[Prose | SetAside]:
+    """Yield the prose of a unit's documents that have enough of it, and what had to be set aside."""
     for document in source.documents(unit):
         if isinstance(document, SetAside):
             yield document
@@ -50,34 +49,111 @@ def clean_documents(source: Source, unit: Unit | Loaded, min_characters: int) ->
             yield SetAside(document.title, f"cannot be cleaned: {reason_of(error)}")
             continue
         if sum(map(len, paragraphs)) >= max(min_characters, 1):
-            yield Cleaned(document.title, paragraphs)
+            yield Prose(document.title, paragraphs)
+
+
+class UnitText(NamedTuple):
+    """What becomes of a unit's documents.
+
+    Attributes:
+        text: Content of the unit's file; no file is written if it is empty.
+        set_aside: Documents that cannot be used.
+        counts: What to add up over all units: ``documents``, ``words`` and others.
+    """
+
+    text: str
+    set_aside: list[SetAside]
+    counts: dict[str, int]
+
+
+class SourceResult(NamedTuple):
+    """What became of a source.
+
+    Attributes:
+        files: Names of the units' files, in the order of the input.
+        counts: Sums over all units.
+        set_aside: Number of documents that cannot be used.
+    """
+
+    files: list[str]
+    counts: dict[str, int]
+    set_aside: int
 
 
 class _Task(NamedTuple):
-    """What a worker must know."""
-
+    convert: Callable[[Source, Unit | PagesUnit], UnitText]
     source: Source
-    min_characters: int
+    pattern: str
     ledger: Ledger
 
 
-def part_name(unit: int) -> str:
-    """Of the JSON lines of a unit."""
-    return f"part_{unit:06d}.jsonl"
+def _convert_unit(task: _Task, unit: Unit | PagesUnit) -> Done:
+    result = task.convert(task.source, unit)
+    names = [task.pattern.format(unit.number)] if result.text else []
+    for name in names:
+        write_atomically(task.ledger.files / name, result.text.encode())
+    facts = {"files": names, "set_aside": result.set_aside, **result.counts}
+    return Done(unit.number, unit.size, task.ledger.finish(unit.number, names, facts))
 
 
-def _extract_unit(task: _Task, unit: Unit | Loaded) -> Done:
+def convert_source(
+    source: Source,
+    convert: Callable[[Source, Unit | PagesUnit], UnitText],
+    ledger: Ledger,
+    pattern: str,
+    label: str,
+    set_asides: SetAsides,
+    pool: Pool,
+) -> SourceResult:
+    """Convert the documents of a source unit by unit; units that are done already are not converted again.
+
+    Args:
+        source: The input.
+        convert: Converts one unit, in a worker.
+        ledger: Done-records of the step; the files are written to its folder.
+        pattern: Name of a unit's file, formatted with the unit's number.
+        label: Shown with the progress.
+        set_asides: Collects what cannot be used.
+        pool: Workers; the output does not depend on them.
+
+    Raises:
+        UserError: The input is broken, or too many documents cannot be used.
+    """
+    files: dict[int, list[str]] = {}
+    counts: dict[str, int] = {"documents": 0, "words": 0}
+
+    def on_done(unit: int, facts: dict[str, Any]) -> str:
+        files[unit] = facts.pop("files")
+        set_asides.add(unit, facts.pop("set_aside"))
+        for name, count in facts.items():
+            counts[name] = counts.get(name, 0) + count
+        return f"{counts['documents']:,} articles, {counts['words']:,} words{set_asides.note()}"
+
+    function = functools.partial(_convert_unit, _Task(convert, source.for_workers(), pattern, ledger))
+    with Progress(source.total_bytes, label) as progress:
+        run_units(pool, ledger, function, source.units(), source.total_bytes, progress, on_done)
+    set_asides.write()
+    return SourceResult([name for unit in sorted(files) for name in files[unit]], counts, set_asides.count)
+
+
+def no_prose(set_asides: SetAsides) -> UserError:
+    """Return the error for an input of which nothing remains."""
+    text = "the input holds no prose: no document is long enough (see --min-characters)"
+    if set_asides.count:
+        text += f", and {set_asides.count:,} could not be used, the first: {set_asides.first()}"
+    return UserError(text)
+
+
+def _to_json_lines(min_characters: int, source: Source, unit: Unit | PagesUnit) -> UnitText:
     lines, words, bad = [], 0, []
-    for cleaned in clean_documents(task.source, unit, task.min_characters):
-        if isinstance(cleaned, SetAside):
-            bad.append(cleaned)
+    for prose in clean_documents(source, unit, min_characters):
+        if isinstance(prose, SetAside):
+            bad.append(prose)
             continue
-        text = "\n".join(cleaned.paragraphs)
+        text = "\n".join(prose.paragraphs)
         words += len(text.split())
-        lines.append(json.dumps({"title": cleaned.title, "text": text}, ensure_ascii=False) + "\n")
-    write_atomically(task.ledger.files / part_name(unit.number), "".join(lines).encode())
-    facts = {"documents": len(lines), "words": words, "set_aside": bad}
-    return Done(unit.number, unit.size, task.ledger.finish(unit.number, [part_name(unit.number)], facts))
+        lines.append(json.dumps({"title": prose.title, "text": text}, ensure_ascii=False) + "\n")
+    return UnitText("".join(lines), bad, {"documents": len(lines), "words": words})
 
 
 def extract(
@@ -85,96 +161,63 @@ def extract(
     output: Path,
     pool: Pool,
     min_characters: int = DEFAULT_MIN_CHARACTERS,
-    max_bad_articles: int = DEFAULT_LIMIT,
-) -> dict[str, int]:
-    """Writes the clean documents of a source as JSON Lines, atomically.
-
-    Returns:
-        ``documents``, ``words`` and ``set_aside``: how many.
+    max_bad_articles: int = DEFAULT_MAX_SET_ASIDE,
+) -> SourceResult:
+    """Write the clean documents of a source as JSON Lines, atomically.
 
     Raises:
-        UserError: the input is broken, holds no prose, or more bad articles than allowed.
+        UserError: The input is broken, holds no prose, or has more bad articles than allowed.
     """
     parts = output.with_name(output.name + ".parts")
     parts.mkdir(parents=True, exist_ok=True)
     ledger = Ledger.begin(parts, "extract", {"input": source.identity(), "min_characters": min_characters})
-    totals = {"documents": 0, "words": 0}
+    convert = functools.partial(_to_json_lines, min_characters)
     set_asides = SetAsides(max_bad_articles, output.parent)
-    units: list[int] = []
-
-    def on_done(unit: int, facts: dict[str, Any]) -> str:
-        units.append(unit)
-        set_asides.add(unit, facts["set_aside"])
-        for name in totals:
-            totals[name] += facts[name]
-        return f"{totals['documents']:,} articles, {totals['words']:,} words{set_asides.note()}"
-
-    function = functools.partial(_extract_unit, _Task(source.for_workers(), min_characters, ledger))
-    with Progress(source.total_bytes, "extract") as progress:
-        run_units(pool, ledger, function, source.units(), source.total_bytes, progress, on_done)
-    set_asides.write()
-    if not totals["documents"]:
+    result = convert_source(source, convert, ledger, "part_{:06d}.jsonl", "extract", set_asides, pool)
+    if not result.files:
         shutil.rmtree(parts)
         raise no_prose(set_asides)
-    _join([parts / part_name(unit) for unit in sorted(units)], output)
-    shutil.rmtree(parts)
-    return {**totals, "set_aside": set_asides.count}
-
-
-def no_prose(set_asides: SetAsides) -> UserError:
-    """The error where nothing remains of the input."""
-    text = "the input holds no prose: no document is long enough (see --min-characters)"
-    if set_asides.count:
-        text += f", and {set_asides.count:,} could not be used, the first: {set_asides.first()}"
-    return UserError(text)
-
-
-def _join(parts: list[Path], output: Path) -> None:
     temporary = temporary_beside(output)
     with open(temporary, "wb") as stream:
-        for part in parts:
-            with open(part, "rb") as lines:
+        for name in result.files:
+            with open(parts / name, "rb") as lines:
                 shutil.copyfileobj(lines, stream, COPY_BYTES)
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(temporary, output)
+    shutil.rmtree(parts)
+    return result
 
 
 def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
-    """Options of reading and cleaning; ``sentences_too`` offers the sentences step's output too."""
+    """Add the options of reading and cleaning; ``sentences_too`` offers the sentences step's output as input."""
     add_source_options(parser, sentences_too)
     parser.add_argument(
-        "--min-characters",
-        type=int,
-        default=DEFAULT_MIN_CHARACTERS,
-        metavar="N",
+        "--min-characters", type=int, default=DEFAULT_MIN_CHARACTERS, metavar="N",
         help="shorter documents are left out (default %(default)s)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--max-bad-articles",
-        type=natural,
-        default=DEFAULT_LIMIT,
-        metavar="N",
+        "--max-bad-articles", type=natural, default=DEFAULT_MAX_SET_ASIDE, metavar="N",
         help="articles that cannot be used are set aside in set_aside.jsonl; more than N end the run"
         " (default %(default)s)",
-    )
+    )  # fmt: skip
     add_pool_options(parser)
 
 
-def _action(options: argparse.Namespace) -> None:
-    source = source_of(on_every_machine(options))
+def _run(options: argparse.Namespace) -> None:
+    source = source_of(with_absolute_paths(options))
     with pool_of(options, options.output.parent, source.files) as pool:
-        found = extract(source, options.output, pool, options.min_characters, options.max_bad_articles)
-    bad = f", {found['set_aside']:,} set aside" if found["set_aside"] else ""
-    print(f"{options.output}: {found['documents']:,} documents, {found['words']:,} words{bad}")
+        result = extract(source, options.output, pool, options.min_characters, options.max_bad_articles)
+    bad = f", {result.set_aside:,} set aside" if result.set_aside else ""
+    print(f"{options.output}: {result.counts['documents']:,} documents, {result.counts['words']:,} words{bad}")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of the step."""
+    """Run the step's command."""
     parser = make_parser("data_utils.text.extract", "Clean prose of a dump or another input, as JSON Lines.")
     add_extract_options(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSON Lines file to write")
-    return run_main(parser, _action, arguments)
+    return run_main(parser, _run, arguments)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Work units to records: settings, tokenizing, pairing and masking, as pure functions.
+"""Training instances of a work unit: settings, and tokenizing, pairing and masking as pure functions.
 
-``make_unit`` takes a work unit and gives its records: any scheduler may run it, anywhere, in any order.
+``make_unit`` takes a work unit and gives its records: it may run anywhere, at any time, in any order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_utils.text.columns import KEY, Columns, concatenated, to_columns, token_type
+from data_utils.records.writer import encode_examples, frame_records
 from data_utils.text.masking import (
     SpecialIds,
     choose_tokens,
@@ -24,27 +24,28 @@ from data_utils.text.masking import (
     predictions,
 )
 from data_utils.text.pairs import SPECIAL_IN_PAIR, cut_pairs, make_pairs, pair_arrays
+from data_utils.text.shuffle import KEY, Shuffled
 from data_utils.text.tokens import TokenizedUnit, tokenize_unit
 from data_utils.text.units import Unit
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from utilities.errors import UserError
 
-LONGEST_SEQUENCE = 1 << 15
-_KEYS = 1  # sets the random numbers of the keys apart from those of the records
+MIN_SEQ_LENGTH, MAX_SEQ_LENGTH = 8, 1 << 15
+_KEYS = 1  # separates the random numbers of the keys from those of the records
 
 
 class Settings(NamedTuple):
-    """What decides the records, beside text and vocabulary; written to the manifest under these names.
+    """What determines the records, beside text and vocabulary; written to the manifest under these names.
 
     Attributes:
-        max_seq_length: tokens of a sequence, [CLS] and [SEP] included.
-        max_predictions_per_seq: masked positions of a sequence, at most.
-        masked_lm_prob: share of tokens to predict.
-        short_seq_prob: how often a shorter sequence is made.
-        duplicate_factor: how often the corpus is gone through, each time paired and masked anew.
-        whole_word_masking: all pieces of a word are masked, or none.
-        seed: of all chance.
-        lower_case: whether the vocabulary is an uncased one.
+        max_seq_length: Tokens of a sequence, [CLS] and [SEP] included.
+        max_predictions_per_seq: Maximum number of masked positions of a sequence.
+        masked_lm_prob: Share of tokens to predict.
+        short_seq_prob: Probability of a shorter sequence.
+        duplicate_factor: Number of passes over the corpus, each paired and masked anew.
+        whole_word_masking: Whether all pieces of a word are masked, or none.
+        seed: Determines everything random.
+        lower_case: Whether the vocabulary is an uncased one.
     """
 
     max_seq_length: int = 128
@@ -70,12 +71,12 @@ class UnitResult(NamedTuple):
     """A unit's records.
 
     Attributes:
-        columns: the records, with their places in the shuffled order.
-        counts: of the text.
+        shuffled: Framed records with their places in the shuffled order.
+        counts: Counts of the text.
         pieces: (V,) how often each piece of the vocabulary occurs in the text.
     """
 
-    columns: Columns
+    shuffled: Shuffled
     counts: UnitCounts
     pieces: np.ndarray
 
@@ -85,26 +86,26 @@ def _vocabulary(path: str) -> Vocabulary:
     return read_vocabulary(Path(path))
 
 
-def quiet_tokenizers() -> None:
-    """One thread per tokenizer: the processes fill the cores already. Read by the library when first used."""
+def use_one_tokenizer_thread() -> None:
+    """Make tokenizers use one thread, for the processes occupy all cores; has effect before the first use only."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuses settings that no record can satisfy.
+    """Refuse settings that no record can satisfy.
 
     Raises:
-        UserError: names the setting and the limit.
+        UserError: Names the setting and its limit.
     """
-    if settings.max_seq_length < 8:
-        raise UserError(f"--max-seq-length {settings.max_seq_length}: too short, at least 8")
-    if settings.max_seq_length > LONGEST_SEQUENCE:
-        raise UserError(f"--max-seq-length {settings.max_seq_length}: too long, at most {LONGEST_SEQUENCE}")
-    most = settings.max_seq_length - 3
+    length, most = settings.max_seq_length, settings.max_seq_length - SPECIAL_IN_PAIR
+    if length < MIN_SEQ_LENGTH:
+        raise UserError(f"--max-seq-length {length}: too short, at least {MIN_SEQ_LENGTH}")
+    if length > MAX_SEQ_LENGTH:
+        raise UserError(f"--max-seq-length {length}: too long, at most {MAX_SEQ_LENGTH}")
     if not 1 <= settings.max_predictions_per_seq <= most:
         raise UserError(
             f"--max-predictions {settings.max_predictions_per_seq}: must lie between 1 and {most},"
-            f" the tokens of --max-seq-length {settings.max_seq_length} without [CLS] and two [SEP]"
+            f" the tokens of --max-seq-length {length} without [CLS] and two [SEP]"
         )
     if not 0 < settings.masked_lm_prob < 1:
         raise UserError(f"--masked-lm-prob {settings.masked_lm_prob}: must lie between 0 and 1")
@@ -113,16 +114,16 @@ def check_settings(settings: Settings) -> None:
 def make_features(
     text: TokenizedUnit, vocabulary: Vocabulary, settings: Settings, unit_number: int, duplicate: int
 ) -> dict[str, np.ndarray]:
-    """One pass over a unit: pairs, masks, and the features of its records, in the order of the text.
+    """Make the pairs and masks of one pass over a unit.
 
     Returns:
-        Feature name → (N, S), (N, P) or (N, 1) array.
+        Feature name → (N, S), (N, P) or (N, 1) array, records in the order of the text, features in that of a record.
     """
     source = np.random.SeedSequence([settings.seed, unit_number, duplicate])
     rng = np.random.default_rng(source)
-    chance = random.Random(int(rng.integers(2**63)))
+    pair_rng = random.Random(int(rng.integers(2**63)))
     pairs = make_pairs(
-        text.sentence_starts, text.document_starts, settings.max_seq_length, settings.short_seq_prob, chance
+        text.sentence_starts, text.document_starts, settings.max_seq_length, settings.short_seq_prob, pair_rng
     )
     arrays = cut_pairs(pair_arrays(pairs, text.sentence_starts), settings.max_seq_length - SPECIAL_IN_PAIR, rng)
     special_ids = vocabulary.special_ids()
@@ -145,18 +146,21 @@ def make_features(
 
 
 def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResult:
-    """The records of a work unit, in the order of the text.
+    """Make the records of a work unit, in the order of the text.
 
-    Same unit, vocabulary and settings: same records and keys, wherever and whenever it runs.
+    The same unit, vocabulary and settings give the same records and keys.
     """
     vocabulary = _vocabulary(vocabulary_file)
-    token = token_type(len(vocabulary.pieces))
     text = tokenize_unit(unit.read(), vocabulary_file, settings.lower_case)
-    passes = []
+    keys: list[np.ndarray] = []
+    records: list[memoryview] = []
     for duplicate in range(settings.duplicate_factor):
         features = make_features(text, vocabulary, settings, unit.number, duplicate)
-        keys = np.random.default_rng([settings.seed, unit.number, duplicate, _KEYS])
-        passes.append(to_columns(features, keys.integers(2**64, size=len(features["input_ids"]), dtype=KEY), token))
+        framed = frame_records(encode_examples(features))
+        data = memoryview(framed.data)
+        records += [data[offset : offset + length] for offset, length in framed.index]
+        rng = np.random.default_rng([settings.seed, unit.number, duplicate, _KEYS])
+        keys.append(rng.integers(2**64, size=len(framed.index), dtype=KEY))
     counts = UnitCounts(len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens))
     pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
-    return UnitResult(concatenated(passes), counts, pieces)
+    return UnitResult(Shuffled(np.concatenate(keys), records), counts, pieces)

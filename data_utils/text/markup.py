@@ -1,16 +1,15 @@
 """From wiki markup to prose: the running text of an article and nothing else.
 
 BERT (Devlin et al. 2019, section 3.1) is trained on "only the text passages" of Wikipedia: lists, tables and
-headers are left out. So are references, captions, galleries, formulas and code.
+headers are left out. So are references, captions, galleries, formulas and code, and templates save the few that stand
+for words of a sentence (https://www.mediawiki.org/wiki/Help:Templates and English Wikipedia's documentation of them).
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
-
-from data_utils.text.templates import resolve_templates
+from collections.abc import Callable, Iterable
 
 # Namespaces whose links show a picture or nothing; every wiki knows the English names beside its own.
 HIDDEN_NAMESPACES = frozenset({"file", "image", "media", "category"})
@@ -64,14 +63,14 @@ _TRANSLATED = re.compile("[\ue000-\ue07f]")
 
 
 def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list[str]:
-    """Paragraphs of prose of an article.
+    """Return the paragraphs of prose of an article.
 
     Args:
-        wikitext: the page in wiki markup, XML entities already decoded.
-        hidden_namespaces: this wiki's own names of the File, Media and Category namespaces, lower case.
+        wikitext: The page in wiki markup, XML entities already decoded.
+        hidden_namespaces: This wiki's own names of the File, Media and Category namespaces, lower case.
 
     Returns:
-        Paragraphs, one line each, white space and entities resolved; empty where the page holds no prose.
+        Paragraphs, one line each, white space and entities resolved; empty if the page holds no prose.
 
     Example:
         >>> clean_wikitext("'''Rain''' is [[water|a liquid]] that falls.<ref>x</ref>")
@@ -81,7 +80,7 @@ def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list
     text = _COMMENT.sub("", wikitext)
     text = _NOWIKI.sub(lambda found: (found.group(1) or "").translate(_LITERAL), text)
     text = _without_elements(text)
-    text = resolve_templates(text)
+    text = _resolve_templates(text)
     text = _resolve_links(text, hidden)
     text = _LINE_BREAK.sub(" ", _BLOCK_TAG.sub("\n", text))
     text = _MAGIC.sub("", _TAG.sub("", text))
@@ -90,7 +89,7 @@ def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list
 
 
 def _without_elements(text: str) -> str:
-    """Without the elements whose content is no prose; the innermost of nested ones first."""
+    """Remove the elements whose content is no prose; the innermost of nested ones first."""
     if "<" not in text:
         return text
     text = _SELF_CLOSED.sub("", text)
@@ -103,7 +102,7 @@ def _without_elements(text: str) -> str:
 
 
 def _resolve_links(text: str, hidden: frozenset[str]) -> str:
-    """Links as the text they show; pictures, categories and links to other languages vanish."""
+    """Replace links by the text they show; pictures, categories and links to other languages vanish."""
 
     def shown(found: re.Match[str]) -> str:
         target, bar, label = found.group(1).partition("|")
@@ -127,16 +126,16 @@ def _resolve_links(text: str, hidden: frozenset[str]) -> str:
 
 
 def _without_leftovers(text: str) -> str:
-    """Without quote marks, and without the brackets of links, templates and tables that were never closed."""
+    """Remove quote marks, and the brackets of links, templates and tables that were never closed."""
     count = 1
-    while count:  # what is taken away may bring two more together
+    while count:  # a removal may bring two more brackets together
         text = _QUOTES.sub(lambda found: "'" if len(found.group()) == 4 else "", text)
         text, count = _LEFT_BRACKETS.subn("", text)
     return text
 
 
 def _variant(found: re.Match[str]) -> str:
-    """Chinese script variants ``-{zh-hans:甲;zh-hant:乙}-``: the first; ``-{H|…}-`` shows nothing."""
+    """Take the first of Chinese script variants ``-{zh-hans:甲;zh-hant:乙}-``; ``-{H|…}-`` shows nothing."""
     flags, body = found.groups()
     if flags is not None and flags.strip().upper() in ("H", "T", "-"):
         return ""
@@ -144,7 +143,7 @@ def _variant(found: re.Match[str]) -> str:
 
 
 def _prose_lines(text: str) -> Iterable[str]:
-    """Lines outside appendix sections that are neither headings nor list items nor table rows nor code."""
+    """Yield the lines outside appendix sections that are not headings, list items, table rows or code."""
     skipped_level = 0
     for line in text.split("\n"):
         heading = _HEADING.match(line)
@@ -154,7 +153,7 @@ def _prose_lines(text: str) -> Iterable[str]:
                 title = heading.group(2).strip("= ").lower()
                 skipped_level = level if title in _APPENDICES else 0
         elif not skipped_level and line and not line.startswith(_LIST_OR_TABLE):
-            if line[0] in " \t":  # preformatted text in the markup's rules, by mistake often a paragraph
+            if line[0] in " \t":  # preformatted text by the rules of the markup, but often a paragraph by mistake
                 line = line.strip()
                 if len(line) < _SHORTEST_WITHOUT_END or not _SENTENCE_END.search(line):
                     continue
@@ -162,7 +161,7 @@ def _prose_lines(text: str) -> Iterable[str]:
 
 
 def _tidy(line: str) -> str:
-    """Decodes entities and mends the holes that removed markup leaves around punctuation."""
+    """Decode entities and repair the punctuation around removed markup."""
     if "&" in line:
         line = html.unescape(html.unescape(line))
     line = _TRANSLATED.sub(lambda found: chr(ord(found.group()) - 0xE000), line)
@@ -170,7 +169,7 @@ def _tidy(line: str) -> str:
         line = line.replace(character, "")
     line = " ".join(line.split())
     if _BAD_BRACKETS.search(line):
-        for _ in range(2):  # what is emptied may have been inside brackets itself
+        for _ in range(2):  # a second time for brackets around emptied brackets
             line = _EMPTY_BRACKETS.sub("", line)
             line = _OPENED_BADLY.sub(r"\1", line)
             line = _CLOSED_BADLY.sub(r"\1", line)
@@ -180,7 +179,148 @@ def _tidy(line: str) -> str:
 
 
 def _is_prose(paragraph: str) -> bool:
-    """Whether a line is a sentence or more, not a label or what is left of something."""
+    """Return whether a line is at least a sentence, not a label or a remnant of markup."""
     if not _LETTERS.search(paragraph):
         return False
     return len(paragraph) >= _SHORTEST_WITHOUT_END or _SENTENCE_END.search(paragraph) is not None
+
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{\|(?!\})|\|\}(?!\})")
+_PARAMETER = re.compile(r"\{\{\{[^{}]*\}\}\}")
+_FIELD = re.compile(r"\|(?![^\[\]]*\]\])")  # a bar, but not the one inside a link
+_NAMED = re.compile(r"^\s*[\w -]+=")
+_RANGE_WORDS = {
+    "-": "–", "–": "–", "to": " to ", "to(-)": " to ", "and": " and ", "by": " by ", "x": " × ", "or": " or ",
+    "+/-": " ± ", "±": " ± ",
+}  # fmt: skip
+
+Fields = list[str]
+
+
+def _first(fields: Fields) -> str:
+    return fields[0] if fields else ""
+
+
+def _second(fields: Fields) -> str:
+    return fields[1] if len(fields) > 1 else _first(fields)
+
+
+def _last(fields: Fields) -> str:
+    return fields[-1] if fields else ""
+
+
+def _prefixed(prefix: str, limit: int = 1) -> Callable[[Fields], str]:
+    return lambda fields: " ".join([prefix, *fields[:limit]]).strip()
+
+
+def _measure(fields: Fields) -> str:
+    """Write ``{{convert|5|-|10|km|mi}}`` as 5–10 km."""
+    text, at = _first(fields), 1
+    while at + 1 < len(fields) and fields[at] in _RANGE_WORDS:
+        text += _RANGE_WORDS[fields[at]] + fields[at + 1]
+        at += 2
+    return f"{text} {fields[at]}" if at < len(fields) else text
+
+
+def _fraction(fields: Fields) -> str:
+    whole = fields[:-2] if len(fields) > 2 else []
+    return " ".join([*whole, "/".join(fields[-2:])])
+
+
+def _years(prefix: str) -> Callable[[Fields], str]:
+    return lambda fields: f"{prefix} {'–'.join(fields[:2])}" if fields else ""
+
+
+def _paragraph(fields: Fields) -> str:
+    return f"\n\n{_first(fields)}\n\n"
+
+
+# Names of templates, with underscores for spaces, and the words that their unnamed, non-empty fields stand for.
+_WRITERS: list[tuple[str, Callable[[Fields], str]]] = [
+    ("nowrap nobr small big smaller larger em strong abbr sic linktext visible_anchor nihongo ill illm", _first),
+    ("angbr interlanguage_link mvar var sup sub smallcaps sc val formatnum keypress tooltip w lc uc", _first),
+    ("lcfirst ucfirst not_a_typo proper_name gaps", _first),
+    ("lang langx rtl-lang", _second),
+    ("transl transliteration", _last),
+    ("convert cvt", _measure),
+    ("frac sfrac fraction", _fraction),
+    ("chem chem2 su", "".join),
+    ("ndash en_dash endash –", lambda fields: "–"),
+    ("mdash em_dash emdash —", lambda fields: "—"),
+    ("snd spnd spaced_ndash spaced_en_dash nbspndash", lambda fields: " – "),
+    ("spaced_mdash spaced_em_dash", lambda fields: " — "),
+    ("nbsp space spaces sp thinsp hair_space break br", lambda fields: " "),
+    ("' apostrophe", lambda fields: "'"),
+    ("'s", lambda fields: "'s"),
+    ("circa c. ca.", _years("c.")),
+    ("reign r.", _years("r.")),
+    ("floruit fl.", _years("fl.")),
+    ("as_of", _prefixed("As of")),
+    ("quote cquote blockquote quotation bquote quote_box centered_pull_quote", _paragraph),
+    ("ship", lambda fields: " ".join(fields[:2])),
+    *((name.lower(), _prefixed(name)) for name in ("HMS", "USS", "SS", "RMS", "HMAS", "HMCS", "MS", "MV")),
+]
+_AS_WORDS = {name: write for names, write in _WRITERS for name in names.split()}
+
+
+def _words_of_template(body: str) -> str:
+    """Return the words that a template stands for, empty if it stands for none.
+
+    Args:
+        body: What is between the braces, inner templates already replaced.
+    """
+    name, bar, rest = body.partition("|")
+    key = name.strip().lower().replace(" ", "_")
+    if not bar:
+        key, colon, _ = key.partition(":")
+        rest = name.partition(":")[2] if colon else ""
+        bar = colon
+    write = _first if key.startswith("lang-") else _AS_WORDS.get(key)
+    if write is None:
+        return ""
+    fields = [field.strip() for field in _FIELD.split(rest)] if bar else []
+    named = dict(field.split("=", 1) for field in fields if _NAMED.match(field))
+    plain = [field for field in fields if not _NAMED.match(field)]
+    for position in ("1", "text", "quote"):
+        if not plain and position in named:
+            plain = [named[position].strip()]
+    return write([field for field in plain if field])
+
+
+def _starts_line(text: str, position: int) -> bool:
+    """Return whether a mark starts a line: elsewhere a bar and a brace belong to templates, not to a table."""
+    return not text[text.rfind("\n", 0, position) + 1 : position].strip(" \t:*#")
+
+
+def _resolve_templates(text: str) -> str:
+    """Remove templates, template parameters and tables, however deep they are nested.
+
+    One that is never closed loses its own line only, so that a forgotten brace costs a line and not the article.
+    """
+    if "{{{" in text:
+        text = _PARAMETER.sub("", text)
+    pieces: list[str] = []
+    open_at: list[tuple[str, int]] = []  # what was opened, and the length of `pieces` at that time
+    position = 0
+    for token in _TOKEN.finditer(text):
+        mark = token.group()
+        if "|" in mark and not _starts_line(text, token.start()):
+            continue
+        pieces.append(text[position : token.start()])
+        position = token.end()
+        if mark in ("{{", "{|"):
+            open_at.append((mark, len(pieces)))
+            continue
+        opener = "{{" if mark == "}}" else "{|"
+        while open_at and opener in (entry[0] for entry in open_at):
+            kind, start = open_at.pop()
+            inside = "".join(pieces[start:])
+            del pieces[start:]
+            if kind == opener:
+                pieces.append(_words_of_template(inside) if mark == "}}" else "")
+                break
+    pieces.append(text[position:])
+    while open_at:
+        _, start = open_at.pop()
+        pieces[start:] = ["".join(pieces[start:]).partition("\n")[2]]
+    return "".join(pieces)

@@ -18,7 +18,7 @@ MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 
 
 class SpecialIds(NamedTuple):
-    """Ids of the tokens that stand for no text."""
+    """Ids of the special tokens."""
 
     pad: int
     unk: int
@@ -31,8 +31,10 @@ class Sequences(NamedTuple):
     """Pairs laid out as [CLS] A [SEP] B [SEP] [PAD]…; all (N, S).
 
     Attributes:
-        input_ids, input_mask, segment_ids: int32, int8, int8.
-        maskable: bool; tokens of A and B, not the special ones.
+        input_ids: int32.
+        input_mask: int8.
+        segment_ids: int8.
+        maskable: bool; the tokens of A and B, not the special ones.
     """
 
     input_ids: np.ndarray
@@ -42,20 +44,20 @@ class Sequences(NamedTuple):
 
 
 def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special: SpecialIds) -> Sequences:
-    """Gathers the tokens of pairs into sequences.
+    """Gather the tokens of pairs into sequences.
 
     Args:
         tokens: (T,) all tokens of the unit.
-        pairs: where each pair's segments lie.
-        max_seq_length: S; every pair fits.
-        special: ids of the special tokens.
+        pairs: Where each pair's segments lie; every pair fits.
+        max_seq_length: S.
+        special: Ids of the special tokens.
     """
     place = np.arange(max_seq_length, dtype=np.int32)[None, :]  # (1, S)
     a_start, a_length, b_start, b_length = (values.astype(np.int32)[:, None] for values in pairs[:4])  # (N, 1)
     first_sep = a_length + 1
     last_sep = first_sep + b_length + 1
     source = place + np.where(place < first_sep, a_start - 1, b_start - first_sep - 1)
-    ids = tokens.take(source, mode="clip").astype(np.int32, copy=False)
+    ids = tokens.take(source, mode="clip").astype(np.int32, copy=False)  # (N, S)
     inside = place <= last_sep
     ids[~inside] = special.pad
     ids[:, 0] = special.cls
@@ -70,17 +72,9 @@ def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special:
 
 
 def choose_tokens(maskable: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Picks ``counts`` maskable tokens of each row, each as likely as any other.
-
-    Args:
-        maskable: (N, S) bool.
-        counts: (N,) how many.
-
-    Returns:
-        (N, S) bool.
-    """
-    # Random bits above, the position below: sorting brings positions into random order, and no two keys are equal, so
-    # that every machine sorts alike.
+    """Choose (N,) ``counts`` of the (N, S) maskable tokens of each row, each as likely as any other, as (N, S) bool."""
+    # Keys hold random bits above and the position below: sorting brings positions into random order, and no two keys
+    # are equal, so every machine sorts them in the same way.
     length = maskable.shape[1]
     position_bits = (length - 1).bit_length()
     keys = rng.integers(1 << 31, size=maskable.shape, dtype=np.uint32) >> np.uint32(position_bits)
@@ -97,15 +91,15 @@ def choose_tokens(maskable: np.ndarray, counts: np.ndarray, rng: np.random.Gener
 def choose_words(
     maskable: np.ndarray, continues: np.ndarray, counts: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Picks whole words: all pieces of a word or none, up to ``counts`` tokens of each row.
+    """Choose whole words: all pieces of a word or none, up to ``counts`` tokens of each row.
 
-    Words come in random order; one that would pass the count is left out and smaller ones may follow, as in
-    the published whole-word models.
+    Words come in random order; one that would exceed the count is left out and smaller ones may follow, as in the
+    published whole-word models.
 
     Args:
         maskable: (N, S) bool.
-        continues: (N, S) bool; the piece continues the word before it.
-        counts: (N,) at most so many tokens.
+        continues: (N, S) bool: whether the piece continues the word before it.
+        counts: (N,) maximum number of tokens.
 
     Returns:
         (N, S) bool.
@@ -130,9 +124,9 @@ def choose_words(
 
 
 def prediction_counts(maskable: np.ndarray, masked_lm_prob: float, max_predictions: int) -> np.ndarray:
-    """(N,) how many tokens to predict: the share of all tokens with the special ones, at least 1, at most P.
+    """Return (N,) how many tokens to predict: at least 1, at most P.
 
-    Shares are of the whole length, [CLS] and [SEP] included, as in the published data.
+    The share is that of the whole length, [CLS] and [SEP] included, as in the published data.
     """
     lengths = maskable.sum(1) + 3
     counts = np.clip(np.round(lengths * masked_lm_prob).astype(np.int64), 1, max_predictions)
@@ -146,13 +140,14 @@ def hide(
     ordinary_ids: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Replaces chosen tokens: 80 % by [MASK], 10 % by a random ordinary token, 10 % by themselves.
+    """Replace chosen tokens: 80 % by [MASK], 10 % by a random ordinary token, 10 % by themselves.
 
     Args:
         input_ids: (N, S).
         chosen: (N, S) bool.
-        mask_id: of [MASK].
-        ordinary_ids: what random tokens are drawn from.
+        mask_id: Id of [MASK].
+        ordinary_ids: Ids that random tokens are drawn from.
+        rng: Source of randomness.
 
     Returns:
         (N, S) new ids.
@@ -168,7 +163,7 @@ def hide(
 
 
 def predictions(input_ids: np.ndarray, chosen: np.ndarray, max_predictions: int) -> dict[str, np.ndarray]:
-    """Positions, original ids and weights of the chosen tokens, padded with zeros to P; all (N, P)."""
+    """Return (N, P) positions, original ids and weights of the chosen tokens, padded with zeros."""
     rows, columns = np.nonzero(chosen)  # row by row, columns ascending
     firsts = np.concatenate([[0], np.cumsum(chosen.sum(1))[:-1]])
     slots = np.arange(len(rows)) - firsts[rows]

@@ -1,10 +1,9 @@
-"""Sentence pairs for pre-training: what stands before and after [SEP], and whether it belongs together.
+"""Sentence pairs for pre-training: segments A and B, and whether B follows A in the text.
 
-Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data
-preparation.
+Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data preparation.
 
-Everything is kept as stretches of one long token array of the work unit, so that nothing is copied before the
-records are put together.
+Segments are kept as ranges of one long token array of the work unit, so that nothing is copied before the records are
+put together. N pairs.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ class Pair(NamedTuple):
     """A pair of segments.
 
     Attributes:
-        a, b: first and one-past-last sentence of each, in the unit.
-        is_random: B comes from another document (label 1), not from behind A (label 0).
+        a: First and one-past-last sentence of segment A in the unit.
+        b: The same of segment B.
+        is_random: Whether B comes from another document (label 1), or follows A (label 0).
     """
 
     a: tuple[int, int]
@@ -38,27 +38,27 @@ def make_pairs(
     short_seq_prob: float,
     rng: random.Random,
 ) -> list[Pair]:
-    """Packs the sentences of a unit's documents into pairs of about ``max_seq_length - 3`` tokens.
+    """Make pairs of about ``max_seq_length - 3`` tokens from the sentences of a unit's documents.
 
-    Half of the pairs are random. A stretch of a single sentence has nothing that could follow it and must be
-    random; as many later pairs are made true ones in return, so that half stays half.
-    Where the unit holds one document only, the random segment is taken from another place of it.
+    Half of the pairs are random. A single sentence has nothing that could follow it and must be random; as many later
+    pairs are made true ones in return, so that half stays half. If the unit holds one document only, the random segment
+    is taken from another place of it.
 
     Args:
-        sentence_starts: first token of each sentence, and the end of the last.
-        document_starts: first sentence of each document, and the end of the last.
-        max_seq_length: with [CLS] and both [SEP].
-        short_seq_prob: how often a shorter length is aimed at, so that the model sees short inputs too.
-        rng: the only source of chance.
+        sentence_starts: First token of each sentence, and the end of the last.
+        document_starts: First sentence of each document, and the end of the last.
+        max_seq_length: Tokens with [CLS] and both [SEP].
+        short_seq_prob: Probability of a shorter target length, so that the model sees short inputs, too.
+        rng: The only source of randomness.
     """
-    packer = _Packer(sentence_starts, document_starts, max_seq_length - SPECIAL_IN_PAIR, short_seq_prob, rng)
+    maker = _PairMaker(sentence_starts, document_starts, max_seq_length - SPECIAL_IN_PAIR, short_seq_prob, rng)
     for document in range(len(document_starts) - 1):
-        packer.add_document(document)
-    return packer.pairs
+        maker.add_document(document)
+    return maker.pairs
 
 
-class _Packer:
-    """The state of ``make_pairs``: what was made, and how many random pairs were forced."""
+class _PairMaker:
+    """The state of ``make_pairs``: the pairs, and how many forced random ones have not been made up for yet."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class _Packer:
         self.forced = 0
 
     def add_document(self, document: int) -> None:
-        """Walks a document: takes sentences up to the length aimed at, makes a pair, goes on."""
+        """Take sentences up to the target length, make a pair, and so on to the end of the document."""
         first, end = self.documents[document], self.documents[document + 1]
         while first < end:
             target = self._target()
@@ -84,13 +84,13 @@ class _Packer:
                 wanted = target - (self.starts[a_end] - self.starts[first])
                 b_first, b_last = self._elsewhere(document, first, wanted)
                 self.pairs.append(Pair((first, a_end), (b_first, b_last), True))
-                first = a_end  # the rest of the stretch was not used: it comes again
+                first = a_end  # the rest was not used: it comes again
             else:
                 self.pairs.append(Pair((first, a_end), (a_end, last), False))
                 first = last
 
     def _below(self, count: int) -> int:
-        """A whole number from 0 to ``count - 1``; several times as fast as ``randrange``."""
+        """Draw from 0 to ``count - 1``; several times as fast as ``randrange``."""
         return int(self.rng.random() * count)
 
     def _target(self) -> int:
@@ -99,7 +99,7 @@ class _Packer:
         return self.capacity
 
     def _reach(self, first: int, end: int, target: int) -> int:
-        """One past the last sentence taken, from ``first``, until ``target`` tokens are reached."""
+        """Return one past the last sentence taken from ``first`` on until ``target`` tokens are reached."""
         limit = self.starts[first] + target
         last = first + 1
         while last < end and self.starts[last] < limit:
@@ -107,7 +107,7 @@ class _Packer:
         return last
 
     def _split(self, first: int, last: int) -> int:
-        """Where A ends: after one sentence, or anywhere that leaves one for B."""
+        """Return where A ends: after one sentence, or anywhere that leaves one for B."""
         return first + 1 + self._below(last - first - 1) if last - first >= 2 else last
 
     def _choose_random(self, sentences: int) -> bool:
@@ -120,7 +120,7 @@ class _Packer:
         return self.rng.random() < 0.5
 
     def _elsewhere(self, document: int, first: int, wanted: int) -> tuple[int, int]:
-        """Sentences from another document, from a random place on, until ``wanted`` tokens or its end."""
+        """Take sentences of another document, from a random place on, until ``wanted`` tokens or its end."""
         count = len(self.documents) - 1
         if count > 1:
             other = self._below(count - 1)
@@ -136,7 +136,7 @@ class _Packer:
 
 
 class PairArrays(NamedTuple):
-    """Pairs as arrays, N of each: starts and lengths in tokens, and labels."""
+    """Pairs as (N,) arrays: starts and lengths in tokens, and labels."""
 
     a_start: np.ndarray
     a_length: np.ndarray
@@ -146,7 +146,7 @@ class PairArrays(NamedTuple):
 
 
 def pair_arrays(pairs: Sequence[Pair], sentence_starts: Sequence[int]) -> PairArrays:
-    """The pairs of ``make_pairs`` in tokens, for whole-batch work."""
+    """Return the pairs of ``make_pairs`` in tokens."""
     sentences = np.array([(*pair.a, *pair.b) for pair in pairs], np.int64).reshape(-1, 4)
     bounds = np.asarray(sentence_starts, np.int64)[sentences]
     labels = np.array([pair.is_random for pair in pairs], np.int64)
@@ -154,15 +154,15 @@ def pair_arrays(pairs: Sequence[Pair], sentence_starts: Sequence[int]) -> PairAr
 
 
 def cut_pairs(pairs: PairArrays, capacity: int, rng: np.random.Generator) -> PairArrays:
-    """Cuts tokens off the longer segment of each pair, in front or behind by chance, until it fits.
+    """Cut tokens off the longer segment of each pair, at its front or back by chance, until the pair fits.
 
-    Taking one token at a time off the longer segment (B where they are equal) evens the segments out; each token comes
-    from the front with probability ½, so what is cut in front is binomial.
+    Taking one token at a time off the longer segment (B if they are equal) evens the segments out; each token is taken
+    from the front with probability ½, so the number taken there is binomial.
 
     Args:
-        pairs: of any length.
-        capacity: tokens of A and B together, at most.
-        rng: the source of chance.
+        pairs: Pairs of any length.
+        capacity: Maximum number of tokens of A and B together.
+        rng: Source of randomness.
     """
     a, b = pairs.a_length, pairs.b_length
     excess = np.maximum(a + b - capacity, 0)

@@ -15,133 +15,137 @@ from typing import Any, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from data_utils.records.writer import RecordFile, encode_examples, frame_records, write_atomically
-from data_utils.text.columns import Columns, bytes_of, concatenated, from_bytes, take, to_bytes, to_features
+from data_utils.records.writer import EncodedFile, RecordFile, write_atomically
 from utilities.errors import UserError
 
-RECORDS_AT_ONCE = 4096
+KEY, LENGTH = np.dtype("<u8"), np.dtype("<u4")
 # Text that the records of a file and of a strip come from, each pass over the corpus counted.
-MOST_BYTES_OF_FILE = 24 << 20
+MAX_BYTES_OF_FILE = 24 << 20
 BYTES_OF_STRIP = 80 << 20
-FEWEST_FOR_STRIPS = 64  # up to so many files, each is a strip of its own
+MAX_FILES_AS_STRIPS = 64  # up to so many files, each is a strip of its own
 
-_TABLE = np.dtype([("offset", "<i8"), ("records", "<i8"), ("tokens", "<i8"), ("predictions", "<i8"), ("crc", "<i8")])
+# Where a spill file holds the keys, lengths and bytes of a strip's records.
+_TABLE = np.dtype([("offset", "<i8"), ("records", "<i8"), ("bytes", "<i8"), ("crc", "<i8")])
 
 
 class Layout(NamedTuple):
-    """How the range of keys is divided.
-
-    Attributes:
-        strips: gathered one at a time.
-        files_per_strip: that a strip is written to.
-    """
+    """How the range of keys is divided into strips, which are gathered one at a time, and these into files."""
 
     strips: int
     files_per_strip: int
 
     @property
     def files(self) -> int:
-        """Of the data set, at most: one without records is not written."""
+        """Maximum number of files; one without records is not written."""
         return self.strips * self.files_per_strip
 
     def file_of(self, keys: np.ndarray) -> np.ndarray:
-        """(N,) the file that each key belongs to."""
+        """Return the file that each of (N,) keys belongs to."""
         return ((keys >> np.uint64(32)) * np.uint64(self.files) >> np.uint64(32)).astype(np.int64)
 
 
+class Shuffled(NamedTuple):
+    """Framed records, and their keys (N,) uint64."""
+
+    keys: np.ndarray
+    records: Sequence[bytes | memoryview]
+
+
 def plan_layout(units: int, text_bytes: int, duplicate_factor: int) -> Layout:
-    """As many files as units, but none too large; strips that fit in memory.
+    """Plan at least as many files as units, none too large, and strips that fit in memory.
 
     Args:
-        units: of the corpus.
-        text_bytes: of the corpus.
-        duplicate_factor: passes over it.
+        units: Number of units of the corpus.
+        text_bytes: Size of the corpus.
+        duplicate_factor: Number of passes over it.
     """
     written = text_bytes * duplicate_factor
-    files = max(units, -(-written // MOST_BYTES_OF_FILE), 1)
-    if files <= FEWEST_FOR_STRIPS:
+    files = max(units, -(-written // MAX_BYTES_OF_FILE), 1)
+    if files <= MAX_FILES_AS_STRIPS:
         return Layout(files, 1)
     files_per_strip = max(1, BYTES_OF_STRIP * files // written)
     return Layout(-(-files // files_per_strip), files_per_strip)
 
 
-def write_spill(path: Path, columns: Columns, pieces: np.ndarray, layout: Layout) -> None:
-    """First pass: writes a unit's records, strip after strip.
+def write_spill(path: Path, shuffled: Shuffled, pieces: np.ndarray, layout: Layout) -> None:
+    """Write a unit's records, strip after strip: the first pass.
 
     Args:
-        path: the file.
-        columns: records in any order.
-        pieces: (V,) how often each piece occurs in the unit's text; kept for the end.
-        layout: of the keys.
+        path: The spill file.
+        shuffled: Records in any order.
+        pieces: (V,) how often each piece of the vocabulary occurs in the unit's text; kept for the end.
+        layout: Of the keys.
     """
-    order = np.argsort(columns.keys, kind="stable")
-    strips = layout.file_of(columns.keys[order]) // layout.files_per_strip
-    bounds = np.searchsorted(strips, np.arange(layout.strips + 1))
+    order = np.argsort(shuffled.keys, kind="stable")
+    bounds = np.searchsorted(
+        layout.file_of(shuffled.keys[order]) // layout.files_per_strip, np.arange(layout.strips + 1)
+    )
     table = np.zeros(layout.strips, _TABLE)
     frequencies = pieces.astype("<i8").tobytes()
     parts: list[bytes] = []
     offset = table.nbytes + len(frequencies)
     for strip, (first, last) in enumerate(itertools.pairwise(bounds)):
-        part = take(columns, order[first:last])
-        data = to_bytes(part)
-        table[strip] = (offset, *part.size, crc32c(data))
+        rows = order[first:last].tolist()
+        lengths = np.array([len(shuffled.records[row]) for row in rows], LENGTH)
+        keys = shuffled.keys[rows].astype(KEY)
+        data = b"".join([keys.tobytes(), lengths.tobytes(), *(shuffled.records[row] for row in rows)])
+        table[strip] = (offset, len(rows), len(data), crc32c(data))
         parts.append(data)
         offset += len(data)
     write_atomically(path, b"".join([table.tobytes(), frequencies, *parts]))
 
 
 def read_pieces(path: Path, layout: Layout, vocabulary_size: int) -> np.ndarray:
-    """(V,) how often each piece occurs in a unit's text."""
+    """Return (V,) how often each piece occurs in a unit's text."""
     return np.fromfile(path, "<i8", vocabulary_size, offset=layout.strips * _TABLE.itemsize)
 
 
-def read_strip(path: Path, strip: int, token: np.dtype) -> Columns:
-    """A unit's records of one strip.
+def read_strip(path: Path, strip: int) -> Shuffled:
+    """Return a unit's records of one strip.
 
     Raises:
-        UserError: they are not what was written.
+        UserError: They are not what was written.
     """
     with open(path, "rb") as stream:
         stream.seek(strip * _TABLE.itemsize)
-        offset, records, tokens, predictions, checksum = np.frombuffer(stream.read(_TABLE.itemsize), _TABLE)[0].item()
+        offset, count, size, checksum = np.frombuffer(stream.read(_TABLE.itemsize), _TABLE)[0].item()
         stream.seek(offset)
-        size = (records, tokens, predictions)
-        data = stream.read(bytes_of(size, token))
+        data = stream.read(size)
     if crc32c(data) != checksum:
         raise UserError(f"{path}: was changed or damaged on disk; delete it and run the command again")
-    return from_bytes(data, size, token)
+    lengths = np.frombuffer(data, LENGTH, count, count * KEY.itemsize)
+    bounds = itertools.accumulate(lengths.tolist(), initial=count * (KEY.itemsize + LENGTH.itemsize))
+    view = memoryview(data)
+    return Shuffled(np.frombuffer(data, KEY, count), [view[begin:end] for begin, end in itertools.pairwise(bounds)])
 
 
-def gather(spills: Sequence[Path], strip: int, layout: Layout, token: np.dtype) -> Iterator[tuple[int, Columns]]:
-    """Second pass: the records of a strip in the order of their keys, file by file.
+def gather(spills: Sequence[Path], strip: int, layout: Layout) -> Iterator[tuple[int, Shuffled]]:
+    """Yield the records of a strip in the order of their keys, file by file: the second pass.
 
     Args:
-        spills: of all units, in order.
-        strip: its number.
-        layout: as in the first pass.
-        token: type of the ids.
+        spills: Spill files of all units, in order.
+        strip: Number of the strip.
+        layout: As in the first pass.
 
     Yields:
-        Number of a file, and its records.
+        The number of a file, and its records.
     """
-    columns = concatenated([read_strip(path, strip, token) for path in spills])
-    order = np.argsort(columns.keys, kind="stable")
-    files = layout.file_of(columns.keys[order])
+    parts = [read_strip(path, strip) for path in spills]
+    keys = np.concatenate([part.keys for part in parts])
+    records = [record for part in parts for record in part.records]
+    order = np.argsort(keys, kind="stable")
+    files = layout.file_of(keys[order])
     first = strip * layout.files_per_strip
     bounds = np.searchsorted(files, np.arange(first, first + layout.files_per_strip + 1))
     for number, (begin, end) in enumerate(itertools.pairwise(bounds), first):
-        yield number, take(columns, order[begin:end])
+        rows = order[begin:end]
+        yield number, Shuffled(keys[rows], [records[row] for row in rows.tolist()])
 
 
-def write_records(path: Path, columns: Columns, max_seq_length: int, max_predictions: int) -> dict[str, Any]:
-    """Writes records as a TFRecord file with its index.
-
-    Returns:
-        The file's entry in the manifest.
-    """
+def write_records(path: Path, records: Sequence[bytes | memoryview]) -> dict[str, Any]:
+    """Write framed records as a TFRecord file with its index, and return its entry in the manifest."""
+    lengths = list(map(len, records))
+    offsets = itertools.accumulate(lengths, initial=0)
     with RecordFile(path) as file:
-        for start in range(0, columns.keys.size, RECORDS_AT_ONCE):
-            rows = np.arange(start, min(start + RECORDS_AT_ONCE, columns.keys.size))
-            features = to_features(take(columns, rows), max_seq_length, max_predictions)
-            file.add(frame_records(encode_examples(features)))
+        file.add(EncodedFile(b"".join(records), list(zip(offsets, lengths))))
         return file.finish()

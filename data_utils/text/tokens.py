@@ -1,7 +1,9 @@
-"""Sentences to word pieces, each different word once.
+"""Sentences to word pieces, each distinct word once.
 
 Running text repeats its words, so a dictionary spares the tokenizer most of its work. BERT's tokenizer treats what
 stands between two blanks on its own, and ASCII punctuation as words, so the result is that of whole sentences.
+
+Shapes: T tokens, N lines or words.
 """
 
 from __future__ import annotations
@@ -12,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_utils.text.ragged import starts_of, take_rows
 from data_utils.tokenizer import load_tokenizer
 
-# Frequent behind or before a word: without them there are fewer different words.
+# Frequent behind or before a word: without them there are fewer distinct words.
 SET_APART = (b",", b".", b"(", b")", b'"', b":", b";")
-SEPARATORS = "|~^`"  # one of them stands between words that are tokenised together
+SEPARATORS = "|~^`"  # one of them stands between words that are tokenized together
 WORDS_AT_ONCE = 500
 
 
@@ -26,9 +27,9 @@ class TokenizedUnit(NamedTuple):
 
     Attributes:
         tokens: (T,) int32 ids.
-        sentence_starts: first token of each sentence, and T.
-        document_starts: first sentence of each document, and the number of sentences.
-        words: white-space separated words of the text.
+        sentence_starts: First token of each sentence, and T.
+        document_starts: First sentence of each document, and the number of sentences.
+        words: Number of words separated by white space.
     """
 
     tokens: np.ndarray
@@ -38,12 +39,12 @@ class TokenizedUnit(NamedTuple):
 
 
 def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> TokenizedUnit:
-    """Tokenizes sentence lines; sentences without any token, and documents left empty, disappear.
+    """Tokenize sentence lines; sentences without any token, and documents left empty, disappear.
 
     Args:
         text: UTF-8, one sentence a line, an empty line between documents.
         vocabulary_file: BERT ``vocab.txt``.
-        lower_case: whether it is an uncased one.
+        lower_case: Whether it is an uncased one.
     """
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n")
@@ -53,7 +54,7 @@ def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> Tokeni
     line_ends = np.flatnonzero(characters == ord("\n"))
     is_empty = np.diff(line_ends, prepend=-1) == 1
     tokens, lengths = tokenize_lines(text, load_tokenizer(vocabulary_file, lower_case))
-    document = np.append(np.cumsum(is_empty), is_empty.sum())  # of each line; the last one has no end
+    document = np.append(np.cumsum(is_empty), is_empty.sum())  # (N,) of each line; the last one has no end
     kept = lengths > 0
     sentence_starts = [0, *np.cumsum(lengths[kept]).tolist()]
     _, per_document = np.unique(document[kept], return_counts=True)
@@ -61,15 +62,7 @@ def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> Tokeni
 
 
 def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of lines, without [CLS] and [SEP].
-
-    Args:
-        text: UTF-8.
-        tokenizer: of ``data_utils.tokenizer``.
-
-    Returns:
-        (T,) int32 ids of all lines, and (N,) how many each has.
-    """
+    """Return (T,) int32 ids of all lines of a UTF-8 text, without [CLS] and [SEP], and (N,) how many each line has."""
     for mark in SET_APART:
         text = text.replace(mark, b" " + mark + b" ")
     characters = np.frombuffer(text, np.uint8)
@@ -77,26 +70,24 @@ def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     word_ends = np.flatnonzero((characters == ord("\n")) | (characters == ord(" ")))
     words = text.replace(b"\n", b" ").split(b" ")
     words_before_end = np.searchsorted(word_ends, line_ends) + 1
-    numbers_of = dict.fromkeys(words)  # different words in the order of their first place
-    different = list(numbers_of)
-    numbers_of = dict(zip(different, range(len(different))))
+    distinct = list(dict.fromkeys(words))  # in the order of their first occurrence
+    numbers_of = dict(zip(distinct, range(len(distinct))))
     numbers = np.fromiter(map(numbers_of.__getitem__, words), np.int64, len(words))
-    ids, lengths = tokenize_words([word.decode("utf-8") for word in different], tokenizer)
+    ids, lengths = tokenize_words([word.decode("utf-8") for word in distinct], tokenizer)
     per_word = lengths[numbers]
-    tokens = take_rows(ids, starts_of(lengths)[numbers], per_word)
+    tokens = _take_rows(ids, _starts_of(lengths)[numbers], per_word)
     bounds = np.concatenate([[0], np.cumsum(per_word)])[[0, *words_before_end.tolist(), len(words)]]
     return tokens, np.diff(bounds)
 
 
 def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of words, many of them in one text of the tokenizer, which takes long to begin and end one.
+    """Return (T,) int32 ids of all words, and (N,) how many each has.
 
-    Returns:
-        (T,) int32 ids of all words, and (N,) how many each has.
+    Many words go to the tokenizer as one text, because beginning and ending a text takes it long.
     """
     separator, separator_id = _separator(tokenizer)
     if separator_id is None:
-        together, alone = [], range(len(words))
+        together, alone = [], list(range(len(words)))
     else:
         together = [number for number, word in enumerate(words) if separator not in word]
         alone = [number for number, word in enumerate(words) if separator in word]
@@ -109,19 +100,30 @@ def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarr
     assert ends.size == len(together), "each word is followed by one separator"
     lengths = np.zeros(len(words), np.int64)
     lengths[together] = np.diff(ends, prepend=-1) - 1
-    lengths[list(alone)] = [len(ids) for ids in encoded[len(chunks) :]]
+    lengths[alone] = [len(ids) for ids in encoded[len(chunks) :]]
     order = np.argsort(np.array([*together, *alone], np.int64), kind="stable")
     grouped = np.concatenate(
         [flat[flat != separator_id] if chunks else flat, *(np.array(ids, np.int32) for ids in encoded[len(chunks) :])]
     ).astype(np.int32)
     grouped_lengths = lengths[np.array([*together, *alone], np.int64)]
-    return take_rows(grouped, starts_of(grouped_lengths)[order], grouped_lengths[order]), lengths
+    return _take_rows(grouped, _starts_of(grouped_lengths)[order], grouped_lengths[order]), lengths
 
 
 def _separator(tokenizer: Tokenizer) -> tuple[str, int | None]:
-    """A mark that the vocabulary has as a word, and its id; None where it has none of them."""
+    """Return a mark that the vocabulary has as a word, and its id, None if it has none of them."""
     for mark in SEPARATORS:
         number = tokenizer.token_to_id(mark)
         if number is not None:
             return mark, number
     return SEPARATORS[0], None
+
+
+def _starts_of(lengths: np.ndarray) -> np.ndarray:
+    """Return (N,) where each row begins in a flat array."""
+    return np.cumsum(lengths) - lengths
+
+
+def _take_rows(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return rows of a flat array (T,), given by (N,) starts and lengths, one behind the other."""
+    shift = np.repeat(starts - _starts_of(lengths), lengths)
+    return values[shift + np.arange(shift.size)]

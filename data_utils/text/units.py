@@ -1,8 +1,7 @@
-"""Work units: stretches of files, cut where a document ends, whatever the number of workers.
+"""Work units: parts of files, cut where a document ends, whatever the number of workers.
 
-Two kinds of cutting. Input files are cut for extraction: any cut will do, because the sentences are the same. The
-corpus is cut for records as one long text, however it is split into files, because chance and random segments follow
-from the unit.
+Input files are cut for extraction: any cut will do, because the sentences are the same. The corpus of sentences is cut
+for records as one long text, however it is split into files, because randomness depends on the unit.
 """
 
 from __future__ import annotations
@@ -11,19 +10,20 @@ import bisect
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-DEFAULT_UNIT_MEGABYTES = 4.0
+DEFAULT_UNIT_BYTES = 4 << 20
 SMALLEST_UNIT = 128 << 10
 FEWEST_UNITS = 8  # a small corpus is cut finer, so that all cores get work
 SCAN_BYTES = 1 << 16
-LONGEST_MARK = 1 << 12  # bytes of a match of a cut's pattern, at most
+MAX_MATCH_BYTES = 1 << 12  # of a cut's pattern
 DOCUMENT_END = re.compile(rb"\n\r?\n")
 
 
 class Span(NamedTuple):
-    """Bytes ``start`` to ``end`` of a file."""
+    """Bytes ``start`` up to ``end`` of a file."""
 
     path: Path
     start: int
@@ -31,11 +31,11 @@ class Span(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Spans that are worked on together.
+    """Parts of files that are worked on together.
 
     Attributes:
-        number: of the unit, from 0; with the seed it fixes all chance.
-        spans: in order.
+        number: Number of the unit, from 0; with the seed it determines everything random.
+        spans: The parts, in order.
     """
 
     number: int
@@ -43,11 +43,11 @@ class Unit(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of text."""
         return sum(span.end - span.start for span in self.spans)
 
     def read(self) -> bytes:
-        """The text; an empty line stands between spans, too."""
+        """Read the text; an empty line stands between parts, too."""
         parts = []
         for span in self.spans:
             with open(span.path, "rb") as stream:
@@ -56,17 +56,18 @@ class Unit(NamedTuple):
         return b"\n\n".join(parts)
 
 
-# Where a file may be cut: the first place at or after a position, the file's end if there is none.
-Cut = Callable[[Path, int, int], int]  # (path, position, size of the file)
+# (path, position, size of the file) → the first place at or after the position where the file may be cut, or its end.
+Cut = Callable[[Path, int, int], int]
 
 
-class CutBehind(NamedTuple):
-    """Cuts behind what matches a pattern; a match is at most ``LONGEST_MARK`` bytes long."""
+@dataclass(frozen=True)
+class CutBehind:
+    """Cuts behind what matches a pattern; a match has at most ``MAX_MATCH_BYTES``."""
 
     pattern: re.Pattern[bytes]
 
     def __call__(self, path: Path, position: int, size: int) -> int:
-        begin = max(0, position - LONGEST_MARK)
+        begin = max(0, position - MAX_MATCH_BYTES)
         with open(path, "rb") as stream:
             stream.seek(begin)
             window = b""
@@ -75,23 +76,23 @@ class CutBehind(NamedTuple):
                 for found in self.pattern.finditer(window):
                     if begin + found.end() >= position:
                         return min(begin + found.end(), size)
-                dropped = max(0, len(window) - LONGEST_MARK)
+                dropped = max(0, len(window) - MAX_MATCH_BYTES)
                 begin, window = begin + dropped, window[dropped:]
         return size
 
 
 def cut_anywhere(path: Path, position: int, size: int) -> int:
-    """For formats whose readers find the first document of a stretch themselves."""
+    """Cut anywhere, for formats whose readers find the first document of a part themselves."""
     return min(position, size)
 
 
 def cut_nowhere(path: Path, position: int, size: int) -> int:
-    """For files that are one document."""
+    """Never cut, for files that are one document."""
     return size
 
 
 def plan_input_units(files: Sequence[Path], unit_bytes: int, cut: Cut) -> Iterator[Unit]:
-    """Units of about ``unit_bytes``: large files are cut, small ones put together."""
+    """Yield units of about ``unit_bytes``: large files are cut, small ones are combined."""
     number, spans, filled = 0, [], 0
     for path in files:
         size, start = path.stat().st_size, 0
@@ -108,26 +109,25 @@ def plan_input_units(files: Sequence[Path], unit_bytes: int, cut: Cut) -> Iterat
 
 
 def plan_units(files: Sequence[Path], unit_bytes: int | None = None) -> list[Unit]:
-    """Cuts sentence files into units without reading them through.
+    """Cut sentence files into units without reading all of them.
 
-    The files count as one text: units hold the same documents however these are split into files. Each holds at
-    least two documents where the corpus has, because random segments come from another document of the same unit.
+    The files count as one text, so units hold the same documents however these are split into files. Each unit holds at
+    least two documents if the corpus does, because random segments come from another document of the same unit.
 
     Args:
-        files: in order.
-        unit_bytes: about so much text in a unit; 4 MB by default, less for a corpus under 32 MB.
+        files: Sentence files, in order.
+        unit_bytes: Approximate size of a unit; 4 MB by default, less for a corpus under 32 MB.
     """
     text = _Text(files)
     if unit_bytes is None:
-        largest = int(DEFAULT_UNIT_MEGABYTES * 2**20)
-        unit_bytes = min(largest, max(SMALLEST_UNIT, text.size // FEWEST_UNITS + 1))
+        unit_bytes = min(DEFAULT_UNIT_BYTES, max(SMALLEST_UNIT, text.size // FEWEST_UNITS + 1))
     cuts = [0]
-    single = False  # whether the last unit is a single document
+    is_single = False  # whether the last unit holds a single document
     while cuts[-1] < text.size:
         first = text.document_end(cuts[-1] + 1)
         cuts.append(text.document_end(max(cuts[-1] + unit_bytes, first + 1)))
-        single = cuts[-1] == first
-    if single and len(cuts) > 2:
+        is_single = cuts[-1] == first
+    if is_single and len(cuts) > 2:
         del cuts[-2]
     return [Unit(number, text.spans(*bounds)) for number, bounds in enumerate(itertools.pairwise(cuts))]
 
@@ -142,7 +142,7 @@ class _Text:
         self.cut = CutBehind(DOCUMENT_END)
 
     def document_end(self, position: int) -> int:
-        """The first end of a document at or after a position; every file's end is one."""
+        """Return the first end of a document at or after a position; every end of a file is one."""
         if position >= self.size:
             return self.size
         file = bisect.bisect_left(self.begins, position, 1) - 1
@@ -150,7 +150,7 @@ class _Text:
         return begin + self.cut(self.files[file], position - begin, end - begin)
 
     def spans(self, start: int, end: int) -> tuple[Span, ...]:
-        """The parts of files between two positions."""
+        """Return the parts of files between two positions."""
         file = bisect.bisect_right(self.begins, start) - 1
         spans = []
         while file < len(self.files) and self.begins[file] < end:

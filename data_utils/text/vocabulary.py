@@ -17,8 +17,8 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
+from data_utils.command_line import make_parser, positive, run_main
 from data_utils.records.writer import write_atomically
-from data_utils.text.command_line import make_parser, positive, run_main
 from data_utils.text.sentences import read_corpus
 from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
 from utilities.errors import UserError
@@ -27,24 +27,24 @@ DEFAULT_SIZE = 30522
 DEFAULT_MIN_FREQUENCY = 2
 DEFAULT_SAMPLE_MEGABYTES = 300
 MIN_ALPHABET = 1000
-STRETCH = 1 << 20  # bytes
+STRETCH_BYTES = 1 << 20
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
-    """Lines of the files; of more than ``limit`` bytes, evenly chosen megabytes, however these are split into files."""
+    """Yield lines; of more than ``limit`` bytes, evenly chosen megabytes, however these are split into files."""
     sizes = [(path, path.stat().st_size) for path in files]
     total = sum(size for _, size in sizes)
-    period = STRETCH * max(1, -(-total // max(limit, 1)))  # one stretch of each period is taken
-    begin = 0  # of the file, in the text that all files are together
+    period = STRETCH_BYTES * max(1, -(-total // max(limit, 1)))  # one stretch of each period is taken
+    begin = 0  # of the file in the text of all files
     for path, size in sizes:
         with open(path, "rb") as stream:
             for stretch in range(begin // period * period, begin + size, period):
-                yield from _lines_between(stream, stretch - begin, stretch + STRETCH - begin)
+                yield from _lines_between(stream, stretch - begin, stretch + STRETCH_BYTES - begin)
         begin += size
 
 
 def _lines_between(stream: BinaryIO, start: int, end: int) -> Iterator[str]:
-    """Lines that begin in [start, end) of a file."""
+    """Yield the lines that begin in [start, end) of a file."""
     position = max(start - 1, 0)
     stream.seek(position)
     if start > 0:
@@ -56,10 +56,10 @@ def _lines_between(stream: BinaryIO, start: int, end: int) -> Iterator[str]:
 
 
 def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[str]:
-    """The most frequent characters, as pieces that begin and that continue a word, sorted."""
+    """Return the most frequent characters, as pieces that begin and that continue a word, sorted."""
     words: Counter[str] = Counter()
     for line in lines:
-        words.update(line.split())  # normalising each word once takes a hundredth of the time that each line takes
+        words.update(line.split())  # normalizing each word once takes a hundredth of the time of all lines
     characters: Counter[str] = Counter()
     continuing: set[str] = set()
     for word, count in words.items():
@@ -79,16 +79,16 @@ def train_vocabulary(
     min_frequency: int = DEFAULT_MIN_FREQUENCY,
     sample_megabytes: int = DEFAULT_SAMPLE_MEGABYTES,
 ) -> Vocabulary:
-    """Trains a WordPiece vocabulary and writes it; the same files give the same bytes.
+    """Train a WordPiece vocabulary and write it; the same files give the same bytes.
 
     Args:
-        files: sentence files.
+        files: Sentence files.
         output: ``vocab.txt`` to write.
-        size: pieces, special tokens included. A small corpus may give fewer: then unused entries fill it up,
-            so that the size can be what a model's config says.
-        lower_case: whether text is lower-cased and stripped of accents, as BERT "uncased".
-        min_frequency: a pair of pieces must occur so often to be merged.
-        sample_megabytes: a larger corpus is sampled evenly to this size.
+        size: Number of pieces, special tokens included. A small corpus may give fewer: then unused entries fill it up,
+            so that the size is what a model's config says.
+        lower_case: Whether text is lower-cased and stripped of accents, as BERT "uncased".
+        min_frequency: How often a pair of pieces must occur to be merged.
+        sample_megabytes: A larger corpus is sampled evenly to this size.
     """
     if size < len(SPECIAL_TOKENS) + 100:
         raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
@@ -96,9 +96,9 @@ def train_vocabulary(
     tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
     tokenizer.normalizer = bert_normalizer(lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    # The trainer numbers the alphabet in the order of a hash table, new in every run, and breaks ties by
-    # number. An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer
-    # from adding to it.
+    # The trainer numbers the alphabet in the order of a hash table, which differs from run to run, and breaks ties by
+    # number. An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer from adding
+    # to it.
     alphabet = _alphabet(tokenizer, _lines(files, limit), max(MIN_ALPHABET, size // 5))
     trainer = WordPieceTrainer(
         vocab_size=size,
@@ -116,44 +116,35 @@ def train_vocabulary(
 
 
 def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
-    """Options of training."""
+    """Add the options of training."""
     parser.add_argument(
-        "--vocab-size",
-        type=positive,
-        default=DEFAULT_SIZE,
-        metavar="N",
-        help="pieces to train (default %(default)s)",
+        "--vocab-size", type=positive, default=DEFAULT_SIZE, metavar="N", help="pieces to train (default %(default)s)"
     )
     parser.add_argument(
-        "--min-frequency",
-        type=positive,
-        default=DEFAULT_MIN_FREQUENCY,
-        metavar="N",
+        "--min-frequency", type=positive, default=DEFAULT_MIN_FREQUENCY, metavar="N",
         help="of a pair to be merged (default %(default)s)",
-    )
+    )  # fmt: skip
     add_case_option(parser)
 
 
 def add_case_option(parser: argparse.ArgumentParser) -> None:
-    """Cased or not; a vocabulary is made for one of the two."""
+    """Add the option that says whether the vocabulary is cased."""
     parser.add_argument("--cased", action="store_true", help="keep capitals and accents (BERT cased)")
 
 
-def _action(options: argparse.Namespace) -> None:
-    corpus = read_corpus(options.sentences)
-    vocabulary = train_vocabulary(
-        corpus.files, options.output, options.vocab_size, not options.cased, options.min_frequency
-    )
+def _run(options: argparse.Namespace) -> None:
+    files = read_corpus(options.sentences).files
+    vocabulary = train_vocabulary(files, options.output, options.vocab_size, not options.cased, options.min_frequency)
     print(f"{options.output}: {len(vocabulary.pieces):,} pieces")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of the step."""
+    """Run the step's command."""
     parser = make_parser("data_utils.text.vocabulary", "Trains a WordPiece vocabulary on sentence files.")
     parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="vocab.txt to write")
     add_vocabulary_options(parser)
-    return run_main(parser, _action, arguments)
+    return run_main(parser, _run, arguments)
 
 
 if __name__ == "__main__":

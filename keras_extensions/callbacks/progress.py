@@ -134,8 +134,8 @@ def run_log(
     root = logging.getLogger()
     previous = root.level
     replaced = [h for h in root.handlers if type(h) is logging.StreamHandler and h.stream is stream]
-    for handler in replaced:
-        root.removeHandler(handler)
+    for duplicate in replaced:
+        root.removeHandler(duplicate)
     root.setLevel(level)
     for handler in handlers:
         root.addHandler(handler)
@@ -146,8 +146,8 @@ def run_log(
         for handler in handlers:
             root.removeHandler(handler)
             handler.close()
-        for handler in replaced:
-            root.addHandler(handler)
+        for duplicate in replaced:
+            root.addHandler(duplicate)
 
 
 class _LogFile(logging.FileHandler):

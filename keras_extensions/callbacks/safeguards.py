@@ -6,7 +6,7 @@ import logging
 import math
 import statistics
 from collections import deque
-from typing import Deque, Dict, Iterable, Optional, Sequence
+from typing import Deque, Iterable, Mapping, Optional, Sequence
 
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS, Listener, Period
 from utilities.errors import UserError
@@ -83,12 +83,10 @@ class StopOnDivergence(Listener):
         self._window.append(loss)
 
 
-def total_loss(metrics: Dict[str, Optional[float]], losses: Sequence[str]) -> Optional[float]:
+def total_loss(metrics: Mapping[str, Optional[float]], losses: Sequence[str]) -> Optional[float]:
     """Return the sum of the named losses; None if one is missing or not finite."""
-    values = [metrics.get(name) for name in losses]
-    if not values or any(value is None or not math.isfinite(value) for value in values):
-        return None
-    return math.fsum(values)
+    values = [value for value in map(metrics.get, losses) if value is not None and math.isfinite(value)]
+    return math.fsum(values) if values and len(values) == len(losses) else None
 
 
 class OverflowCounter(Listener):

@@ -154,7 +154,7 @@ class WandbRun(Listener):
         try:
             action(self._run)
         except Exception as error:  # no failure of W&B's service may end the training
-            logger.warning("W&B: %s; tracking stops here, training goes on", _one_line(error))
+            logger.warning("W&B: %s; tracking stops here, training continues", _one_line(error))
             self._run, self._ended = None, True
 
 

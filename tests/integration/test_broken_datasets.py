@@ -37,7 +37,7 @@ class Broken(NamedTuple):
 
     name: str
     damage: Callable[[Path], Any]
-    told: tuple[str, ...]
+    words: tuple[str, ...]
     dataset: str = "."
     spec: FeatureSpec = spec()
 
@@ -367,7 +367,7 @@ def test_broken_data_set_is_refused_in_one_clear_line(broken: Broken, tmp_path: 
     message = str(caught.value)
     assert len(message.splitlines()) == 1 and message.isprintable()
     assert str(folder) in message and "; " in message  # where it is, and after the semicolon what to do
-    for part in broken.told:
+    for part in broken.words:
         assert part in message, message
 
 
@@ -420,7 +420,7 @@ def test_checksums_are_verified_on_request(tmp_path: Path) -> None:
     good = hashlib.sha256(path.read_bytes()).hexdigest()
     write_manifest(tmp_path, {}, files=[{**entry, "sha256": good}], totals={})
     assert RecordReader(tmp_path, spec(), verify_checksums=True).count == 6
-    write_manifest(tmp_path, {}, files=[{**entry, "sha256": "1" + good[1:]}], totals={})
+    write_manifest(tmp_path, {}, files=[{**entry, "sha256": hashlib.sha256(b"other").hexdigest()}], totals={})
     assert RecordReader(tmp_path, spec()).count == 6
     with pytest.raises(UserError, match=r"a\.tfrecord: its SHA-256 is not that of manifest\.json; copy"):
         RecordReader(tmp_path, spec(), verify_checksums=True)

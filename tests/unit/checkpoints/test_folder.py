@@ -1,8 +1,7 @@
-"""Checkpoint folders: written whole, found newest first, damage named."""
+"""Checkpoint folders: the newest intact one is found, and damage is reported."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from pathlib import Path
@@ -10,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkpoints.folder import Checkpoint, damage, find_checkpoint
-from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.writer import atomic_checkpoint
-from model.architecture import Architecture
-from tests.integration.runs import write_config
-from training.start import resolved_architecture
-from utilities.config.loading import load_config
 from utilities.errors import UserError
 
 
@@ -78,26 +72,3 @@ def test_a_broken_description_is_damage(tmp_path, content):
 def test_nothing_there(tmp_path):
     with pytest.raises(UserError, match="no intact checkpoint"):
         find_checkpoint(tmp_path)
-
-
-def start_of(config_architecture: Architecture, **changes: object) -> Pretrained:
-    trained = dataclasses.asdict(dataclasses.replace(config_architecture, **changes))
-    return Pretrained("run/step-00000001", weights={}, architecture=trained)
-
-
-def test_unset_options_are_what_the_checkpoint_has(tmp_path):
-    path = write_config(tmp_path / "c.json", generated_dataset=True, use_projection_bias=False)
-    config = load_config("pretraining", ["--config", str(path)]).config
-    scratch = resolved_architecture(config, None)
-    assert (scratch.use_qkv_split, scratch.use_cls_layer, scratch.use_prediction_bias) == (False, False, True)
-    trained = start_of(scratch, use_qkv_split=True, use_qkv_bias=True, use_cls_layer=True, use_projection_bias=True)
-    loaded = resolved_architecture(config, trained)
-    assert (loaded.use_qkv_split, loaded.use_qkv_bias, loaded.use_cls_layer) == (True, True, True)
-    assert loaded.use_projection_bias is False  # set in the config
-
-
-def test_other_sizes_are_refused(tmp_path):
-    path = write_config(tmp_path / "c.json", generated_dataset=True)
-    config = load_config("pretraining", ["--config", str(path)]).config
-    with pytest.raises(UserError, match=r"bert_config\.num_hidden_layers is 2, .* 3"):
-        resolved_architecture(config, start_of(resolved_architecture(config, None), num_hidden_layers=3))

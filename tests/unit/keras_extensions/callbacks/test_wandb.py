@@ -149,7 +149,7 @@ def test_tracking_that_fails_later_leaves_training_alone(monkeypatch, tmp_path, 
     for _ in range(3):
         run.period(PERIOD)
     run.close(True)
-    assert caplog.text.count("training goes on") == 1
+    assert caplog.text.count("training continues") == 1
 
 
 def test_settings_that_are_refused_are_one_line(monkeypatch, tmp_path):

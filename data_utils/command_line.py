@@ -1,0 +1,153 @@
+"""What the data commands share: errors as one line, progress, and types of numbers for options."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Callable, Optional, Sequence, TextIO
+
+from tqdm import tqdm
+
+from utilities.errors import UserError
+
+PLAIN_LINE_SECONDS = 10.0
+
+
+class Progress:
+    """Shows a bar with rate and remaining time on a terminal, and a plain line every ten seconds elsewhere.
+
+    Args:
+        total: Sum of all ``advance`` calls, or None where unknown.
+        label: What is being done.
+        unit: Unit of the total; ``B`` is printed as megabytes.
+        stream: Where to print: standard error by default.
+
+    Example:
+        >>> with Progress(100, "reading", "B") as progress:
+        ...     progress.advance(40)
+    """
+
+    def __init__(self, total: Optional[int], label: str, unit: str = "B", stream: Optional[TextIO] = None):
+        self.total, self.label, self.unit = total, label, unit
+        self.stream = stream or sys.stderr
+        self.done = self.before = 0
+        self.note = ""
+        self.start = self.last = time.monotonic()
+        self.bar = None
+        if self.stream.isatty():
+            scale = unit == "B"
+            self.bar = tqdm(total=total, desc=label, unit=unit, unit_scale=scale, file=self.stream, dynamic_ncols=True)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        elif kind is None:
+            self._line(ended=True)
+
+    def advance(self, amount: int, note: str = "") -> None:
+        """Add to what is done; ``note`` is shown behind it."""
+        self.done += amount
+        self.note = note or self.note
+        if self.bar is not None:
+            self.bar.set_postfix_str(self.note, refresh=False)
+            self.bar.update(amount)
+        elif time.monotonic() - self.last >= PLAIN_LINE_SECONDS:
+            self._line()
+
+    def skip(self, amount: int) -> None:
+        """Add what an earlier run has done; it does not count for the estimate of the remaining time."""
+        self.done += amount
+        self.before += amount
+        if self.bar is not None:
+            self.bar.initial += amount
+            self.bar.update(amount)
+
+    def _line(self, ended: bool = False) -> None:
+        self.last = time.monotonic()
+        elapsed = self.last - self.start
+        text = f"{self.label}: {self._amount(self.done)}"
+        if self.total:
+            text += f" of {self._amount(self.total)}"
+            if self.before < self.done < self.total and not ended:
+                text += f", {clock(elapsed * (self.total - self.done) / (self.done - self.before))} left"
+        text += f", {clock(elapsed)} elapsed"
+        if self.before:
+            text += f", {self._amount(self.before)} from before"
+        print(f"{text}{', ' + self.note if self.note else ''}", file=self.stream, flush=True)
+
+    def _amount(self, value: float) -> str:
+        if self.unit != "B":
+            return f"{value:,.0f} {self.unit}"
+        return f"{value / 1e6:,.1f} MB"
+
+
+def clock(seconds: float) -> str:
+    """Format seconds as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def make_parser(step: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options that every command has."""
+    parser = argparse.ArgumentParser(prog=f"python -m {step}", description=description)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def run_main(
+    parser: argparse.ArgumentParser,
+    action: Callable[[argparse.Namespace], Optional[int]],
+    arguments: Optional[Sequence[str]] = None,
+) -> int:
+    """Parse the arguments and run the command; an error that the user can mend becomes one line.
+
+    Args:
+        parser: Options of the command.
+        action: The command; it returns the exit status, None meaning 0.
+        arguments: Those of the process by default.
+
+    Returns:
+        The exit status: 2 for an error that the user can mend, 130 after Ctrl-C.
+    """
+    options = parser.parse_args(arguments)
+    try:
+        return action(options) or 0
+    except (UserError, OSError) as error:
+        if options.debug:
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        if options.debug:
+            raise
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def fraction(text: str) -> float:
+    """Parse a number from 0 to 1 (an argparse type)."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def positive(text: str) -> int:
+    """Parse a whole number above 0 (an argparse type)."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def natural(text: str) -> int:
+    """Parse a whole number of at least 0 (an argparse type)."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value

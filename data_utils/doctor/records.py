@@ -1,0 +1,312 @@
+"""The records of a data set, good and bad: every check that the reader of a run makes, and a few more.
+
+The reader stops at the first problem, or skips the record; here reading goes on, however damaged a file is.
+
+Shapes: R records, S max_seq_length, P masked positions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data_utils.packing.decoding import FLOATS, ExampleError, decode_examples, decode_records
+from data_utils.packing.merge import holds_one_sequence
+from data_utils.records.features import PACKS_FORMAT, FeatureSpec, packed_pretraining_features, pretraining_features
+from data_utils.records.files import files_of_folder
+from data_utils.records.framing import FRAMING_BYTES, RecordError, masked_crc32c, unframe
+from data_utils.records.index import find_index, load_index
+from data_utils.records.manifest import Manifest, load_manifest
+from data_utils.records.validation import find_problem
+from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
+from utilities.errors import UserError
+
+FILES_TRIED, RECORDS_TRIED = 16, 20  # to find out which form the records have
+RECORDS_AT_ONCE = 4096
+ANY_VOCABULARY = 1 << 31  # ids lie below where the vocabulary is not known
+_HEADER = struct.Struct("<QI")
+
+Batch = dict[str, np.ndarray]
+
+
+class Form(NamedTuple):
+    """What the records of a data set look like.
+
+    Attributes:
+        max_seq_length: S.
+        max_predictions: P.
+        max_sequences: in a pack; 0 for records of one sequence.
+    """
+
+    max_seq_length: int
+    max_predictions: int
+    max_sequences: int = 0
+
+    def features(self, vocab_size: int) -> FeatureSpec:
+        """Return what the reader of a run expects of such records."""
+        if self.max_sequences:
+            return packed_pretraining_features(*self, vocab_size)
+        return pretraining_features(self.max_seq_length, self.max_predictions, vocab_size)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set to be examined.
+
+    Attributes:
+        folder: of the record files.
+        files: in order.
+        manifest: None where there is none that can be read.
+        vocabulary: None where there is none.
+        form: of the records.
+        corpus: sentence files that the records were made from, if they lie beside them.
+        wrong, notes: what is wrong with the folder, and what is worth knowing.
+    """
+
+    folder: Path
+    files: list[Path]
+    manifest: Manifest | None
+    vocabulary: Vocabulary | None
+    form: Form
+    corpus: list[Path]
+    wrong: list[str]
+    notes: list[str]
+
+    @property
+    def vocab_size(self) -> int | None:
+        if self.vocabulary is not None:
+            return len(self.vocabulary.pieces)
+        return self.manifest.settings.get("vocab_size") if self.manifest is not None else None
+
+
+class Chunk(NamedTuple):
+    """Records that were read together.
+
+    Attributes:
+        payloads: of the good ones, as they were read.
+        batch: their arrays; None where there are none.
+        problems: record → what is wrong with it, for the bad ones.
+    """
+
+    payloads: list[bytes]
+    batch: Batch | None
+    problems: dict[int, str]
+
+
+class Checker:
+    """Checks the records of a data set. Can be sent to workers."""
+
+    def __init__(self, data: DataSet) -> None:
+        self.spec = data.form.features(data.vocab_size or ANY_VOCABULARY)
+        self.special: Sequence[int] | None = None  # ids of [PAD], [UNK], [CLS], [SEP] and [MASK]
+        if data.vocabulary is not None:
+            self.special = data.vocabulary.special_ids().tolist()
+
+    def read(self, path: Path) -> Iterator[Chunk]:
+        """Yield the records of a file, good and bad, some thousand at a time."""
+        records = enumerate(read_records(path, index_of(path)[0]))
+        while chunk := dict(itertools.islice(records, RECORDS_AT_ONCE)):
+            problems = {number: record for number, record in chunk.items() if isinstance(record, str)}
+            payloads = {number: record for number, record in chunk.items() if isinstance(record, bytes)}
+            batch = self._decode(payloads, problems)
+            if batch is not None:
+                numbers = [number for number in payloads if number not in problems]
+                found = self._find_problems(batch)
+                problems.update({numbers[row]: reason for row, reason in found.items()})
+                good = np.setdiff1d(np.arange(len(numbers)), list(found))
+                batch = {name: values[good] for name, values in batch.items()} if good.size else None
+            yield Chunk([payload for number, payload in payloads.items() if number not in problems], batch, problems)
+
+    def _decode(self, payloads: dict[int, bytes], problems: dict[int, str]) -> Batch | None:
+        """Return the arrays of the records that can be decoded; the others are entered into ``problems``."""
+        if not payloads:
+            return None
+        try:
+            return decode_records(list(payloads.values()), self.spec.features)
+        except ExampleError as error:
+            if len(payloads) == 1:
+                problems[next(iter(payloads))] = error.reason
+                return None
+        items, middle = list(payloads.items()), len(payloads) // 2  # bad ones are few: halves without are done at once
+        parts = [self._decode(dict(half), problems) for half in (items[:middle], items[middle:])]
+        batches = [part for part in parts if part is not None]
+        return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else None
+
+    def _find_problems(self, batch: Batch) -> dict[int, str]:
+        """Return what is wrong with each bad record of a batch, by row."""
+        reason = self._problem(batch)
+        rows = len(batch["input_ids"])
+        if reason is None or rows == 1:
+            return {} if reason is None else {0: reason}
+        middle = rows // 2
+        first = self._find_problems({name: values[:middle] for name, values in batch.items()})
+        second = self._find_problems({name: values[middle:] for name, values in batch.items()})
+        return {**first, **{middle + row: reason for row, reason in second.items()}}
+
+    def _problem(self, batch: Batch) -> str | None:
+        """Return what is wrong with the first bad record of a batch, if there is one."""
+        problem = find_problem(self.spec, batch)
+        if problem is not None:
+            return problem.reason
+        numbers, weights = batch["input_mask"], batch["masked_lm_weights"]
+        checks = [((weights <= 0).all(1), "masks nothing")]
+        if not self.spec.packed:
+            masked = np.take_along_axis(numbers, batch["masked_lm_positions"], axis=1)
+            gaps = ~holds_one_sequence(numbers)
+            checks.insert(0, (gaps, "has an input_mask with padding between its tokens, or no token"))
+            checks.insert(1, (((weights > 0) & (masked == 0)).any(1), "has masked_lm_positions in the padding"))
+        if self.special is not None:
+            _, _, cls_id, sep_id, _ = self.special
+            changes = numbers[:, 1:] != numbers[:, :-1]
+            edge = np.ones((len(numbers), 1), bool)
+            starts = (numbers > 0) & np.concatenate([edge, changes], axis=1)
+            ends = (numbers > 0) & np.concatenate([changes, edge], axis=1)
+            ids = batch["input_ids"]
+            checks.append(((starts & (ids != cls_id)).any(1), "has a sequence that does not begin with [CLS]"))
+            checks.append(((ends & (ids != sep_id)).any(1), "has a sequence that does not end with [SEP]"))
+        return next((reason for wrong, reason in checks if wrong.any()), None)
+
+
+def index_of(path: Path) -> tuple[np.ndarray | None, str | None]:
+    """Return where the records of a file begin, by the index beside it; else None, and what is wrong with the index."""
+    index = find_index(path)
+    if index is None:
+        return None, None
+    try:
+        return load_index(index, path, path.stat().st_size), None
+    except UserError as error:
+        return None, str(error)
+
+
+def read_records(path: Path, boundaries: np.ndarray | None) -> Iterator[bytes | str]:
+    """Yield all records of a file, or what is wrong with them.
+
+    Args:
+        path: a TFRecord file.
+        boundaries: where the records begin and the last one ends; None walks from header to header, and after a
+            damaged one to the next that is not.
+    """
+    if not path.stat().st_size:
+        return
+    with open(path, "rb") as stream:
+        data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    view = memoryview(data)
+    bounds = _walk(data) if boundaries is None else boundaries.tolist()
+    for number, (begin, end) in enumerate(itertools.pairwise(bounds)):
+        if boundaries is None and not _end_of_record(data, begin):
+            yield f"is damaged or cut off; {end - begin:,} bytes up to the next record are lost"
+            continue
+        try:
+            yield unframe(view[begin:end], path, number)
+        except RecordError as error:
+            yield error.reason
+
+
+def _walk(data: mmap.mmap) -> Iterator[int]:
+    """Yield where each record begins and the last one ends; what is between two headers that fit is one record."""
+    begin = 0
+    while begin < len(data):
+        yield begin
+        begin = _end_of_record(data, begin) or _next_header(data, begin + 1)
+    yield len(data)
+
+
+def _next_header(data: mmap.mmap, begin: int) -> int:
+    while (zeros := data.find(bytes(4), begin + 4)) >= 0:  # lengths are small: the upper half of their bytes is zero
+        begin = zeros - 4
+        if _end_of_record(data, begin):
+            return begin
+        begin += 1
+    return len(data)
+
+
+def _end_of_record(data: mmap.mmap, begin: int) -> int | None:
+    """Return where the record ends whose header begins there; None where there is no header of a whole record."""
+    if begin + FRAMING_BYTES > len(data):
+        return None
+    length, checksum = _HEADER.unpack_from(data, begin)
+    end = begin + length + FRAMING_BYTES
+    return end if end <= len(data) and masked_crc32c(data[begin : begin + 8]) == checksum else None
+
+
+def open_dataset(folder: Path, vocabulary_file: Path | None, corpus: Path | None) -> DataSet:
+    """Look at a folder without reading all its records.
+
+    Args:
+        folder: with ``*.tfrecord`` files.
+        vocabulary_file: by default the one in the folder, if there is one.
+        corpus: folder of sentence files; by default ``corpus`` in the folder, if there is one.
+
+    Raises:
+        UserError: there are no record files, or none of pre-training records.
+    """
+    files = files_of_folder(folder)
+    wrong: list[str] = []
+    notes: list[str] = []
+    manifest = None
+    try:
+        manifest = load_manifest(folder)
+        if manifest is None:
+            notes.append("has no manifest.json: counts and checksums are not known")
+    except UserError as error:
+        wrong.append(str(error))
+    vocabulary = None
+    path = vocabulary_file or folder / VOCABULARY_NAME
+    if vocabulary_file is None and not path.exists():
+        notes.append(f"has no {VOCABULARY_NAME}: ids and masks are not checked; name one with --vocab-file")
+    else:
+        try:
+            vocabulary = read_vocabulary(path)
+            expected = manifest.vocabulary.get("sha256") if manifest is not None else None
+            if expected not in (None, vocabulary.sha256):
+                wrong.append(f"{path.name} is not the vocabulary that the records were made with (SHA-256)")
+        except UserError as error:
+            if vocabulary_file is not None:
+                raise
+            wrong.append(str(error))
+    lines = sorted((corpus or folder / "corpus").glob("*.txt"))
+    if corpus is not None and not lines:
+        raise UserError(f"--sentences {corpus}: no .txt files")
+    return DataSet(folder, files, manifest, vocabulary, _form_of(files, manifest), lines, wrong, notes)
+
+
+def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
+    """Return the form that the manifest says, or that most of the first records have."""
+    if manifest is not None:
+        names = ["max_seq_length", "max_predictions_per_seq"]
+        if manifest.format == PACKS_FORMAT:
+            names = ["max_seq_length", "max_predictions_per_pack", "max_sequences_per_pack"]
+        sizes = [manifest.settings.get(name) for name in names]
+        known = [size for size in sizes if isinstance(size, int) and size > 0]
+        if len(known) == len(names):
+            return Form(*known)
+    found: Counter[Form] = Counter()
+    reason = "all files are empty"
+    for path in files[:FILES_TRIED]:
+        for record in itertools.islice(read_records(path, index_of(path)[0]), RECORDS_TRIED):
+            try:
+                found[_form_of_record(record)] += 1
+            except ExampleError as error:
+                reason = f"the last one tried {error.reason}"
+    if not found:
+        raise UserError(f"{files[0].parent}: holds no pre-training record that can be read ({reason})")
+    return found.most_common(1)[0][0]
+
+
+def _form_of_record(record: bytes | str) -> Form:
+    if isinstance(record, str):
+        raise ExampleError(0, record)
+    batch = decode_records([record], pretraining_features(1, 1, ANY_VOCABULARY).features, any_length=True)
+    sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
+    try:
+        return Form(*sizes, decode_examples([record], {"next_sentence_weights": FLOATS})["next_sentence_weights"].size)
+    except ExampleError:
+        return Form(*sizes)

@@ -1,0 +1,302 @@
+"""How work that was killed is resumed: what an output folder is made from, and which of its work units are done.
+
+``recipe.json`` says what a folder is being made from and with; a folder of another recipe is refused. Each work unit
+writes its files first and then a done-record with their sizes and checksums; where that record is there and fits, the
+unit is not worked on again.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+
+from crc32c import crc32c
+
+from data_utils.command_line import Progress
+from data_utils.parallel import Pool
+from data_utils.records.writer import MANIFEST_NAME, TEMPORARY_FILES, index_path, write_atomically
+from utilities.errors import UserError
+
+WORK_FOLDER = ".work"  # in the output folder until that is complete
+RECIPE_NAME = "recipe.json"
+RECIPE_VERSION = 1  # raise it whenever the same input and settings would give other bytes
+RECORD_FILES = "*.tfrecord"
+READ_BYTES = 1 << 22
+END_BYTES = 4096  # of a file's beginning and end, for its identity
+MAX_DIFFERENCES_SHOWN = 3
+
+
+class Ledger(NamedTuple):
+    """The done-records of one step. It can be sent to workers.
+
+    Attributes:
+        records: Folder of the done-records.
+        files: Folder of the files that the units write.
+        settings: Digest of everything that determines their content.
+        read_back: Whether a file's checksum is verified, or only its size, for files that are checked where they are
+            used.
+    """
+
+    records: Path
+    files: Path
+    settings: str
+    read_back: bool = True
+
+    @classmethod
+    def begin(cls, files: Path, step: str, settings: Mapping[str, Any], read_back: bool = True) -> Ledger:
+        """Open the ledger of a step that writes into ``files``; done-records of other settings are deleted."""
+        digest = digest_of(settings)
+        records = files / WORK_FOLDER / f"{step}-{digest[:12]}"
+        for stale in (files / WORK_FOLDER).glob(f"{step}-*"):
+            if stale != records:
+                shutil.rmtree(stale)
+        records.mkdir(parents=True, exist_ok=True)
+        return cls(records, files, digest, read_back)
+
+    def finish(self, unit: int, names: Sequence[str], facts: Mapping[str, Any]) -> Dict[str, Any]:
+        """Record that a unit's files are on disk.
+
+        Args:
+            unit: Number of the unit.
+            names: Its files, relative to ``files``.
+            facts: What must be known of the unit later, as JSON.
+
+        Returns:
+            The facts as ``done`` will return them.
+        """
+        entries = [{"name": name, **_size_and_checksum(self.files / name)} for name in names]
+        text = json.dumps({"settings": self.settings, "files": entries, "facts": dict(facts)}, ensure_ascii=False)
+        write_atomically(self.path(unit), text.encode())
+        return json.loads(text)["facts"]
+
+    def done(self, unit: int) -> Optional[Dict[str, Any]]:
+        """Return the facts of a unit whose files are all there, None for one that must be worked on."""
+        try:
+            record = json.loads(self.path(unit).read_text(encoding="utf-8"))
+            if record["settings"] == self.settings and all(map(self._is_there, record["files"])):
+                return record["facts"]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        return None
+
+    def _is_there(self, entry: Mapping[str, Any]) -> bool:
+        path = self.files / entry["name"]
+        if path.stat().st_size != entry["bytes"]:
+            return False
+        return not self.read_back or _size_and_checksum(path)["crc32c"] == entry["crc32c"]
+
+    def path(self, unit: int) -> Path:
+        """Return the path of a unit's done-record."""
+        return self.records / f"{unit:06d}.json"
+
+
+class Done(NamedTuple):
+    """What a worker reports of a unit: its number and size, and the facts of its done-record."""
+
+    number: int
+    size: int
+    facts: Dict[str, Any]
+
+
+def run_units(
+    pool: Pool,
+    ledger: Ledger,
+    function: Callable[[Any], Done],
+    units: Iterable[Any],
+    size: int,
+    progress: Progress,
+    on_done: Callable[[int, Dict[str, Any]], str],
+) -> None:
+    """Work on all units that are not done yet.
+
+    Args:
+        pool: Workers.
+        ledger: Done-records of the step, written by ``function``.
+        function: Works on one unit, in a worker.
+        units: All units in order, each with a ``number`` from 0 on and a ``size`` in the unit of the progress.
+        size: Total bytes of text.
+        progress: Advanced by each unit.
+        on_done: Called in this process for each unit, including those done before, in any order; what it returns is
+            shown behind the progress.
+    """
+
+    def open_units() -> Iterable[Any]:
+        for unit in units:
+            facts = ledger.done(unit.number)
+            if facts is None:
+                yield unit
+            else:
+                on_done(unit.number, facts)
+                progress.skip(unit.size)
+
+    for done in pool.map(function, open_units(), size):
+        progress.advance(done.size, on_done(done.number, done.facts))
+
+
+def forget(folder: Path) -> None:
+    """Delete the done-records and intermediate files of a folder that is complete, or will be made anew."""
+    shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
+    for unfinished in folder.glob(TEMPORARY_FILES):  # of a run that was killed
+        unfinished.unlink(missing_ok=True)
+
+
+class Status(enum.Enum):
+    """How far an output folder is with a recipe."""
+
+    EMPTY = "nothing"
+    BEGUN = "a part"
+    COMPLETE = "all"
+    OTHER = "something else"
+
+
+def status_of(folder: Path, recipe: Mapping[str, Any], last_file: str, products: str) -> Status:
+    """Return how far a folder is with a recipe.
+
+    Args:
+        folder: Output folder; may be absent.
+        recipe: What this run makes it from and with; a part that is not known yet is left out, and not compared.
+        last_file: Name of the file that is written last.
+        products: Pattern of the files that are written before it.
+
+    Raises:
+        UserError: It is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output {folder}: a file, not a folder")
+    is_complete = (folder / last_file).exists()
+    if not (is_complete or any(folder.glob(products)) or any((folder / WORK_FOLDER).rglob("*.json"))):
+        return Status.EMPTY
+    old = _read_recipe(folder)
+    if old is None or differences(_same_parts(old, recipe), recipe):
+        return Status.OTHER
+    return Status.COMPLETE if is_complete else Status.BEGUN
+
+
+def refusal(folder: Path, recipe: Mapping[str, Any], holds: str) -> UserError:
+    """Return the error for a folder of another recipe; ``holds`` says what kind of product it holds."""
+    old = _read_recipe(folder)
+    if old is None:
+        return UserError(f"--output {folder}: holds {holds} already; choose another folder or --overwrite")
+    found = differences(_same_parts(old, recipe), recipe)
+    more = f" and {len(found) - MAX_DIFFERENCES_SHOWN} more" if len(found) > MAX_DIFFERENCES_SHOWN else ""
+    return UserError(
+        f"--output {folder}: holds {holds} of other settings ({'; '.join(found[:MAX_DIFFERENCES_SHOWN])}{more});"
+        " run it with those, choose another folder, or replace it with --overwrite"
+    )
+
+
+def check_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> Status:
+    """Return how far a data set is with a recipe, of which parts that are not known yet are left out.
+
+    Raises:
+        UserError: The folder holds something else, and ``overwrite`` is false.
+    """
+    found = status_of(folder, recipe, MANIFEST_NAME, RECORD_FILES)
+    if found is Status.OTHER and not overwrite:
+        raise refusal(folder, recipe, "a data set")
+    return found
+
+
+def prepare_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> bool:
+    """Make a data set's folder ready for the recipe; what it holds of another recipe is deleted.
+
+    Returns:
+        Whether the data set is complete already.
+
+    Raises:
+        UserError: The folder holds something else, and ``overwrite`` is false.
+    """
+    found = check_dataset_folder(folder, recipe, overwrite)
+    if found is Status.COMPLETE and not overwrite:
+        forget(folder)  # what a run that was killed at the very end left behind
+        return True
+    if found is not Status.BEGUN or not is_recipe_of(folder, recipe):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in [folder / MANIFEST_NAME, *folder.glob(RECORD_FILES)]:
+            index_path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+        begin_recipe(folder, recipe)
+    return False
+
+
+def begin_recipe(folder: Path, recipe: Mapping[str, Any]) -> None:
+    """Write ``recipe.json``; done-records of another recipe are deleted. The same recipe gives the same bytes."""
+    if not is_recipe_of(folder, recipe):
+        forget(folder)
+    text = json.dumps({"version": RECIPE_VERSION, **recipe}, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+    write_atomically(folder / RECIPE_NAME, text.encode())
+
+
+def is_recipe_of(folder: Path, recipe: Mapping[str, Any]) -> bool:
+    """Return whether the folder's recipe is this one."""
+    return not differences(_read_recipe(folder) or {}, recipe)
+
+
+def _read_recipe(folder: Path) -> Optional[Dict[str, Any]]:
+    try:
+        recipe = json.loads((folder / RECIPE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return recipe if isinstance(recipe, dict) else None
+
+
+def _same_parts(old: Mapping[str, Any], recipe: Mapping[str, Any]) -> Dict[str, Any]:
+    return {name: old[name] for name in ("version", *recipe) if name in old}
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[str]:
+    """Return what two recipes disagree on, one text for each setting."""
+    theirs, ours = _flat(old), _flat({"version": RECIPE_VERSION, **new})
+    return [
+        f"{key} {_short(theirs.get(key))} there, {_short(ours.get(key))} now"
+        for key in {**ours, **theirs}
+        if theirs.get(key) != ours.get(key)
+    ]
+
+
+def _flat(value: Any, prefix: str = "") -> Dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {prefix.rstrip("."): value}
+    return {key: item for name, part in value.items() for key, item in _flat(part, f"{prefix}{name}.").items()}
+
+
+def _short(value: Any) -> str:
+    text = "unset" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def identity_of(files: Sequence[Path]) -> Dict[str, Any]:
+    """Identify input files without reading all of them: their number, bytes, and a checksum.
+
+    The checksum covers each file's name, size, beginning and end, so a folder may be moved between two runs.
+    """
+    checksum = total = 0
+    for path in files:
+        size = path.stat().st_size
+        total += size
+        with open(path, "rb") as stream:
+            parts = [f"{path.name} {size} ".encode(), stream.read(END_BYTES)]
+            stream.seek(max(0, size - END_BYTES))
+            parts.append(stream.read(END_BYTES))
+        checksum = crc32c(b"".join(parts), checksum)
+    return {"files": len(files), "bytes": total, "checksum": f"{checksum:08x}"}
+
+
+def digest_of(value: Any) -> str:
+    """Return the SHA-256 of a JSON value in hexadecimal; the order of keys does not matter."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=os.fspath)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _size_and_checksum(path: Path) -> Dict[str, int]:
+    checksum = size = 0
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(READ_BYTES), b""):
+            checksum = crc32c(block, checksum)
+            size += len(block)
+    return {"bytes": size, "crc32c": checksum}

@@ -1,0 +1,238 @@
+"""Documents, the text formats other than dumps that hold them, and documents that cannot be used.
+
+A reader gives the documents that begin in a part of a file. A part begins where a document begins: the patterns here
+say where files may be cut.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from data_utils.records.writer import write_atomically
+from data_utils.text.units import Span
+from utilities.errors import UserError
+
+LINE_END = re.compile(rb"\n")
+BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
+WIKIEXTRACTOR_BOUNDARY = re.compile(rb"\n(?=<doc )")
+WIKITEXT_BOUNDARY = re.compile(rb"\n(?=[ \t]*= [^=\n][^\n]* =[ \t\r]*\n)")
+
+SET_ASIDE_NAME = "set_aside.jsonl"
+DEFAULT_MAX_SET_ASIDE = 1000
+MAX_REASON_CHARACTERS = 300
+
+_DOC_TITLE = re.compile(r'\btitle="([^"]*)"')
+_WIKITEXT_TITLE = re.compile(r"^\s*= ([^=].*?) =\s*$")
+_WIKITEXT_HEADING = re.compile(r"^\s*=( =)+ .* =( =)+\s*$")
+
+
+class Document(NamedTuple):
+    """One document: a title, which may be empty, and its text with paragraphs on lines of their own."""
+
+    title: str
+    text: str
+
+
+class SetAside(NamedTuple):
+    """A document that could not be read, cleaned or split, and why."""
+
+    title: str
+    reason: str
+
+
+class SetAsides:
+    """All documents of a run that were set aside, by work unit.
+
+    Args:
+        limit: More than so many end the run.
+        folder: Where ``set_aside.jsonl`` is written.
+    """
+
+    def __init__(self, limit: int, folder: Path):
+        self.limit, self.folder = limit, folder
+        self._by_unit: dict[int, list[SetAside]] = {}
+        self.count = 0
+
+    def add(self, unit: int, documents: Iterable[tuple[str, str] | list[str]]) -> None:
+        """Add those of a unit.
+
+        Raises:
+            UserError: There are too many; the list is written all the same.
+        """
+        found = [SetAside(*document) for document in documents]
+        if found:
+            self._by_unit[unit] = found
+            self.count += len(found)
+        if self.count > self.limit:
+            self.write()
+            raise UserError(
+                f"{self.count:,} articles cannot be used, more than --max-bad-articles {self.limit} allows; the first:"
+                f" {self.first()}; all of them: {self.folder / SET_ASIDE_NAME}"
+            )
+
+    def note(self) -> str:
+        """Return what to show behind a progress line."""
+        return f", {self.count:,} set aside" if self.count else ""
+
+    def first(self) -> str:
+        """Describe the first one for a message; empty if there is none."""
+        if not self._by_unit:
+            return ""
+        title, reason = self._by_unit[min(self._by_unit)][0]
+        return f"{title!r}: {reason}" if title else reason
+
+    def write(self) -> None:
+        """Write ``set_aside.jsonl`` in the order of the input; no file if there is none."""
+        path = self.folder / SET_ASIDE_NAME
+        documents = [document for unit in sorted(self._by_unit) for document in self._by_unit[unit]]
+        if documents:
+            lines = [json.dumps(document._asdict(), ensure_ascii=False) + "\n" for document in documents]
+            write_atomically(path, "".join(lines).encode())
+        else:
+            path.unlink(missing_ok=True)
+
+
+def reason_of(error: Exception) -> str:
+    """Describe an exception in one line."""
+    text = " ".join(str(error).split()) or "no message"
+    return f"{type(error).__name__}: {text}"[:MAX_REASON_CHARACTERS]
+
+
+class _Line(NamedTuple):
+    """A line, and where it begins in its file."""
+
+    path: Path
+    offset: int
+    data: bytes
+
+    def decoded(self) -> str:
+        try:
+            return self.data.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.place()}: not UTF-8 ({error.reason}); convert the file") from error
+
+    def place(self) -> str:
+        """Return file and line number, which is counted only when something is wrong with the line."""
+        number, left = 1, self.offset
+        with open(self.path, "rb") as stream:
+            while left and (block := stream.read(min(left, 1 << 20))):
+                number += block.count(b"\n")
+                left -= len(block)
+        return f"{self.path}, line {number}"
+
+
+def _lines(span: Span) -> Iterator[_Line]:
+    with open(span.path, "rb") as stream:
+        stream.seek(span.start)
+        offset = span.start
+        while offset < span.end:
+            line = stream.readline()
+            yield _Line(span.path, offset, line.removeprefix(b"\xef\xbb\xbf") if offset == 0 else line)
+            offset += len(line)
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """Reads UTF-8 text with a blank line between documents.
+
+    Attributes:
+        whole_file: Each file is one document.
+        join_lines: Lines are wrapped; they are joined to paragraphs.
+    """
+
+    whole_file: bool
+    join_lines: bool
+
+    def __call__(self, span: Span) -> Iterator[Document]:
+        separator = " " if self.join_lines else "\n"
+        lines: list[str] = []
+        for line in _lines(span):
+            text = line.decoded()
+            if text.strip():
+                lines.append(text)
+            elif lines and not self.whole_file:
+                yield Document("", separator.join(lines))
+                lines = []
+            elif lines and self.join_lines:
+                lines.append("\n")  # a blank line still ends a paragraph
+        if lines:
+            yield Document(span.path.name if self.whole_file else "", separator.join(lines))
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """Reads JSON Lines, one document per line, whose text is in ``field``."""
+
+    field: str
+
+    def __call__(self, span: Span) -> Iterator[Document | SetAside]:
+        for line in _lines(span):
+            if line.data.strip():
+                document = self._document(line.data.strip())
+                yield document if isinstance(document, Document) else SetAside("", f"{line.place()}: {document}")
+
+    def _document(self, text: bytes) -> Document | str:
+        """Return the document, or what is wrong with it."""
+        try:
+            record = json.loads(text)
+        except json.JSONDecodeError as error:
+            return f"not JSON ({error.msg} at column {error.colno})"
+        except UnicodeDecodeError as error:
+            return f"not UTF-8 ({error.reason})"
+        if isinstance(record, dict) and isinstance(record.get(self.field), str):
+            return Document(str(record.get("title", "")), record[self.field])
+        known = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else "not an object"
+        return f"no text in field {self.field!r} ({known}); see --jsonl-field"
+
+
+def read_wikiextractor(span: Span) -> Iterator[Document | SetAside]:
+    """Read WikiExtractor's ``<doc …>`` to ``</doc>``."""
+    first: _Line | None = None
+    lines: list[bytes] = []
+    found = False
+    for line in _lines(span):
+        if line.data.startswith(b"<doc ") and line.data.rstrip().endswith(b">"):
+            first, lines, found = line, [], True
+        elif line.data.startswith(b"</doc>") and first is not None:
+            yield _extracted(first, lines)
+            first = None
+        elif first is not None:
+            lines.append(line.data)
+    if first is not None or not found:
+        reason = "ends within a document" if found else "holds no <doc …> line"
+        raise UserError(f"{span.path}: not WikiExtractor's output: the file {reason}")
+
+
+def _extracted(first: _Line, lines: list[bytes]) -> Document | SetAside:
+    found = _DOC_TITLE.search(first.data.decode("utf-8", "replace"))
+    title = html.unescape(found.group(1)) if found else ""
+    try:
+        body = [line.decode("utf-8").rstrip("\r\n") for line in lines]
+    except UnicodeDecodeError as error:
+        return SetAside(title, f"{first.place()}: not UTF-8 ({error.reason})")
+    if body and body[0].strip() == title.strip():  # the first line repeats the title, which is no sentence
+        del body[0]
+    return Document(title, html.unescape("\n".join(body)))
+
+
+def read_wikitext(span: Span) -> Iterator[Document]:
+    """Read WikiText-2 or WikiText-103: `` = Title = `` begins an article, `` @-@ `` is a hyphen."""
+    title = ""
+    lines: list[str] = []
+    for line in _lines(span):
+        text = line.decoded()
+        heading = _WIKITEXT_TITLE.match(text)
+        if heading:
+            if lines:
+                yield Document(title, "\n".join(lines))
+            title, lines = heading.group(1), []
+        elif text.strip() and not _WIKITEXT_HEADING.match(text):
+            lines.append(re.sub(r" @(.)@ ", r"\1", text.strip()))
+    if lines:
+        yield Document(title, "\n".join(lines))

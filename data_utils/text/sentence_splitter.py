@@ -1,0 +1,369 @@
+"""Where sentences end: Punkt, and the full stops of scripts that Punkt does not know.
+
+Punkt's decisions are NLTK's, one by one, and its parameters are trained by NLTK. The splitting itself is almost twice
+as fast: NLTK makes an object of every word and guards every pattern; here a word is looked at once, however often it
+occurs. Kiss and Strunk 2006, "Unsupervised Multilingual Sentence Boundary Detection"; numbers in comments are its
+sections.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+# Not ``re``: the two differ in which characters are letters, and NLTK uses this one.
+import regex
+
+from data_utils.records.writer import write_atomically
+from utilities.errors import UserError
+
+MIN_TRAINING_CHARACTERS = 100_000
+COMMON_ABBREVIATIONS = (
+    "mr mrs ms dr prof st jr sr gen col lt capt sgt rev hon gov sen rep vs etc al cf ca approx e.g i.e u.s u.k"
+    " a.m p.m b.c a.d no vol fig pp ed inc ltd co corp jan feb mar apr aug sept oct nov dec ph.d m.d"
+)
+# What NLTK's downloader writes, and where it is looked for.
+MODEL_FOLDER = "tokenizers/punkt_tab"
+MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "sent_starters.txt", "ortho_context.tab")
+NLTK_FOLDERS = ("nltk_data", "share/nltk_data", "lib/nltk_data")
+
+# Chinese and Japanese, Devanagari, Arabic and Urdu have no abbreviations to tell apart: the mark itself decides.
+_PLAIN_END = re.compile(
+    r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])"  # no mark or quote follows
+    r"|(?<=[。！？｡][”’」』）】》\"'])(?![”’」』）】》\"'])"  # or behind the closing quote
+)
+_PLAIN_MARK = re.compile(r"[。！？｡।॥؟۔]")
+_PUNKT_MARK = re.compile(r"[.!?]")
+_ANY_WORD = re.compile(r"\w")
+
+# Where a word was seen, by the case of its first letter: at the beginning of a sentence, within, or unknown.
+BEGIN_UPPER, MIDDLE_UPPER, UNKNOWN_UPPER, BEGIN_LOWER, MIDDLE_LOWER, UNKNOWN_LOWER = (1 << bit for bit in range(1, 7))
+UPPER = BEGIN_UPPER | MIDDLE_UPPER | UNKNOWN_UPPER
+LOWER = BEGIN_LOWER | MIDDLE_LOWER | UNKNOWN_LOWER
+
+NUMBER = "##number##"
+END_MARKS = (".", "?", "!")
+PUNCTUATION = tuple(";:,.!?")
+MAX_CACHED_WORDS = 1 << 17
+WHITE_SPACE = " \t\n\r\x0b\x0c"
+
+_NOT_IN_WORD = r"""(?:[)\";}\]\*:@\'\({\[\u2018\u2019\u201c\u201d\xab\xbb?!])"""
+_RUN = r"(?:\-{2,}|\.{2,}|(?:\.\s){2,}\.)"  # dashes, an ellipsis
+_WORD = regex.compile(
+    rf"""(
+        {_RUN}
+        | (?=[^\(\"\`{{\[:;&\#\*@\)}}\]\-,])\S+?(?=\s|$|{_NOT_IN_WORD}|{_RUN}|,(?=$|\s|{_NOT_IN_WORD}|{_RUN}))
+        | \S
+    )""",
+    regex.VERBOSE,
+)
+# Where words depend on more than what stands between two blanks: an ellipsis with blanks in it, and characters that are
+# blanks to Python alone.
+_ACROSS_BLANKS = regex.compile(r"\.\s\.|[\x1c-\x1f]")
+_MARK = regex.compile(rf"[.?!](?=(?P<after>{_NOT_IN_WORD}|\s+(?P<next>\S+)))")
+_CLOSING = regex.compile(r"""["\')\]}\u2018\u2019\u201c\u201d\xab\xbb]+?(?:\s+|(?=--)|$)""", regex.MULTILINE)
+_NUMERIC = regex.compile(r"^-?[\.,]?\d[\d,\.-]*\.?$")
+_INITIAL = regex.compile(r"[^\W\d]\.$")
+_ELLIPSIS = regex.compile(r"\.\.+$")
+
+PLAIN, BREAK, ELLIPSIS, ABBREVIATION = range(4)  # what a word is by itself
+
+
+class Parameters(NamedTuple):
+    """What Punkt's training learns.
+
+    Attributes:
+        abbreviations: Types without their full stop.
+        collocations: Pairs of types between which no sentence ends, whatever stands there.
+        starters: Types that often begin a sentence.
+        orthography: Where a type was seen: ``BEGIN_UPPER`` and the others, combined by "or".
+    """
+
+    abbreviations: set[str]
+    collocations: set[tuple[str, str]]
+    starters: set[str]
+    orthography: dict[str, int]
+
+    @classmethod
+    def empty(cls) -> Parameters:
+        """Return parameters that know nothing."""
+        return cls(set(), set(), set(), {})
+
+
+def train(texts: Iterable[str]) -> Parameters:
+    """Learn Punkt's parameters from texts, unsupervised; the same texts give the same parameters.
+
+    With less than 100,000 characters the statistics mislead (any word seen a few times, always at a sentence's end,
+    passes for an abbreviation): then the parameters are a short list of English abbreviations.
+    """
+    texts = list(texts)
+    if sum(map(len, texts)) < MIN_TRAINING_CHARACTERS:
+        return Parameters.empty()._replace(abbreviations=set(COMMON_ABBREVIATIONS.split()))
+    from nltk.tokenize.punkt import PunktTrainer  # takes a second to load
+
+    trainer = PunktTrainer()
+    for text in texts:
+        trainer.train(text, finalize=False)
+    learned = trainer.get_params()
+    return Parameters(
+        set(learned.abbrev_types), set(learned.collocations), set(learned.sent_starters), dict(learned.ortho_context)
+    )
+
+
+def save_parameters(parameters: Parameters, path: Path) -> None:
+    """Write parameters as JSON, sorted, so that equal parameters are equal bytes."""
+    data = {
+        "abbreviations": sorted(parameters.abbreviations),
+        "collocations": sorted(map(list, parameters.collocations)),
+        "sentence_starters": sorted(parameters.starters),
+        "orthography": dict(sorted(parameters.orthography.items())),
+    }
+    write_atomically(path, json.dumps(data, ensure_ascii=False).encode())
+
+
+def load_parameters(path: Path) -> Parameters:
+    """Read what ``save_parameters`` wrote."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return Parameters(
+            set(data["abbreviations"]),
+            {(first, second) for first, second in data["collocations"]},
+            set(data["sentence_starters"]),
+            dict(data["orthography"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not Punkt parameters ({error}); delete it, it is trained again") from error
+
+
+def _load_model(folder: Path) -> Parameters:
+    """Read a model as NLTK's ``punkt_tab`` holds it: an entry a line, its parts separated by tabs."""
+    abbreviations, collocations, starters, orthography = (
+        [line.split("\t") for line in (folder / name).read_text(encoding="utf-8").split("\n") if line]
+        for name in MODEL_FILES
+    )
+    try:
+        return Parameters(
+            {name for (name,) in abbreviations},
+            {(first, second) for first, second in collocations},
+            {name for (name,) in starters},
+            {name: int(seen) for name, seen in orthography},
+        )
+    except ValueError as error:
+        raise UserError(f"{folder}: not a Punkt model ({error}); install NLTK's punkt_tab again") from error
+
+
+def _model_folder(language: str) -> Path | None:
+    given = [Path(folder).expanduser() for folder in os.environ.get("NLTK_DATA", "").split(os.pathsep) if folder]
+    roots = [Path(sys.prefix), Path("/usr"), Path("/usr/local")]
+    usual = [Path("~/nltk_data").expanduser(), *(root / name for root in roots for name in NLTK_FOLDERS)]
+    for folder in (*given, *usual):
+        model = folder / MODEL_FOLDER / language
+        if all((model / name).is_file() for name in MODEL_FILES):
+            return model
+    return None
+
+
+def has_trained_model(language: str) -> bool:
+    """Return whether NLTK's trained Punkt model (package ``punkt_tab``) is installed for a language.
+
+    Raises:
+        UserError: No language can have this name.
+    """
+    if not re.fullmatch(r"[\w-]+", language):
+        raise UserError(f"--language {language}: no name of a Punkt model; such as english or german")
+    return _model_folder(language) is not None
+
+
+@functools.lru_cache(maxsize=2)
+def load_splitter(model: str) -> Splitter:
+    """Return a splitter, loaded once per process.
+
+    Args:
+        model: A language of NLTK's trained models (``english``), or the path of a ``.json`` file of
+            ``save_parameters``.
+    """
+    if model.endswith(".json"):
+        return Splitter(load_parameters(Path(model)))
+    folder = _model_folder(model)
+    if folder is None:
+        raise UserError(f"--language {model}: NLTK's model punkt_tab for it is not installed on this machine")
+    return Splitter(_load_model(folder))
+
+
+class Splitter:
+    """Splits paragraphs into sentences.
+
+    Args:
+        parameters: Parameters of Punkt, which decides for ``. ! ?``.
+
+    Example:
+        >>> Splitter(Parameters.empty()).split("It rains. We stay.")
+        ['It rains.', 'We stay.']
+    """
+
+    def __init__(self, parameters: Parameters):
+        self.parameters = parameters
+
+    def split(self, paragraph: str) -> list[str]:
+        """Return the sentences of a paragraph, white space tidied; pieces without a word are left out."""
+        parts = _PLAIN_END.split(paragraph) if _PLAIN_MARK.search(paragraph) else [paragraph]
+        sentences: list[str] = []
+        for part in parts:
+            sentences += punkt_sentences(part, self.parameters) if _PUNKT_MARK.search(part) else [part]
+        return [" ".join(sentence.split()) for sentence in sentences if _ANY_WORD.search(sentence)]
+
+
+class Word:
+    """A word, and everything that can be said of it alone.
+
+    Attributes:
+        text: The word as it stands.
+        type: Lower-cased, all numbers the same.
+        bare: The type without a full stop at its end.
+        ends: Whether a full stop is at its end.
+        kind: ``PLAIN``, ``BREAK`` or ``ELLIPSIS``; None if it follows from the abbreviations.
+        stem: The word without its full stop, which is an abbreviation or not if ``kind`` is None.
+        tail: The part of the stem behind the last hyphen, likewise.
+    """
+
+    __slots__ = (
+        "bare", "ends", "is_initial", "is_lower", "is_punctuation", "is_upper", "kind", "stem", "tail", "text", "type",
+    )  # fmt: skip
+
+    def __init__(self, text: str):
+        self.text = text
+        self.is_upper, self.is_lower = text[0].isupper(), text[0].islower()
+        self.kind: int | None = PLAIN
+        if text.isalpha():  # most are, and need no pattern
+            self.type = self.bare = self.stem = self.tail = text.lower()
+            self.ends = self.is_initial = self.is_punctuation = False
+            return
+        self.type = _NUMERIC.sub(NUMBER, text.lower())
+        self.bare = self.type[:-1] if len(self.type) > 1 and self.type[-1] == "." else self.type
+        self.ends = text.endswith(".")
+        self.stem = text[:-1].lower()
+        self.tail = self.stem.split("-")[-1]
+        self.is_initial = _INITIAL.match(text) is not None
+        self.is_punctuation = text in PUNCTUATION
+        if text in END_MARKS:
+            self.kind = BREAK
+        elif _ELLIPSIS.match(text):
+            self.kind = ELLIPSIS
+        elif self.ends and not text.endswith(".."):
+            self.kind = None
+
+    def kind_with(self, abbreviations: set[str]) -> int:
+        """Return what the word is, given the abbreviations."""
+        if self.kind is not None:
+            return self.kind
+        return ABBREVIATION if self.stem in abbreviations or self.tail in abbreviations else BREAK
+
+
+_word = functools.lru_cache(maxsize=MAX_CACHED_WORDS)(Word)
+
+
+@functools.lru_cache(maxsize=MAX_CACHED_WORDS)
+def _words_between_blanks(text: str) -> tuple[Word, ...]:
+    return (_word(text),) if text.isalpha() else tuple(map(_word, _WORD.findall(text)))
+
+
+def words_of(line: str) -> list[Word]:
+    """Return the words and punctuation marks of a line; a full stop belongs to the word before it."""
+    if _ACROSS_BLANKS.search(line):
+        return [_word(text) for part in line.split("\n") if part.strip() for text in _WORD.findall(part)]
+    return [word for part in line.split() for word in _words_between_blanks(part)]
+
+
+def punkt_sentences(text: str, parameters: Parameters) -> Iterator[str]:
+    """Yield the sentences of a text as they stand in it.
+
+    Example:
+        >>> list(punkt_sentences("It rains. We stay.", Parameters.empty()))
+        ['It rains.', 'We stay.']
+    """
+    shift = 0  # what the previous sentence took from the beginning of this one: closing quotes and brackets
+    bounds = list(_bounds(text, parameters))
+    for number, (first, end) in enumerate(bounds):
+        first += shift
+        shift = 0
+        if number + 1 < len(bounds):
+            after, until = bounds[number + 1]
+            closing = _CLOSING.match(text[after:until])
+            if closing:
+                yield text[first : after + len(closing.group().rstrip())]
+                shift = closing.end()
+                continue
+        if first < end:
+            yield text[first:end]
+
+
+def _bounds(text: str, parameters: Parameters) -> Iterator[tuple[int, int]]:
+    begin = 0
+    for mark, around in _marks(text):
+        if _is_end(around, parameters):
+            yield begin, mark.end()
+            begin = mark.start("next") if mark.group("next") else mark.end()
+    yield begin, len(text.rstrip())
+
+
+def _marks(text: str) -> Iterator[tuple[regex.Match[str], str]]:
+    """Yield the marks that may end a sentence with the words around them; of several in one word, the last."""
+    blanks = [blank for blank in WHITE_SPACE if blank in text]
+    last, first, end = None, 0, 0  # the previous mark, and the word that it follows
+    for mark in _MARK.finditer(text):
+        place = mark.start()
+        blank = max((text.rfind(blank, end, place) for blank in blanks), default=-1)
+        begin = blank + 1 if blank > end else first
+        if last is not None and end <= begin:
+            yield last, text[first:end] + last.group() + last.group("after")
+        last, first, end = mark, begin, place
+    if last is not None:
+        yield last, text[first:end] + last.group() + last.group("after")
+
+
+def _is_end(around: str, parameters: Parameters) -> bool:
+    """Return whether a sentence ends somewhere before the last word."""
+    words = words_of(around)
+    kinds = [word.kind_with(parameters.abbreviations) for word in words]
+    return any(
+        _ends_between(words[place], kinds[place], words[place + 1], kinds[place + 1], parameters)
+        for place in range(len(words) - 1)
+    )
+
+
+def _ends_between(word: Word, kind: int, after: Word, kind_after: int, parameters: Parameters) -> bool:
+    if not word.ends:
+        return kind == BREAK
+    next_type = after.bare if kind_after == BREAK else after.type
+    if (word.bare, next_type) in parameters.collocations:  # 4.1.2
+        return False
+    seen = parameters.orthography.get(next_type, 0)
+    begins = _begins_sentence(after, seen)
+    if kind in (ABBREVIATION, ELLIPSIS) and not word.is_initial:  # 4.2
+        if begins is True:
+            return True
+        if after.is_upper and next_type in parameters.starters:  # 4.1.3
+            return True
+    if word.is_initial or word.bare == NUMBER:  # 4.3
+        if begins is False:
+            return False
+        if begins is None and word.is_initial and after.is_upper and not seen & LOWER:
+            return False
+    return kind == BREAK
+
+
+def _begins_sentence(word: Word, seen: int) -> bool | None:
+    """Return what the case of the first letter says (4.1.1), None if nothing."""
+    if word.is_punctuation:
+        return False
+    if word.is_upper and seen & LOWER and not seen & MIDDLE_UPPER:
+        return True
+    if word.is_lower and (seen & UPPER or not seen & BEGIN_LOWER):
+        return False
+    return None

@@ -1,0 +1,297 @@
+"""Named entities: CoNLL's column files and CLUENER's JSON lines as tagged words, words as word pieces, and entity F1.
+
+Tags are those of the files, such as ``B-PER I-PER O``. The first piece of a word carries its tag (Devlin et al. 2019,
+section 5.3).
+
+N sentences · S max_seq_length
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import chain
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
+from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
+from utilities.errors import UserError
+
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+FILES: Mapping[str, Tuple[str, ...]] = {  # the first that exists is read
+    TRAIN: ("train.txt", "eng.train", "train.json"),
+    VALIDATION: ("valid.txt", "dev.txt", "eng.testa", "dev.json"),
+    TEST: ("test.txt", "eng.testb", "test.json"),
+}
+OUTSIDE = "O"
+_DOCUMENT = "-DOCSTART-"
+_FIX = "correct it there, or copy the data set's own file again"
+
+Entity = Tuple[str, int, int]  # type, first word, last word
+
+
+class Sentences(NamedTuple):
+    """The sentences of a split.
+
+    Attributes:
+        words: of each sentence; in CLUENER, its characters.
+        tags: of each word; None where the file has none.
+        ids: of the sentences; their numbers where the file has none.
+        origin: the file.
+        overlapping: entities that overlap one before them and are left out.
+    """
+
+    words: List[List[str]]
+    tags: Optional[List[List[str]]]
+    ids: List[Any]
+    origin: str
+    overlapping: int = 0
+
+    @property
+    def is_cluener(self) -> bool:
+        """Whether the words are characters."""
+        return self.origin.endswith(".json")
+
+
+def read_sentences(dataset_dir: str, split: str) -> Sentences:
+    """Read a split of a data set.
+
+    Args:
+        dataset_dir: folder with one of ``FILES``: CoNLL's columns, or CLUENER's ``.json``.
+        split: one of ``FILES``.
+
+    Raises:
+        UserError: there is no such file, or a line of it cannot be used; names file, line and fix.
+    """
+    paths = [Path(dataset_dir) / name for name in FILES[split]]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise UserError(f"dataset_dir: {dataset_dir} has no {' or '.join(FILES[split])}; copy the {split} data there")
+    try:
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start} is not UTF-8; copy the file again") from error
+    sentences = _from_json(path, lines) if path.suffix == ".json" else _from_columns(path, lines)
+    if not sentences.words:
+        raise UserError(f"{path}: holds no sentences; copy the data set's own file again")
+    if split != TEST and sentences.tags is None:
+        raise UserError(f"{path}: holds no tags; copy the data set's own file again")
+    return sentences
+
+
+def _from_columns(path: Path, lines: Sequence[str]) -> Sentences:
+    """Read a word and its tag, the last column, from each line; an empty line ends a sentence."""
+    words: List[List[str]] = [[]]
+    tags: List[List[str]] = [[]]
+    for number, line in enumerate(lines, 1):
+        columns = re.split(r"[ \t]+", line.strip(" \t\r"))  # other white space may be a word
+        if columns[0] in ("", _DOCUMENT):
+            words.append([])
+            tags.append([])
+            continue
+        if len(columns) < 2 or not _is_tag(columns[-1]):
+            raise UserError(f"{path}: line {number}: does not end with a tag such as O or B-PER; {_FIX}")
+        words[-1].append(columns[0])
+        tags[-1].append(columns[-1])
+    found = [sentence for sentence in words if sentence]
+    return Sentences(found, [sentence for sentence in tags if sentence], list(range(len(found))), str(path))
+
+
+def _is_tag(text: str) -> bool:
+    return text == OUTSIDE or (text[:1] in "BIES" and text[1:2] == "-" and len(text) > 2)
+
+
+def _from_json(path: Path, lines: Sequence[str]) -> Sentences:
+    """Read a text and its entities from each line, as tags ``B-…`` and ``I-…`` of the characters."""
+    words: List[List[str]] = []
+    tags: List[List[str]] = []
+    ids: List[Any] = []
+    overlapping = unlabelled = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            text, spans = row["text"], list(_spans(row.get("label") or {}))
+            if not (isinstance(text, str) and text and all(0 <= first <= last < len(text) for _, first, last in spans)):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            form = '{"text": …, "label": {type: {entity: [[first, last]]}}} with places in the text'
+            raise UserError(f"{path}: line {number}: is not {form}; {_FIX}") from error
+        unlabelled += "label" not in row
+        tagged = [OUTSIDE] * len(text)
+        for kind, first, last in sorted(spans, key=lambda span: (span[1], -span[2])):
+            if any(tag != OUTSIDE for tag in tagged[first : last + 1]):
+                overlapping += 1
+                continue
+            tagged[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
+        words.append(list(text))
+        tags.append(tagged)
+        ids.append(row.get("id", len(ids)))
+    return Sentences(words, tags if not unlabelled else None, ids, str(path), overlapping)
+
+
+def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Entity]:
+    for kind, found in label.items():
+        for places in found.values():
+            for first, last in places:
+                yield kind, int(first), int(last)
+
+
+def token_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
+    """Return the features of tagged sentences.
+
+    Args:
+        max_seq_length: word pieces in a sentence, padding included.
+        vocab_size: rows of the model's embedding table.
+        classes: tags that the model tells apart.
+        labels: whether these are there; False for prediction.
+    """
+    tags = (Feature("labels", max_seq_length, TAGS, classes + 1),) if labels else ()
+    return fine_tuning_features("token_classification", max_seq_length, vocab_size, *tags)
+
+
+class Encoded(NamedTuple):
+    """Sentences as the model's inputs.
+
+    Attributes:
+        arrays: ``input_ids``, ``input_mask``, ``segment_ids``, each int32 ``(N, S)``.
+        rows, columns, words: sentence, place in it, and number in it of each word that was kept; of one length.
+        cut: sentences that are longer than S.
+        cut_words: words that do not fit.
+        unknown: share of [UNK] among all pieces, 0 to 1.
+    """
+
+    arrays: Dict[str, np.ndarray]
+    rows: np.ndarray
+    columns: np.ndarray
+    words: np.ndarray
+    cut: int
+    cut_words: int
+    unknown: float
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """``(N,)`` tokens of each sentence."""
+        return self.arrays["input_mask"].sum(axis=1)
+
+    def labels(self, tags: Sequence[Sequence[str]], names: Sequence[str]) -> np.ndarray:
+        """Return int32 ``(N, S)``: 1 + the number of its tag for the first piece of each word, 0 for all others."""
+        numbers = {name: number for number, name in enumerate(names, 1)}
+        labels = np.zeros_like(self.arrays["input_ids"])
+        labels[self.rows, self.columns] = [numbers[tags[row][word]] for row, word in zip(self.rows, self.words)]
+        return labels
+
+    def tags(self, numbers: np.ndarray, names: Sequence[str], sentences: Sequence[Sequence[str]]) -> List[List[str]]:
+        """Return a tag for each word from predicted numbers ``(N, S)``; words that were cut are ``O``."""
+        tags = [[OUTSIDE] * len(words) for words in sentences]
+        for row, column, word in zip(self.rows, self.columns, self.words):
+            tags[row][word] = names[numbers[row, column]]
+        return tags
+
+
+def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_seq_length: int) -> Encoded:
+    """Tokenise words, and put the pieces of each sentence between [CLS] and [SEP], cut where they do not fit.
+
+    Args:
+        tokenizer: BERT's, see :func:`data_utils.tokenizer.load_tokenizer`.
+        sentences: words of each.
+        max_seq_length: S.
+    """
+    known = sorted(set(chain.from_iterable(sentences)))
+    unknown = tokenizer.token_to_id(UNKNOWN)
+    encodings = tokenizer.encode_batch_fast(known, add_special_tokens=False)
+    pieces = {word: encoding.ids or [unknown] for word, encoding in zip(known, encodings)}
+    shape = (len(sentences), max_seq_length)
+    ids = np.full(shape, tokenizer.token_to_id(PADDING), np.int32)
+    ids[:, 0] = tokenizer.token_to_id(CLASSIFIER)
+    mask = np.zeros(shape, np.int32)
+    places: List[Tuple[int, int, int]] = []
+    cut = cut_words = 0
+    for row, words in enumerate(sentences):
+        column = 1
+        for number, word in enumerate(words):
+            if column >= max_seq_length - 1:
+                cut_words += len(words) - number
+                break
+            places.append((row, column, number))
+            fitting = pieces[word][: max_seq_length - 1 - column]
+            ids[row, column : column + len(fitting)] = fitting
+            column += len(fitting)
+        cut += sum(len(pieces[word]) for word in words) > max_seq_length - 2
+        ids[row, column] = tokenizer.token_to_id(SEPARATOR)
+        mask[row, : column + 1] = 1
+    rows, columns, numbers = np.array(places, np.int64).T
+    arrays = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros(shape, np.int32)}
+    share = float(np.sum(ids == unknown) / np.sum(mask))
+    return Encoded(arrays, rows, columns, numbers, cut, cut_words, share)
+
+
+def entities_of(tags: Sequence[str]) -> List[Entity]:
+    """Return the entities of a sentence, as ``seqeval`` counts them in its default mode (that of ``conlleval``).
+
+    Tags need not be well-formed: an ``I-`` after ``O`` or after another type begins an entity, and so on. The schemes
+    IOB1, IOB2, IOE and BIOES are all understood.
+
+    Example:
+        >>> entities_of(["B-PER", "I-PER", "O", "I-LOC"])
+        [('PER', 0, 1), ('LOC', 3, 3)]
+    """
+    found: List[Entity] = []
+    before, kind_before, begin = OUTSIDE, "", 0
+    for place, tag in enumerate([*tags, OUTSIDE]):
+        mark, kind = tag[0], tag[2:]
+        other = kind != kind_before
+        if before != OUTSIDE and (before in "ES" or mark in "BSO" or other):
+            found.append((kind_before, begin, place - 1))
+        if mark in "BS" or (mark != OUTSIDE and (before in "ESO" or other)):
+            begin = place
+        before, kind_before = mark, kind
+    return found
+
+
+def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Dict[str, Dict[str, float]]:
+    """Return precision, recall, F1 and the number of expected entities of each type, and under ``""`` of all.
+
+    An entity counts only if type, first and last word are right.
+
+    Args:
+        expected, predicted: tags of each sentence.
+    """
+    pairs = [(set(entities_of(gold)), set(entities_of(found))) for gold, found in zip(expected, predicted)]
+    kinds = sorted({kind for gold, found in pairs for kind, _, _ in gold | found})
+    scores = {}
+    for wanted in ("", *kinds):
+        counts = np.zeros(3)  # right, predicted, expected
+        for gold, found in pairs:
+            counts += [sum(wanted in ("", entity[0]) for entity in part) for part in (gold & found, found, gold)]
+        right, predictions, all_expected = counts.tolist()
+        scores[wanted] = {
+            "precision": right / predictions if predictions else 0.0,
+            "recall": right / all_expected if all_expected else 0.0,
+            "f1": 2 * right / (predictions + all_expected) if right else 0.0,
+            "entities": all_expected,
+        }
+    return scores
+
+
+def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield predictions as the data sets' own scorers read them.
+
+    CLUENER takes JSON lines with ``id`` and ``label``; ``conlleval`` takes a line for each word with the expected tag,
+    if there is one, and the predicted one, and an empty line after each sentence.
+    """
+    for number, (words, predicted) in enumerate(zip(sentences.words, tags)):
+        if sentences.is_cluener:
+            label: Dict[str, Dict[str, List[List[int]]]] = {}
+            for kind, first, last in entities_of(predicted):
+                label.setdefault(kind, {}).setdefault("".join(words[first : last + 1]), []).append([first, last])
+            yield json.dumps({"id": sentences.ids[number], "label": label}, ensure_ascii=False)
+            continue
+        columns = [words, predicted] if sentences.tags is None else [words, sentences.tags[number], predicted]
+        yield from (" ".join(row) for row in zip(*columns))
+        yield ""

@@ -1,0 +1,235 @@
+"""Token classification: named entities in CoNLL's and CLUENER's files (Devlin et al. 2019, section 5.3)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from data_utils.records.arrays import ArrayReader
+from data_utils.records.features import FeatureSpec
+from data_utils.records.pipeline import SampleReader
+from data_utils.records.writer import write_atomically
+from data_utils.token_classification import (
+    OUTSIDE,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Encoded,
+    Sentences,
+    encode_words,
+    entities_of,
+    entity_scores,
+    prediction_lines,
+    read_sentences,
+    token_features,
+)
+from data_utils.tokenizer import load_tokenizer
+from execution.interface import Tensors, cross_entropy
+from keras_extensions.backend import tf
+from model.architecture import TOKEN_CLASSIFICATION, Architecture
+from model.losses import ACCURACY, LOSS, correct, pack_counts, pack_sums
+from tasks.classification import class_names
+from tasks.fine_tuning import FineTuning
+from training.start import Start
+from training.task import Predict
+from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+PREDICTIONS = {True: "cluener_predict.json", False: "test_predictions.txt"}  # by whether the data is CLUENER's
+GENERATED_LABELS = (OUTSIDE, "B-PER", "I-PER", "B-LOC", "I-LOC")  # of random data
+_WORDS = re.compile(r"\w+|[^\w\s]")
+_IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
+
+
+class TagObjective:
+    """Mean cross-entropy over the words (Devlin et al. 2019, section 5.3)."""
+
+    losses = (LOSS,)
+
+    def __init__(self, accuracies: bool = True):
+        self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
+
+    def counts(self, batch: Tensors) -> Tensors:
+        tagged = tf.cast(tf.greater(batch["labels"], 0), tf.float32)
+        return {**dict.fromkeys(self._terms, tf.reduce_sum(tagged)), **pack_counts(batch)}
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        labels, scores = batch["labels"], outputs["logits"]  # (B, S), (B, S, C)
+        tagged = tf.cast(tf.greater(labels, 0), tf.float32)
+        classes = tf.maximum(labels - 1, 0)
+        sums = {
+            LOSS: tf.reduce_sum(tagged * cross_entropy(scores, classes)),
+            ACCURACY: tf.reduce_sum(tagged * correct(scores, classes)),
+        }
+        return {**{name: sums[name] for name in self._terms}, **pack_sums(batch)}
+
+
+class TokenClassification(FineTuning):
+    """The task of ``run_token_classification.py``; see :class:`training.task.Task`.
+
+    Raises:
+        UserError: there is no vocabulary, the data cannot be read, or the model's tags have no names; raised before
+            training.
+    """
+
+    name = TOKEN_CLASSIFICATION
+    outputs = ("logits",)
+
+    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
+        super().__init__(config, architecture, start)
+        self.objective = TagObjective(config.show_accuracy)
+        self._train = self._read(TRAIN) if config.do_training else None
+        self._validation = self._read(VALIDATION) if config.do_validation else None
+        self._test = self._read(TEST) if config.do_test else None
+        self.label_names = label_names(start, self._train, config.generated_dataset)
+        self.labels = len(self.label_names)
+
+    def features(self, length: int, labels: bool = True) -> FeatureSpec:
+        """Return what a sentence holds."""
+        return token_features(length, self._architecture.vocab_size, self.labels, labels)
+
+    def open_data(self) -> SampleReader:
+        """Return the training sentences, or generated ones."""
+        if self._config.generated_dataset:
+            return self.generated()
+        assert self._train is not None and self._train.tags is not None, "training data has tags"
+        encoded = self._encoded(self._train.words)
+        report_truncation(self._train.origin, encoded, self._config.max_seq_length)
+        self._facts = self._describe(self._train, encoded)
+        samples = {**encoded.arrays, "labels": encoded.labels(self._train.tags, self.label_names)}
+        return self.rows(ArrayReader(self.features(self._config.max_seq_length), samples), encoded.lengths)
+
+    def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
+        """Score validation and test data by entity, and write predictions for the latter."""
+        scores: Dict[str, float] = {}
+        for sentences, suffix in ((self._validation, ""), (self._test, "_test")):
+            if sentences is None:
+                continue
+            encoded = self._encoded(sentences.words)
+            report_truncation(sentences.origin, encoded, self._config.max_seq_length)
+            tags = encoded.tags(self._logits(predict, encoded).argmax(axis=-1), self.label_names, sentences.words)
+            if suffix:
+                path = folder / PREDICTIONS[sentences.is_cluener]
+                lines = prediction_lines(sentences, tags)
+                write_atomically(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
+                logger.info("predictions for %s sentences of %s: %s", f"{len(tags):,}", sentences.origin, path)
+            if sentences.tags is None:
+                continue
+            for kind, found in entity_scores(sentences.tags, tags).items():
+                logger.info("  %s", " ".join([kind or "all entities", *(f"{k} {v:.4g}" for k, v in found.items())]))
+                if not kind:
+                    scores.update({f"{name}{suffix}": found[name] for name in ("f1", "precision", "recall")})
+        return scores
+
+    def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
+        """Compare the loss with that of a model that knows nothing but the tags' frequencies."""
+        lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, beside"]
+        if "tag_entropy_nats" in dataset:
+            lines.append(f"{dataset['tag_entropy_nats']:8.4f}: knowing only how often each tag occurs")
+        return [*lines, f"{math.log(self.labels):8.4f}: knowing nothing, ln({self.labels})"]
+
+    @staticmethod
+    def check_texts(glue_task: Optional[str], texts: Sequence[str], origin: str) -> None:
+        """Refuse what ``tasks.classify`` cannot give to the model; see :meth:`Classification.check_texts`."""
+        if len(texts) != 1:
+            raise UserError(f"{origin} takes 1 text, not {len(texts)}; quote it")
+
+    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
+        """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""
+        text = texts[0]
+        words = [word for word in text if word.strip()] if _IDEOGRAPH.search(text) else _WORDS.findall(text)
+        if not words:
+            raise UserError("the text has no words")
+        encoded = self._encoded([words])
+        report_truncation("the text", encoded, self._config.max_seq_length)
+        logits = self._logits(predict, encoded)
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        shares = (weights.max(axis=-1) / weights.sum(axis=-1))[0]
+        share_of = dict(zip(encoded.words.tolist(), shares[encoded.columns].tolist()))
+        joint = "" if _IDEOGRAPH.search(text) else " "
+        lines = []
+        for kind, first, last in entities_of(encoded.tags(logits.argmax(axis=-1), self.label_names, [words])[0]):
+            share = min(share_of[word] for word in range(first, last + 1))
+            lines.append(f"{kind}  {share:7.2%}  {joint.join(words[first : last + 1])}")
+        return lines or ["no entities"]
+
+    def _read(self, split: str) -> Optional[Sentences]:
+        config = self._config
+        if config.generated_dataset:
+            return None
+        if config.dataset_dir is None:
+            raise UserError("dataset_dir is not set; set it to the folder of CoNLL's or CLUENER's files")
+        sentences = read_sentences(config.dataset_dir, split)
+        if sentences.overlapping:
+            logger.warning(
+                "%s: %s entities overlap one before them and are left out", sentences.origin, sentences.overlapping
+            )
+        return sentences
+
+    def _encoded(self, sentences: Sequence[Sequence[str]]) -> Encoded:
+        tokenizer = load_tokenizer(str(self.words.vocabulary.path), self.words.lower_case)
+        return encode_words(tokenizer, sentences, self._config.max_seq_length)
+
+    def _logits(self, predict: Predict, encoded: Encoded) -> np.ndarray:
+        """Return the model's outputs for each token, ``(N, S, C)``."""
+        samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), encoded.arrays)
+        return self.predicted(predict, samples, encoded.lengths)["logits"]
+
+    def _describe(self, sentences: Sentences, encoded: Encoded) -> Dict[str, Any]:
+        """Return what the report says of the training data."""
+        assert sentences.tags is not None
+        counts = Counter(chain.from_iterable(sentences.tags))
+        shares = np.array(list(counts.values())) / sum(counts.values())
+        return {
+            "records": len(sentences.words),
+            "source": sentences.origin,
+            "words": sum(counts.values()),
+            "entities": dict(Counter(kind for tags in sentences.tags for kind, _, _ in entities_of(tags))),
+            "tag_entropy_nats": float(-np.sum(shares * np.log(shares))),
+            "sentences_cut": encoded.cut,
+            "words_cut": encoded.cut_words,
+            "unknown_pieces_share": encoded.unknown,
+            **self.vocabulary_facts(),
+        }
+
+
+def label_names(start: Optional[Start], train: Optional[Sentences], generated: bool) -> List[str]:
+    """Return the names of the model's outputs in order.
+
+    They are the tags of the training data, in the order of a model that knows the same; without training data, those
+    of the model.
+
+    Raises:
+        UserError: neither has names.
+    """
+    settings = getattr(start, "settings", None) or {}
+    known = settings.get("labels") or class_names(settings) or []
+    if train is not None and train.tags is not None:
+        tags = set(chain.from_iterable(train.tags)) | {OUTSIDE}
+        return known if set(known) == tags else sorted(tags, key=lambda tag: (tag != OUTSIDE, tag[2:], tag))
+    if known or generated:
+        return known or list(GENERATED_LABELS)
+    origin = start.origin if start is not None else "a model with random weights"
+    raise UserError(
+        f"{origin} does not name its tags; train first (--do-training true), or name a checkpoint of"
+        " token classification"
+    )
+
+
+def report_truncation(origin: str, encoded: Encoded, max_seq_length: int) -> None:
+    """Log how much of the sentences was cut; the words that were cut count as ``O``."""
+    if encoded.cut:
+        cut = f"{encoded.cut:,} sentences are longer than max_seq_length {max_seq_length} and are cut"
+        logger.warning("%s: %s; %s words are lost", origin, cut, f"{encoded.cut_words:,}")
+
+
+TASK = TokenClassification

@@ -1,0 +1,399 @@
+"""A preparation that is killed goes on where it stopped, and comes to the same bytes whatever happened to it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.demo_corpus import write_demo_corpus
+from data_utils.doctor import __main__ as doctor
+from data_utils.resume import WORK_FOLDER
+from data_utils.text import __main__ as whole
+from data_utils.text import examples, extract, sentences, sources
+from data_utils.text.markup import clean_wikitext
+from tests.integration.test_preprocessing import read_records
+from tests.unit.data_utils.text.test_dump import HEAD, page
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE = 300  # seconds, for a busy machine
+OPTIONS = [
+    *("--max-seq-length", 32, "--max-predictions", 5, "--vocab-size", 2000, "--duplicate-factor", 2),
+    *("--unit-megabytes", 0.02),
+]
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("dump") / "corpus.xml"
+    write_demo_corpus(path, words=30_000, packages=())
+    return path
+
+
+@pytest.fixture(autouse=True)
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SMALLEST_UNIT", 4000)
+    monkeypatch.setattr(sources, "LARGEST_UNIT", 4000)
+
+
+def run(*arguments: object) -> int:
+    return whole.main([str(argument) for argument in arguments])
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def data_set(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("set") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "SMALLEST_UNIT", 4000)
+        patch.setattr(sources, "LARGEST_UNIT", 4000)
+        assert run("--dump", dump, "--output", folder, "--workers", 1, *OPTIONS) == 0
+    return folder
+
+
+class Stopped(BaseException):
+    """Ends a run at once, as a kill does: nothing between it and the top catches it."""
+
+
+def stopping(function: Callable, after: int) -> Callable:
+    """The function, until it was called so many times."""
+    calls = 0
+
+    @functools.wraps(function)
+    def counted(*arguments: object, **keywords: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            raise Stopped
+        return function(*arguments, **keywords)
+
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (sentences, "clean_documents"),
+        (sentences, "save_parameters"),
+        (extract, "write_atomically"),
+        (whole, "train_vocabulary"),
+        (examples, "make_unit"),
+        (examples, "write_spill"),
+        (examples, "write_records"),
+        (examples, "write_manifest"),
+    ],
+)
+def test_a_run_that_is_stopped_anywhere_goes_on(
+    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str
+) -> None:
+    arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
+    real = getattr(module, name)
+    stops = 0
+    for after in (0, 1, 3, 8):
+        monkeypatch.setattr(module, name, stopping(real, after))
+        try:
+            assert run(*arguments) == 0
+            break
+        except Stopped:
+            stops += 1
+    else:
+        monkeypatch.setattr(module, name, real)
+        assert run(*arguments) == 0
+    assert stops
+    assert content(tmp_path / "out") == content(data_set)
+
+
+def test_what_is_done_is_not_done_again(
+    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
+    units = len(list((data_set / "corpus").glob("sentences_*.txt")))
+    assert units > 5
+    cleaned: list[int] = []
+    real = sentences.clean_documents
+
+    def noted(source: object, unit: object, min_characters: int) -> object:
+        if min_characters > 1:  # not when Punkt is trained
+            cleaned.append(unit.number)
+        return real(source, unit, min_characters)
+
+    monkeypatch.setattr(sentences, "clean_documents", noted)
+    monkeypatch.setattr(extract, "write_atomically", stopping(extract.write_atomically, 4))
+    with pytest.raises(Stopped):
+        run(*arguments)
+    first, cleaned[:] = list(cleaned), []
+    monkeypatch.undo()
+    monkeypatch.setattr(sources, "SMALLEST_UNIT", 4000)
+    monkeypatch.setattr(sources, "LARGEST_UNIT", 4000)
+    monkeypatch.setattr(sentences, "clean_documents", noted)
+    assert run(*arguments) == 0
+    assert not set(first[:4]) & set(cleaned)
+    assert content(tmp_path / "out") == content(data_set)
+    assert "from before" in capsys.readouterr().err
+    cleaned.clear()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    assert run(*arguments) == 0
+    assert not cleaned
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+    assert "complete already" in capsys.readouterr().err
+
+
+def test_a_file_damaged_between_two_runs_is_made_again(
+    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
+    real = extract.write_atomically
+    monkeypatch.setattr(extract, "write_atomically", stopping(real, 4))
+    with pytest.raises(Stopped):
+        run(*arguments)
+    monkeypatch.setattr(extract, "write_atomically", real)
+    done = tmp_path / "out" / "corpus" / "sentences_001.txt"
+    done.write_bytes(done.read_bytes()[:-1] + b"?")
+    assert run(*arguments) == 0
+    assert content(tmp_path / "out") == content(data_set)
+
+
+# The command of the preparation, which starts processes for any size of input here. Ctrl-C is ignored by processes that
+# a shell has put into the background, as the tests may have been.
+SMALL_UNITS = """
+import signal
+import sys
+from data_utils import parallel
+from data_utils.text import sources
+from data_utils.text.__main__ import main
+
+parallel.SMALL_BYTES = 0
+sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main())
+"""
+
+
+def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
+    """Ctrl-C in the first step, SIGKILL to command and workers in the others; then once more to the end."""
+    script = tmp_path / "prepare.py"
+    script.write_text(SMALL_UNITS)
+    out = tmp_path / "out"
+    command = [sys.executable, str(script), "--dump", str(dump), "--workers", "2", *map(str, OPTIONS)]
+    command += ["--output", str(out)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+    def ended(mark: str, how: signal.Signals) -> tuple[int, str]:
+        """Status and standard error of a run that is sent a signal when a file is there."""
+        process = subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True)
+        until = time.monotonic() + PATIENCE
+        while not list(out.glob(mark)) and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.002)
+        with contextlib.suppress(ProcessLookupError):  # it may have come to its end
+            os.killpg(process.pid, how)
+        _, errors = process.communicate(timeout=PATIENCE)
+        return process.returncode, errors
+
+    status, errors = ended("corpus/.work/*/000000.json", signal.SIGINT)
+    assert status == 130
+    assert errors.splitlines()[-1] == "interrupted"  # one word for all processes
+    assert "Traceback" not in errors
+    marks = (".work/scatter-*/000001.json", ".work/gather-*/000000.json")
+    assert -signal.SIGKILL in [ended(mark, signal.SIGKILL)[0] for mark in marks]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert content(out) == content(data_set)
+    assert not list(out.rglob(".*"))
+
+
+def processes_of(session: int) -> list[Path]:
+    """Return the folders in /proc of a session's processes."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(its_session) == session and state != "Z":
+                found.append(stat.parent)
+    return found
+
+
+def listening_addresses(processes: list[Path]) -> set[str]:
+    """Return the hexadecimal TCP addresses that processes listen on."""
+    sockets = {os.readlink(link) for process in processes for link in process.glob("fd/*") if link.is_symlink()}
+    lines = [
+        line.split() for table in ("tcp", "tcp6") for line in Path("/proc/net", table).read_text().split("\n")[1:-1]
+    ]
+    return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets}
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at processes in /proc")
+def test_workers_listen_on_no_network_and_end_with_a_command_that_is_killed(dump: Path, tmp_path: Path) -> None:
+    script = tmp_path / "prepare.py"
+    script.write_text(SMALL_UNITS)
+    command = [sys.executable, str(script), "--dump", str(dump), "--workers", "2", *map(str, OPTIONS)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    output = tmp_path / "out"
+    process = subprocess.Popen([*command, "--output", str(output)], env=environment, start_new_session=True)
+    until = time.monotonic() + PATIENCE
+    while not list(output.glob("corpus/.work/*/000000.json")) and time.monotonic() < until:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGSTOP)
+    running = processes_of(process.pid)
+    assert len(running) >= 4  # the command, the server that forks, two workers
+    assert listening_addresses(running) <= {"0100007F", "00000000000000000000000001000000"}  # loopback
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 10
+    while processes_of(process.pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert processes_of(process.pid) == []
+
+
+def test_other_settings_are_refused_until_overwritten(
+    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    arguments = ("--dump", dump, "--output", out, "--workers", 1, *OPTIONS)
+    real = examples.write_records
+    monkeypatch.setattr(examples, "write_records", stopping(real, 1))
+    with pytest.raises(Stopped):
+        run(*arguments)
+    monkeypatch.setattr(examples, "write_records", real)
+    assert run(*arguments, "--seed", 3) == 2
+    assert "records.seed 42 there, 3 now" in capsys.readouterr().err
+    assert run(*arguments, "--min-characters", 500) == 2
+    assert "text.min_characters 100 there, 500 now" in capsys.readouterr().err
+    assert run(*arguments, "--seed", 3, "--overwrite") == 0
+    assert "corpus is complete already" in capsys.readouterr().err  # which does not depend on the seed
+    assert json.loads((out / "manifest.json").read_text())["settings"]["seed"] == 3
+    assert run(*arguments) == 2
+    assert run(*arguments, "--overwrite") == 0
+    assert content(out) == content(data_set)
+
+
+def test_the_order_of_samples_does_not_depend_on_how_files_are_grouped(tmp_path: Path) -> None:
+    documents = [f"Document {n} has words. It has {n % 7} of them. Then it ends here.\n" for n in range(600)]
+    for name, bounds in {"one": [0, 600], "many": [*range(0, 600, 7), 600], "few": [0, 1, 450, 600]}.items():
+        (tmp_path / name).mkdir()
+        for number, (first, last) in enumerate(itertools.pairwise(bounds)):
+            (tmp_path / name / f"{number:03d}.txt").write_text("\n".join(documents[first:last]) + "\n")
+        arguments = ("--text", tmp_path / name, "--output", tmp_path / f"{name}-out", "--min-characters", 1)
+        assert run(*arguments, "--workers", 1, *OPTIONS) == 0
+    manifests = [(tmp_path / f"{name}-out" / "manifest.json").read_bytes() for name in ("one", "many", "few")]
+    assert len(set(manifests)) == 1  # it holds the checksums of all files
+
+
+def test_the_shuffle_is_global(data_set: Path) -> None:
+    """Where in the corpus the records of each file come from: everywhere."""
+    files = sorted(data_set.glob("*.tfrecord"))
+    assert len(files) > 5
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.BertTokenizerFast(vocab_file=str(data_set / "vocab.txt"))
+    text = "".join(path.read_text() for path in sorted((data_set / "corpus").glob("sentences_*.txt")))
+    stream = [token for ids in tokenizer(text.split("\n"), add_special_tokens=False)["input_ids"] for token in ids]
+    places = {tuple(stream[at : at + 6]): at / len(stream) for at in range(len(stream))}
+    records = read_records(data_set, 32, 5)
+    rows, slots = np.nonzero(records["masked_lm_weights"])
+    ids = records["input_ids"].copy()
+    ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
+    found = np.array([places.get(tuple(row[1:7].tolist()), np.nan) for row in ids])
+    assert np.isfinite(found).mean() > 0.5
+    bounds = np.cumsum(
+        [0, *(entry["records"] for entry in json.loads((data_set / "manifest.json").read_text())["files"])]
+    )
+    for first, last in itertools.pairwise(bounds):
+        share = found[first:last][np.isfinite(found[first:last])]
+        assert abs(share.mean() - 0.5) < 0.15
+        assert (share < 0.25).any() and (share > 0.75).any()
+
+
+BAD = "A bad article"
+
+
+def with_bad_articles(path: Path, bad: int) -> Path:
+    pages = [
+        page(f"Good {n}", f"Here is some text of article {n}. It goes on for a while, and then ends.")
+        for n in range(60)
+    ]
+    pages += [page(f"{BAD} {n}", "Unclosed &lt;b> & more") for n in range(bad)]
+    path.write_text(HEAD + "".join(pages) + "</mediawiki>")
+    return path
+
+
+def test_bad_articles_are_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = with_bad_articles(tmp_path / "dump.xml", 3)
+
+    def strict(wikitext: str, hidden: object) -> list[str]:
+        if "article 17" in wikitext:
+            raise ValueError("a case nobody\nthought of")
+        return clean_wikitext(wikitext, hidden)
+
+    monkeypatch.setattr(sources, "clean_wikitext", strict)
+    arguments = ("--dump", dump, "--min-characters", 1, "--workers", 1, *OPTIONS)
+    assert run(*arguments, "--output", tmp_path / "out", "--max-bad-articles", 4) == 0
+    said = capsys.readouterr()
+    assert "4 articles set aside (set_aside.jsonl)" in said.out
+    assert "4 set aside" in said.err
+    lines = (tmp_path / "out" / "corpus" / "set_aside.jsonl").read_text().splitlines()
+    found = {entry["title"]: entry["reason"] for entry in map(json.loads, lines)}
+    assert set(found) == {"Good 17", *(f"{BAD} {n}" for n in range(3))}
+    assert found["Good 17"] == "cannot be cleaned: ValueError: a case nobody thought of"
+    totals = json.loads((tmp_path / "out" / "manifest.json").read_text())["totals"]
+    assert (totals["documents"], totals["set_aside"]) == (59, 4)
+    assert run(*arguments, "--output", tmp_path / "few", "--max-bad-articles", 2) == 2
+    said = capsys.readouterr()
+    assert "--max-bad-articles 2" in said.err
+    assert (tmp_path / "few" / "corpus" / "set_aside.jsonl").exists()
+    # the limit decides no byte: with another one the run goes on
+    assert run(*arguments, "--output", tmp_path / "few", "--max-bad-articles", 9) == 0
+    assert content(tmp_path / "few") == content(tmp_path / "out")
+
+
+def test_extraction_is_restartable_too(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["--dump", str(dump), "--workers", "1", "--output"]
+    assert extract.main([*arguments, str(tmp_path / "whole.jsonl")]) == 0
+    real = extract.write_atomically
+    monkeypatch.setattr(extract, "write_atomically", stopping(real, 3))
+    with pytest.raises(Stopped):
+        extract.main([*arguments, str(tmp_path / "stopped.jsonl")])
+    assert not (tmp_path / "stopped.jsonl").exists()
+    monkeypatch.setattr(extract, "write_atomically", stopping(real, 10**6))
+    assert extract.main([*arguments, str(tmp_path / "stopped.jsonl")]) == 0
+    assert (tmp_path / "stopped.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped.jsonl", "whole.jsonl"]
+
+
+def test_a_cluster_of_machines(dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.chdir(tmp_path)  # paths are relative to where the command runs, not to where the workers do
+    with LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+        assert run("--dump", dump, "--output", "out", "--scheduler", cluster.scheduler_address, *OPTIONS) == 0
+    assert content(tmp_path / "out") == content(data_set)
+    assert not (tmp_path / "out" / WORK_FOLDER).exists()
+
+
+def test_packing_is_the_last_step(
+    dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert run("--dump", dump, "--output", out, "--workers", 1, *OPTIONS, "--pack", 3) == 0
+    assert "packing factor" in capsys.readouterr().out.lower()
+    unpacked = {name: data for name, data in content(out).items() if not name.startswith("packed")}
+    assert unpacked == content(data_set)
+    manifest = json.loads((out / "packed" / "manifest.json").read_text())
+    whole = json.loads((data_set / "manifest.json").read_text())
+    assert manifest["totals"]["sequences"] == whole["totals"]["records"]
+    assert doctor.main([str(out / "packed"), "--workers", "1"]) == 0
+    assert doctor.main([str(out), "--workers", "1"]) == 0

@@ -1,0 +1,101 @@
+"""Packs hold their sequences unchanged, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from data_utils.packing.merge import pack_arrays, sequence_lengths
+from tests.unit.data_utils.packing.samples import LENGTH, PREDICTIONS, Sequence, comparable, sequence, taken_apart
+
+
+def one_pack(sequences: list[Sequence], *rooms: int) -> Sequence:
+    """The sequences in one pack, whose rooms are for tokens, masked positions and sequences."""
+    packed = pack_arrays(stacked(sequences), [range(len(sequences))], *rooms)
+    return {name: values[0] for name, values in packed.items()}
+
+
+def stacked(sequences: list[Sequence]) -> Sequence:
+    return {name: np.stack([sequence[name] for sequence in sequences]) for name in sequences[0]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sequences_come_out_as_they_went_in(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sequences = [sequence(1000 * seed + number) for number in range(12)]
+    order = rng.permutation(12)
+    bounds = np.sort(rng.choice(np.arange(1, 12), 4, replace=False))
+    packs = [part.tolist() for part in np.split(order, bounds)]
+    made = pack_arrays(stacked(sequences), packs, 12 * LENGTH, 12 * PREDICTIONS, 12)
+    for row, pack in enumerate(packs):
+        one = {name: values[row] for name, values in made.items()}
+        assert taken_apart(one) == [comparable(sequences[number]) for number in pack]
+
+
+def test_types_and_shapes() -> None:
+    made = one_pack([sequence(1), sequence(2)], 60, 9, 3)
+    assert {name: (values.shape, str(values.dtype)) for name, values in made.items()} == {
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids", "position_ids"), ((60,), "int32")),
+        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), ((9,), "int32")),
+        "masked_lm_weights": ((9,), "float32"),
+        **dict.fromkeys(("next_sentence_positions", "next_sentence_labels"), ((3,), "int32")),
+        "next_sentence_weights": ((3,), "float32"),
+    }
+
+
+def test_an_example_by_hand() -> None:
+    first = {
+        "input_ids": [5, 6, 7, 0],
+        "input_mask": [1, 1, 1, 0],
+        "segment_ids": [0, 0, 1, 0],
+        "masked_lm_positions": [1, 2],
+        "masked_lm_ids": [9, 8],
+        "masked_lm_weights": [1.0, 1.0],
+        "next_sentence_labels": [1],
+    }
+    second = {
+        **first,
+        "input_ids": [3, 4, 0, 0],
+        "input_mask": [1, 1, 0, 0],
+        "masked_lm_positions": [1, 0],
+        "masked_lm_ids": [7, 0],
+        "masked_lm_weights": [0.5, 0.0],
+        "next_sentence_labels": [0],
+    }
+    made = {name: values.tolist() for name, values in one_pack([first, second], 7, 4, 3).items()}
+    assert made == {
+        "input_ids": [5, 6, 7, 3, 4, 0, 0],
+        "input_mask": [1, 1, 1, 2, 2, 0, 0],
+        "segment_ids": [0, 0, 1, 0, 0, 0, 0],
+        "position_ids": [0, 1, 2, 0, 1, 0, 0],
+        "masked_lm_positions": [1, 2, 4, 0],
+        "masked_lm_ids": [9, 8, 7, 0],
+        "masked_lm_weights": [1.0, 1.0, 0.5, 0.0],
+        "next_sentence_positions": [0, 3, 0],
+        "next_sentence_labels": [1, 0, 0],
+        "next_sentence_weights": [1.0, 1.0, 0.0],
+    }
+
+
+def test_a_sequence_may_be_in_several_packs() -> None:
+    one, other = sequence(3), sequence(4)
+    made = pack_arrays(stacked([one, other]), [[0, 1], [1], [1, 0]], 2 * LENGTH, 2 * PREDICTIONS, 2)
+    found = [taken_apart({name: values[row] for name, values in made.items()}) for row in range(3)]
+    a, b = comparable(one), comparable(other)
+    assert found == [[a, b], [b], [b, a]]
+
+
+@pytest.mark.parametrize(
+    ("rooms", "what"), [((9, 8, 2), "10 tokens"), ((10, 8, 1), "2 sequences"), ((10, 0, 2), "masked")]
+)
+def test_what_does_not_fit_is_refused(rooms: tuple[int, int, int], what: str) -> None:
+    pair = [sequence(5, length=5), sequence(6, length=5)]
+    assert one_pack(pair, 10, 8, 2)["input_mask"].tolist() == [1] * 5 + [2] * 5
+    with pytest.raises(ValueError, match=what):
+        one_pack(pair, *rooms)
+
+
+@pytest.mark.parametrize("mask", [[1, 0, 1], [0, 0, 0], [0, 1, 1], [1, 2, 0], [1, 1, -1]])
+def test_a_mask_of_no_single_sequence_is_refused(mask: list[int]) -> None:
+    with pytest.raises(ValueError, match="sequence 1 "):
+        sequence_lengths(np.array([[1, 1, 0], mask]))

@@ -1,0 +1,309 @@
+"""Data sets of packs: everything of the input is in them, once, and the same bytes come of it whatever happens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_utils.packing import dataset
+from data_utils.packing import source as records
+from data_utils.packing.__main__ import main
+from data_utils.packing.dataset import pack_dataset
+from data_utils.packing.plan import read_plan
+from data_utils.parallel import Pool
+from data_utils.records.features import packed_pretraining_features
+from data_utils.records.reader import RecordReader
+from data_utils.records.writer import write_manifest
+from tests.unit.data_utils.packing.samples import (
+    LENGTH,
+    PREDICTIONS,
+    VOCABULARY,
+    comparable,
+    sequence,
+    taken_apart,
+    write,
+)
+from utilities.errors import UserError
+
+RECORDS = 300
+FILES = [range(100), range(100, 101), range(101, 300)]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    write(folder, [[sequence(number) for number in numbers] for numbers in FILES])
+    return folder
+
+
+@pytest.fixture
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset, "_MAX_PACKS_OF_FILE", 20)
+    monkeypatch.setattr(dataset, "_PACKS_AT_ONCE", 7)
+    monkeypatch.setattr(records, "RECORDS_OF_UNIT", 64)
+    monkeypatch.setattr(records, "_RECORDS_AT_ONCE", 10)
+
+
+def with_manifest(folder: Path, **settings: Any) -> None:
+    """A manifest and a vocabulary, as preparation leaves them."""
+    (folder / "vocab.txt").write_text("".join(f"piece{number}\n" for number in range(VOCABULARY)))
+    entries = [
+        {"name": path.name, "records": len(numbers), "bytes": path.stat().st_size, "sha256": None}
+        for path, numbers in zip(sorted(folder.glob("*.tfrecord")), FILES)
+    ]
+    made = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, "vocab_size": VOCABULARY, **settings}
+    vocabulary = {"file": "vocab.txt", "sha256": "0" * 64, "size": VOCABULARY}
+    write_manifest(folder, made, vocabulary, entries, {"records": RECORDS, "documents": 12}, 3.25)
+
+
+def packs_in(manifest: Path) -> list[dict[str, np.ndarray]]:
+    """As training reads them, which checks every record against the specification."""
+    settings = json.loads(manifest.read_text())["settings"]
+    spec = packed_pretraining_features(
+        settings["max_seq_length"], settings["max_predictions_per_pack"], settings["max_sequences_per_pack"], VOCABULARY
+    )
+    reader = RecordReader(manifest.parent, spec, verify_checksums=True)
+    batch = reader.read(np.arange(reader.count))
+    return [{name: values[row] for name, values in batch.items()} for row in range(reader.count)]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("limit", "algorithm"), [(3, "optimal"), (1, "spfhp"), ("max", "lpfhp"), (2, "nnlshp")])
+def test_every_sequence_is_in_one_pack(limit: int | str, algorithm: str, source: Path, tmp_path: Path) -> None:
+    manifest = pack_dataset(source, tmp_path / "out", limit, algorithm)
+    packs = packs_in(manifest)
+    found = sorted(one for pack in packs for one in taken_apart(pack))
+    assert found == sorted(comparable(sequence(number)) for number in range(RECORDS))
+    described = json.loads(manifest.read_text())
+    assert described["format"] == "packed-pretraining"
+    assert described["totals"]["sequences"] == RECORDS
+    assert described["totals"]["records"] == len(packs)
+    assert described["settings"]["packing"]["factor"] == pytest.approx(RECORDS / len(packs))
+    assert described["totals"]["real_tokens"] == sum((pack["input_mask"] > 0).sum() for pack in packs)
+    if limit != "max":
+        assert described["settings"]["max_sequences_per_pack"] == limit
+        assert described["settings"]["max_predictions_per_pack"] >= PREDICTIONS + limit
+
+
+def test_packs_are_mixed_and_lie_in_several_files(source: Path, tmp_path: Path, small_units: None) -> None:
+    manifest = pack_dataset(source, tmp_path / "out", 3)
+    files = json.loads(manifest.read_text())["files"]
+    assert [file["name"] for file in files] == sorted(path.name for path in manifest.parent.glob("*.tfrecord"))
+    assert len(files) > 3
+    assert all(manifest.parent.joinpath(file["name"]).with_suffix(".index").exists() for file in files)
+    filled = [int((pack["input_mask"] > 0).sum()) for pack in packs_in(manifest)]
+    sizes = [int(pack["input_mask"].max()) for pack in packs_in(manifest)]
+    assert len(set(sizes[: len(sizes) // 3])) > 1  # not kind after kind
+    assert sum(filled) == sum(int(sequence(number)["input_mask"].sum()) for number in range(RECORDS))
+
+
+def test_what_is_known_of_the_input_is_kept(source: Path, tmp_path: Path) -> None:
+    with_manifest(source, masked_lm_prob=0.15)
+    manifest = json.loads(pack_dataset(source, tmp_path / "out").read_text())
+    assert manifest["settings"]["masked_lm_prob"] == 0.15
+    assert manifest["settings"]["vocab_size"] == VOCABULARY
+    assert manifest["unigram_entropy_nats"] == 3.25
+    assert manifest["totals"]["documents"] == 12
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == (source / "vocab.txt").read_bytes()
+    assert not (tmp_path / "out" / ".work").exists()
+
+
+def test_longer_packs_than_records(source: Path, tmp_path: Path) -> None:
+    manifest = pack_dataset(source, tmp_path / "out", 8, max_seq_length=3 * LENGTH)
+    packs = packs_in(manifest)
+    assert {pack["input_ids"].size for pack in packs} == {3 * LENGTH}
+    assert sorted(one for pack in packs for one in taken_apart(pack)) == sorted(
+        comparable(sequence(number)) for number in range(RECORDS)
+    )
+
+
+def test_room_for_every_masked_position(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sequences that mask every position: far more in a pack than usual."""
+    masked = [sequence(number, length=4) for number in range(40)]
+    for one in masked:
+        one["masked_lm_positions"], one["masked_lm_weights"] = np.arange(4), np.ones(4, np.float32)
+        one["masked_lm_ids"] = np.arange(1, 5)
+    write(tmp_path / "in", [masked])
+    manifest = pack_dataset(tmp_path / "in", tmp_path / "out", 6)
+    assert json.loads(manifest.read_text())["settings"]["max_predictions_per_pack"] == 24
+    assert "24 masked positions in a pack, not 10" in capsys.readouterr().err
+    assert all((pack["masked_lm_weights"] > 0).sum() == 24 for pack in packs_in(manifest)[:6])
+    wide = pack_dataset(tmp_path / "in", tmp_path / "wide", 6, max_predictions_per_pack=30)
+    assert json.loads(wide.read_text())["settings"]["max_predictions_per_pack"] == 30
+    with pytest.raises(UserError, match="--max-predictions-per-pack 23: a pack has 24"):
+        pack_dataset(tmp_path / "in", tmp_path / "narrow", 6, max_predictions_per_pack=23)
+
+
+def test_the_published_room_for_masked_positions() -> None:
+    def usual(length: int, predictions: int, sequences: int) -> int:
+        return dataset.predictions_of_pack(dataset.Shape(length, predictions), length, sequences, needed=1)
+
+    assert (usual(128, 20, 3), usual(512, 76, 3), usual(384, 56, 3)) == (23, 79, 59)
+
+
+def test_a_killed_run_comes_to_the_same_bytes(
+    source: Path, tmp_path: Path, small_units: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_manifest(source)
+    whole = content(pack_dataset(source, tmp_path / "whole").parent)
+    output, calls = tmp_path / "out", []
+    for module, name, runs in ((records, "_measure", 2), (dataset, "_write_file", 3)):
+        function = getattr(module, name)
+
+        def dies(task: Any, unit: Any, function: Any = function, runs: int = runs) -> Any:
+            calls.append(unit)
+            if len(calls) > runs:
+                raise KeyboardInterrupt
+            return function(task, unit)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, dies)
+            with pytest.raises(KeyboardInterrupt):
+                pack_dataset(source, output)
+        assert not (output / "manifest.json").exists()
+        calls.clear()
+    begun = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
+    assert len(begun) == 3
+    assert content(pack_dataset(source, output).parent) == whole
+    assert all(path.stat().st_mtime_ns == time for path, time in begun.items())  # not written again
+
+
+def test_a_file_damaged_in_between_is_written_again(
+    source: Path, tmp_path: Path, small_units: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = content(pack_dataset(source, tmp_path / "whole").parent)
+    with monkeypatch.context() as patch:
+        patch.setattr(dataset, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            pack_dataset(source, tmp_path / "out")
+    path = tmp_path / "out" / "packed_001.tfrecord"
+    path.write_bytes(path.read_bytes()[:-9] + b"damaged !")
+    assert content(pack_dataset(source, tmp_path / "out").parent) == whole
+
+
+def test_workers_do_not_change_the_bytes(
+    source: Path, tmp_path: Path, small_units: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = content(pack_dataset(source, tmp_path / "one").parent)
+    monkeypatch.setattr("data_utils.parallel.SMALL_BYTES", 0)
+    with Pool(2) as pool:
+        assert content(pack_dataset(source, tmp_path / "two", pool=pool).parent) == one
+
+
+def test_a_complete_folder_is_left_and_another_refused(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = pack_dataset(source, tmp_path / "out", 3)
+    before = manifest.stat().st_mtime_ns
+    assert pack_dataset(source, tmp_path / "out", 3) == manifest
+    assert manifest.stat().st_mtime_ns == before
+    assert "complete already" in capsys.readouterr().err
+    with pytest.raises(UserError, match="max_sequences_per_pack 3 there, 2 now"):
+        pack_dataset(source, tmp_path / "out", 2)
+    pack_dataset(source, tmp_path / "out", 2, overwrite=True)
+    assert json.loads(manifest.read_text())["settings"]["max_sequences_per_pack"] == 2
+
+
+def replaced(folder: Path, number: int, **features: Any) -> None:
+    records = [sequence(one) for one in range(6)]
+    records[number].update(features)
+    write(folder, [records])
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        ({"input_mask": np.array([1, 0] * (LENGTH // 2))}, ["record 4", "input_mask"]),
+        ({"input_mask": np.zeros(LENGTH, np.int64)}, ["record 4", "input_mask"]),
+        (
+            {
+                "masked_lm_positions": np.full(PREDICTIONS, LENGTH),
+                "masked_lm_weights": np.ones(PREDICTIONS, np.float32),
+            },
+            ["record 4", f"masks position {LENGTH}"],
+        ),
+        ({"masked_lm_weights": np.ones(PREDICTIONS + 1, np.float32)}, ["record 4", "masked_lm_weights"]),
+    ],
+)
+def test_a_record_that_cannot_be_packed_is_named(features: dict, words: list[str], tmp_path: Path) -> None:
+    replaced(tmp_path / "in", 4, **features)
+    with pytest.raises(UserError) as caught:
+        pack_dataset(tmp_path / "in", tmp_path / "out")
+    assert [word for word in ("data_0.tfrecord", *words) if word not in str(caught.value)] == []
+
+
+def test_damaged_bytes_are_named(source: Path, tmp_path: Path) -> None:
+    path = source / "data_2.tfrecord"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 255
+    path.write_bytes(bytes(damaged))
+    with pytest.raises(UserError, match=r"data_2\.tfrecord: record \d+ "):
+        pack_dataset(source, tmp_path / "out")
+
+
+class TestCommand:
+    def run(self, *arguments: object) -> int:
+        return main([str(argument) for argument in arguments])
+
+    def test_table_picture_and_plan(self, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        output = tmp_path / "out"
+        assert self.run("--input", source, "--output", output, "--max-sequences-per-pack", 3, "--workers", 1) == 0
+        printed = capsys.readouterr()
+        lengths = [int(sequence(number)["input_mask"].sum()) for number in range(RECORDS)]
+        packs = json.loads((output / "manifest.json").read_text())["totals"]["records"]
+        rows = {
+            line[: line.index("  ")]: line.split()[-2:] for line in printed.out.splitlines() if "  " in line.strip()
+        }
+        assert rows[f"rows of {LENGTH} tokens"] == [str(RECORDS), str(packs)]
+        assert rows["real tokens"] == [f"{sum(lengths):,}"] * 2
+        padding = [f"{rows_of * LENGTH - sum(lengths):,}" for rows_of in (RECORDS, packs)]
+        assert rows["padding tokens"] == padding
+        assert f"packing factor {RECORDS / packs:.3f}" in printed.out
+        assert f"{100 * sum(lengths) / packs / LENGTH:.2f} %" in printed.out
+        assert "measure: 300 records" in printed.err
+        assert (output / "packing.png").read_bytes().startswith(b"\x89PNG")
+        plan = read_plan(output)
+        assert (plan.number_of_packs, plan.number_of_sequences) == (packs, RECORDS)
+
+    def test_options(self, source: Path, tmp_path: Path) -> None:
+        picture = tmp_path / "before_after.svg"
+        options = ["--max-sequences-per-pack", "max", "--algorithm", "lpfhp", "--seed", 3, "--picture", picture]
+        more = ["--max-seq-length", 2 * LENGTH, "--max-predictions-per-pack", 40, "--workers", 1]
+        assert self.run("--input", source, "--output", tmp_path / "out", *options, *more) == 0
+        settings = json.loads((tmp_path / "out" / "manifest.json").read_text())["settings"]
+        assert (settings["max_seq_length"], settings["max_predictions_per_pack"]) == (2 * LENGTH, 40)
+        assert (settings["packing"]["algorithm"], settings["packing"]["seed"]) == ("lpfhp", 3)
+        assert "<svg" in picture.read_text()
+        assert not (tmp_path / "out" / "packing.png").exists()
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (["--max-seq-length", LENGTH - 4], ["--max-seq-length", f"up to {LENGTH} tokens"]),
+            (["--picture", "chart.docx"], ["chart.docx", ".png"]),
+        ],
+    )
+    def test_errors(
+        self, options: list, words: list[str], source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.run("--input", source, "--output", tmp_path / "out", "--workers", 1, *options) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("error: ")
+        assert [word for word in words if word not in error] == []
+
+    def test_folders_that_cannot_be(self, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        output = tmp_path / "out"
+        assert self.run("--input", tmp_path / "none", "--output", output) == 2
+        assert "no such folder" in capsys.readouterr().err
+        assert self.run("--input", source, "--output", source) == 2
+        assert "is the input" in capsys.readouterr().err
+        assert self.run("--input", source, "--output", output, "--workers", 1, "--no-picture") == 0
+        assert self.run("--input", output, "--output", tmp_path / "twice") == 2
+        assert "packed already" in capsys.readouterr().err

@@ -1,0 +1,139 @@
+"""Work over processes and over a scheduler: results, errors, lost workers, and machines that do not fit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from data_utils import parallel
+from data_utils.parallel import Pool
+from utilities.errors import UserError
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def process(_: int) -> int:
+    return os.getpid()
+
+
+def fail(number: int) -> int:
+    if number == 5:
+        raise UserError("number 5 is broken; mend it")
+    return number
+
+
+def die(_: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def die_once(mark: Path) -> str:
+    if mark.name == "fatal" and not mark.exists():
+        mark.touch()
+        die(0)
+    return mark.name
+
+
+def test_one_worker_is_this_process() -> None:
+    with Pool(1) as pool:
+        assert list(pool.map(process, range(3))) == [os.getpid()] * 3
+
+
+def test_little_work_starts_no_workers() -> None:
+    with Pool(8) as pool:
+        assert list(pool.map(process, range(100), size=1000)) == [os.getpid()] * 100
+        assert list(pool.map(process, [1])) == [os.getpid()]
+        assert list(pool.map(process, [])) == []
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with Pool(2) as pool:
+        pool.begin(["data_utils.records.writer"])
+        yield pool
+
+
+def test_processes(pool: Pool) -> None:
+    assert sorted(pool.map(square, iter(range(50)))) == [n * n for n in range(50)]
+    found = set(pool.map(process, range(50)))
+    assert os.getpid() not in found
+    assert len(found) <= 2
+
+
+def test_items_are_taken_as_they_are_needed(pool: Pool) -> None:
+    taken = []
+
+    def items() -> Iterator[int]:
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    results = pool.map(square, items())
+    next(results)
+    assert len(taken) <= 10
+    results.close()
+
+
+def test_an_error_of_the_work_comes_out_as_it_was(pool: Pool) -> None:
+    with pytest.raises(UserError, match="number 5 is broken; mend it"):
+        list(pool.map(fail, range(10)))
+    assert sorted(pool.map(square, range(3))) == [0, 1, 4]  # and the workers are still there
+
+
+def test_what_a_killed_worker_had_is_done_again(tmp_path: Path) -> None:
+    marks = [tmp_path / name for name in ("a", "b", "fatal", "c", "d", "e")]
+    with Pool(2) as pool:
+        assert sorted(pool.map(die_once, marks)) == ["a", "b", "c", "d", "e", "fatal"]
+        for worker in set(pool.map(process, range(9))):  # killed while idle
+            os.kill(worker, signal.SIGKILL)
+        assert sorted(pool.map(square, range(9))) == [n * n for n in range(9)]
+
+
+def test_work_that_kills_every_worker_is_reported_in_one_line() -> None:
+    with Pool(2) as pool, pytest.raises(UserError, match="out of memory"):
+        list(pool.map(die, range(4)))
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address
+
+
+def test_a_scheduler_that_runs_already(scheduler: str, tmp_path: Path) -> None:
+    (tmp_path / "input").touch()
+    with Pool(scheduler=scheduler, folders=[tmp_path], files=[tmp_path / "input"]) as pool:
+        assert sorted(pool.map(square, range(20))) == [n * n for n in range(20)]
+        assert os.getpid() not in set(pool.map(process, [1]))
+    assert [path.name for path in tmp_path.iterdir()] == ["input"]
+
+
+def test_machines_that_do_not_see_the_files(scheduler: str, tmp_path: Path) -> None:
+    with (
+        Pool(scheduler=scheduler, folders=[tmp_path], files=[tmp_path / "absent"]) as pool,
+        pytest.raises(UserError, match=r"does not see .*absent; every machine"),
+    ):
+        list(pool.map(square, range(5)))
+
+
+def test_machines_with_other_code(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "code_fingerprint", lambda: "another")
+    with Pool(scheduler=scheduler) as pool, pytest.raises(UserError, match="another version of this project"):
+        list(pool.map(square, range(5)))
+
+
+def test_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "CONNECT_SECONDS", 1)
+    with (
+        Pool(scheduler="tcp://127.0.0.1:9") as pool,
+        pytest.raises(UserError, match=r"--scheduler tcp://127.0.0.1:9: no Dask scheduler answers"),
+    ):
+        list(pool.map(square, range(5)))

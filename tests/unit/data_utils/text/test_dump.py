@@ -1,0 +1,196 @@
+"""Reading dumps: encodings, compression, parts against the whole, what is left out, broken pages and broken files."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from data_utils.text import sources
+from data_utils.text.documents import SetAside
+from data_utils.text.dump import read_head
+from data_utils.text.sources import PagesUnit, dump_source
+from tests.real_data import real_data
+from utilities.errors import UserError
+
+HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/"><siteinfo><dbname>x</dbname></siteinfo>'
+
+
+def page(title: str, text: str, namespace: int = 0, extra: str = "", model: str = "wikitext") -> str:
+    return (
+        f"<page><title>{title}</title><ns>{namespace}</ns>{extra}<revision><model>{model}</model>"
+        f"<text>{text}</text></revision></page>"
+    )
+
+
+DUMP = (
+    HEAD
+    + page("Cat", "A &lt;b&gt;cat&lt;/b&gt; &amp;amp; a dog.")
+    + page("Old name", "#REDIRECT [[Cat]]", extra='<redirect title="Cat" />')
+    + page("Older name", " #redirect [[Cat]]")
+    + page("Talk:Cat", "Talk.", namespace=1)
+    + page("Data", "{}", model="json")
+    + page("Äpfel 苹果", "Rot.")
+    + page("Empty", "")
+    + "</mediawiki>"
+)
+ARTICLES = [("Cat", "A <b>cat</b> &amp; a dog."), ("Äpfel 苹果", "Rot.")]
+LONG = (
+    HEAD + "".join(page(f"Page {n}", f"Text of page {n}, äöü 苹果. " * (n % 40)) for n in range(400)) + "</mediawiki>"
+)
+
+
+def articles(path: Path) -> list[tuple[str, str]]:
+    return [tuple(article) for article in dump_source(path).read()]
+
+
+def unit_sizes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(sources, "SMALLEST_UNIT", size)
+    monkeypatch.setattr(sources, "LARGEST_UNIT", size)
+
+
+@pytest.mark.parametrize("unit_bytes", [10, 10**6])
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda text: text.encode(),
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: bz2.compress(text.encode()),
+        lambda text: bz2.compress(text[:300].encode()) + bz2.compress(text[300:].encode()),
+        lambda text: gzip.compress(text.encode()),
+        lambda text: text.encode("utf-16"),
+        lambda text: bz2.compress(text.encode("utf-16")),
+        lambda text: b'<?xml version="1.0" encoding="gb18030"?>' + text.encode("gb18030"),
+    ],
+    ids=["plain", "byte order mark", "bz2", "bz2 multistream", "gzip", "utf-16", "utf-16 bz2", "declared"],
+)
+def test_articles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encode: Callable[[str], bytes], unit_bytes: int
+) -> None:
+    path = tmp_path / "dump"
+    path.write_bytes(encode(DUMP))
+    unit_sizes(monkeypatch, unit_bytes)
+    assert articles(path) == ARTICLES
+    source = dump_source(path)
+    if isinstance(next(source.units()), PagesUnit):
+        assert 0 < sum(unit.size for unit in source.units()) <= source.total_bytes
+
+
+@pytest.mark.parametrize("size", [97, 1_000, 50_000, 10**7])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_parts_hold_each_article_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, compressed: bool
+) -> None:
+    path = tmp_path / "dump.xml"
+    path.write_bytes(bz2.compress(LONG.encode()) if compressed else LONG.encode())
+    unit_sizes(monkeypatch, size)
+    expected = [(f"Page {n}", f"Text of page {n}, äöü 苹果. " * (n % 40)) for n in range(400) if n % 40]
+    assert articles(path) == expected
+
+
+def test_real_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = real_data("wikipedia_dump", "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2")
+    zipped = tmp_path / "dump.gz"
+    zipped.write_bytes(gzip.compress(bz2.decompress(path.read_bytes()), 1))
+    unit_sizes(monkeypatch, 200_000)
+    found = articles(path)
+    assert len(found) == 106  # 206 pages, 100 of them redirects
+    assert found[0][0] == "Anarchism"
+    assert found == articles(zipped)
+    bulgarian = dump_source(real_data("wikipedia_dump", "bgwiki-latest-pages-articles-shortened.xml.bz2"))
+    assert any("България" in document.text for document in bulgarian.read())
+    assert "файл" in bulgarian.hidden_namespaces
+
+
+def test_names_of_hidden_namespaces(tmp_path: Path) -> None:
+    names = '<namespace key="6" case="x">Datei</namespace><namespace case="x" key="14">A &amp; B</namespace>'
+    path = tmp_path / "dump.xml"
+    path.write_text(DUMP.replace("</siteinfo>", f"<namespaces>{names}</namespaces></siteinfo>"))
+    assert read_head(path).hidden_namespaces == {"datei", "a & b"}
+    path.write_text(DUMP)
+    assert not read_head(path).hidden_namespaces
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_broken_page_is_set_aside_and_the_others_are_read(tmp_path: Path, encoding: str) -> None:
+    pages = [page("A", "First."), page("B &amp; C", "Un & closed <b"), page("D", "Last.")]
+    path = tmp_path / "dump.xml"
+    path.write_bytes((HEAD + "".join(pages) + "</mediawiki>").encode(encoding))
+    first, broken, last = dump_source(path).read()
+    assert (first.title, last.title) == ("A", "D")
+    assert isinstance(broken, SetAside)
+    assert broken.title == "B & C"
+    assert "not well-formed XML" in broken.reason
+
+
+def test_a_page_that_is_not_utf8_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml"
+    path.write_bytes((HEAD + page("A", "a~b") + page("D", "Last.") + "</mediawiki>").encode().replace(b"~", b"\xff"))
+    broken, last = dump_source(path).read()
+    assert (broken.title, last.title) == ("A", "D")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "no XML"),
+        (b"Just some text.", "not well-formed XML"),
+        (b"<html><body/></html>", "begins with <html>"),
+        (b"PK\x03\x04zip", "zip"),
+        (b"BZh9 this is no bz2", "cannot be decompressed"),
+        (bz2.compress(DUMP.encode())[:-20], "cannot be decompressed"),
+        (bz2.compress(LONG.encode())[:-20], "cannot be decompressed"),
+        (bz2.compress(LONG.encode()[:-300]), "complete"),
+        (DUMP[:-30].encode(), "complete"),
+        (LONG.encode()[:-5], "without </mediawiki>"),
+    ],
+)
+def test_a_broken_dump_is_refused_before_work_begins(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "dump.xml"
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=message) as caught:
+        dump_source(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (gzip.compress(LONG.encode())[:-2000], "cannot be decompressed"),
+        (gzip.compress(LONG.encode()[:-5]), "without </mediawiki>"),
+        (LONG.encode("utf-16")[:-400], "complete"),
+    ],
+)
+def test_a_dump_that_cannot_be_cut_is_refused_at_its_end(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "dump.xml"
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=message):
+        articles(path)
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        dump_source(tmp_path / "absent.xml")
+    with pytest.raises(UserError, match="--wikiextractor"):
+        dump_source(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_memory_is_that_of_a_unit_not_of_the_dump(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "dump.xml"
+    with open(path, "w", encoding=encoding) as stream:
+        stream.write(HEAD)
+        for number in range(3000):
+            stream.write(page(f"Page {number}", "Some words of text here. " * 400))
+        stream.write("</mediawiki>")
+    assert path.stat().st_size > 25e6
+    tracemalloc.start()
+    count = sum(1 for _ in dump_source(path).read())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 3000
+    assert peak < 12e6

@@ -1,0 +1,157 @@
+"""Inputs other than dumps, and sentence files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from data_utils.text import sources
+from data_utils.text.sentences import TextSettings, read_corpus, write_sentences
+from data_utils.text.sources import add_source_options, source_of
+from tests.real_data import real_data
+from utilities.errors import UserError
+
+
+def documents(*arguments: object) -> list[tuple[str, str]]:
+    parser = argparse.ArgumentParser()
+    add_source_options(parser)
+    source = source_of(parser.parse_args([str(argument) for argument in arguments]))
+    assert sum(unit.size for unit in source.units()) == source.total_bytes
+    return [tuple(document) for document in source.read()]
+
+
+def test_plain_text(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_text("\ufeffOne.\nTwo.\n\n\nThree.\n", encoding="utf-8")
+    second.write_bytes(b"Four.\r\n")
+    assert documents("--text", first, second) == [("", "One.\nTwo."), ("", "Three."), ("", "Four.")]
+    assert documents("--text", tmp_path) == documents("--text", first, second)
+    whole = documents("--text", first, second, "--document-per-file")
+    assert whole == [("a.txt", "One.\nTwo.\nThree."), ("b.txt", "Four.")]
+    assert documents("--text", first, "--join-lines") == [("", "One. Two."), ("", "Three.")]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"title": "T", "text": "One."}\n\n{"text": "Two."}\n')
+    assert documents("--jsonl", path) == [("T", "One."), ("", "Two.")]
+    path.write_text('{"body": "One."}\n')
+    assert documents("--jsonl", path, "--jsonl-field", "body") == [("", "One.")]
+
+
+def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
+    (tmp_path / "AA").mkdir()
+    (tmp_path / "AA" / "wiki_00").write_text(
+        '<doc id="1" url="u" title="A &amp; B">\nA & B\n\nOne &lt; two.\n</doc>\n'
+        '<doc id="2" url="u" title="C">\nC.\n</doc>\n'
+    )
+    assert documents("--wikiextractor", tmp_path) == [("A & B", "\nOne < two."), ("C", "C.")]
+    (tmp_path / "wiki.raw").write_text(
+        " \n = Cat = \n \n A well @-@ fed cat .\n = = Life = = \n It sat .\n = Dog = \n Ran .\n"
+    )
+    assert documents("--wikitext", tmp_path / "wiki.raw") == [
+        ("Cat", "A well-fed cat .\nIt sat ."),
+        ("Dog", "Ran ."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "message"),
+    [
+        ("--text", b"ok\n\xff\xfe\n", "line 2: not UTF-8"),
+        ("--wikiextractor", b"plain text\n", "holds no <doc"),
+        ("--wikiextractor", b'<doc id="1" title="A">\nA\n', "ends within a document"),
+    ],
+)
+def test_broken_inputs(tmp_path: Path, option: str, content: bytes, message: str) -> None:
+    path = tmp_path / "wiki_00"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        documents(option, path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "title", "reason"),
+    [
+        ("--jsonl", b'{"text": "a"}\n{"text": \n{"text": "b"}\n', "", "line 2: not JSON"),
+        ("--jsonl", b'{"text": "a"}\n{"text": "\xff"}\n{"text": "b"}', "", "line 2: not UTF-8"),
+        ("--jsonl", b'{"text": "a"}\n{"body": "c"}\n{"text": "b"}', "", r"line 2: no text .*'text' \(it has body\)"),
+        ("--jsonl", b'{"text": "a"}\n["c"]\n{"text": "b"}', "", "line 2: .*not an object"),
+        ("--jsonl", b'{"text": "a"}\n{"text": 5}\n{"text": "b"}', "", "line 2: no text"),
+        (
+            "--wikiextractor",
+            b'<doc title="A">\na\n</doc>\n<doc title="B &amp; C">\n\xff\n</doc>\n<doc title="D">\nb\n</doc>\n',
+            "B & C",
+            "line 4: not UTF-8",
+        ),
+    ],
+)
+def test_one_bad_document_is_set_aside(tmp_path: Path, option: str, content: bytes, title: str, reason: str) -> None:
+    path = tmp_path / "wiki_00"
+    path.write_bytes(content)
+    found = documents(option, path)
+    assert [text for _, text in (found[0], found[2])] == ["a", "b"]
+    assert found[1][0] == title
+    assert re.search(f"^{re.escape(str(path))}, {reason}", found[1][1])
+
+
+@pytest.mark.parametrize(
+    ("option", "one"),
+    [
+        ("--text", "Über document {}.\nIt has two lines.\n\n"),
+        ("--text", "CRLF {}.\r\nTwo lines.\r\n \t\r\n"),
+        ("--jsonl", '{{"title": "T{}", "text": "Text\\nof it."}}\n'),
+        ("--wikiextractor", '<doc id="1" title="T{}">\nT{}\n\nText of it.\n\nMore.\n</doc>\n\n'),
+        ("--wikitext", " = Title {} = \n\n Text of it .\n = = Section = = \n More .\n\n"),
+    ],
+)
+@pytest.mark.parametrize("unit_bytes", [1, 50, 333, 10**6])
+def test_documents_do_not_depend_on_where_files_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, one: str, unit_bytes: int
+) -> None:
+    many = [one.replace("{}", str(number)).replace("{{", "{").replace("}}", "}") for number in range(100)]
+    (tmp_path / "wiki_0").write_text("".join(many[:60]), newline="")
+    (tmp_path / "wiki_1").write_text("".join(many[60:]), newline="")
+    arguments = (option, tmp_path / "wiki_0", tmp_path / "wiki_1")
+    whole = documents(*arguments)
+    assert len(whole) == 100
+    monkeypatch.setattr(sources, "SMALLEST_UNIT", unit_bytes)
+    monkeypatch.setattr(sources, "LARGEST_UNIT", unit_bytes)
+    assert documents(*arguments) == whole
+
+
+def test_missing_inputs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        documents("--text", tmp_path / "absent")
+    with pytest.raises(UserError, match="holds no files"):
+        documents("--text", tmp_path)
+    with pytest.raises(UserError, match=r"no \.txt files"):
+        read_corpus(tmp_path)
+
+
+def test_real_wikiextractor_folder() -> None:
+    found = documents("--wikiextractor", real_data("wikipedia_en", "AA", "wiki_00"))
+    assert found[0][0] == "Anarchism"
+    assert "<doc" not in found[0][1]
+    chinese = documents("--wikiextractor", real_data("wikipedia_zh", "AA", "wiki_00"))
+    assert any("富士電視台" in text for _, text in chinese)
+
+
+def test_sentence_files(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"Here is sentence {number}. And another one."}) for number in range(50)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "No."})]))
+    parser = argparse.ArgumentParser()
+    add_source_options(parser)
+    source = source_of(parser.parse_args(["--jsonl", str(tmp_path / "a.jsonl")]))
+    corpus = write_sentences(source, tmp_path / "out", TextSettings(min_characters=10))
+    assert (corpus.documents, corpus.sentences, corpus.words) == (50, 100, 350)
+    text = (tmp_path / "out" / "sentences_000.txt").read_text()
+    assert text.startswith("Here is sentence 0.\nAnd another one.\n\nHere is sentence 1.\n")
+    assert read_corpus(tmp_path / "out") == corpus
+    with pytest.raises(UserError, match="no prose"):
+        write_sentences(source, tmp_path / "none", TextSettings(min_characters=10**6))

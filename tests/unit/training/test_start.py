@@ -1,0 +1,109 @@
+"""The architecture that the config and the weights decide together, and the refusal of random weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints.pretrained.pretrained import LoadReport, Pretrained
+from model.architecture import Architecture
+from tests.integration.runs import write_config
+from tests.unit.config_files import FINE_TUNING, changed, write
+from training.start import refuse_random_weights, resolved_architecture
+from utilities.config.loading import load_config
+from utilities.errors import UserError
+
+EVERYTHING = dict.fromkeys(
+    ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
+)
+HELD = {
+    "hidden_size": 64, "vocab_size": 30522, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 128,
+    "max_position_embeddings": 256, "type_vocab_size": 2, "hidden_act": "gelu_new", "layer_norm_eps": 1e-6,
+    "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3, "initializer_range": 0.02, **EVERYTHING,
+}  # fmt: skip
+
+
+def resolved(tmp_path: Path, held: dict[str, Any] | None = None, **change: Any) -> Architecture:
+    """For a model of an unknown name whose weights hold ``held``."""
+    config = write(tmp_path, changed({**FINE_TUNING, "bert_model_name": "someone/some-bert"}, change))
+    start = Pretrained("someone/some-bert", weights={}, architecture=HELD if held is None else held)
+    return resolved_architecture(load_config("squad", ["--config", str(config)]).config, start)
+
+
+def test_without_sizes_the_weights_decide_everything(tmp_path):
+    assert resolved(tmp_path) == Architecture(**HELD, embedding_serialization_factor=2)
+
+
+def test_options_of_the_config_take_precedence(tmp_path):
+    a = resolved(tmp_path, use_qkv_split=False, use_projection_bias=False)
+    assert (a.use_qkv_split, a.use_qkv_bias, a.use_projection_bias) == (False, False, False)
+    assert a.use_prediction_bias
+
+
+def test_layers_that_are_not_replaced_have_all_options(tmp_path):
+    a = resolved(tmp_path, {**HELD, **dict.fromkeys(EVERYTHING, False)}, replace_layers=False)
+    assert all(getattr(a, name) for name in EVERYTHING)
+
+
+def test_a_factor_that_does_not_divide_the_vocabulary_is_ignored(tmp_path):
+    a = resolved(tmp_path, {**HELD, "vocab_size": 119547})
+    assert (a.vocab_size, a.embedding_serialization_factor) == (119547, 1)
+
+
+SIZES = {name: HELD[name] for name in ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
+                                       "max_position_embeddings")}  # fmt: skip
+
+
+def test_the_weights_decide_what_the_config_leaves_open(tmp_path):
+    a = resolved(tmp_path, bert_config={**SIZES, "vocab_size": 30528})
+    assert (a.vocab_size, a.hidden_act, a.layer_norm_eps) == (30528, "gelu_new", 1e-6)
+    assert a.hidden_dropout_prob == 0.1  # of training, not of the weights
+    a = resolved(tmp_path, bert_config={**SIZES, "vocab_size": 30528, "hidden_act": "gelu"})
+    assert a.hidden_act == "gelu"
+
+
+def test_weights_without_heads_take_the_configs_number(tmp_path):
+    held = {name: value for name, value in HELD.items() if name != "num_attention_heads"}
+    assert resolved(tmp_path, held, bert_config=SIZES).num_attention_heads == 4
+    with pytest.raises(UserError, match="does not say its num_attention_heads"):
+        resolved(tmp_path, held)
+
+
+def test_other_sizes_and_too_long_sequences_are_refused(tmp_path):
+    with pytest.raises(
+        UserError, match=r"bert_config\.num_hidden_layers is 4, but someone/some-bert was trained with 3"
+    ):
+        resolved(tmp_path, bert_config={**SIZES, "num_hidden_layers": 4})
+    with pytest.raises(UserError, match=r"max_seq_length is 384, but someone/some-bert has 256"):
+        resolved(tmp_path, max_seq_length=384)
+
+
+def test_an_evaluation_of_random_weights_is_refused():
+    class Filled(Pretrained):
+        def report(self) -> LoadReport:
+            return LoadReport(missing=["qa_outputs.bias", "qa_outputs.weight"])
+
+    start = Filled("runs/mine", weights={}, architecture={})
+    with pytest.raises(UserError, match=r"runs/mine lacks qa_outputs\.bias and 1 more, so its scores would be random"):
+        refuse_random_weights(start, allowed=False)
+    refuse_random_weights(start, allowed=True)
+    refuse_random_weights(Pretrained("runs/mine", weights={}, architecture={}), allowed=False)
+
+
+def weights_with(config_architecture: Architecture, **changes: object) -> Pretrained:
+    trained = dataclasses.asdict(dataclasses.replace(config_architecture, **changes))
+    return Pretrained("run/step-00000001", weights={}, architecture=trained)
+
+
+def test_unset_options_are_those_of_the_checkpoint(tmp_path):
+    path = write_config(tmp_path / "c.json", generated_dataset=True, use_projection_bias=False)
+    config = load_config("pretraining", ["--config", str(path)]).config
+    scratch = resolved_architecture(config, None)
+    assert (scratch.use_qkv_split, scratch.use_cls_layer, scratch.use_prediction_bias) == (False, False, True)
+    trained = weights_with(scratch, use_qkv_split=True, use_qkv_bias=True, use_cls_layer=True, use_projection_bias=True)
+    loaded = resolved_architecture(config, trained)
+    assert (loaded.use_qkv_split, loaded.use_qkv_bias, loaded.use_cls_layer) == (True, True, True)
+    assert loaded.use_projection_bias is False  # set in the config
