@@ -112,7 +112,7 @@ def update_settings(config: TrainingConfig, processes: Processes, micro_batches:
     """
     options = config.optimizer_opts
     scale, reduction = options.loss_scaling, options.gradient_accumulation_reduction
-    assert reduction is not None, "the config's loader derives it"
+    assert reduction is not None, "set by utilities.config.figures.derive"
     replicas = config.global_batch.replicas
     return Update(
         micro_batches=micro_batches // processes.count,
