@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import platform
 import statistics
 import sys
 import time
@@ -20,12 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.tables import NOTHING, markdown
+from benchmarks.measuring import NOTHING, markdown, parser_of, print_report
+from benchmarks.samples import histogram
 from data_utils.packing import PackingPlan, plan_packing
 
-DATA = Path(__file__).parent / "data"
-HISTOGRAM = DATA / "wikipedia_length_histogram.json"
-PUBLISHED = DATA / "published_packing.json"
+PUBLISHED = Path(__file__).parent / "data" / "published_packing.json"
 UNLIMITED = "max"
 OURS = (("lpfhp", 3), ("lpfhp", UNLIMITED), *(("optimal", limit) for limit in (2, 3, 4, 8, 16, UNLIMITED)))
 QUICK_SECONDS = 0.1  # plans that take less are made more often
@@ -39,19 +37,13 @@ class Timed(NamedTuple):
     processor: float
 
 
-def histogram() -> tuple[list[int], int]:
-    """Sequences of length i + 1 in English Wikipedia, as published, and the greatest length."""
-    content = json.loads(HISTOGRAM.read_text(encoding="utf-8"))
-    return content["counts"], content["max_sequence_length"]
-
-
 def published() -> dict[str, Any]:
-    """Rows and run times as published."""
+    """Return rows and run times as published."""
     return json.loads(PUBLISHED.read_text(encoding="utf-8"))
 
 
 def timed(make: Callable[[], PackingPlan], repeats: int) -> Timed:
-    """Makes a plan a few times, more often where that is quick."""
+    """Make a plan a few times, more often where that is quick."""
     clock: list[float] = []
     processor: list[float] = []
     while len(clock) < repeats or (clock[0] < QUICK_SECONDS and len(clock) < 10 * repeats):
@@ -63,7 +55,7 @@ def timed(make: Callable[[], PackingPlan], repeats: int) -> Timed:
 
 
 def all_packs(size: int) -> np.ndarray:
-    """Every pack of at most three sequences that fills the length, (N, 3); 0 where there are fewer."""
+    """Return every pack of at most three sequences that fills the length, (N, 3); 0 where there are fewer."""
     pairs = [(first, size - first, 0) for first in range(1, size // 2 + 1)]
     triples = [
         (first, second, size - first - second)
@@ -74,7 +66,7 @@ def all_packs(size: int) -> np.ndarray:
 
 
 def general_solver_seconds(counts: Sequence[int], short: int = 8, short_weight: float = 0.09) -> float:
-    """How long SciPy's non-negative least squares takes over the matrix of all packs of at most three sequences."""
+    """Return how long SciPy's least squares take over the matrix of all packs of at most three sequences."""
     from scipy.optimize import nnls
 
     size = len(counts)
@@ -90,9 +82,9 @@ def general_solver_seconds(counts: Sequence[int], short: int = 8, short_weight: 
 
 
 def rows_of(repeats: int) -> list[list[str]]:
-    """The table, header first."""
-    counts, size = histogram()
-    facts = published()
+    """Return the table, header first."""
+    counts, facts = histogram(), published()
+    size = len(counts)
     known = {(row["algorithm"], row["max_sequences_per_pack"]): row for row in facts["rows"]}
     table = [
         ["algorithm", "sequences at most", "published %", "here %", "packs", "fewest proven", "factor",
@@ -121,21 +113,19 @@ def rows_of(repeats: int) -> list[list[str]]:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.packing_plans", description=__doc__)
+    parser = parser_of("packing_plans", __doc__)
     parser.add_argument("--repeats", type=int, default=5, help="of each plan; medians are shown (default %(default)s)")
     parser.add_argument("--solver", action="store_true", help="time a general solver over all packs as well (a minute)")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
+    """Make all plans, and print the table."""
     options = parse(arguments)
-    print(f"Python {platform.python_version()}, SciPy {importlib.metadata.version('scipy')}, one thread")
-    print(markdown(rows_of(options.repeats)))
+    print_report(f"SciPy {importlib.metadata.version('scipy')}, one thread", markdown(rows_of(options.repeats)))
     if options.solver:
-        counts, size = histogram()
-        ours = timed(lambda: plan_packing(counts, size, 3, "nnlshp"), options.repeats).clock
+        counts = histogram()
+        ours = timed(lambda: plan_packing(counts, len(counts), 3, "nnlshp"), options.repeats).clock
         theirs = general_solver_seconds(counts)
         print(
             f"nnlshp here {ours:.2f} s; SciPy's nnls over all packs {theirs:.1f} s: {theirs / ours:.0f} times as long"

@@ -14,20 +14,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.commands import REPOSITORY
-from benchmarks.published.figures import figures_of
-from benchmarks.published.machine import describe_machine, system_of, title_of
-from benchmarks.published.process import command_of, run
-from benchmarks.published.results import (
+from benchmarks.measuring import REPOSITORY, at_least_one, parser_of
+from benchmarks.published import (
+    SYSTEMS,
+    Benchmark,
     Results,
+    command_of,
+    describe_machine,
+    figures_of,
     new_results,
     read_results,
+    read_spec,
     results_path,
+    run,
+    system_of,
     systems_table,
     table_of,
+    title_of,
     write_results,
 )
-from benchmarks.published.spec import SYSTEMS, Benchmark, read_spec
 from utilities.config.problems import nearest
 from utilities.errors import UserError
 from utilities.secrets import mask, shown_line
@@ -36,8 +41,7 @@ TAIL_LINES = 5  # of a failed process that are shown
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser = parser_of("run", __doc__)
     parser.add_argument(
         "--spec",
         type=Path,
@@ -49,7 +53,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--benchmark", nargs="+", metavar="NAME", help="default: all that this machine is meant for")
     parser.add_argument("--system", choices=SYSTEMS, help="run what is meant for this; default: what is here")
     parser.add_argument("--include-convergence", action="store_true", help="also those that train to the end (_conv)")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="processes of each; medians are shown")
+    parser.add_argument(
+        "--repeat", type=at_least_one, default=1, metavar="N", help="processes of each; medians are shown"
+    )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="of a process; default: none")
     parser.add_argument(
         "--output", type=Path, default=Path("runs/benchmarks"), metavar="FOLDER", help="default: %(default)s"
@@ -57,14 +63,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the commands, and run nothing")
     parser.add_argument("--compare", type=Path, nargs="+", metavar="FILE", help="print results of several machines")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    options = parser.parse_args(arguments)
-    if options.repeat < 1:
-        parser.error("--repeat must be at least 1")
-    return options
+    return parser.parse_args(arguments)
 
 
 def chosen(options: argparse.Namespace, system: str) -> list[Benchmark]:
-    """The benchmarks to run, in order.
+    """Return the benchmarks to run, in order.
 
     Raises:
         UserError: one that is named is not there, or nothing is left.
@@ -90,7 +93,7 @@ def chosen(options: argparse.Namespace, system: str) -> list[Benchmark]:
 
 
 def measure(benchmark: Benchmark, parameters: dict[str, str], options: argparse.Namespace) -> dict[str, Any]:
-    """Runs a variant as often as asked, and gives what is kept of it.
+    """Run a variant as often as asked, and return what is kept of it.
 
     Raises:
         UserError: it failed, or its log lacks a figure.
@@ -122,7 +125,11 @@ def measure(benchmark: Benchmark, parameters: dict[str, str], options: argparse.
 
 
 def run_all(benchmarks: Sequence[Benchmark], machine: dict[str, Any], options: argparse.Namespace) -> list[str]:
-    """Measures everything, keeps each result at once, prints the table; returns what failed, in a line each."""
+    """Measure everything, keep each result at once, and print the table.
+
+    Returns:
+        one line for each benchmark that failed.
+    """
     path = results_path(options.output, machine)
     results: Results = new_results(machine)
     if path.exists():
@@ -147,7 +154,7 @@ def run_all(benchmarks: Sequence[Benchmark], machine: dict[str, Any], options: a
 
 
 def list_commands(benchmarks: Sequence[Benchmark]) -> None:
-    """Prints what would run."""
+    """Print what would run."""
     for benchmark in benchmarks:
         for parameters in benchmark.variants:
             words = command_of(benchmark, parameters, {**os.environ, "DATASETS_DIR": "$DATASETS_DIR"})
@@ -155,7 +162,7 @@ def list_commands(benchmarks: Sequence[Benchmark]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns 0, 1 where a benchmark failed, 2 where the user has something to mend."""
+    """Run the command; return 1 where a benchmark failed, 2 after an error that the user can fix."""
     options = parse(arguments)
     try:
         if options.compare:

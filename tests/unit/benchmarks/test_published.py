@@ -9,11 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.published.figures import arithmetic, figures_of
-from benchmarks.published.machine import describe_machine, description, file_name_of, gpus, system_of, title_of
-from benchmarks.published.process import command_of
-from benchmarks.published.results import read_results, systems_table
-from benchmarks.published.spec import read_spec
+from benchmarks.published import (
+    arithmetic,
+    command_of,
+    describe_machine,
+    description,
+    figures_of,
+    file_name_of,
+    gpus,
+    read_results,
+    read_spec,
+    system_of,
+    systems_table,
+    title_of,
+)
 from benchmarks.run import main
 from utilities.config.loading import load_config
 from utilities.errors import UserError

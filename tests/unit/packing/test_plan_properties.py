@@ -105,7 +105,7 @@ def test_small_sets_are_packed_as_well_as_can_be(seed: int) -> None:
 
 
 def test_samples_of_wikipedia_reach_their_bound() -> None:
-    from benchmarks.packing_plans import histogram
+    from benchmarks.samples import histogram
 
     counts, size = histogram()
     shares = np.array(counts) / sum(counts)

@@ -10,7 +10,8 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import csc_matrix, hstack
 
-from benchmarks.packing_plans import all_packs, histogram, published
+from benchmarks.packing_plans import all_packs, published
+from benchmarks.samples import histogram
 from data_utils.packing import PackingPlan, plan_packing
 
 ROWS = published()["rows"]

@@ -43,7 +43,7 @@ class Instance:
 
 
 def read_documents(files: Sequence[Path], tokenizer: BertTokenizer) -> list[Document]:
-    """Tokenised sentences of documents; a blank line ends a document."""
+    """Return the tokenised sentences of documents; a blank line ends a document."""
     documents: list[Document] = [[]]
     for path in files:
         with open(path, encoding="utf-8") as lines:
@@ -61,7 +61,7 @@ def read_documents(files: Sequence[Path], tokenizer: BertTokenizer) -> list[Docu
 def make_instances(
     documents: list[Document], words: Sequence[str], recipe: Recipe, rng: random.Random
 ) -> list[Instance]:
-    """All passes over the documents, shuffled."""
+    """Return the instances of all passes over the documents, shuffled."""
     rng.shuffle(documents)
     instances = [
         instance
@@ -76,7 +76,7 @@ def make_instances(
 def instances_of_document(
     documents: list[Document], number: int, words: Sequence[str], recipe: Recipe, rng: random.Random
 ) -> Iterator[Instance]:
-    """Walks a document sentence by sentence and pairs what it gathers."""
+    """Walk a document sentence by sentence and pair what was gathered."""
     document = documents[number]
     room = recipe.max_seq_length - 3
     target = aimed_length(room, recipe, rng)
@@ -100,7 +100,7 @@ def instances_of_document(
                     second.extend(sentence)
                     if len(second) >= target - len(first):
                         break
-                at -= len(chunk) - first_end  # what was not used comes again
+                at -= len(chunk) - first_end  # what was not used is used again
             else:
                 for sentence in chunk[first_end:]:
                     second.extend(sentence)
@@ -115,12 +115,12 @@ def instances_of_document(
 
 
 def aimed_length(room: int, recipe: Recipe, rng: random.Random) -> int:
-    """Mostly all the room there is."""
+    """Return the aimed length: mostly all the room there is."""
     return rng.randint(2, room) if rng.random() < recipe.short_seq_prob else room
 
 
 def shorten(first: list[str], second: list[str], room: int, rng: random.Random) -> None:
-    """Takes tokens off the longer segment, in front or behind."""
+    """Take tokens off the longer segment, in front or behind."""
     while len(first) + len(second) > room:
         longer = first if len(first) > len(second) else second
         if rng.random() < 0.5:
@@ -132,7 +132,7 @@ def shorten(first: list[str], second: list[str], room: int, rng: random.Random) 
 def mask(
     tokens: list[str], words: Sequence[str], recipe: Recipe, rng: random.Random
 ) -> tuple[list[str], list[int], list[str]]:
-    """Masked tokens, positions and labels."""
+    """Return masked tokens, positions and labels."""
     candidates = [place for place, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     rng.shuffle(candidates)
     count = min(recipe.max_predictions_per_seq, max(1, round(len(tokens) * recipe.masked_lm_prob)))
@@ -147,7 +147,7 @@ def mask(
 
 
 def example(instance: Instance, tokenizer: BertTokenizer, recipe: Recipe) -> Any:
-    """The instance as a ``tf.train.Example``, padded."""
+    """Return the instance as a padded ``tf.train.Example``."""
     ids = tokenizer.convert_tokens_to_ids(instance.tokens)
     padding = [0] * (recipe.max_seq_length - len(ids))
     missing = [0] * (recipe.max_predictions_per_seq - len(instance.positions))
@@ -169,7 +169,7 @@ def example(instance: Instance, tokenizer: BertTokenizer, recipe: Recipe) -> Any
 
 
 def prepare(files: Sequence[Path], vocabulary: Path, output: Path, recipe: Recipe) -> int:
-    """Sentence files to one TFRecord file.
+    """Write one TFRecord file from sentence files.
 
     Returns:
         Records written.
