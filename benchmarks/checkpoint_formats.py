@@ -21,17 +21,7 @@ from typing import Any
 
 from transformers import TFBertForPreTraining
 
-from benchmarks.measuring import (
-    Values,
-    add_rounds,
-    alternate,
-    command_line,
-    markdown,
-    parser_of,
-    print_report,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.ours import build, cpu_platform
 from benchmarks.samples import pretraining_spec
 from benchmarks.settings import SIZES, architecture_of
@@ -118,7 +108,7 @@ def read(folder: Path, target: Any) -> None:
     open_pretrained(str(folder), "pretrained_ckpt_path").fill_source(target)
 
 
-def measure(folder: Path, target: Any, output: Path, theirs: bool) -> Values:
+def measure(folder: Path, target: Any, output: Path, theirs: bool) -> measuring.Values:
     """Return the seconds of each way to read the folder, and of its export.
 
     Args:
@@ -132,12 +122,12 @@ def measure(folder: Path, target: Any, output: Path, theirs: bool) -> Values:
     return found
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the table on standard output."""
-    parser = parser_of("checkpoint_formats", __doc__)
+    parser = measuring.parser_of("checkpoint_formats", __doc__)
     parser.add_argument("--size", choices=SIZES, default="base", help="default: %(default)s")
-    add_rounds(parser, 5)
+    measuring.add_rounds(parser, 5)
     options = parser.parse_args(arguments)
     architecture = architecture_of(options.size, use_prediction_bias=True)
     with tempfile.TemporaryDirectory() as name:
@@ -148,12 +138,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             form: partial(measure, folder, target, work / "exported", form in THEIRS)
             for form, folder in folders.items()
         }
-        measured = alternate(variants, options.rounds)
+        measured = measuring.alternate(variants, options.rounds)
     rows = [["seconds", "file to model", "file to Hugging Face folder", "HF `from_pretrained`"]]
     for form in folders:
-        rows.append([form, *(spread(measured.values(form, column)) for column in ("read", "export", "theirs"))])
-    print_report(f"BERT-{options.size}, median (min–max) of {options.rounds} rounds.", markdown(rows))
-    write_json(options.json, measured.as_json())
+        rows.append(
+            [form, *(measuring.spread(measured.values(form, column)) for column in ("read", "export", "theirs"))]
+        )
+    measuring.print_report(
+        f"BERT-{options.size}, median (min–max) of {options.rounds} rounds.", measuring.markdown(rows)
+    )
+    measuring.write_json(options.json, measured.as_json())
     return 0
 
 

@@ -16,19 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import (
-    Measured,
-    Values,
-    add_rounds,
-    alternate,
-    at_least_one,
-    command_line,
-    markdown,
-    parser_of,
-    print_report,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.ours import training
 from benchmarks.samples import pretraining_spec
 from benchmarks.settings import LEARNING_RATE, MICRO_BATCH, SEED, SIZES, architecture_of
@@ -52,7 +40,7 @@ class StretchClock(keras.callbacks.Callback):
         super().__init__()
         self._pauses: list[float] = []
         self._writer = writer
-        self.values: Values = {}
+        self.values: measuring.Values = {}
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch == 0:
@@ -73,7 +61,7 @@ class StretchClock(keras.callbacks.Callback):
             self.values[PAUSE] = sum(self._pauses) / len(self._pauses)
 
 
-def measure(size: str, global_batch: int, rounds: int, steps: int) -> tuple[Measured, float]:
+def measure(size: str, global_batch: int, rounds: int, steps: int) -> tuple[measuring.Measured, float]:
     """Return what stretches of both kinds took, and the megabytes of a checkpoint."""
     Path("runs").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="checkpointing-", dir="runs") as folder:  # on the disk of the runs
@@ -83,26 +71,28 @@ def measure(size: str, global_batch: int, rounds: int, steps: int) -> tuple[Meas
         state = TrainingState(made.blocks, optimizer)
         writer = CheckpointWriter(Path(folder), state, lambda step: {}, "benchmark", rotation=Rotation(2))
 
-        def stretch(to: CheckpointWriter | None, count: int) -> Values:
+        def stretch(to: CheckpointWriter | None, count: int) -> measuring.Values:
             clock = StretchClock(to)
             made.run(count + 1, [clock])
             return clock.values
 
         stretch(writer, EVERY)  # compiles, and makes the first files
         variants = {WITHOUT: partial(stretch, None, steps), WITH: partial(stretch, writer, steps)}
-        measured = alternate(variants, rounds, mirrored=True)
+        measured = measuring.alternate(variants, rounds, mirrored=True)
         newest = sorted(Path(folder).glob("step-*"))[-1]
         return measured, sum(path.stat().st_size for path in newest.iterdir()) / 1e6
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print a table."""
-    parser = parser_of("checkpointing", __doc__)
+    parser = measuring.parser_of("checkpointing", __doc__)
     parser.add_argument("--size", choices=SIZES, default="mini", help="of the model (default %(default)s)")
     parser.add_argument("--global-batches", nargs="+", type=int, default=[32], help="samples per step (default 32)")
-    parser.add_argument("--steps", type=at_least_one, default=STEPS, help="of a stretch (default %(default)s)")
-    add_rounds(parser, 5)
+    parser.add_argument(
+        "--steps", type=measuring.at_least_one, default=STEPS, help="of a stretch (default %(default)s)"
+    )
+    measuring.add_rounds(parser, 5)
     options = parser.parse_args(arguments)
     header = ["samples per step", "samples/s without", "with", "cost", "processor time", "training waits, ms"]
     rows, found = [[*header, "checkpoint, MB"]], {}
@@ -114,12 +104,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         speeds = [[samples / seconds for seconds in measured.values(kind, SECONDS)] for kind in (WITHOUT, WITH)]
         costs = [[1 - share for share in measured.ratios(WITHOUT, WITH, name)] for name in (SECONDS, PROCESSOR)]
         pauses = [1000 * pause for pause in measured.values(WITH, PAUSE)]
-        cells = [*(spread(values, "{:.1f}") for values in speeds), *(spread(cost, "{:.1%}") for cost in costs)]
-        rows.append([str(global_batch), *cells, spread(pauses, "{:.0f}"), f"{megabytes:.0f}"])
+        cells = [
+            *(measuring.spread(values, "{:.1f}") for values in speeds),
+            *(measuring.spread(cost, "{:.1%}") for cost in costs),
+        ]
+        rows.append([str(global_batch), *cells, measuring.spread(pauses, "{:.0f}"), f"{megabytes:.0f}"])
         found[global_batch] = measured.as_json()
     about = f"a checkpoint every {EVERY} steps; median (min–max) of {options.rounds} pairs of stretches."
-    print_report(f"BERT-{options.size}, {about}", markdown(rows))
-    write_json(options.json, found)
+    measuring.print_report(f"BERT-{options.size}, {about}", measuring.markdown(rows))
+    measuring.write_json(options.json, found)
     return 0
 
 

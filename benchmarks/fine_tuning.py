@@ -21,19 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from benchmarks.measuring import (
-    REPOSITORY,
-    child_arguments,
-    command,
-    command_line,
-    markdown,
-    only,
-    parser_of,
-    print_report,
-    real_data_root,
-    require,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.samples import SQUAD_TRAINING, Arrays
 from benchmarks.settings import SIZES
 from data_utils.classification.benchmarks import TASKS
@@ -84,7 +72,7 @@ class Recipe(NamedTuple):
     rows: int = BATCH
 
     def configs(self) -> list[str]:
-        return [str(REPOSITORY / "configs" / name) for name in (self.config, "systems/cpu.json")]
+        return [str(measuring.REPOSITORY / "configs" / name) for name in (self.config, "systems/cpu.json")]
 
 
 RECIPES = {
@@ -202,7 +190,7 @@ class Study:
         self._exported = work / "exported"
         if not self._exported.exists():
             export = ["-m", "checkpoints.export", "--checkpoint", self._checkpoint, "--output", self._exported]
-            command(*export, log=work / "export.log")
+            measuring.command(*export, log=work / "export.log")
         self._theirs = json.loads((self._exported / "config.json").read_text(encoding="utf-8"))
 
     def task(self, name: str) -> Task:
@@ -240,7 +228,9 @@ class Study:
             line += ["--pretrained-ckpt-path", self._checkpoint, "--bert-config.vocab-size", vocabulary]
         line += ["--max-seq-length", recipe.length, "--num-epochs", recipe.epochs, "--seed", seed]
         line += ["--optimizer-opts.learning-rate.max-learning-rate", rate]
-        command(*line, "--output-dir", folder.parent, "--name", folder.name, log=self._work / f"{folder.name}.log")
+        measuring.command(
+            *line, "--output-dir", folder.parent, "--name", folder.name, log=self._work / f"{folder.name}.log"
+        )
 
     def _random_config(self, recipe: Recipe) -> Path:
         """Write the recipe for a model of the checkpoint's sizes that starts from random weights."""
@@ -249,7 +239,7 @@ class Study:
         config: dict[str, Any] = {"extends": recipe.configs(), "bert_config": sizes}
         config.update(dict.fromkeys(BIASES, True), vocab_file=str(self._exported / "vocab.txt"))
         path = self._work / f"random-{Path(recipe.config).stem}.json"
-        write_json(path, config)
+        measuring.write_json(path, config)
         return path
 
     def _train_pytorch(self, name: str, variant: str, rate: float, seed: int, folder: Path) -> None:
@@ -259,14 +249,14 @@ class Study:
         with tempfile.TemporaryDirectory() as place:
             parts = {"train": task.training(), "dev": task.evaluation()}
             flat = {f"{part}/{key}": values for part, arrays in parts.items() for key, values in arrays.items()}
-            write_json(Path(place) / "job.json", job)
+            measuring.write_json(Path(place) / "job.json", job)
             np.savez(Path(place) / "samples.npz", **flat)
-            theirs = child_arguments("benchmarks.peers_pytorch:fine_tune", folder=place)
-            command(*theirs, log=self._work / f"{folder.name}.log", **only("TORCH"))
+            theirs = measuring.child_arguments("benchmarks.peers_pytorch:fine_tune", folder=place)
+            measuring.command(*theirs, log=self._work / f"{folder.name}.log", **measuring.only("TORCH"))
             with np.load(Path(place) / "outputs.npz", allow_pickle=False) as outputs:
                 scores = task.scores(dict(outputs))
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "scores.json", scores)
+        measuring.write_json(folder / "scores.json", scores)
 
 
 def study(options: argparse.Namespace, work: Path) -> Results:
@@ -315,7 +305,7 @@ def table(results: Results) -> str:
             values = [scores[metric] for scores in best(name, results[name].get(variant, {}))[1]]
             cells.append(cell(values, percent=name != "squad") if values else "–")
         rows.append([TITLES.get(variant, variant), *cells])
-    return markdown(rows)
+    return measuring.markdown(rows)
 
 
 def rates(results: Results) -> str:
@@ -328,7 +318,7 @@ def rates(results: Results) -> str:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("fine_tuning", __doc__)
+    parser = measuring.parser_of("fine_tuning", __doc__)
     text = "of pre-training, by this project"
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="RUN", help=text)
     parser.add_argument("--tasks", nargs="+", choices=RECIPES, default=list(RECIPES), help="default: all")
@@ -336,25 +326,27 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="default: 1 2 3")
     text = "each variant at its best; default: the task's"
     parser.add_argument("--learning-rates", nargs="+", type=float, metavar="RATE", help=text)
-    parser.add_argument("--data", type=Path, default=real_data_root(), metavar="DIR", help="has glue/ and squad/")
+    parser.add_argument(
+        "--data", type=Path, default=measuring.real_data_root(), metavar="DIR", help="has glue/ and squad/"
+    )
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep runs here; default: a temporary folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all scores")
     return parser.parse_args(arguments)
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, and print the table on standard output."""
     options = parse(arguments)
-    require(["torch"] if PYTORCH in options.variants else [], otherwise="leave PyTorch out with --variants")
+    measuring.require(["torch"] if PYTORCH in options.variants else [], otherwise="leave PyTorch out with --variants")
     folders = dict.fromkeys("squad" if name == "squad" else "glue" for name in options.tasks)
-    require([], [options.data / folder for folder in folders], "name a folder with --data")
+    measuring.require([], [options.data / folder for folder in folders], "name a folder with --data")
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         results = study(options, work)
-    print_report(table(results), rates(results))
-    write_json(options.json, results)
+    measuring.print_report(table(results), rates(results))
+    measuring.write_json(options.json, results)
     return 0
 
 

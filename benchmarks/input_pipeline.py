@@ -15,24 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import pretraining
-from benchmarks.measuring import (
-    Goal,
-    Values,
-    add_rounds,
-    alternate,
-    at_least_one,
-    command_line,
-    goal_table,
-    in_process,
-    markdown,
-    median_of,
-    only,
-    parser_of,
-    print_report,
-    spread,
-    write_json,
-)
+from benchmarks import measuring, pretraining
 from benchmarks.pretraining import SPEED
 from benchmarks.settings import MICRO_BATCH, SIZES
 
@@ -44,7 +27,7 @@ MICRO_BATCHES = 32  # of an update
 WARM_UP = 10
 
 
-def measure(updates: int) -> Values:
+def measure(updates: int) -> measuring.Values:
     """Return the samples per second that the pipeline delivers, in this process."""
     from benchmarks.samples import pretraining_spec
     from data_utils.records.pipeline import training_dataset
@@ -86,33 +69,37 @@ def _write_records(folder: Path) -> None:
         write_record_file(folder / f"random_{number}.tfrecord", frame_records(messages))
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the tables on standard output."""
-    parser = parser_of("input_pipeline", __doc__)
-    add_rounds(parser, 3)
-    parser.add_argument("--updates", type=at_least_one, default=150, help="that are read (default %(default)s)")
-    parser.add_argument("--steps", type=at_least_one, default=SIZES["base"].steps, help="trained (default %(default)s)")
+    parser = measuring.parser_of("input_pipeline", __doc__)
+    measuring.add_rounds(parser, 3)
+    parser.add_argument(
+        "--updates", type=measuring.at_least_one, default=150, help="that are read (default %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=measuring.at_least_one, default=SIZES["base"].steps, help="trained (default %(default)s)"
+    )
     options = parser.parse_args(arguments)
 
-    def train() -> Values:
+    def train() -> measuring.Values:
         job = {"competitor": pretraining.OURS, "size": "base", "warm_up": 1, "steps": options.steps}
-        return in_process(pretraining.measure, only("TF"), **job, started=time.time())
+        return measuring.in_process(pretraining.measure, measuring.only("TF"), **job, started=time.time())
 
-    variants = {PIPELINE: partial(in_process, measure, updates=options.updates), TRAINING: train}
-    measured = alternate(variants, options.rounds)
-    write_json(options.json, measured.as_json())
+    variants = {PIPELINE: partial(measuring.in_process, measure, updates=options.updates), TRAINING: train}
+    measured = measuring.alternate(variants, options.rounds)
+    measuring.write_json(options.json, measured.as_json())
     times = measured.ratios(PIPELINE, TRAINING, SPEED)
     rows = [
         ["sequence 128", "samples/s"],
-        ["input pipeline alone", spread(measured.values(PIPELINE, SPEED), "{:,.0f}")],
-        ["  a processor second", spread(measured.values(PIPELINE, BY_CORE), "{:,.0f}")],
-        ["BERT-base trains", spread(measured.values(TRAINING, SPEED), "{:,.2f}")],
-        ["delivered over taken", spread(times, "{:,.0f} ×")],
+        ["input pipeline alone", measuring.spread(measured.values(PIPELINE, SPEED), "{:,.0f}")],
+        ["  a processor second", measuring.spread(measured.values(PIPELINE, BY_CORE), "{:,.0f}")],
+        ["BERT-base trains", measuring.spread(measured.values(TRAINING, SPEED), "{:,.2f}")],
+        ["delivered over taken", measuring.spread(times, "{:,.0f} ×")],
     ]
-    goal = Goal("samples delivered over samples taken", TARGET, median_of(times), form="{:,.0f} ×")
+    goal = measuring.Goal("samples delivered over samples taken", TARGET, measuring.median_of(times), form="{:,.0f} ×")
     about = f"Median (min–max) of {options.rounds} processes in alternation; the ratio is taken within a round."
-    print_report(about, markdown(rows), goal_table([goal]))
+    measuring.print_report(about, measuring.markdown(rows), measuring.goal_table([goal]))
     return 0
 
 

@@ -23,15 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.measuring import (
-    at_least_one,
-    command,
-    command_line,
-    markdown,
-    parser_of,
-    require,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.samples import Arrays, generated_samples, read_samples, real_samples, real_text
 from benchmarks.settings import MICRO_BATCH, SEED, TINY_CONFIGS, VOCABULARY, architecture_of, without_dropout
 from model.architecture import PRETRAINING, Architecture
@@ -100,7 +92,7 @@ def beside_pytorch(
 
 
 def study_pytorch(options: argparse.Namespace) -> tuple[Curves, str, bool]:
-    require(["torch"])
+    measuring.require(["torch"])
     os.environ["USE_TORCH"] = "1"  # read by Transformers when it is imported; TensorFlow's backend sets 0 by default
     data, samples = samples_of(options, options.steps * options.micro_batch)
     tiny = architecture_of("tiny", **without_dropout())
@@ -174,8 +166,8 @@ def study_precision(options: argparse.Namespace) -> tuple[Curves, str, bool]:
     reached = worst[AT_RANDOM] <= NARROW_LIMIT
     text = (
         f"{options.steps} AdamW updates of {options.micro_batch} samples at {options.learning_rate:g}, {data}\n"
-        f"{markdown(rows)}\nrounded at random: {'within' if reached else 'NOT within'} {NARROW_LIMIT:.0%} of float32 at"
-        f" every step; rounded to nearest, the loss fell by {share:.0%} of what it fell in float32"
+        f"{measuring.markdown(rows)}\nrounded at random: {'within' if reached else 'NOT within'} {NARROW_LIMIT:.0%} of"
+        f" float32 at every step; rounded to nearest, the loss fell by {share:.0%} of what it fell in float32"
     )
     return curves, text, reached
 
@@ -231,7 +223,7 @@ def summary_of_packs(factor: float, ends: Sequence[float], curves: Curves) -> tu
     worst = max(apart)
     verdict = "within" if worst <= PACKED_LIMIT else "NOT within"
     text = f"{factor:.3f} sequences in a pack; at most {worst:.2%} apart: {verdict} {PACKED_LIMIT:.0%}"
-    return f"{markdown(rows)}\n{text}", worst <= PACKED_LIMIT
+    return f"{measuring.markdown(rows)}\n{text}", worst <= PACKED_LIMIT
 
 
 def prepare_packs(text: Path, folder: Path) -> float:
@@ -240,12 +232,12 @@ def prepare_packs(text: Path, folder: Path) -> float:
     Returns:
         sequences in a pack on average.
     """
-    command(
+    measuring.command(
         *("-m", "data_utils.text", "--wikiextractor", text, "--output", folder),
         *("--vocab-size", PACKED_VOCABULARY, "--short-seq-prob", 1.0, "--duplicate-factor", 1),
     )
     packs = folder / "packed"
-    command(
+    measuring.command(
         *("-m", "data_utils.packing", "--input", folder, "--output", packs),
         *("--max-sequences-per-pack", PLACES, "--max-seq-length", PACK_LENGTH),
     )
@@ -255,7 +247,7 @@ def prepare_packs(text: Path, folder: Path) -> float:
 
 def run_command(options: argparse.Namespace, data: Path, rows: int, folder: Path, *flags: object) -> LossBySequences:
     """Pre-train by the product's command, ``rows`` in a weight update."""
-    command(
+    measuring.command(
         *("run_pretraining.py", "--config", *TINY_CONFIGS, "--dataset-dir", data),
         *("--output-dir", folder.parent, "--name", folder.name),
         *("--total-num-train-samples", options.sequences, "--bert-config.vocab-size", PACKED_VOCABULARY),
@@ -274,7 +266,7 @@ def study_packs(options: argparse.Namespace) -> tuple[Curves, str, bool]:
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         text = options.wikiextractor or real_text(work / "text", TEXT_FILES)
-        require([], [text.resolve()])
+        measuring.require([], [text.resolve()])
         factor = prepare_packs(text.resolve(), work / "data")
         rows = round(SEQUENCES_PER_UPDATE / factor / MICRO_BATCHES) * MICRO_BATCHES
         padded = run_command(options, work / "data", SEQUENCES_PER_UPDATE, work / "runs" / "padded")
@@ -312,7 +304,7 @@ def draw(curves: Curves, path: Path) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("learning", __doc__)
+    parser = measuring.parser_of("learning", __doc__)
     studies = parser.add_subparsers(dest="study", required=True)
     for name, steps, rate in (("pytorch", 100, 1e-3), ("precision", 300, 3e-5), ("packs", None, 1e-3)):
         study = studies.add_parser(name)
@@ -324,8 +316,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             study.add_argument("--sequences", type=int, default=25600, help="to train on (default %(default)s)")
             study.add_argument("--work", type=Path, metavar="DIR", help="keep data and runs here; default: a temporary")
             continue
-        study.add_argument("--steps", type=at_least_one, default=steps, help="weight updates (default %(default)s)")
-        study.add_argument("--micro-batch", type=at_least_one, default=MICRO_BATCH, help="samples of an update")
+        study.add_argument(
+            "--steps", type=measuring.at_least_one, default=steps, help="weight updates (default %(default)s)"
+        )
+        study.add_argument(
+            "--micro-batch", type=measuring.at_least_one, default=MICRO_BATCH, help="samples of an update"
+        )
         data = study.add_mutually_exclusive_group()
         text = "records of length 128 with 20 predictions; default: made from real data's Wikipedia, or generated"
         data.add_argument("--dataset-dir", type=Path, metavar="FOLDER", help=text)
@@ -333,13 +329,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and compare; status 0 where the curves agree, 1 where they do not."""
     options = parse(arguments)
     curves, text, reached = STUDIES[options.study](options)
     print(text)
-    write_json(options.json, curves)
+    measuring.write_json(options.json, curves)
     if options.picture:
         draw(curves, options.picture)
         print(f"picture: {options.picture}")

@@ -270,7 +270,8 @@ def spread(values: Sequence[float], form: str = "{:.2f}") -> str:
     """Return ``median (min–max)``; only the value where there is one, and a dash where there is none."""
     if len(values) < 2:
         return form.format(values[0]) if values else NOTHING
-    low, high = form.format(min(values)), form.format(max(values))
+    number = form.split()[0]  # without a unit
+    low, high = number.format(min(values)), number.format(max(values))
     return f"{form.format(median(values))} ({low}–{high})"
 
 

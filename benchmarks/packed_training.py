@@ -12,19 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.measuring import (
-    Measured,
-    Values,
-    add_rounds,
-    alternate,
-    command_line,
-    markdown,
-    median_of,
-    parser_of,
-    print_report,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.settings import SIZES, architecture_of
 from model.architecture import PRETRAINING
 
@@ -35,18 +23,18 @@ WARM_UP = 2
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("packed_training", __doc__)
+    parser = measuring.parser_of("packed_training", __doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["small"], help="default: small")
     parser.add_argument("--lengths", nargs="+", type=int, choices=(128, 512), default=[128, 512], help="default: both")
     parser.add_argument("--max-sequences-per-pack", type=int, default=3, metavar="N", help="default %(default)s")
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="optimal", help="default %(default)s")
     parser.add_argument("--tokens", type=int, default=2048, help="of a micro batch, with padding (default %(default)s)")
     parser.add_argument("--steps", type=int, default=4, help="weight updates of a round, each (default %(default)s)")
-    add_rounds(parser, 7)
+    measuring.add_rounds(parser, 7)
     return parser.parse_args(arguments)
 
 
-def measure(size: str, length: int, options: argparse.Namespace) -> tuple[float, Measured]:
+def measure(size: str, length: int, options: argparse.Namespace) -> tuple[float, measuring.Measured]:
     """Return the packing factor, and real tokens per second of both kinds of rows in alternation."""
     from benchmarks.ours import cpu_platform, trainer
     from benchmarks.samples import packed_samples
@@ -57,17 +45,17 @@ def measure(size: str, length: int, options: argparse.Namespace) -> tuple[float,
     samples = packed_samples(length, limit, options.algorithm, rows * steps, architecture.vocab_size)
     platform = cpu_platform()
 
-    def variant(reader) -> Callable[[], Values]:
+    def variant(reader) -> Callable[[], measuring.Values]:
         train = trainer(PRETRAINING, architecture, reader, rows, steps, platform)
         train(WARM_UP)
         tokens = float(np.mean(np.sum(reader.read(np.arange(reader.count))["input_mask"] > 0, axis=1)))
         return lambda: {SPEED: steps * rows * tokens / train(steps)}
 
     variants = {PADDED: variant(samples.padded), PACKED: variant(samples.packed)}
-    return samples.packing_factor, alternate(variants, options.rounds)
+    return samples.packing_factor, measuring.alternate(variants, options.rounds)
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; status 0 where at least 95 % of the packing factor is gained everywhere, else 1."""
     options = parse(arguments)
@@ -77,16 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for length in options.lengths:
             factor, measured = measure(size, length, options)
             gains = measured.ratios(PACKED, PADDED, SPEED)
-            shares.append((median_of(gains) or 0.0) / factor)
-            speeds = [spread(measured.values(kind, SPEED), "{:,.0f}") for kind in (PADDED, PACKED)]
-            cells = [f"{factor:.3f}", *speeds, spread(gains, "{:.3f} ×"), f"{shares[-1]:.1%}"]
+            shares.append((measuring.median_of(gains) or 0.0) / factor)
+            speeds = [measuring.spread(measured.values(kind, SPEED), "{:,.0f}") for kind in (PADDED, PACKED)]
+            cells = [f"{factor:.3f}", *speeds, measuring.spread(gains, "{:.3f} ×"), f"{shares[-1]:.1%}"]
             rows.append([size, str(length), *cells])
             figures = {"packing_factor": factor, "share": shares[-1], "measurements": measured.as_json()}
             found.append({"size": size, "max_seq_length": length, **figures})
     reached = all(share >= AIM for share in shares)
     aim = f"aim: at least {AIM:.0%} of the packing factor: {'reached' if reached else 'NOT reached'}"
-    print_report(f"Median (min–max) of {options.rounds} rounds.", markdown(rows), aim)
-    write_json(options.json, found)
+    measuring.print_report(f"Median (min–max) of {options.rounds} rounds.", measuring.markdown(rows), aim)
+    measuring.write_json(options.json, found)
     return 0 if reached else 1
 
 

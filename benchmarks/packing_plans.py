@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.measuring import NOTHING, markdown, parser_of, print_report
+from benchmarks import measuring
 from benchmarks.samples import histogram
 from data_utils.packing import PackingPlan, plan_packing
 
@@ -98,22 +98,22 @@ def rows_of(repeats: int) -> list[list[str]]:
             [
                 algorithm,
                 str(limit),
-                f"{row['efficiency_percent']:g}" if row else NOTHING,
+                f"{row['efficiency_percent']:g}" if row else measuring.NOTHING,
                 f"{100 * plan.efficiency:.4f}",
                 f"{plan.number_of_packs:,}",
                 f"{plan.fewest_packs:,}",
                 f"{plan.packing_factor:.4f}",
-                f"{before:g}" if before else NOTHING,
+                f"{before:g}" if before else measuring.NOTHING,
                 f"{result.clock:.4f}",
                 f"{result.processor:.4f}",
-                f"{before / result.clock:.0f}" if before else NOTHING,
+                f"{before / result.clock:.0f}" if before else measuring.NOTHING,
             ]
         )
     return table
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("packing_plans", __doc__)
+    parser = measuring.parser_of("packing_plans", __doc__)
     parser.add_argument("--repeats", type=int, default=5, help="of each plan; medians are shown (default %(default)s)")
     parser.add_argument("--solver", action="store_true", help="time a general solver over all packs as well (a minute)")
     return parser.parse_args(arguments)
@@ -122,7 +122,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make all plans, and print the table."""
     options = parse(arguments)
-    print_report(f"SciPy {importlib.metadata.version('scipy')}, one thread", markdown(rows_of(options.repeats)))
+    measuring.print_report(
+        f"SciPy {importlib.metadata.version('scipy')}, one thread", measuring.markdown(rows_of(options.repeats))
+    )
     if options.solver:
         counts = histogram()
         ours = timed(lambda: plan_packing(counts, len(counts), 3, "nnlshp"), options.repeats).clock

@@ -20,19 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measuring import (
-    Measured,
-    Values,
-    add_rounds,
-    alternate,
-    command_line,
-    markdown,
-    median_of,
-    parser_of,
-    print_report,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.ours import build, cpu_platform
 from benchmarks.settings import MICRO_BATCH, SEED, SEQUENCE_LENGTH
 from data_utils.squad.windows import squad_features
@@ -132,7 +120,7 @@ def random_batch(vocabulary: int, micro_batches: int) -> dict[str, tf.Tensor]:
     return {name: tf.constant(values, tf.int32) for name, values in arrays.items()}
 
 
-def report(measured: Measured, stamps: dict[str, list[Stamp]], micro_batches: int) -> list[str]:
+def report(measured: measuring.Measured, stamps: dict[str, list[Stamp]], micro_batches: int) -> list[str]:
     """Return times, ratios within a round, and bounds."""
     alone: dict[Job, list[float]] = {}
     for job, start, end in stamps[SEQUENTIAL]:
@@ -142,11 +130,16 @@ def report(measured: Measured, stamps: dict[str, list[Stamp]], micro_batches: in
     rows = [["schedule", "update, s", "× sequence", "bound", "of bound"]]
     for name in SCHEDULES:
         ratios, bound = measured.ratios(SEQUENTIAL, name, SECONDS), times[SEQUENTIAL] / times[name]
-        share = (median_of(ratios) or 0.0) / bound
-        cells = [spread(measured.values(name, SECONDS)), spread(ratios), f"{bound:.2f}", f"{share:.0%}"]
+        share = (measuring.median_of(ratios) or 0.0) / bound
+        cells = [
+            measuring.spread(measured.values(name, SECONDS)),
+            measuring.spread(ratios),
+            f"{bound:.2f}",
+            f"{share:.0%}",
+        ]
         rows.append([name, *cells])
     lengths = ", ".join(f"{kind} {stage}: {length * 1e3:.0f} ms" for (kind, stage), length in durations.items())
-    return [markdown(rows), f"jobs in sequence: {lengths}"]
+    return [measuring.markdown(rows), f"jobs in sequence: {lengths}"]
 
 
 def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
@@ -169,15 +162,15 @@ def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
     figure.savefig(path)
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table, draw."""
-    parser = parser_of("pipeline", __doc__)
+    parser = measuring.parser_of("pipeline", __doc__)
     parser.add_argument("--hidden", type=int, default=256, metavar="N", help="width of the model (default %(default)s)")
     parser.add_argument("--layers", type=int, default=4, metavar="N", help="encoder layers (default %(default)s)")
     parser.add_argument("--micro-batches", type=int, default=16, metavar="N", help="of an update (default %(default)s)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="SVG or PNG of the timelines")
-    add_rounds(parser, 3)
+    measuring.add_rounds(parser, 3)
     options = parser.parse_args(arguments)
     sizes = Architecture(
         hidden_size=options.hidden,
@@ -194,14 +187,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     updates = {name: make_update(model, batch, name, options.micro_batches) for name in SCHEDULES}
     stamps = {name: update() for name, update in updates.items()}  # compiles
 
-    def timed(name: str) -> Values:
+    def timed(name: str) -> measuring.Values:
         begun = time.perf_counter()
         stamps[name] = updates[name]()
         return {SECONDS: time.perf_counter() - begun}
 
-    measured = alternate({name: partial(timed, name) for name in SCHEDULES}, options.rounds)
-    print_report(f"Median (min–max) of {options.rounds} rounds.", *report(measured, stamps, options.micro_batches))
-    write_json(options.json, measured.as_json())
+    measured = measuring.alternate({name: partial(timed, name) for name in SCHEDULES}, options.rounds)
+    measuring.print_report(
+        f"Median (min–max) of {options.rounds} rounds.", *report(measured, stamps, options.micro_batches)
+    )
+    measuring.write_json(options.json, measured.as_json())
     if options.picture:
         draw(stamps, options.picture)
         print(f"timelines: {options.picture}")

@@ -27,25 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.measuring import (
-    Goal,
-    Measured,
-    Values,
-    add_rounds,
-    alternate,
-    command,
-    command_line,
-    goal_table,
-    in_process,
-    markdown,
-    median_of,
-    parser_of,
-    print_report,
-    real_data_root,
-    require,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 from utilities.errors import UserError
 
 CLASSIC, OURS = "classic script, HF's Python tokenizer", "this project"
@@ -62,7 +44,7 @@ SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 # --- One measurement, in a process of its own ---
 
 
-def measure(name: str, text: str, vocabulary: str) -> Values:
+def measure(name: str, text: str, vocabulary: str) -> measuring.Values:
     """Run one way to prepare data.
 
     Args:
@@ -93,7 +75,7 @@ def measure(name: str, text: str, vocabulary: str) -> Values:
             line = ["-m", "data_utils.text", "--wikiextractor", source, "--output", folder / "out"]
             line += ["--vocab-file", words, "--workers", WORKERS[name]]
             # A worker has one core, whatever the shell says of the tokenizer's threads.
-            command(*line, TOKENIZERS_PARALLELISM="false")
+            measuring.command(*line, TOKENIZERS_PARALLELISM="false")
         seconds = time.perf_counter() - begun
         if name in WORKERS:
             _wait_for_children()
@@ -154,7 +136,7 @@ def prepare_material(options: argparse.Namespace, folder: Path) -> Material:
     few, sentences, text = folder / "few", folder / "sentences", folder / "all"
     if SPEED in options.only:
         arguments = ["-m", "data_utils.text.sentences", "--wikiextractor", few, "--output", sentences]
-        command(*arguments, log=folder / "sentences.log")
+        measuring.command(*arguments, log=folder / "sentences.log")
     patterns = {sentences: "sentences_*.txt", text: "wiki_*", few: "wiki_*"}
     sizes = [sum(path.stat().st_size for path in place.glob(pattern)) / 1e6 for place, pattern in patterns.items()]
     return Material(sentences, sizes[0], text, sizes[1], few, sizes[2])
@@ -163,19 +145,19 @@ def prepare_material(options: argparse.Namespace, folder: Path) -> Material:
 # --- The report ---
 
 
-def speed_report(measured: Measured, material: Material) -> tuple[str, list[Goal]]:
+def speed_report(measured: measuring.Measured, material: Material) -> tuple[str, list[measuring.Goal]]:
     """Return the comparison with the classic script."""
     rows = [["sentences to TFRecords, one process", "MB of text a processor second", "against the classic script"]]
     for name in COMPARED[SPEED]:
         speeds = [material.sentence_mb / seconds for seconds in measured.values(name, PROCESSOR)]
         times = measured.ratios(CLASSIC, name, PROCESSOR)
-        rows.append([name, spread(speeds, "{:.3f}"), spread(times, "{:.1f} ×")])
-    speed = median_of(measured.ratios(CLASSIC, OURS, PROCESSOR))
-    goal = Goal("text per second and core over the classic script", SPEED_TARGET, speed, form="{:.1f} ×")
-    return markdown(rows), [goal]
+        rows.append([name, measuring.spread(speeds, "{:.3f}"), measuring.spread(times, "{:.1f} ×")])
+    speed = measuring.median_of(measured.ratios(CLASSIC, OURS, PROCESSOR))
+    goal = measuring.Goal("text per second and core over the classic script", SPEED_TARGET, speed, form="{:.1f} ×")
+    return measuring.markdown(rows), [goal]
 
 
-def growth(measured: Measured, material: Material, name: str, little: str) -> tuple[float, float]:
+def growth(measured: measuring.Measured, material: Material, name: str, little: str) -> tuple[float, float]:
     """Return seconds for any amount of text, and for a megabyte more, from the medians over little and over all."""
     few, all_of_it = (measured.median(which, SECONDS) or 0.0 for which in (little, name))
     more = material.text_mb - material.little_mb
@@ -183,7 +165,7 @@ def growth(measured: Measured, material: Material, name: str, little: str) -> tu
     return few - slope * material.little_mb, slope
 
 
-def scaling_report(measured: Measured, material: Material) -> tuple[str, list[Goal]]:
+def scaling_report(measured: measuring.Measured, material: Material) -> tuple[str, list[measuring.Goal]]:
     """Return what one worker and two take."""
     head = ["text to TFRecords, the whole command", "MB of text", "seconds", "MB/s", "processor seconds", "cores used"]
     lines = [[*head, "largest process"]]
@@ -191,28 +173,36 @@ def scaling_report(measured: Measured, material: Material) -> tuple[str, list[Go
         size = material.text_mb if name in (ONE, TWO) else material.little_mb
         seconds, used = (measured.values(name, of) for of in (SECONDS, PROCESSOR))
         busy = [work / time for work, time in zip(used, seconds)]
-        cells = [f"{size:.1f}", spread(seconds, "{:.1f}"), spread([size / taken for taken in seconds])]
-        cells += [spread(used, "{:.1f}"), spread(busy), f"{max(measured.values(name, MEMORY)):,.0f} MB"]
+        cells = [
+            f"{size:.1f}",
+            measuring.spread(seconds, "{:.1f}"),
+            measuring.spread([size / taken for taken in seconds]),
+        ]
+        cells += [
+            measuring.spread(used, "{:.1f}"),
+            measuring.spread(busy),
+            f"{max(measured.values(name, MEMORY)):,.0f} MB",
+        ]
         lines.append([name.split(",")[0], *cells])
     one, two = growth(measured, material, ONE, LITTLE_ONE), growth(measured, material, TWO, LITTLE_TWO)
     costs = [["seconds", "for any amount of text", "for 100 MB more"]]
     costs += [[name, f"{fixed:.1f}", f"{100 * slope:.1f}"] for name, (fixed, slope) in ((ONE, one), (TWO, two))]
     costs.append(["ratio", "", f"{one[1] / two[1]:.2f} ×"])
-    scaling = median_of(measured.ratios(ONE, TWO, SECONDS))
+    scaling = measuring.median_of(measured.ratios(ONE, TWO, SECONDS))
     memory = max(value for name in COMPARED[SCALING] for value in measured.values(name, MEMORY))
     goals = [
-        Goal(f"from one worker to two, {material.text_mb:.0f} MB", SCALING_TARGET, scaling),
-        Goal("memory of a process", MEMORY_TARGET, memory, at_least=False, form="{:,.0f} MB"),
+        measuring.Goal(f"from one worker to two, {material.text_mb:.0f} MB", SCALING_TARGET, scaling),
+        measuring.Goal("memory of a process", MEMORY_TARGET, memory, at_least=False, form="{:,.0f} MB"),
     ]
-    return f"{markdown(lines)}\n\n{markdown(costs)}", goals
+    return f"{measuring.markdown(lines)}\n\n{measuring.markdown(costs)}", goals
 
 
 REPORTS = {SPEED: speed_report, SCALING: scaling_report}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("preprocessing", __doc__)
-    root, both = real_data_root(), tuple(COMPARED)
+    parser = measuring.parser_of("preprocessing", __doc__)
+    root, both = measuring.real_data_root(), tuple(COMPARED)
     text = root / "wikipedia_en"
     parser.add_argument("--text", type=Path, default=text, help="WikiExtractor's folder; default: real data's")
     words = root / "vocab" / "vocab-bert-base-uncased.txt"
@@ -222,28 +212,32 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     what = "for the comparison, and little text (default %(default)s)"
     parser.add_argument("--sentence-megabytes", type=float, default=8, help=what)
     parser.add_argument("--megabytes", type=float, default=150, help="for the whole command (default %(default)s)")
-    add_rounds(parser, 3)
+    measuring.add_rounds(parser, 3)
     return parser.parse_args(arguments)
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the tables on standard output."""
     options = parse(arguments)
-    require([], [options.text, options.vocab_file], "name others with --text and --vocab-file")
+    measuring.require([], [options.text, options.vocab_file], "name others with --text and --vocab-file")
     names = [name for what in COMPARED for name in COMPARED[what] if what in options.only]
     with tempfile.TemporaryDirectory() as folder:
         material = prepare_material(options, Path(folder))
         job = {"vocabulary": str(options.vocab_file.resolve())}
-        variants = {n: partial(in_process, measure, name=n, text=str(material.of(n)), **job) for n in names}
-        measured = alternate(variants, options.rounds, lambda so_far: write_json(options.json, so_far.as_json()))
+        variants = {n: partial(measuring.in_process, measure, name=n, text=str(material.of(n)), **job) for n in names}
+        measured = measuring.alternate(
+            variants, options.rounds, lambda so_far: measuring.write_json(options.json, so_far.as_json())
+        )
     sentences = f"{material.sentence_mb:.1f} MB of sentences, " if material.sentence_mb else ""
     about = (
         f"{sentences}{material.text_mb:.1f} MB of text; sequence 128, 20 predictions, 5 passes. Median (min–max) of"
         f" {options.rounds} processes, run in alternation; ratios are taken within a round."
     )
     found = [REPORTS[what](measured, material) for what in COMPARED if what in options.only]
-    print_report(about, *(part for part, _ in found), goal_table([goal for _, goals in found for goal in goals]))
+    measuring.print_report(
+        about, *(part for part, _ in found), measuring.goal_table([goal for _, goals in found for goal in goals])
+    )
     return 0
 
 

@@ -18,28 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.measuring import (
-    NOTHING,
-    REPOSITORY,
-    Goal,
-    Measured,
-    Values,
-    add_rounds,
-    alternate,
-    at_least_one,
-    command_line,
-    facts_of_machine,
-    goal_table,
-    in_process,
-    markdown,
-    median_of,
-    only,
-    parser_of,
-    print_report,
-    require,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.settings import (
     LEARNING_RATE,
     MASKED_POSITIONS,
@@ -113,7 +92,7 @@ COMPETITORS = {
 }
 
 
-def measure(competitor: str, size: str, warm_up: int, steps: int, started: float) -> Values:
+def measure(competitor: str, size: str, warm_up: int, steps: int, started: float) -> measuring.Values:
     """Warm up, then time the steps, in this process.
 
     Args:
@@ -151,18 +130,18 @@ def _gflops(rows: int, inner: int, columns: int) -> float:
             tf.matmul(left, right)
             count += 1
         found.append(count * 2e-9 * rows * inner * columns / (time.perf_counter() - begin))
-    return median_of(found) or 0.0
+    return measuring.median_of(found) or 0.0
 
 
-def _run_command(architecture: Architecture, steps: int, started: float) -> Values:
+def _run_command(architecture: Architecture, steps: int, started: float) -> measuring.Values:
     """Measure ``run_pretraining.py`` on generated data, with all that it writes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = folder / "config.json"
         config.write_text(json.dumps(_config_of(architecture, steps, folder)), encoding="utf-8")
-        line = [sys.executable, str(REPOSITORY / "run_pretraining.py"), "--config", str(config)]
+        line = [sys.executable, str(measuring.REPOSITORY / "run_pretraining.py"), "--config", str(config)]
         with open(folder / "log.txt", "w+", encoding="utf-8") as log:
-            process = subprocess.Popen(line, stdout=log, stderr=log, cwd=REPOSITORY)
+            process = subprocess.Popen(line, stdout=log, stderr=log, cwd=measuring.REPOSITORY)
             first_line = None
             while process.poll() is None:
                 if first_line is None and _periods(folder):
@@ -173,7 +152,7 @@ def _run_command(architecture: Architecture, steps: int, started: float) -> Valu
                 sys.exit(log.read())
         periods = _periods(folder)
     assert first_line is not None
-    speed = median_of([period["throughput"] for period in periods if not period["compiling"]]) or 0.0
+    speed = measuring.median_of([period["throughput"] for period in periods if not period["compiling"]]) or 0.0
     later_steps = (steps - 1) * MICRO_BATCH / speed
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return {SPEED: speed, FIRST_STEP: first_line - started - later_steps, MEMORY: memory}
@@ -212,64 +191,66 @@ def _config_of(a: Architecture, steps: int, folder: Path) -> dict[str, Any]:
 # --- Figures; variants are (competitor, size) ---
 
 
-def ratio(measured: Measured, competitor: str, size: str) -> float | None:
+def ratio(measured: measuring.Measured, competitor: str, size: str) -> float | None:
     """Return this project's speed over a competitor's: within each round, then the median."""
-    return median_of(measured.ratios((OURS, size), (competitor, size), SPEED))
+    return measuring.median_of(measured.ratios((OURS, size), (competitor, size), SPEED))
 
 
-def ratio_to_best(measured: Measured, competitors: Sequence[str], size: str) -> float | None:
+def ratio_to_best(measured: measuring.Measured, competitors: Sequence[str], size: str) -> float | None:
     """Return the ratio to the fastest of several."""
     ratios = [ratio(measured, competitor, size) for competitor in competitors]
     return min((value for value in ratios if value is not None), default=None)
 
 
-def gemm_shares(measured: Measured, size: str) -> list[float]:
+def gemm_shares(measured: measuring.Measured, size: str) -> list[float]:
     """Return our model FLOP/s over the rate of matrix products, within each round."""
     speeds, limits = measured.values((OURS, size), SPEED), measured.values((GEMM, size), GFLOPS)
     return [speed * flops_per_sample(size) * 1e-9 / limit for speed, limit in zip(speeds, limits)]
 
 
-def memory_share(measured: Measured, size: str) -> float | None:
+def memory_share(measured: measuring.Measured, size: str) -> float | None:
     """Return our peak memory over that of the most frugal competitor."""
     ours = measured.median((OURS, size), MEMORY)
     theirs = [value for value in (measured.median((name, size), MEMORY) for name in OTHERS) if value is not None]
     return ours / min(theirs) if ours is not None and theirs else None
 
 
-def goals(measured: Measured, sizes: Sequence[str]) -> list[Goal]:
+def goals(measured: measuring.Measured, sizes: Sequence[str]) -> list[measuring.Goal]:
     """Return what is to be reached at these sizes, and what was."""
-    wanted: list[Goal] = []
+    wanted: list[measuring.Goal] = []
     for size in sizes:
         over = {"mini": (3.0, 2.5), "base": (1.7, 1.7)}.get(size)
         if over:
             best = ratio_to_best(measured, TENSORFLOW, size)
-            wanted.append(Goal(f"{size}: speed over HF TensorFlow, the better", over[0], best))
-            wanted.append(Goal(f"{size}: speed over HF PyTorch, eager", over[1], ratio(measured, PYTORCH, size)))
+            wanted.append(measuring.Goal(f"{size}: speed over HF TensorFlow, the better", over[0], best))
+            wanted.append(
+                measuring.Goal(f"{size}: speed over HF PyTorch, eager", over[1], ratio(measured, PYTORCH, size))
+            )
         tuned, memory = ratio(measured, PYTORCH_TUNED, size), memory_share(measured, size)
-        wanted.append(Goal(f"{size}: speed over HF PyTorch, tuned by hand", 1.2, tuned))
-        wanted.append(Goal(f"{size}: peak memory over the least of the others", 1.0, memory, at_least=False))
+        wanted.append(measuring.Goal(f"{size}: speed over HF PyTorch, tuned by hand", 1.2, tuned))
+        wanted.append(measuring.Goal(f"{size}: peak memory over the least of the others", 1.0, memory, at_least=False))
         if size == "base":
-            share = median_of(gemm_shares(measured, size))
-            wanted.append(Goal("base: model FLOP/s of the matrix-product rate", 0.8, share, form="{:.0%}"))
+            share = measuring.median_of(gemm_shares(measured, size))
+            wanted.append(measuring.Goal("base: model FLOP/s of the matrix-product rate", 0.8, share, form="{:.0%}"))
             first = measured.median((OURS, size), FIRST_STEP)
             title = "base: start of the process to first step done"
-            wanted.append(Goal(title, 30.0, first, at_least=False, form="{:.1f} s"))
+            wanted.append(measuring.Goal(title, 30.0, first, at_least=False, form="{:.1f} s"))
     return wanted
 
 
 # --- The report ---
 
 
-def report(measured: Measured, sizes: Sequence[str], competitors: Sequence[str], rounds: int) -> list[str]:
+def report(measured: measuring.Measured, sizes: Sequence[str], competitors: Sequence[str], rounds: int) -> list[str]:
     """Return everything that a run of the benchmark found."""
     trained = [name for name in competitors if name != GEMM]
 
     def table(title: str, name: str, form: str) -> str:
         rows = [[title, *sizes]]
         for competitor in trained:
-            cells = [spread(measured.values((competitor, size), name), form) for size in sizes]
+            cells = [measuring.spread(measured.values((competitor, size), name), form) for size in sizes]
             rows.append([COMPETITORS[competitor].title, *cells])
-        return markdown(rows)
+        return measuring.markdown(rows)
 
     parts = [
         f"BERT pre-training with dropout and AdamW in float32: sequence {SEQUENCE_LENGTH}, {MASKED_POSITIONS}"
@@ -284,42 +265,45 @@ def report(measured: Measured, sizes: Sequence[str], competitors: Sequence[str],
         table("start of the process to first step done, s", FIRST_STEP, "{:.1f}"),
     ]
     if OURS in competitors:
-        parts.append(goal_table(goals(measured, sizes)))
+        parts.append(measuring.goal_table(goals(measured, sizes)))
     return parts
 
 
-def _ratio_table(measured: Measured, sizes: Sequence[str], competitors: Sequence[str]) -> str:
+def _ratio_table(measured: measuring.Measured, sizes: Sequence[str], competitors: Sequence[str]) -> str:
     rows = [["this project is faster than", *sizes]]
     if set(TENSORFLOW) <= set(competitors):
         best = [ratio_to_best(measured, TENSORFLOW, size) for size in sizes]
         rows.append(["HF TensorFlow, the better of both", *(_cell(value, "{:.2f} ×") for value in best)])
     for name in (*OTHERS, GENERATED):
         if name in competitors:
-            cells = [spread(measured.ratios((OURS, size), (name, size), SPEED), "{:.2f} ×") for size in sizes]
+            cells = [measuring.spread(measured.ratios((OURS, size), (name, size), SPEED), "{:.2f} ×") for size in sizes]
             rows.append([COMPETITORS[name].title, *cells])
-    return markdown(rows)
+    return measuring.markdown(rows)
 
 
-def _limit_table(measured: Measured, sizes: Sequence[str]) -> str:
+def _limit_table(measured: measuring.Measured, sizes: Sequence[str]) -> str:
     """Return the model's operations beside the machine's matrix products."""
     speeds = {size: measured.values((OURS, size), SPEED) for size in sizes}
     ours = {size: [value * flops_per_sample(size) * 1e-9 for value in values] for size, values in speeds.items()}
-    return markdown(
+    return measuring.markdown(
         [
             ["GFLOP/s", *sizes],
-            ["this project, operations of the model", *(spread(ours[size], "{:.0f}") for size in sizes)],
-            ["matrix products alone", *(spread(measured.values((GEMM, size), GFLOPS), "{:.0f}") for size in sizes)],
-            ["share", *(spread(gemm_shares(measured, size), "{:.0%}") for size in sizes)],
+            ["this project, operations of the model", *(measuring.spread(ours[size], "{:.0f}") for size in sizes)],
+            [
+                "matrix products alone",
+                *(measuring.spread(measured.values((GEMM, size), GFLOPS), "{:.0f}") for size in sizes),
+            ],
+            ["share", *(measuring.spread(gemm_shares(measured, size), "{:.0%}") for size in sizes)],
         ]
     )
 
 
 def _cell(value: float | None, form: str) -> str:
-    return NOTHING if value is None else form.format(value)
+    return measuring.NOTHING if value is None else form.format(value)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("pretraining", __doc__)
+    parser = measuring.parser_of("pretraining", __doc__)
     published = ["mini", "small", "base"]
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=published, help="default: mini small base")
     others = [name for name in COMPETITORS if name != GENERATED]
@@ -327,9 +311,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--competitors", nargs="+", choices=COMPETITORS, default=others, help=text)
     text = "also run_pretraining.py itself, on generated data: is the command as fast as its engine?"
     parser.add_argument("--generated", action="store_true", help=text)
-    add_rounds(parser, 3)
-    parser.add_argument("--steps", type=at_least_one, help="measured steps of a process; default: by size")
-    parser.add_argument("--warm-up", type=at_least_one, default=3, help="steps before those (default %(default)s)")
+    measuring.add_rounds(parser, 3)
+    parser.add_argument("--steps", type=measuring.at_least_one, help="measured steps of a process; default: by size")
+    parser.add_argument(
+        "--warm-up", type=measuring.at_least_one, default=3, help="steps before those (default %(default)s)"
+    )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     options = parser.parse_args(arguments)
     if options.generated and GENERATED not in options.competitors:
@@ -337,20 +323,22 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the tables on standard output."""
     options = parse(arguments)
     is_pytorch = any(COMPETITORS[name].framework == "TORCH" for name in options.competitors)
-    require(["torch"] if is_pytorch else [], otherwise="leave PyTorch out with --competitors")
-    facts = facts_of_machine()
+    measuring.require(["torch"] if is_pytorch else [], otherwise="leave PyTorch out with --competitors")
+    facts = measuring.facts_of_machine()
 
-    def process(competitor: str, size: str) -> Values:
+    def process(competitor: str, size: str) -> measuring.Values:
         steps, fix = options.steps or SIZES[size].steps, f"leave {competitor} out with --competitors"
         job = {"competitor": competitor, "size": size, "warm_up": options.warm_up, "steps": steps}
-        return in_process(measure, only(COMPETITORS[competitor].framework), fix, **job, started=time.time())
+        return measuring.in_process(
+            measure, measuring.only(COMPETITORS[competitor].framework), fix, **job, started=time.time()
+        )
 
-    def save(measured: Measured) -> None:
+    def save(measured: measuring.Measured) -> None:
         medians = {
             size: {
                 name: {value: measured.median((name, size), value) for value in (SPEED, MEMORY, FIRST_STEP)}
@@ -361,14 +349,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         reached = [{**goal._asdict(), "reached": goal.reached} for goal in goals(measured, options.sizes)]
         facts_and_figures = {"machine": facts, "medians": medians, "targets": reached}
-        write_json(options.json, {**facts_and_figures, "measurements": measured.as_json()})
+        measuring.write_json(options.json, {**facts_and_figures, "measurements": measured.as_json()})
 
     variants = {(name, size): partial(process, name, size) for size in options.sizes for name in options.competitors}
-    measured = alternate(variants, options.rounds, save)
+    measured = measuring.alternate(variants, options.rounds, save)
     parts = report(measured, options.sizes, options.competitors, options.rounds)
     if options.markdown:
         options.markdown.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    print_report(*parts)
+    measuring.print_report(*parts)
     return 0
 
 

@@ -17,20 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measuring import (
-    Measured,
-    Values,
-    add_rounds,
-    alternate,
-    command_line,
-    in_process,
-    markdown,
-    median_of,
-    parser_of,
-    print_report,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.settings import MASKED_POSITIONS, SEED, VOCABULARY
 from model.architecture import PRETRAINING, Architecture
 
@@ -40,20 +27,20 @@ TEMPORARY = re.compile(r"^allocation \d+: size (\d+), .*preallocated-temp", re.M
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("recomputation", __doc__)
+    parser = measuring.parser_of("recomputation", __doc__)
     parser.add_argument("--layers", type=int, default=12, metavar="N", help="encoder layers (default %(default)s)")
     parser.add_argument("--hidden", type=int, default=512, metavar="N", help="width (default %(default)s)")
     parser.add_argument("--micro-batch", type=int, default=16, metavar="N", help="samples (default %(default)s)")
     parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens (default %(default)s)")
     parser.add_argument("--updates", type=int, default=4, metavar="N", help="of a process (default %(default)s)")
     parser.add_argument("--precision", default="float32", help="number format (default %(default)s)")
-    add_rounds(parser, 3)
+    measuring.add_rounds(parser, 3)
     return parser.parse_args(arguments)
 
 
 def measure(
     layers: int, hidden: int, micro_batch: int, length: int, updates: int, precision: str, recompute: bool
-) -> Values:
+) -> measuring.Values:
     """Train some updates in this process.
 
     Returns:
@@ -84,13 +71,15 @@ def measure(
     return {"seconds": seconds, "processor": processor, "others": others}
 
 
-def in_own_process(options: argparse.Namespace, recompute: bool) -> Values:
+def in_own_process(options: argparse.Namespace, recompute: bool) -> measuring.Values:
     """Measure in a process of its own, with the bytes of ``activations``."""
     names = ("layers", "hidden", "micro_batch", "length", "updates", "precision")
     with tempfile.TemporaryDirectory() as dump:
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={dump} --xla_dump_hlo_as_text"
         job = {name: getattr(options, name) for name in names}
-        found = in_process(measure, {"XLA_FLAGS": flags, "TF_CPP_MIN_LOG_LEVEL": "3"}, **job, recompute=recompute)
+        found = measuring.in_process(
+            measure, {"XLA_FLAGS": flags, "TF_CPP_MIN_LOG_LEVEL": "3"}, **job, recompute=recompute
+        )
         return {**found, "activations": temporaries(Path(dump))}
 
 
@@ -100,15 +89,17 @@ def temporaries(dump: Path) -> int:
     return max(sum(map(int, TEMPORARY.findall(path.read_text(encoding="utf-8")))) for path in assignments)
 
 
-def report(measured: Measured) -> str:
+def report(measured: measuring.Measured) -> str:
     """Return medians of both, and what they mean."""
 
     def row(title: str, name: str, form: str, scale: float, change: str) -> list[str]:
         values = ([value / scale for value in measured.values(kind, name)] for kind in (OFF, ON))
-        return [title, *(spread(found, form) for found in values), change]
+        return [title, *(measuring.spread(found, form) for found in values), change]
 
-    saved = 1 - (median_of(measured.ratios(ON, OFF, "activations")) or 0.0)
-    longer, processor = ((median_of(measured.ratios(ON, OFF, name)) or 0.0) - 1 for name in ("seconds", "processor"))
+    saved = 1 - (measuring.median_of(measured.ratios(ON, OFF, "activations")) or 0.0)
+    longer, processor = (
+        (measuring.median_of(measured.ratios(ON, OFF, name)) or 0.0) - 1 for name in ("seconds", "processor")
+    )
     rows = [
         ["", OFF, ON, ""],
         row("activations, MB", "activations", "{:,.0f}", 1e6, f"{saved:.0%} less"),
@@ -118,20 +109,22 @@ def report(measured: Measured) -> str:
     ]
     reached = saved >= LEAST_SAVED and longer <= MOST_TIME
     aim = f"aim: at least {LEAST_SAVED:.0%} less memory for at most {MOST_TIME:.0%} more time"
-    return f"{markdown(rows)}\n{aim}: {'reached' if reached else 'NOT reached'}"
+    return f"{measuring.markdown(rows)}\n{aim}: {'reached' if reached else 'NOT reached'}"
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure in alternation, and print the table."""
     options = parse(arguments)
-    measured = alternate({kind: partial(in_own_process, options, kind == ON) for kind in (OFF, ON)}, options.rounds)
-    print_report(
+    measured = measuring.alternate(
+        {kind: partial(in_own_process, options, kind == ON) for kind in (OFF, ON)}, options.rounds
+    )
+    measuring.print_report(
         f"{options.layers} layers × {options.hidden}, micro batch {options.micro_batch}, {options.length} tokens,"
         f" {options.precision}, XLA, AdamW; median (min–max) of {options.rounds} processes",
         report(measured),
     )
-    write_json(options.json, measured.as_json())
+    measuring.write_json(options.json, measured.as_json())
     return 0
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import child_arguments, command, command_line, markdown, parser_of, print_report
+from benchmarks import measuring
 from benchmarks.settings import SIZES, VOCABULARY
 
 POSITIONS = 512
@@ -56,22 +56,24 @@ def _moments(size: str, processes: Any, sharded: bool) -> int:
     return sum(variable.numpy().nbytes for variable in optimizer.variables)
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the processes and print what each of them held."""
-    parser = parser_of("sharding", __doc__)
+    parser = measuring.parser_of("sharding", __doc__)
     parser.add_argument("--replicas", type=int, default=2, help="processes (default %(default)s)")
     parser.add_argument("--size", choices=SIZES, default="base", help="of the BERT (default %(default)s)")
     options = parser.parse_args(arguments)
     rows = [["process", "whole, MB", "sharded, MB", "less"]]
     with tempfile.TemporaryDirectory() as folder:
-        child = child_arguments(measure, size=options.size, folder=folder)
-        command("-m", "execution.launch", "--replicas", options.replicas, "--", *child)
+        child = measuring.child_arguments(measure, size=options.size, folder=folder)
+        measuring.command("-m", "execution.launch", "--replicas", options.replicas, "--", *child)
         for path in sorted(Path(folder).glob("*.json")):
             found = json.loads(path.read_text(encoding="utf-8"))
             whole, sharded = found["whole"], found["sharded"]
             rows.append([path.stem, f"{whole / 1e6:.1f}", f"{sharded / 1e6:.1f}", f"{1 - sharded / whole:.1%}"])
-    print_report(f"BERT-{options.size}, optimizer of each of {options.replicas} processes", markdown(rows))
+    measuring.print_report(
+        f"BERT-{options.size}, optimizer of each of {options.replicas} processes", measuring.markdown(rows)
+    )
     return 0
 
 

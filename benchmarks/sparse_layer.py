@@ -15,16 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measuring import (
-    add_rounds,
-    command_line,
-    facts_of_machine,
-    markdown,
-    parser_of,
-    print_report,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 
 BLOCK_SIZES = (16, 8, 4, 1)
 AIMS = {16: 2.5, 8: 1.3}  # times the dense layer's speed
@@ -33,12 +24,12 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("sparse_layer", __doc__)
+    parser = measuring.parser_of("sparse_layer", __doc__)
     parser.add_argument("--inputs", type=int, default=768, help="default %(default)s")
     parser.add_argument("--outputs", type=int, default=3072, help="default %(default)s")
     parser.add_argument("--tokens", type=int, default=1024, help="default %(default)s")
     parser.add_argument("--ratio", type=float, default=0.9, help="share of the blocks that is absent (default 0.9)")
-    add_rounds(parser, 15)
+    measuring.add_rounds(parser, 15)
     parser.add_argument(
         "--clock", choices=list(CLOCKS), default="wall", help="cpu: processor time, for a machine that others use too"
     )
@@ -130,13 +121,13 @@ def report(options: argparse.Namespace, times: dict[tuple[str, str], list[float]
         ratios = [d / s for d, s in zip(dense, seconds)]
         speeds.setdefault(layer, {})[way] = median(ratios)
         milliseconds = [second * 1e3 for second in seconds]
-        rows.append([layer, way, spread(milliseconds, "{:.1f}"), spread(ratios)])
+        rows.append([layer, way, measuring.spread(milliseconds, "{:.1f}"), measuring.spread(ratios)])
     lines = [
         f"{options.inputs} × {options.outputs}, {options.tokens} tokens, {options.ratio:.0%} of the blocks absent;"
         f" forward and backward, float32, median (min–max) of"
         f" {options.rounds} rounds of {options.clock} time. Dense: {flops / median(dense) / 1e9:,.0f} GFLOP/s.",
         "",
-        markdown(rows),
+        measuring.markdown(rows),
         "",
     ]
     reached = True
@@ -157,16 +148,18 @@ def report(options: argparse.Namespace, times: dict[tuple[str, str], list[float]
     return "\n".join(lines), reached
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; status 0 where the aims are reached, 1 where they are not."""
     options = parse(arguments)
     times = measure(candidates(options), options.rounds, CLOCKS[options.clock])
     text, reached = report(options, times)
-    print_report(text)
+    measuring.print_report(text)
     named = {f"{layer} {way}": seconds for (layer, way), seconds in times.items()}
     settings = {name: value for name, value in vars(options).items() if name != "json"}
-    write_json(options.json, {"seconds": named, "options": settings, "environment": facts_of_machine()})
+    measuring.write_json(
+        options.json, {"seconds": named, "options": settings, "environment": measuring.facts_of_machine()}
+    )
     return 0 if reached else 1
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measuring import command, command_line, cores, markdown, parser_of, require, write_json
+from benchmarks import measuring
 from benchmarks.samples import real_text
 from benchmarks.sparse_pareto_runs import (
     DENSE,
@@ -40,7 +40,7 @@ HIDDEN = 0.04  # of the FLOPs, at the begin, where all losses fall from ln(vocab
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("sparse_pareto", __doc__)
+    parser = measuring.parser_of("sparse_pareto", __doc__)
     parser.add_argument("--wikiextractor", type=Path, metavar="DIR", help="text; default: real data's Wikipedia")
     parser.add_argument(
         "--dataset",
@@ -70,7 +70,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--widths", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seed", type=int, default=1984, help="default %(default)s")
-    parser.add_argument("--jobs", type=int, default=cores(), help="runs at a time (default: %(default)s, all cores)")
+    parser.add_argument(
+        "--jobs", type=int, default=measuring.cores(), help="runs at a time (default: %(default)s, all cores)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of each run (default 1)")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep data and runs here; default: a temporary folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all curves")
@@ -90,8 +92,8 @@ def prepare(text: Path | None, work: Path) -> Path:
     if (data / "manifest.json").exists():
         return data
     text = text or real_text(work / "text", TEXT_FILES)
-    require([], [text])
-    command(
+    measuring.require([], [text])
+    measuring.command(
         *("-m", "data_utils.text", "--wikiextractor", text, "--output", data),
         *("--vocab-size", VOCABULARY, "--duplicate-factor", 1),
     )
@@ -149,7 +151,7 @@ def summary(curves: dict[Run, Curve], options: argparse.Namespace, records: int)
         f" {b}×{b} blocks absent, patterns changed every {options.interval} updates, seed {options.seed}. Training"
         f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} thread(s) a run.",
         "",
-        markdown(rows),
+        measuring.markdown(rows),
         "",
         *verdicts({(run.width, run.method): losses_at(curve, options.flops)[-1] for run, curve in best.items()}),
     ]
@@ -209,7 +211,7 @@ def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and compare."""
     options = parse(arguments)
@@ -221,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         records = records_of(data)
     print(summary(curves, options, records))
     each = {run: {"flops": curve.flops.tolist(), "losses": curve.losses.tolist()} for run, curve in curves.items()}
-    write_json(options.json, [{**vars(run), **values} for run, values in each.items()])
+    measuring.write_json(options.json, [{**vars(run), **values} for run, values in each.items()])
     if options.picture:
         draw(curves, options.flops, options.picture)
         print(f"picture: {options.picture}")

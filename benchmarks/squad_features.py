@@ -18,24 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.measuring import (
-    Goal,
-    Measured,
-    Values,
-    add_rounds,
-    alternate,
-    command_line,
-    cores,
-    goal_table,
-    markdown,
-    median_of,
-    parser_of,
-    print_report,
-    real_data_root,
-    require,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.samples import SQUAD_TRAINING, WORDS
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, WindowReader, make_windows, squad_features
@@ -58,14 +41,14 @@ class Material(NamedTuple):
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("squad_features", __doc__)
-    root = real_data_root()
+    parser = measuring.parser_of("squad_features", __doc__)
+    root = measuring.real_data_root()
     text = "questions with answers; default: real data's part of the training set"
     parser.add_argument("--data", type=Path, metavar="FILE", default=root / SQUAD_TRAINING, help=text)
     text = "default: real data's bert-base-uncased"
     parser.add_argument("--vocab-file", type=Path, metavar="FILE", default=root / WORDS, help=text)
     parser.add_argument("--questions", type=int, metavar="N", help="the first N only")
-    add_rounds(parser, 3)
+    measuring.add_rounds(parser, 3)
     return parser.parse_args(arguments)
 
 
@@ -164,38 +147,42 @@ COMPETITORS = {
 }
 
 
-def report(questions: int, windows: dict[str, int], measured: Measured) -> list[str]:
+def report(questions: int, windows: dict[str, int], measured: measuring.Measured) -> list[str]:
     """Return medians, and ratios taken within a round."""
     base, slow, _ = COMPETITORS
     rows = [[f"{questions:,} questions", "windows", "s", "questions/s", "this project is faster"]]
     for name, count in windows.items():
         seconds = measured.values(name, SECONDS)
-        faster = "" if name == base else spread(measured.ratios(name, base, SECONDS), "{:.1f} ×")
+        faster = "" if name == base else measuring.spread(measured.ratios(name, base, SECONDS), "{:.1f} ×")
         rates = [questions / second for second in seconds]
-        rows.append([name, f"{count:,}", spread(seconds), spread(rates, "{:,.0f}"), faster])
+        rows.append([name, f"{count:,}", measuring.spread(seconds), measuring.spread(rates, "{:,.0f}"), faster])
     about = f"Windows of {GEOMETRY.max_seq_length} tokens, stride {GEOMETRY.doc_stride}; median (min–max) of rounds."
-    ratio = median_of(measured.ratios(slow, base, SECONDS))
-    return [about, markdown(rows), goal_table([Goal(f"speed over {slow}", TARGET, ratio, form="{:.1f} ×")])]
+    ratio = measuring.median_of(measured.ratios(slow, base, SECONDS))
+    return [
+        about,
+        measuring.markdown(rows),
+        measuring.goal_table([measuring.Goal(f"speed over {slow}", TARGET, ratio, form="{:.1f} ×")]),
+    ]
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print a table on standard output."""
     options = parse(arguments)
-    require([], [options.data, options.vocab_file], "name others with --data and --vocab-file")
+    measuring.require([], [options.data, options.vocab_file], "name others with --data and --vocab-file")
     squad = first_questions(read_squad(options.data), options.questions)
-    material = Material(squad, options.vocab_file, cores())
+    material = Material(squad, options.vocab_file, measuring.cores())
     prepared = {name: make(material) for name, make in COMPETITORS.items()}
     windows: dict[str, int] = {}
 
-    def measure(name: str) -> Values:
+    def measure(name: str) -> measuring.Values:
         begin = time.perf_counter()
         windows[name] = prepared[name]()
         return {SECONDS: time.perf_counter() - begin}
 
-    measured = alternate({name: partial(measure, name) for name in COMPETITORS}, options.rounds)
-    print_report(*report(len(squad.questions), windows, measured))
-    write_json(options.json, measured.as_json())
+    measured = measuring.alternate({name: partial(measure, name) for name in COMPETITORS}, options.rounds)
+    measuring.print_report(*report(len(squad.questions), windows, measured))
+    measuring.write_json(options.json, measured.as_json())
     return 0
 
 

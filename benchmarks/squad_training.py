@@ -14,23 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.measuring import (
-    Measured,
-    Values,
-    add_rounds,
-    alternate,
-    at_least_one,
-    command_line,
-    in_process,
-    markdown,
-    only,
-    parser_of,
-    print_report,
-    real_data_root,
-    require,
-    spread,
-    write_json,
-)
+from benchmarks import measuring
 from benchmarks.samples import FULL, REAL, SQUAD_TRAINING, WINDOW_LENGTH, WORDS, Arrays, squad_windows
 from benchmarks.settings import MICRO_BATCH, SEED, SIZES, VOCABULARY, Trainer, architecture_of
 from model.architecture import SQUAD, Architecture
@@ -89,7 +73,7 @@ COMPETITORS = {
 }
 
 
-def measure(competitor: str, size: str, windows: str, data: str, steps: int) -> Values:
+def measure(competitor: str, size: str, windows: str, data: str, steps: int) -> measuring.Values:
     """Warm up and train, in this process."""
     architecture = architecture_of(size)
     train, windows_in_a_step = COMPETITORS[competitor].prepare(architecture, squad_windows(windows, Path(data)), steps)
@@ -99,56 +83,58 @@ def measure(competitor: str, size: str, windows: str, data: str, steps: int) -> 
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("squad_training", __doc__)
+    parser = measuring.parser_of("squad_training", __doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["mini", "base"], help="default: mini base")
     parser.add_argument("--competitors", nargs="+", choices=COMPETITORS, help="default: all that the windows fit")
     parser.add_argument("--windows", choices=(FULL, REAL), default=FULL, help="default: %(default)s")
-    parser.add_argument("--data", type=Path, default=real_data_root(), metavar="DIR", help="has squad/ and vocab/")
-    add_rounds(parser, 3)
-    parser.add_argument("--steps", type=at_least_one, help="measured steps of a process; default: by size")
+    parser.add_argument(
+        "--data", type=Path, default=measuring.real_data_root(), metavar="DIR", help="has squad/ and vocab/"
+    )
+    measuring.add_rounds(parser, 3)
+    parser.add_argument("--steps", type=measuring.at_least_one, help="measured steps of a process; default: by size")
     options = parser.parse_args(arguments)
     if options.competitors is None:  # full windows cannot be packed
         options.competitors = [name for name in COMPETITORS if options.windows == REAL or name != PACKED]
     return options
 
 
-def report(measured: Measured, options: argparse.Namespace) -> list[str]:
+def report(measured: measuring.Measured, options: argparse.Namespace) -> list[str]:
     """Return medians, and ratios taken within a round."""
     best = PACKED if PACKED in options.competitors and options.windows == REAL else OURS
     speed = [["windows/s", *options.sizes]]
     ratio = [["this project is faster than", *options.sizes]]
     for name in options.competitors:
         title = COMPETITORS[name].title
-        speed.append([title, *(spread(measured.values((name, size), SPEED)) for size in options.sizes)])
+        speed.append([title, *(measuring.spread(measured.values((name, size), SPEED)) for size in options.sizes)])
         if name not in (OURS, PACKED) and best in options.competitors:
             ratios = [measured.ratios((best, size), (name, size), SPEED) for size in options.sizes]
-            ratio.append([title, *(spread(values, "{:.2f} ×") for values in ratios)])
+            ratio.append([title, *(measuring.spread(values, "{:.2f} ×") for values in ratios)])
     about = (
         f"Fine-tuning a span model on {options.windows} windows of {WINDOW_LENGTH} tokens, micro batch {MICRO_BATCH},"
         f" dropout 0.1, AdamW, float32; median (min–max) of {options.rounds} processes in alternation."
     )
-    return [about, markdown(speed), markdown(ratio)]
+    return [about, measuring.markdown(speed), measuring.markdown(ratio)]
 
 
-@command_line
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print tables on standard output."""
     options = parse(arguments)
     is_pytorch = any(COMPETITORS[name].framework == "TORCH" for name in options.competitors)
-    require(["torch"] if is_pytorch else [], otherwise="leave PyTorch out with --competitors")
+    measuring.require(["torch"] if is_pytorch else [], otherwise="leave PyTorch out with --competitors")
     if options.windows == REAL:
-        require([], [options.data / SQUAD_TRAINING, options.data / WORDS], f"measure --windows {FULL}")
+        measuring.require([], [options.data / SQUAD_TRAINING, options.data / WORDS], f"measure --windows {FULL}")
 
-    def process(competitor: str, size: str) -> Values:
+    def process(competitor: str, size: str) -> measuring.Values:
         # Half the steps of the pre-training benchmark: windows are three times as long as its sequences.
         steps = options.steps or max(2, SIZES[size].steps // 2)
         job = {"competitor": competitor, "size": size, "windows": options.windows, "data": str(options.data)}
-        return in_process(measure, only(COMPETITORS[competitor].framework), **job, steps=steps)
+        return measuring.in_process(measure, measuring.only(COMPETITORS[competitor].framework), **job, steps=steps)
 
     variants = {(name, size): partial(process, name, size) for size in options.sizes for name in options.competitors}
-    measured = alternate(variants, options.rounds)
-    write_json(options.json, measured.as_json())
-    print_report(*report(measured, options))
+    measured = measuring.alternate(variants, options.rounds)
+    measuring.write_json(options.json, measured.as_json())
+    measuring.print_report(*report(measured, options))
     return 0
 
 

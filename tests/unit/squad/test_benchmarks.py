@@ -45,7 +45,7 @@ def test_ratios_of_training_are_taken_within_a_round() -> None:
     options = squad_training.parse(["--sizes", "mini", "--competitors", OURS, "hf-pytorch", "--rounds", "3"])
     text = "\n".join(squad_training.report(measured_of({OURS: [30, 10, 40], "hf-pytorch": [10, 5, 10]}), options))
     assert "30.00 (10.00–40.00)" in text
-    assert "3.00 × (2.00 ×–4.00 ×)" in text
+    assert "3.00 × (2.00–4.00)" in text
 
 
 def test_packed_windows_are_compared_where_windows_are_real() -> None:
