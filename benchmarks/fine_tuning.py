@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,25 +82,7 @@ RECIPES = {
 }
 
 
-# --- What a task is to PyTorch and to a baseline ---
-
-
-class Task(Protocol):
-    """A task on one vocabulary and sequence length: samples, scores, and what guessing scores."""
-
-    classes: int | None
-
-    def training(self) -> Arrays:
-        """Return inputs and labels."""
-
-    def evaluation(self) -> Arrays:
-        """Return inputs."""
-
-    def scores(self, outputs: Arrays) -> Scores:
-        """Return the scores of a model's outputs for the evaluation samples."""
-
-    def guessed(self) -> Scores:
-        """Return the scores of the best answer that does not look at the sample."""
+# --- What a task is to PyTorch and to a baseline: samples, scores of a model's outputs, and scores of guessing ---
 
 
 class Classification:
@@ -193,7 +175,7 @@ class Study:
             measuring.command(*export, log=work / "export.log")
         self._theirs = json.loads((self._exported / "config.json").read_text(encoding="utf-8"))
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> Classification | Squad:
         """Return the task on the model's vocabulary."""
         recipe, vocabulary = RECIPES[name], self._exported / "vocab.txt"
         if name == "squad":

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks import measuring
 from benchmarks.ours import build, cpu_platform
-from benchmarks.settings import MICRO_BATCH, SEED, SEQUENCE_LENGTH
+from benchmarks.settings import MICRO_BATCH, SEED, SEQUENCE_LENGTH, narrow_architecture
 from data_utils.squad.windows import squad_features
 from execution.interface import Update
 from execution.software.pipeline.engine import PipelineEngine
@@ -32,7 +32,7 @@ from execution.software.pipeline.timeline import makespan, simulate
 from execution.software.randomness import SeedScope
 from execution.software.update_rule import UpdateRule
 from keras_extensions.backend import tf
-from model.architecture import SQUAD, Architecture
+from model.architecture import SQUAD
 from model.losses import SpanObjective
 from optimization.adamw import AdamW
 
@@ -172,13 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--picture", type=Path, metavar="FILE", help="SVG or PNG of the timelines")
     measuring.add_rounds(parser, 3)
     options = parser.parse_args(arguments)
-    sizes = Architecture(
-        hidden_size=options.hidden,
-        num_hidden_layers=options.layers,
-        num_attention_heads=options.hidden // 64,
-        intermediate_size=4 * options.hidden,
-        vocab_size=4096,
-    )
+    sizes = narrow_architecture(options.layers, options.hidden, 4096)
     half = ["hid"] * (options.layers // 2)
     platform = cpu_platform(threads=1, device_mapping=(0, 1), pipeline_devices=2)
     shapes = squad_features(SEQUENCE_LENGTH, sizes.vocab_size).shapes

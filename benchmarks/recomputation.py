@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import measuring
-from benchmarks.settings import MASKED_POSITIONS, SEED, VOCABULARY
-from model.architecture import PRETRAINING, Architecture
+from benchmarks.settings import MASKED_POSITIONS, SEED, VOCABULARY, narrow_architecture
+from model.architecture import PRETRAINING
 
 OFF, ON = "without", "with recomputation"
 LEAST_SAVED, MOST_TIME = 0.60, 0.30
@@ -52,13 +52,7 @@ def measure(
     from execution.interface import OptimizerSettings
     from keras_extensions.schedules import UpDown
 
-    architecture = Architecture(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 64,
-        intermediate_size=4 * hidden,
-        vocab_size=VOCABULARY,
-    )
+    architecture = narrow_architecture(layers, hidden, VOCABULARY)
     platform = cpu_platform(xla=True, precision=precision, recompute=recompute)
     optimizer = platform.optimizer(OptimizerSettings("AdamW", UpDown(1e-4, 1000, 0.1)))
     reader = GeneratedReader(pretraining_features(length, MASKED_POSITIONS, VOCABULARY), SEED)

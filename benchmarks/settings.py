@@ -53,6 +53,11 @@ def architecture_of(size: str, **changes: Any) -> Architecture:
     return Architecture(**{**fields, **changes})
 
 
+def narrow_architecture(layers: int, hidden: int, vocab_size: int) -> Architecture:
+    """Return a BERT of any size with heads of 64."""
+    return Architecture(**Size(layers, hidden, hidden // 64, steps=0).config(), vocab_size=vocab_size)
+
+
 def without_dropout() -> dict[str, float]:
     """Return the changes to an architecture that switch dropout off."""
     return {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
