@@ -93,7 +93,7 @@ def beside_pytorch(
 
 def study_pytorch(options: argparse.Namespace) -> tuple[Curves, str, bool]:
     measuring.require(["torch"])
-    os.environ["USE_TORCH"] = "1"  # read by Transformers when it is imported; TensorFlow's backend sets 0 by default
+    os.environ["USE_TORCH"] = "AUTO"  # Transformers reads it when it is imported, and loads both frameworks
     data, samples = samples_of(options, options.steps * options.micro_batch)
     tiny = architecture_of("tiny", **without_dropout())
     curves = beside_pytorch(tiny, samples, options.steps, options.learning_rate, options.micro_batch)

@@ -235,6 +235,7 @@ def alternate(
     rounds: int,
     each: Callable[[Measured], None] | None = None,
     mirrored: bool = False,
+    quiet: bool = False,
 ) -> Measured:
     """Measure all variants in turn, round after round, and print each and the remaining time on standard error.
 
@@ -243,6 +244,7 @@ def alternate(
         rounds: measurements of each.
         each: called after each measurement with all that was measured so far.
         mirrored: reverse the order in every second round.
+        quiet: print nothing.
     """
     measured, took = Measured(), dict.fromkeys(variants, 0.0)
     for number in range(rounds):
@@ -256,7 +258,8 @@ def alternate(
             title = variant if isinstance(variant, str) else ", ".join(map(str, variant))
             figures = ", ".join(f"{name} {value:,.4g}" for name, value in values.items())
             remaining = f"; about {left / 60:.0f} min left" if number or place == len(variants) else ""
-            print(f"round {number + 1} of {rounds}, {title}: {figures}{remaining}", file=sys.stderr, flush=True)
+            if not quiet:
+                print(f"round {number + 1} of {rounds}, {title}: {figures}{remaining}", file=sys.stderr, flush=True)
             if each is not None:
                 each(measured)
     return measured
@@ -343,7 +346,7 @@ def machine() -> str:
 
 
 def print_report(*parts: str) -> None:
-    """Print the machine, and the parts of a report below it."""
+    """Print the machine, and the parts of a report."""
     print("\n\n".join([machine(), *parts]))
 
 

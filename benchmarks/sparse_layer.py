@@ -16,10 +16,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measuring
+from keras_extensions.backend import tf
+from model.architecture import Architecture
+from sparsity import native
+from sparsity.patterns import Grid, random_pattern
+from sparsity.products import GATHER, MASKED, NATIVE, choose, product_of
 
 BLOCK_SIZES = (16, 8, 4, 1)
 AIMS = {16: 2.5, 8: 1.3}  # times the dense layer's speed
 DENSE = "dense"
+SECONDS = "seconds"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -38,7 +44,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def step(multiply: Callable[..., Any], xla: bool) -> Callable[..., Any]:
     """Return output and gradients of ``multiply(x, *weights)`` as one function of (x, dy, weights, others)."""
-    from keras_extensions.backend import tf
 
     def run(x: Any, dy: Any, weights: Any, *others: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -51,12 +56,6 @@ def step(multiply: Callable[..., Any], xla: bool) -> Callable[..., Any]:
 
 def candidates(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[], Any]]:
     """Return a function that multiplies once, by (block size or ``dense``, way of multiplying)."""
-    from keras_extensions.backend import tf
-    from model.architecture import Architecture
-    from sparsity import native
-    from sparsity.patterns import Grid, random_pattern
-    from sparsity.products import GATHER, MASKED, NATIVE, product_of
-
     inputs, outputs = options.inputs, options.outputs
     normal = np.random.default_rng(0).standard_normal
     x, dy, matrix = (
@@ -86,34 +85,27 @@ def compiled(kernel: str, xla: bool) -> str:
     return f"{kernel} {'XLA' if xla else 'graph'}".strip()
 
 
-def measure(
-    runs: dict[tuple[str, str], Callable[[], Any]], rounds: int, clock: Callable[[], float]
-) -> dict[tuple[str, str], list[float]]:
-    """Return the seconds of each round; ways slower than a second are measured less often."""
-    from keras_extensions.backend import tf
+def on_clock(run: Callable[[], Any], clock: Callable[[], float]) -> Callable[[], measuring.Values]:
+    """Return a measurement; a way that is slower than a second is measured three times, and then assumed."""
+    run()  # compiles
+    taken: list[float] = []
 
-    times: dict[tuple[str, str], list[float]] = {}
-    for name, run in runs.items():
-        run()
-        times[name] = []
-    for number in range(rounds):
-        for name, run in runs.items():
-            if number > 2 and min(times[name]) > 1:
-                times[name].append(median(times[name]))
-                continue
+    def measure() -> measuring.Values:
+        if len(taken) < 3 or min(taken) <= 1:
             start = clock()
             run()
             tf.test.experimental.sync_devices()
-            times[name].append(clock() - start)
-    return times
+            taken.append(clock() - start)
+            return {SECONDS: taken[-1]}
+        return {SECONDS: median(taken)}
+
+    return measure
 
 
-def report(options: argparse.Namespace, times: dict[tuple[str, str], list[float]]) -> tuple[str, bool]:
+def report(options: argparse.Namespace, measured: measuring.Measured) -> tuple[str, bool]:
     """Return a table and verdicts, and whether the aims are reached."""
-    from sparsity.products import choose
-
-    best_dense = min((name for name in times if name[0] == DENSE), key=lambda name: median(times[name]))
-    dense = times[best_dense]
+    times = {variant: measured.values(variant, SECONDS) for variant in measured.rounds}
+    dense = min((seconds for (layer, _), seconds in times.items() if layer == DENSE), key=median)
     flops = 6 * options.inputs * options.outputs * options.tokens
     rows = [["layer", "way", "ms", "times the dense layer's speed"]]
     speeds: dict[str, dict[str, float]] = {}
@@ -152,14 +144,14 @@ def report(options: argparse.Namespace, times: dict[tuple[str, str], list[float]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; status 0 where the aims are reached, 1 where they are not."""
     options = parse(arguments)
-    times = measure(candidates(options), options.rounds, CLOCKS[options.clock])
-    text, reached = report(options, times)
+    clock = CLOCKS[options.clock]
+    variants = {name: on_clock(run, clock) for name, run in candidates(options).items()}
+    measured = measuring.alternate(variants, options.rounds, quiet=True)
+    text, reached = report(options, measured)
     measuring.print_report(text)
-    named = {f"{layer} {way}": seconds for (layer, way), seconds in times.items()}
     settings = {name: value for name, value in vars(options).items() if name != "json"}
-    measuring.write_json(
-        options.json, {"seconds": named, "options": settings, "environment": measuring.facts_of_machine()}
-    )
+    facts = {"options": settings, "environment": measuring.facts_of_machine()}
+    measuring.write_json(options.json, {**facts, "measurements": measured.as_json()})
     return 0 if reached else 1
 
 
