@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from utilities.environment import environment_facts
 from utilities.errors import EXIT_USER_ERROR, UserError
+from utilities.secrets import shown_line
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NOTHING = "–"
@@ -67,7 +68,9 @@ def command_line(main: Callable[..., int]) -> Callable[..., int]:
         try:
             return main(arguments)
         except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
+            if "--debug" in (sys.argv[1:] if arguments is None else arguments):
+                raise
+            print(f"error: {shown_line(str(error))}", file=sys.stderr)
             return EXIT_USER_ERROR
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)

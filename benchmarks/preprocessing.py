@@ -57,7 +57,7 @@ def measure(name: str, text: str, vocabulary: str) -> measuring.Values:
     """
     source, words = Path(text), Path(vocabulary)
     if name == CLASSIC:
-        from benchmarks.classic_records import Recipe, prepare  # before the clock runs, with all that it imports
+        from benchmarks.classic_records import prepare  # before the clock runs, with all that it imports
     elif name == OURS:
         from data_utils.text.examples import write_examples
         from data_utils.text.instances import Settings
@@ -68,7 +68,7 @@ def measure(name: str, text: str, vocabulary: str) -> measuring.Values:
         folder = Path(temporary)
         begun, used = time.perf_counter(), _processor_seconds()
         if name == CLASSIC:
-            prepare(sorted(source.glob("sentences_*.txt")), words, folder / "all.tfrecord", Recipe())
+            prepare(sorted(source.glob("sentences_*.txt")), words, folder / "all.tfrecord")
         elif name == OURS:
             write_examples(read_corpus(source), words, folder, Settings())
         else:

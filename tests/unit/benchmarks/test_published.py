@@ -9,21 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.published import (
-    arithmetic,
-    command_of,
+from benchmarks.published import arithmetic, command_of, figures_of, read_spec
+from benchmarks.run import (
     describe_machine,
     description,
-    figures_of,
     file_name_of,
     gpus,
+    main,
     read_results,
-    read_spec,
     system_of,
     systems_table,
     title_of,
 )
-from benchmarks.run import main
 from utilities.config.loading import load_config
 from utilities.errors import UserError
 
