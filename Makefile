@@ -35,6 +35,8 @@ help:  ## this list
 	@echo "make TARGET [PYTHON=python3.12] [VENV=folder] [CUDA=1] [IPU=folder]"
 	@echo
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
+	@echo
+	@echo "real data: the folder that BERT_REAL_DATA names, or ../shared/data; PyTorch: requirements-bench.txt, which those targets install"
 
 venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 TensorFlow for NVIDIA GPUs, with IPU=/path/to/sdk the Poplar SDK's
 
@@ -68,19 +70,19 @@ lint: $(DEV)  ## style, formatting, and the rules of which folder may import whi
 types: $(DEV)  ## types of the whole product
 	@$(PY) -m mypy
 
-benchmark: $(BENCH)  ## speed and memory beside Hugging Face's (long; wants an idle machine)
+benchmark: $(BENCH)  ## speed and memory beside Hugging Face's (long; wants an idle machine); needs PyTorch
 	@$(PY) -m benchmarks.pretraining $(BENCHMARK_ARGS)
 
 packing-plans: $(RUNTIME)  ## plans of packing beside the published ones, efficiency and run time (a minute)
 	@$(PY) -m benchmarks.packing_plans $(BENCHMARK_ARGS)
 
-packed-training: $(DEV)  ## real tokens per second on packs beside padded sequences (wants an idle machine)
+packed-training: $(RUNTIME)  ## real tokens per second on packs beside padded sequences (wants an idle machine)
 	@$(PY) -m benchmarks.packed_training $(BENCHMARK_ARGS)
 
-packed-learning: $(DEV)  ## loss of BERT-tiny on packs beside padded sequences (long)
-	@$(PY) -m benchmarks.packed_learning $(BENCHMARK_ARGS)
+packed-learning: $(RUNTIME)  ## loss of BERT-tiny on packs beside padded sequences (long); needs real data: Wikipedia
+	@$(PY) -m benchmarks.learning packs $(BENCHMARK_ARGS)
 
-fine-tuning: $(BENCH) $(DEV)  ## what pre-training is worth: BENCHMARK_ARGS="--checkpoint runs/mine"; beside random weights and PyTorch (long)
+fine-tuning: $(BENCH)  ## what pre-training is worth, beside random weights and PyTorch (long); needs PyTorch, real data (GLUE, SQuAD), and BENCHMARK_ARGS="--checkpoint runs/mine"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning $(BENCHMARK_ARGS)
 
 pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, beside the same in sequence
@@ -89,16 +91,16 @@ pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each
 sharding: $(RUNTIME)  ## the optimizer's memory in each of several processes, with and without sharding
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sharding $(BENCHMARK_ARGS)
 
-learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (long)
-	@$(PY) -m benchmarks.learning_curve $(BENCHMARK_ARGS)
+learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (long); needs PyTorch
+	@$(PY) -m benchmarks.learning pytorch $(BENCHMARK_ARGS)
 
-squad-features: $(DEV)  ## features of SQuAD beside Hugging Face's (3 minutes)
+squad-features: $(RUNTIME)  ## features of SQuAD beside Hugging Face's (3 minutes); needs real data: SQuAD
 	@$(PY) -m benchmarks.squad_features $(BENCHMARK_ARGS)
 
-preprocessing: $(DEV)  ## data preparation beside the classic script, with one worker and two (15 minutes; wants an idle machine); BENCHMARK_ARGS="--only scaling --megabytes 62"
+preprocessing: $(RUNTIME)  ## data preparation beside the classic script, with one worker and two (15 minutes; wants an idle machine); needs real data: Wikipedia; BENCHMARK_ARGS="--only scaling --megabytes 62"
 	@$(PY) -m benchmarks.preprocessing $(BENCHMARK_ARGS)
 
-input-pipeline: $(DEV)  ## samples that the input pipeline delivers beside those that BERT-base takes (5 minutes)
+input-pipeline: $(RUNTIME)  ## samples that the input pipeline delivers beside those that BERT-base takes (5 minutes)
 	@$(PY) -m benchmarks.input_pipeline $(BENCHMARK_ARGS)
 
 benchmarks: $(RUNTIME)  ## throughput of this project's configs on this machine, as benchmarks.yml says, to compare systems
@@ -107,28 +109,28 @@ benchmarks: $(RUNTIME)  ## throughput of this project's configs on this machine,
 crash-test: $(DEV)  ## training and data preparation killed at 25 random moments and resumed (10 minutes on 2 cores); CRASH_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.crash $(CRASH_ARGS)
 
-checkpoint-cost: $(DEV)  ## what a checkpoint every ten steps costs BERT-mini; wants an idle machine
+checkpoint-cost: $(RUNTIME)  ## what a checkpoint every ten steps costs BERT-mini; wants an idle machine
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpointing $(BENCHMARK_ARGS)
 
-checkpoint-formats: $(DEV)  ## seconds from a checkpoint of every format to a model, and to export it
+checkpoint-formats: $(BENCH)  ## seconds from a checkpoint of every format to a model, and to export it; needs PyTorch to write pytorch_model.bin
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpoint_formats $(BENCHMARK_ARGS)
 
 fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (some minutes); FUZZ_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.fuzz $(FUZZ_ARGS)
 
-squad-training: $(BENCH)  ## fine-tuning speed on SQuAD beside Hugging Face's (long; wants an idle machine)
+squad-training: $(BENCH)  ## fine-tuning speed on SQuAD beside Hugging Face's (long; wants an idle machine); needs PyTorch; with BENCHMARK_ARGS="--windows real" real data: SQuAD
 	@$(PY) -m benchmarks.squad_training $(BENCHMARK_ARGS)
 
-precision: $(DEV)  ## loss of BERT-tiny in float16, rounded at random and to nearest, beside float32 (5 minutes)
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.precision $(BENCHMARK_ARGS)
+precision: $(RUNTIME)  ## loss of BERT-tiny in float16, rounded at random and to nearest, beside float32 (5 minutes)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.learning precision $(BENCHMARK_ARGS)
 
 recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; wants an idle machine)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.recomputation $(BENCHMARK_ARGS)
 
-sparse-layer: $(DEV)  ## a block-sparse layer beside a dense one, by block size (a minute; wants an idle machine)
+sparse-layer: $(RUNTIME)  ## a block-sparse layer beside a dense one, by block size (a minute; wants an idle machine)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_layer $(BENCHMARK_ARGS)
 
-sparse-pareto: $(DEV)  ## dense, static, SET and RigL at equal training FLOPs (20 minutes on 2 cores); BENCHMARK_ARGS="--work runs/pareto --picture pareto.png"
+sparse-pareto: $(RUNTIME)  ## dense, static, SET and RigL at equal training FLOPs (20 minutes on 2 cores); needs real data: Wikipedia; BENCHMARK_ARGS="--work runs/pareto --picture pareto.png"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_pareto $(BENCHMARK_ARGS)
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay

@@ -2,61 +2,114 @@
 
 A pre-training model of random weights is written in every format that a run can start from. Reading includes finding
 out what the file is, its architecture, and filling the Hugging Face model that is then converted. Beside it, where
-Hugging Face reads the format without PyTorch: ``TFBertForPreTraining.from_pretrained``.
+Hugging Face reads the format without PyTorch: ``TFBertForPreTraining.from_pretrained``. Without PyTorch, which writes
+it (``pip install -r requirements-bench.txt``), ``pytorch_model.bin`` is left out.
 """
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
+import importlib.util
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from transformers import TFBertForPreTraining
 
-from benchmarks.jobs import SIZES, VOCABULARY
-from benchmarks.tables import NOTHING, machine, markdown
+from benchmarks import measuring
+from benchmarks.ours import build, cpu_platform
+from benchmarks.samples import pretraining_spec
+from benchmarks.settings import SIZES, architecture_of
 from checkpoints.export.folder import export
 from checkpoints.pretrained.opening import open_pretrained
-from model.architecture import PRETRAINING
+from checkpoints.state import TrainingState
+from checkpoints.writer import write_checkpoint
+from keras_extensions.backend import keras, tf
+from model.architecture import PRETRAINING, Architecture
 from model.huggingface import untrained
-from tests.equivalence.bert_pairs import architecture
-from tests.unit.checkpoints.pretrained.saved import save
-from tests.unit.checkpoints.pretrained.writers import FORMATS
-from utilities.environment import environment_facts
 
-OWN, H5 = "this project's", "tf_model.h5 of a called model"
-READ = ("safetensors", "safetensors of TensorFlow", "pytorch_model.bin", H5, "bert_model.ckpt")
-THEIRS = ("safetensors of TensorFlow", H5)
+OWN, SAFETENSORS, BIN, GOOGLE = "this project's", "safetensors", "pytorch_model.bin", "bert_model.ckpt"
+TF_SAFETENSORS, H5 = "safetensors of TensorFlow", "tf_model.h5 of a called model"
+THEIRS = (TF_SAFETENSORS, H5)  # which Hugging Face reads without PyTorch
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint_formats", description=__doc__)
-    parser.add_argument("--size", choices=SIZES, default="base", help="default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
-    return parser.parse_args(arguments)
+def write_formats(source: Any, architecture: Architecture, work: Path) -> dict[str, Path]:
+    """Write a model in every format, and return the folders."""
+    folders = {OWN: work / "own", SAFETENSORS: work / "safetensors", TF_SAFETENSORS: work / "tensorflow"}
+    folders.update({H5: work / "h5", GOOGLE: work / "google"})
+    _, blocks = build(PRETRAINING, architecture, pretraining_spec().shapes, cpu_platform(), source=source)
+    facts = {"task": PRETRAINING, "architecture": dataclasses.asdict(architecture), "lower_case": True}
+    write_checkpoint(TrainingState(blocks, keras.optimizers.SGD(0.1)).copy(), folders[OWN], 1, facts)
+    export(str(folders[OWN]), folders[SAFETENSORS], None, True)
+    source.save_pretrained(folders[TF_SAFETENSORS], safe_serialization=True)
+    called = TFBertForPreTraining(source.config)  # files of the hub: called before it was named, as here
+    called(tf.ones((1, 4), tf.int32))
+    by_ending = {variable.name.split("/", 1)[1]: variable for variable in called.weights}
+    for variable in source.weights:
+        by_ending[variable.name].assign(variable)
+    called.save_pretrained(folders[H5])
+    _write_google(folders[SAFETENSORS], folders[GOOGLE])
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+        from safetensors.torch import load_file
+
+        folders[BIN] = work / "bin"
+        folders[BIN].mkdir()
+        shutil.copy(folders[SAFETENSORS] / "config.json", folders[BIN])
+        torch.save(load_file(folders[SAFETENSORS] / "model.safetensors"), folders[BIN] / "pytorch_model.bin")
+    return folders
+
+
+def _write_google(exported: Path, folder: Path) -> None:
+    """Write an exported model as google-research/bert does: TF1 names, and the optimizer's slots."""
+    from safetensors.numpy import load_file
+
+    folder.mkdir()
+    shutil.copy(exported / "config.json", folder / "bert_config.json")
+    variables = {}
+    for name, array in load_file(exported / "model.safetensors").items():
+        google, transposed = _google_name(name)
+        value = array.T if transposed else array
+        variables.update({google: value, f"{google}/adam_m": value, f"{google}/adam_v": value})
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        made = {name: tf.compat.v1.get_variable(name, initializer=value) for name, value in variables.items()}
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.compat.v1.train.Saver(made).save(session, str(folder / "bert_model.ckpt"))
+
+
+def _google_name(name: str) -> tuple[str, bool]:
+    """Return google-research/bert's name of a weight, and whether its axes have to be exchanged."""
+    heads = {"cls.predictions.bias": "output_bias", "cls.seq_relationship.weight": "output_weights"}
+    heads["cls.seq_relationship.bias"] = "output_bias"
+    if name in heads:
+        return f"{name.rsplit('.', 1)[0].replace('.', '/')}/{heads[name]}", False
+    path = name.replace("layer.", "layer_").replace(".", "/")
+    if "LayerNorm" in path:
+        return path.replace("LayerNorm/weight", "LayerNorm/gamma").replace("LayerNorm/bias", "LayerNorm/beta"), False
+    if "_embeddings/" in path:
+        return path.removesuffix("/weight"), False
+    is_kernel = path.endswith("/weight")
+    return (path.removesuffix("weight") + "kernel" if is_kernel else path), is_kernel
 
 
 def seconds(action: Callable[..., object], *arguments: object) -> float:
-    """Of the wall clock."""
     begin = time.perf_counter()
     action(*arguments)
     return time.perf_counter() - begin
 
 
 def read(folder: Path, target: Any) -> None:
-    """From the files to a filled Hugging Face model."""
+    """Fill a Hugging Face model from the files."""
     open_pretrained(str(folder), "pretrained_ckpt_path").fill_source(target)
 
 
-def once(folder: Path, target: Any, output: Path, theirs: bool) -> dict[str, float]:
-    """Seconds of each way to read the folder, and of its export.
+def measure(folder: Path, target: Any, output: Path, theirs: bool) -> measuring.Values:
+    """Return the seconds of each way to read the folder, and of its export.
 
     Args:
         target: the Hugging Face model to fill.
@@ -69,37 +122,32 @@ def once(folder: Path, target: Any, output: Path, theirs: bool) -> dict[str, flo
     return found
 
 
-def measured(sizes: dict[str, int], rounds: int, work: Path) -> list[list[str]]:
-    """The rows of the table."""
-    source = save(PRETRAINING, sizes, work / "own").source
-    target = untrained(PRETRAINING, architecture(**sizes), seed=1)
-    folders = {form: FORMATS[form](source, work / form.replace(" ", "-")) for form in READ}
-    folders[OWN] = work / "own"
-    times: dict[str, list[dict[str, float]]] = {form: [] for form in folders}
-    for _ in range(rounds):
-        for form, folder in folders.items():
-            times[form].append(once(folder, target, work / "exported", form in THEIRS))
-    return [[form, *(cell(found, column) for column in ("read", "export", "theirs"))] for form, found in times.items()]
-
-
-def cell(found: list[dict[str, float]], column: str) -> str:
-    """A median."""
-    return f"{median(one[column] for one in found):.2f}" if column in found[0] else NOTHING
-
-
-def main(arguments: list[str] | None = None) -> int:
+@measuring.command_line
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the table on standard output."""
-    options = parse(arguments)
-    size = SIZES[options.size]
-    sizes = {
-        "hidden_size": size.hidden, "num_hidden_layers": size.layers, "num_attention_heads": size.heads,
-        "intermediate_size": 4 * size.hidden, "vocab_size": VOCABULARY, "max_position_embeddings": 512,
-    }  # fmt: skip
-    with tempfile.TemporaryDirectory() as work:
-        rows = measured(sizes, options.rounds, Path(work))
-    title = f"BERT-{options.size}, seconds, medians of {options.rounds}"
-    table = markdown([[title, "file to model", "file to Hugging Face folder", "HF `from_pretrained`"], *rows])
-    print("\n\n".join([machine(environment_facts()), table]))
+    parser = measuring.parser_of("checkpoint_formats", __doc__)
+    parser.add_argument("--size", choices=SIZES, default="base", help="default: %(default)s")
+    measuring.add_rounds(parser, 5)
+    options = parser.parse_args(arguments)
+    architecture = architecture_of(options.size, use_prediction_bias=True)
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        folders = write_formats(untrained(PRETRAINING, architecture, seed=11), architecture, work)
+        target = untrained(PRETRAINING, architecture, seed=1)
+        variants = {
+            form: partial(measure, folder, target, work / "exported", form in THEIRS)
+            for form, folder in folders.items()
+        }
+        measured = measuring.alternate(variants, options.rounds)
+    rows = [["seconds", "file to model", "file to Hugging Face folder", "HF `from_pretrained`"]]
+    for form in folders:
+        rows.append(
+            [form, *(measuring.spread(measured.values(form, column)) for column in ("read", "export", "theirs"))]
+        )
+    measuring.print_report(
+        f"BERT-{options.size}, median (min–max) of {options.rounds} rounds.", measuring.markdown(rows)
+    )
+    measuring.write_json(options.json, measured.as_json())
     return 0
 
 

@@ -6,62 +6,43 @@ that does nothing else; BERT-base trains on this machine in another. The process
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import numpy as np
 
-from benchmarks.commands import measurement
-from benchmarks.jobs import MASKED_POSITIONS, MICRO_BATCH, OURS, SEQUENCE_LENGTH, SIZES, VOCABULARY, Job
-from benchmarks.rounds import run_process
-from benchmarks.tables import machine, markdown
-from utilities.environment import environment_facts
-from utilities.errors import UserError
+from benchmarks import measuring, pretraining
+from benchmarks.pretraining import SPEED
+from benchmarks.settings import MICRO_BATCH, SIZES
 
-SIZE = "base"
+PIPELINE, TRAINING = "input pipeline", "BERT-base"
+BY_CORE = "samples_per_processor_second"
 TARGET = 20.0
 RECORDS, FILES = 40_000, 4
 MICRO_BATCHES = 32  # of an update
-WARM_UP, UPDATES = 10, 150
+WARM_UP = 10
 
 
-def write_records(folder: Path) -> None:
-    """A data set of random records."""
-    from data_utils.records.arrays import GeneratedReader
-    from data_utils.records.features import pretraining_features
-    from data_utils.records.writer import encode_examples, frame_records, write_record_file
-
-    spec = pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, VOCABULARY)
-    reader = GeneratedReader(spec, 0, RECORDS)
-    for number, rows in enumerate(np.array_split(np.arange(RECORDS), FILES)):
-        messages = encode_examples(reader.read(rows))
-        write_record_file(folder / f"random_{number}.tfrecord", frame_records(messages))
-
-
-def measure() -> dict[str, float]:
-    """Samples per second that the pipeline delivers, in this process."""
-    from data_utils.records.features import pretraining_features
+def measure(updates: int) -> measuring.Values:
+    """Return the samples per second that the pipeline delivers, in this process."""
+    from benchmarks.samples import pretraining_spec
     from data_utils.records.pipeline import training_dataset
     from data_utils.records.reader import RecordReader
     from utilities.config.sections import Data
 
     options = Data()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_records(folder)
-        reader = RecordReader(folder, pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, VOCABULARY))
+        _write_records(Path(name))
         dataset = training_dataset(
-            reader,
+            RecordReader(Path(name), pretraining_spec()),
             micro_batch_size=MICRO_BATCH,
             micro_batches_per_update=MICRO_BATCHES,
             seed=0,
-            num_updates=WARM_UP + UPDATES,
+            num_updates=WARM_UP + updates,
             reader_threads=options.reader_threads,
             prefetch=options.prefetch,
         )
@@ -69,67 +50,56 @@ def measure() -> dict[str, float]:
         for _ in range(WARM_UP):
             next(elements)
         begun, used = time.perf_counter(), time.process_time()
-        for _ in range(UPDATES):
+        for _ in range(updates):
             next(elements)
         seconds, used = time.perf_counter() - begun, time.process_time() - used
-    samples = UPDATES * MICRO_BATCHES * MICRO_BATCH
-    return {"samples_per_second": samples / seconds, "samples_per_processor_second": samples / used}
+    samples = updates * MICRO_BATCHES * MICRO_BATCH
+    return {SPEED: samples / seconds, BY_CORE: samples / used}
 
 
-def in_process() -> dict[str, float]:
-    """The same in a process of its own."""
-    found: dict[str, float] = measurement("-m", "benchmarks.input_pipeline", "--measure")
-    return found
+def _write_records(folder: Path) -> None:
+    """Write a data set of random records."""
+    from benchmarks.samples import pretraining_spec
+    from data_utils.records.arrays import GeneratedReader
+    from data_utils.records.writer import encode_examples, frame_records, write_record_file
+
+    reader = GeneratedReader(pretraining_spec(), 0, RECORDS)
+    for number, rows in enumerate(np.array_split(np.arange(RECORDS), FILES)):
+        messages = encode_examples(reader.read(rows))
+        write_record_file(folder / f"random_{number}.tfrecord", frame_records(messages))
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.input_pipeline", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="default %(default)s")
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+@measuring.command_line
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the tables on standard output."""
+    parser = measuring.parser_of("input_pipeline", __doc__)
+    measuring.add_rounds(parser, 3)
+    parser.add_argument(
+        "--updates", type=measuring.at_least_one, default=150, help="that are read (default %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=measuring.at_least_one, default=SIZES["base"].steps, help="trained (default %(default)s)"
+    )
+    options = parser.parse_args(arguments)
 
+    def train() -> measuring.Values:
+        job = {"competitor": pretraining.OURS, "size": "base", "warm_up": 1, "steps": options.steps}
+        return measuring.in_process(pretraining.measure, measuring.only("TF"), **job, started=time.time())
 
-def report(pipeline: list[dict[str, float]], training: list[float], facts: dict[str, Any]) -> str:
-    """The tables."""
-    speed = median(values["samples_per_second"] for values in pipeline)
-    core = median(values["samples_per_processor_second"] for values in pipeline)
-    times = median(values["samples_per_second"] / taken for values, taken in zip(pipeline, training, strict=True))
+    variants = {PIPELINE: partial(measuring.in_process, measure, updates=options.updates), TRAINING: train}
+    measured = measuring.alternate(variants, options.rounds)
+    measuring.write_json(options.json, measured.as_json())
+    times = measured.ratios(PIPELINE, TRAINING, SPEED)
     rows = [
         ["sequence 128", "samples/s"],
-        ["input pipeline alone", f"{speed:,.0f}"],
-        ["  a processor second", f"{core:,.0f}"],
-        ["BERT-base trains", f"{median(training):,.2f}"],
+        ["input pipeline alone", measuring.spread(measured.values(PIPELINE, SPEED), "{:,.0f}")],
+        ["  a processor second", measuring.spread(measured.values(PIPELINE, BY_CORE), "{:,.0f}")],
+        ["BERT-base trains", measuring.spread(measured.values(TRAINING, SPEED), "{:,.2f}")],
+        ["delivered over taken", measuring.spread(times, "{:,.0f} ×")],
     ]
-    verdict = "reached" if times >= TARGET else "NOT reached"
-    goal = [["target", "wanted", "found", ""]]
-    goal.append(["samples delivered over samples taken", f"at least {TARGET:.0f} ×", f"{times:,.0f} ×", verdict])
-    about = f"Medians of {len(training)} processes, run in alternation; the ratio is taken within a round."
-    return "\n\n".join([machine(facts), about, markdown(rows), markdown(goal)])
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Measure, and print the tables on standard output."""
-    options = parse(arguments)
-    if options.measure:
-        print(json.dumps(measure()), flush=True)
-        return 0
-    pipeline: list[dict[str, float]] = []
-    training: list[float] = []
-    try:
-        for number in range(options.rounds):
-            pipeline.append(in_process())
-            job = Job(OURS, SIZE, warm_up=1, steps=SIZES[SIZE].steps)
-            training.append(run_process(job)["samples_per_second"])
-            speed = pipeline[-1]["samples_per_second"]
-            print(f"round {number + 1}: {speed:,.0f} delivered, {training[-1]:.2f} taken", file=sys.stderr, flush=True)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(report(pipeline, training, environment_facts()))
+    goal = measuring.Goal("samples delivered over samples taken", TARGET, measuring.median_of(times), form="{:,.0f} ×")
+    about = f"Median (min–max) of {options.rounds} processes in alternation; the ratio is taken within a round."
+    measuring.print_report(about, measuring.markdown(rows), measuring.goal_table([goal]))
     return 0
 
 

@@ -7,111 +7,74 @@ tokens per second of both. Their ratio can at best be the packing factor: packs 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from benchmarks.jobs import OURS, SIZES, Job
+import numpy as np
 
-if TYPE_CHECKING:
-    from benchmarks.packed_samples import Samples
+from benchmarks import measuring
+from benchmarks.settings import SIZES, architecture_of
+from model.architecture import PRETRAINING
 
 AIM = 0.95  # of the packing factor
 ALGORITHMS = ("spfhp", "lpfhp", "nnlshp", "optimal")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What was measured at one length; tokens per second are medians, the gain the median of ratios within rounds."""
-
-    size: str
-    max_seq_length: int
-    micro_batch: int
-    packing_factor: float
-    padded_tokens_per_second: float
-    packed_tokens_per_second: float
-    gain: float
-
-    @property
-    def share(self) -> float:
-        """Of the packing factor that was gained."""
-        return self.gain / self.packing_factor
+PADDED, PACKED, SPEED = "padded", "packed", "tokens_per_second"
+WARM_UP = 2
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.packed_training", description=__doc__)
+    parser = measuring.parser_of("packed_training", __doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["small"], help="default: small")
     parser.add_argument("--lengths", nargs="+", type=int, choices=(128, 512), default=[128, 512], help="default: both")
     parser.add_argument("--max-sequences-per-pack", type=int, default=3, metavar="N", help="default %(default)s")
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="optimal", help="default %(default)s")
     parser.add_argument("--tokens", type=int, default=2048, help="of a micro batch, with padding (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=7, help="of both in turn (default %(default)s)")
     parser.add_argument("--steps", type=int, default=4, help="weight updates of a round, each (default %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results")
+    measuring.add_rounds(parser, 7)
     return parser.parse_args(arguments)
 
 
-def measure(size: str, length: int, options: argparse.Namespace) -> Result:
-    """Both kinds of rows in alternation."""
-    from benchmarks.packed_samples import make_samples
-    from benchmarks.packed_trainers import trainers
+def measure(size: str, length: int, options: argparse.Namespace) -> tuple[float, measuring.Measured]:
+    """Return the packing factor, and real tokens per second of both kinds of rows in alternation."""
+    from benchmarks.ours import cpu_platform, trainer
+    from benchmarks.samples import packed_samples
 
-    job = Job(OURS, size, warm_up=2, steps=options.steps)
-    micro_batch = max(options.tokens // length, 1)
-    samples: Samples = make_samples(
-        length,
-        options.max_sequences_per_pack,
-        options.algorithm,
-        micro_batch * options.steps,
-        job.architecture.vocab_size,
-    )
-    padded, packed = trainers(job, samples, micro_batch)
-    for train in (padded, packed):
-        train(job.warm_up)
-    rounds = []
-    for number in range(options.rounds):
-        rounds.append((padded(options.steps), packed(options.steps)))
-        print(f"{size}, {length} tokens: round {number + 1} of {options.rounds}", file=sys.stderr)
-    return Result(
-        size=size,
-        max_seq_length=length,
-        micro_batch=micro_batch,
-        packing_factor=samples.packing_factor,
-        padded_tokens_per_second=statistics.median(first for first, _ in rounds),
-        packed_tokens_per_second=statistics.median(second for _, second in rounds),
-        gain=statistics.median(second / first for first, second in rounds),
-    )
+    architecture, steps = architecture_of(size), options.steps
+    rows = max(options.tokens // length, 1)
+    limit = options.max_sequences_per_pack
+    samples = packed_samples(length, limit, options.algorithm, rows * steps, architecture.vocab_size)
+    platform = cpu_platform()
+
+    def variant(reader) -> Callable[[], measuring.Values]:
+        train = trainer(PRETRAINING, architecture, reader, rows, steps, platform)
+        train(WARM_UP)
+        tokens = float(np.mean(np.sum(reader.read(np.arange(reader.count))["input_mask"] > 0, axis=1)))
+        return lambda: {SPEED: steps * rows * tokens / train(steps)}
+
+    variants = {PADDED: variant(samples.padded), PACKED: variant(samples.packed)}
+    return samples.packing_factor, measuring.alternate(variants, options.rounds)
 
 
-def table(results: Sequence[Result]) -> str:
-    """In Markdown."""
-    lines = [
-        "| size | sequence | packing factor | real tokens/s, padded | in packs | gain | of the packing factor |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {r.size} | {r.max_seq_length} | {r.packing_factor:.3f} | {r.padded_tokens_per_second:,.0f} |"
-        f" {r.packed_tokens_per_second:,.0f} | {r.gain:.3f} × | {r.share:.1%} |"
-        for r in results
-    ]
-    return "\n".join(lines)
-
-
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; status 0 where at least 95 % of the packing factor is gained everywhere, else 1."""
     options = parse(arguments)
-    results = [measure(size, length, options) for size in options.sizes for length in options.lengths]
-    print(table(results))
-    reached = all(result.share >= AIM for result in results)
-    print(f"aim: at least {AIM:.0%} of the packing factor: {'reached' if reached else 'NOT reached'}")
-    if options.json:
-        values = [{**asdict(result), "share": result.share} for result in results]
-        options.json.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    rows = [["size", "sequence", "packing factor", "real tokens/s, padded", "in packs", "gain", "of the factor"]]
+    shares, found = [], []
+    for size in options.sizes:
+        for length in options.lengths:
+            factor, measured = measure(size, length, options)
+            gains = measured.ratios(PACKED, PADDED, SPEED)
+            shares.append((measuring.median_of(gains) or 0.0) / factor)
+            speeds = [measuring.spread(measured.values(kind, SPEED), "{:,.0f}") for kind in (PADDED, PACKED)]
+            cells = [f"{factor:.3f}", *speeds, measuring.spread(gains, "{:.3f} ×"), f"{shares[-1]:.1%}"]
+            rows.append([size, str(length), *cells])
+            figures = {"packing_factor": factor, "share": shares[-1], "measurements": measured.as_json()}
+            found.append({"size": size, "max_seq_length": length, **figures})
+    reached = all(share >= AIM for share in shares)
+    aim = f"aim: at least {AIM:.0%} of the packing factor: {'reached' if reached else 'NOT reached'}"
+    measuring.print_report(f"Median (min–max) of {options.rounds} rounds.", measuring.markdown(rows), aim)
+    measuring.write_json(options.json, found)
     return 0 if reached else 1
 
 

@@ -1,8 +1,8 @@
-"""Compares plans of packing with the published ones: ``python -m benchmarks.packing_plans``.
+"""Plans of packing beside the published ones: ``python -m benchmarks.packing_plans``.
 
-Packs the lengths of Wikipedia's sequences by every algorithm, and prints efficiency and run time beside those published
-for the same lengths. The published times come from another machine; ``--solver`` also times the published way to NNLSHP
-on this one: a general solver over all 22,102 packs of three sequences.
+Packs the lengths of Wikipedia's sequences by every algorithm, and prints efficiency and run time beside what was
+published for the same lengths. The published times come from another machine; ``--solver`` measures on this one how
+long the published way of NNLSHP takes, a general solver over all 22,102 packs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import platform
 import statistics
 import sys
 import time
@@ -20,33 +19,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.tables import NOTHING, markdown
+from benchmarks import measuring
+from benchmarks.samples import histogram
 from data_utils.packing import PackingPlan, plan_packing
 
-DATA = Path(__file__).parent / "data"
-HISTOGRAM = DATA / "wikipedia_length_histogram.json"
-PUBLISHED = DATA / "published_packing.json"
+PUBLISHED = Path(__file__).parent / "data" / "published_packing.json"
 UNLIMITED = "max"
 OURS = (("lpfhp", 3), ("lpfhp", UNLIMITED), *(("optimal", limit) for limit in (2, 3, 4, 8, 16, UNLIMITED)))
 QUICK_SECONDS = 0.1  # plans that take less are made more often
 
 
 class Timed(NamedTuple):
-    """A plan, and the median time to make it, in seconds of the clock and of the processor."""
+    """A plan and how long it took to make: medians, in seconds of the clock and of the processor."""
 
     plan: PackingPlan
     clock: float
     processor: float
 
 
-def histogram() -> tuple[list[int], int]:
-    """Return the published numbers of sequences of length i + 1 in English Wikipedia, and the greatest length."""
-    content = json.loads(HISTOGRAM.read_text(encoding="utf-8"))
-    return content["counts"], content["max_sequence_length"]
-
-
 def published() -> dict[str, Any]:
-    """Return the published rows and run times."""
+    """Return rows and run times as published."""
     return json.loads(PUBLISHED.read_text(encoding="utf-8"))
 
 
@@ -63,7 +55,7 @@ def timed(make: Callable[[], PackingPlan], repeats: int) -> Timed:
 
 
 def all_packs(size: int) -> np.ndarray:
-    """Return every pack of at most three sequences that fills the length, (packs, 3); 0 where there are fewer."""
+    """Return every pack of at most three sequences that fills the length, (N, 3); 0 where there are fewer."""
     pairs = [(first, size - first, 0) for first in range(1, size // 2 + 1)]
     triples = [
         (first, second, size - first - second)
@@ -74,7 +66,7 @@ def all_packs(size: int) -> np.ndarray:
 
 
 def general_solver_seconds(counts: Sequence[int], short: int = 8, short_weight: float = 0.09) -> float:
-    """Return how long SciPy's non-negative least squares takes over the matrix of all packs of three sequences."""
+    """Return how long SciPy's least squares take over the matrix of all packs of at most three sequences."""
     from scipy.optimize import nnls
 
     size = len(counts)
@@ -91,8 +83,8 @@ def general_solver_seconds(counts: Sequence[int], short: int = 8, short_weight: 
 
 def rows_of(repeats: int) -> list[list[str]]:
     """Return the table, header first."""
-    counts, size = histogram()
-    facts = published()
+    counts, facts = histogram(), published()
+    size = len(counts)
     known = {(row["algorithm"], row["max_sequences_per_pack"]): row for row in facts["rows"]}
     table = [
         ["algorithm", "sequences at most", "published %", "here %", "packs", "fewest proven", "factor",
@@ -106,31 +98,36 @@ def rows_of(repeats: int) -> list[list[str]]:
             [
                 algorithm,
                 str(limit),
-                f"{row['efficiency_percent']:g}" if row else NOTHING,
+                f"{row['efficiency_percent']:g}" if row else measuring.NOTHING,
                 f"{100 * plan.efficiency:.4f}",
                 f"{plan.number_of_packs:,}",
                 f"{plan.fewest_packs:,}",
                 f"{plan.packing_factor:.4f}",
-                f"{before:g}" if before else NOTHING,
+                f"{before:g}" if before else measuring.NOTHING,
                 f"{result.clock:.4f}",
                 f"{result.processor:.4f}",
-                f"{before / result.clock:.0f}" if before else NOTHING,
+                f"{before / result.clock:.0f}" if before else measuring.NOTHING,
             ]
         )
     return table
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.packing_plans", description=__doc__)
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = measuring.parser_of("packing_plans", __doc__)
     parser.add_argument("--repeats", type=int, default=5, help="of each plan; medians are shown (default %(default)s)")
     parser.add_argument("--solver", action="store_true", help="time a general solver over all packs as well (a minute)")
-    options = parser.parse_args(arguments)
-    print(f"Python {platform.python_version()}, SciPy {importlib.metadata.version('scipy')}, one thread")
-    print(markdown(rows_of(options.repeats)))
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make all plans, and print the table."""
+    options = parse(arguments)
+    measuring.print_report(
+        f"SciPy {importlib.metadata.version('scipy')}, one thread", measuring.markdown(rows_of(options.repeats))
+    )
     if options.solver:
-        counts, size = histogram()
-        ours = timed(lambda: plan_packing(counts, size, 3, "nnlshp"), options.repeats).clock
+        counts = histogram()
+        ours = timed(lambda: plan_packing(counts, len(counts), 3, "nnlshp"), options.repeats).clock
         theirs = general_solver_seconds(counts)
         print(
             f"nnlshp here {ours:.2f} s; SciPy's nnls over all packs {theirs:.1f} s: {theirs / ours:.0f} times as long"

@@ -1,101 +1,198 @@
 """Do pipeline stages overlap? Two stages on one thread each, pipelined and in sequence, side by side.
 
-    python -m benchmarks.pipeline --picture timeline.svg
+``python -m benchmarks.pipeline --picture timeline.svg`` prints the throughput of each schedule as a ratio to the same
+stages in sequence, beside the bound that the measured lengths of the jobs put on the schedule, and draws the last
+update of each schedule as it ran.
 
-Prints the throughput of each schedule as a ratio to the same stages in sequence, beside the bound that the measured
-lengths of the jobs put on the schedule, and draws the last update of each schedule as it ran.
+B micro batch · S sequence
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from model.architecture import Architecture
+import numpy as np
 
-SCHEDULES = ["sequential", "grouped", "interleaved"]
+from benchmarks import measuring
+from benchmarks.ours import build, cpu_platform
+from benchmarks.settings import MICRO_BATCH, SEED, SEQUENCE_LENGTH, narrow_architecture
+from data_utils.squad.windows import squad_features
+from execution.interface import Update
+from execution.software.layers import DropoutSeeds
+from execution.software.pipeline.engine import PipelineEngine, Stage
+from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, make_schedule, makespan, simulate
+from execution.software.training_step import UpdateRule
+from keras_extensions.backend import tf
+from model.architecture import SQUAD
+from model.losses import SpanObjective
+from optimization.optimizers import AdamW
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; see the module's text."""
-    parser = argparse.ArgumentParser(prog="benchmarks.pipeline", description=__doc__.split("\n")[0])
-    parser.add_argument("--hidden", type=int, default=256, metavar="N", help="width of the model (default %(default)s)")
-    parser.add_argument("--layers", type=int, default=4, metavar="N", help="encoder layers (default %(default)s)")
-    parser.add_argument("--micro-batches", type=int, default=16, metavar="N", help="of an update (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="updates of each (default %(default)s)")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="SVG or PNG of the timelines")
-    options = parser.parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from benchmarks.pipeline_stages import make_updates  # imports TensorFlow
-
-    sizes = Architecture(
-        hidden_size=options.hidden,
-        num_hidden_layers=options.layers,
-        num_attention_heads=options.hidden // 64,
-        intermediate_size=4 * options.hidden,
-        vocab_size=4096,
-    )
-    updates = make_updates(sizes, SCHEDULES, options.micro_batches)
-    for update in updates.values():
-        update()  # compiles
-    seconds: dict[str, list[float]] = {name: [] for name in SCHEDULES}
-    stamps: dict[str, list] = {}
-    for _ in range(options.rounds):
-        for name, update in updates.items():
-            taken, stamps[name] = update()
-            seconds[name].append(taken)
-    print_table(seconds, stamps, options.micro_batches)
-    if options.picture:
-        draw(stamps, options.picture)
-        print(f"timelines: {options.picture}")
-    return 0
+SEQUENTIAL = "sequential"
+SCHEDULES = (SEQUENTIAL, "grouped", "interleaved")
+SECONDS = "seconds"
+Stamp = tuple[Job, float, float]  # a job, its start and its end
 
 
-def print_table(seconds: dict[str, list[float]], stamps: dict[str, list], micro_batches: int) -> None:
-    """Medians, ratios, bounds."""
-    from execution.software.pipeline.schedule import make_schedule, makespan, simulate
+class JobClock:
+    """Collects the start and end of jobs from TensorFlow's threads."""
 
-    alone: dict = {}
-    for job, start, end in stamps["sequential"]:
+    def __init__(self) -> None:
+        self.stamps: list[Stamp] = []
+        self._lock = threading.Lock()
+
+    def timed(self, job: Job, inputs: Any, work: Callable[[], Any]) -> Any:
+        """Return the result of ``work``, begun once ``inputs`` are computed."""
+        # One number of each input, so that the clock waits for all. Not stateful: TensorFlow would put stateful
+        # operations one after the other, and nothing would overlap.
+        computed = [tf.reshape(value, [-1])[:1] for value in tf.nest.flatten(inputs)]
+        start = tf.numpy_function(lambda *_: np.float64(time.perf_counter()), computed, tf.float64, stateful=False)
+        with tf.control_dependencies([start]):
+            result = work()
+        flat = tf.nest.flatten(result)
+
+        def record(began: np.ndarray, _: np.ndarray) -> np.float32:
+            now = time.perf_counter()
+            with self._lock:
+                self.stamps.append((job, float(began), now))
+            return np.float32(0.0)
+
+        with tf.control_dependencies(flat):
+            zero = tf.numpy_function(record, [start, flat[0]], tf.float32, stateful=False)
+        zero = tf.ensure_shape(zero, [])
+        # Added, because TensorFlow leaves out a stateless operation whose result nobody uses.
+        return tf.nest.map_structure(lambda value: value + zero if value.dtype == tf.float32 else value, result)
+
+
+def timed_stage(clock: JobClock) -> Callable[..., Stage]:
+    """Return a maker of stages whose three functions are on the clock."""
+    made: list[Stage] = []
+
+    def make(*arguments: Any) -> Stage:
+        stage, number = Stage(*arguments), len(made)
+        made.append(stage)
+        forward, backward, both = stage.forward, stage.backward, stage.forward_and_backward
+        stage.forward = lambda *a: clock.timed((FORWARD, number), a, lambda: forward(*a))
+        stage.backward = lambda *a: clock.timed((BACKWARD, number), a, lambda: backward(*a))
+        stage.forward_and_backward = lambda *a: clock.timed((BACKWARD, number), a, lambda: both(*a))
+        return stage
+
+    return make
+
+
+def make_update(
+    model: Any, batch: dict[str, tf.Tensor], schedule: str, micro_batches: int
+) -> Callable[[], list[Stamp]]:
+    """Return a function that does one update under a schedule and returns its stamps."""
+    clock, update = JobClock(), Update(micro_batches)
+    rule = UpdateRule(AdamW(1e-5), SpanObjective(), update, model.trainable_variables)
+    devices, order = ["/CPU:0", "/CPU:1"], make_schedule(schedule, 2)
+    engine = PipelineEngine(model, devices, order, rule, DropoutSeeds(), SEED, True, timed_stage(clock))
+    step = tf.function(engine.update, autograph=False)
+
+    def run() -> list[Stamp]:
+        clock.stamps.clear()
+        float(step(batch)["loss"])
+        return list(clock.stamps)
+
+    return run
+
+
+def random_batch(vocabulary: int, micro_batches: int) -> dict[str, tf.Tensor]:
+    """Return full windows of random word pieces: name → (micro batches, B, …)."""
+    random = np.random.default_rng(SEED)
+    tokens, label = (micro_batches, MICRO_BATCH, SEQUENCE_LENGTH), (micro_batches, MICRO_BATCH, 1)
+    arrays = {
+        "input_ids": random.integers(0, vocabulary, tokens),
+        "input_mask": np.ones(tokens),
+        "segment_ids": np.zeros(tokens),
+        "start_positions": random.integers(0, SEQUENCE_LENGTH, label),
+        "end_positions": random.integers(0, SEQUENCE_LENGTH, label),
+    }
+    return {name: tf.constant(values, tf.int32) for name, values in arrays.items()}
+
+
+def report(measured: measuring.Measured, stamps: dict[str, list[Stamp]], micro_batches: int) -> list[str]:
+    """Return times, ratios within a round, and bounds."""
+    alone: dict[Job, list[float]] = {}
+    for job, start, end in stamps[SEQUENTIAL]:
         alone.setdefault(job, []).append(end - start)
     durations = {job: statistics.median(lengths) for job, lengths in alone.items()}
     times = {name: makespan(simulate(make_schedule(name, 2), durations, micro_batches, [0, 1])) for name in SCHEDULES}
-    base = statistics.median(seconds["sequential"])
-    print(f"{'schedule':12} {'update, s':>10} {'× sequence':>11} {'bound':>7} {'of bound':>9}")
+    rows = [["schedule", "update, s", "× sequence", "bound", "of bound"]]
     for name in SCHEDULES:
-        median = statistics.median(seconds[name])
-        ratio, bound = base / median, times["sequential"] / times[name]
-        print(f"{name:12} {median:10.2f} {ratio:11.2f} {bound:7.2f} {ratio / bound:9.0%}")
+        ratios, bound = measured.ratios(SEQUENTIAL, name, SECONDS), times[SEQUENTIAL] / times[name]
+        share = (measuring.median_of(ratios) or 0.0) / bound
+        cells = [
+            measuring.spread(measured.values(name, SECONDS)),
+            measuring.spread(ratios),
+            f"{bound:.2f}",
+            f"{share:.0%}",
+        ]
+        rows.append([name, *cells])
     lengths = ", ".join(f"{kind} {stage}: {length * 1e3:.0f} ms" for (kind, stage), length in durations.items())
-    print(f"jobs in sequence: {lengths}")
+    return [measuring.markdown(rows), f"jobs in sequence: {lengths}"]
 
 
-def draw(stamps: dict[str, list], path: Path) -> None:
-    """One row for each stage of each schedule."""
-    import matplotlib
+def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
+    """Draw one row for each stage of each schedule."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(len(stamps), 1, figsize=(10, 1.6 * len(stamps)), sharex=True)
+    figure = Figure(figsize=(10, 1.6 * len(stamps)), layout="tight")
+    axes = figure.subplots(len(stamps), 1, sharex=True)
     for axis, (name, jobs) in zip(axes, stamps.items()):
         begun = min(start for _, start, _ in jobs)
         for (kind, stage), start, end in jobs:
             # Thin and in front: on a CPU a stage's forward pass may run beside its backward pass.
-            look = ("tab:blue", 0.4, 2) if kind == "forward" else ("tab:orange", 0.8, 1)
-            color, height, order = look
-            axis.barh(
-                stage, end - start, height, start - begun, color=color, edgecolor="white", linewidth=0.4, zorder=order
-            )
+            color, height, order = ("tab:blue", 0.4, 2) if kind == FORWARD else ("tab:orange", 0.8, 1)
+            look = {"color": color, "edgecolor": "white", "linewidth": 0.4, "zorder": order}
+            axis.barh(stage, end - start, height, start - begun, **look)
         axis.set_yticks([0, 1], ["stage 0", "stage 1"])
         axis.invert_yaxis()
         axis.set_title(f"{name} (blue: forward, orange: backward)", fontsize=9, loc="left")
     axes[-1].set_xlabel("seconds")
-    figure.tight_layout()
     figure.savefig(path)
+
+
+@measuring.command_line
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table, draw."""
+    parser = measuring.parser_of("pipeline", __doc__)
+    parser.add_argument("--hidden", type=int, default=256, metavar="N", help="width of the model (default %(default)s)")
+    parser.add_argument("--layers", type=int, default=4, metavar="N", help="encoder layers (default %(default)s)")
+    parser.add_argument("--micro-batches", type=int, default=16, metavar="N", help="of an update (default %(default)s)")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="SVG or PNG of the timelines")
+    measuring.add_rounds(parser, 3)
+    options = parser.parse_args(arguments)
+    sizes = narrow_architecture(options.layers, options.hidden, 4096)
+    half = ["hid"] * (options.layers // 2)
+    platform = cpu_platform(threads=1, device_mapping=(0, 1), pipeline_devices=2)
+    shapes = squad_features(SEQUENCE_LENGTH, sizes.vocab_size).shapes
+    model, _ = build(SQUAD, sizes, shapes, platform, stages=[["emb", *half], [*half, "qa_head"]])
+    batch = random_batch(sizes.vocab_size, options.micro_batches)
+    updates = {name: make_update(model, batch, name, options.micro_batches) for name in SCHEDULES}
+    stamps = {name: update() for name, update in updates.items()}  # compiles
+
+    def timed(name: str) -> measuring.Values:
+        begun = time.perf_counter()
+        stamps[name] = updates[name]()
+        return {SECONDS: time.perf_counter() - begun}
+
+    measured = measuring.alternate({name: partial(timed, name) for name in SCHEDULES}, options.rounds)
+    measuring.print_report(
+        f"Median (min–max) of {options.rounds} rounds.", *report(measured, stamps, options.micro_batches)
+    )
+    measuring.write_json(options.json, measured.as_json())
+    if options.picture:
+        draw(stamps, options.picture)
+        print(f"timelines: {options.picture}")
+    return 0
 
 
 if __name__ == "__main__":

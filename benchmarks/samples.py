@@ -1,23 +1,48 @@
-"""The data of all competitors: the same random samples, made with numpy alone.
+"""The samples that benchmarks train on: random or real, for pre-training and for SQuAD, padded and in packs.
 
-N samples · S sequence · P masked positions
+N samples · S sequence · P masked positions · R sequences
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.jobs import MASKED_POSITIONS, MICRO_BATCH, SEQUENCE_LENGTH, VOCABULARY
+from benchmarks.measuring import command, real_data_root
+from benchmarks.settings import MASKED_POSITIONS, SEED, SEQUENCE_LENGTH, VOCABULARY
+from data_utils.records.arrays import ArrayReader, GeneratedReader
+from data_utils.records.features import FeatureSpec, packed_pretraining_features, pretraining_features
+from data_utils.squad.examples import read_squad
+from data_utils.squad.windows import Geometry, WindowReader, make_windows, squad_features
+from data_utils.tokenizer import load_tokenizer, read_vocabulary
+from utilities.errors import UserError
 
-SAMPLES = 256
+Arrays = dict[str, np.ndarray]
+
 IGNORED = -100  # label of a position that Hugging Face's losses leave out
+SAMPLES = 256
+
+# In the folder of real data
+TEXT = "wikipedia_en/AA"  # as WikiExtractor writes it, a megabyte a file
+WORDS = "vocab/vocab-bert-base-uncased.txt"
+SQUAD_TRAINING = "squad/train-v1.1-prefix.json"  # the part of the training set that there is
+
+# --- Pre-training ---
 
 
-def samples() -> dict[str, np.ndarray]:
-    """Full sequences of random word pieces, in the features of the TFRecords: name → (N, …)."""
-    random = np.random.default_rng(1984)
+def pretraining_spec(vocabulary: int = VOCABULARY) -> FeatureSpec:
+    """Return the features of the benchmarks' padded pre-training samples."""
+    return pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, vocabulary)
+
+
+def full_sequences() -> Arrays:
+    """Return full sequences of random word pieces: name → (N, …)."""
+    random = np.random.default_rng(SEED)
     shape, masked = (SAMPLES, SEQUENCE_LENGTH), (SAMPLES, MASKED_POSITIONS)
     places = random.random((SAMPLES, SEQUENCE_LENGTH)).argsort(axis=1)[:, :MASKED_POSITIONS]
     integers = {
@@ -33,23 +58,207 @@ def samples() -> dict[str, np.ndarray]:
     return made
 
 
-def hugging_face_samples(data: dict[str, np.ndarray], integer: str = "int32") -> dict[str, np.ndarray]:
-    """The same samples by the names of Hugging Face's models, labels over the whole sequence."""
+def hugging_face_samples(data: Arrays, integer: str = "int32") -> Arrays:
+    """Return the same samples by the names of Hugging Face's models, labels over the whole sequence."""
     labels = np.full(data["input_ids"].shape, IGNORED)
     rows = np.arange(len(labels))[:, None]
     labels[rows, data["masked_lm_positions"]] = np.where(data["masked_lm_weights"] > 0, data["masked_lm_ids"], IGNORED)
-    return {
-        "input_ids": data["input_ids"].astype(integer),
-        "attention_mask": data["input_mask"].astype(integer),
-        "token_type_ids": data["segment_ids"].astype(integer),
-        "labels": labels.astype(integer),
-        "next_sentence_label": data["next_sentence_labels"][:, 0].astype(integer),
+    next_sentence = data["next_sentence_labels"][:, 0].astype(integer)
+    return {**_inputs(data, integer), "labels": labels.astype(integer), "next_sentence_label": next_sentence}
+
+
+def _inputs(data: Arrays, integer: str) -> Arrays:
+    names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    return {theirs: data[ours].astype(integer) for theirs, ours in names.items()}
+
+
+def read_samples(dataset: Path, vocabulary: int, count: int) -> Arrays:
+    """Return the first records of a data set."""
+    from data_utils.records.reader import RecordReader  # imports TensorFlow
+
+    reader = RecordReader(str(dataset), pretraining_spec(vocabulary), False)
+    return reader.read(np.arange(count) % reader.count)
+
+
+def generated_samples(vocabulary: int, count: int, seed: int = SEED) -> Arrays:
+    """Return random word pieces with random targets, some of them padding."""
+    samples = GeneratedReader(pretraining_spec(vocabulary), seed, count).read(np.arange(count))
+    real = np.random.default_rng(seed).integers(MASKED_POSITIONS // 2, MASKED_POSITIONS + 1, (count, 1))
+    samples["masked_lm_weights"] = (np.arange(MASKED_POSITIONS) < real).astype("float32")
+    return samples
+
+
+def real_text(folder: Path, files: int) -> Path:
+    """Link some files of English Wikipedia into a folder, and return it.
+
+    Raises:
+        UserError: there is no text.
+    """
+    found = sorted((real_data_root() / TEXT).glob("wiki_*"))[:files]
+    if not found:
+        raise UserError(f"no text in {real_data_root() / TEXT}; set BERT_REAL_DATA to the folder of real data")
+    (folder / "AA").mkdir(parents=True, exist_ok=True)
+    for file in found:
+        link = folder / "AA" / file.name
+        link.unlink(missing_ok=True)  # of a run that was stopped
+        link.symlink_to(file)
+    return folder
+
+
+def real_samples(vocabulary: int, count: int) -> Arrays | None:
+    """Return records made from a megabyte of English Wikipedia; None where the text is absent."""
+    words = real_data_root() / WORDS
+    if not ((real_data_root() / TEXT).exists() and words.exists()):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        text, output = real_text(Path(folder) / "text", files=1), Path(folder) / "records"
+        command(
+            *("-m", "data_utils.text", "--wikiextractor", text, "--output", output, "--vocab-file", words),
+            *("--duplicate-factor", 1, "--max-seq-length", SEQUENCE_LENGTH, "--max-predictions", MASKED_POSITIONS),
+        )
+        return read_samples(output, vocabulary, count)
+
+
+# --- Windows of SQuAD ---
+
+WINDOW_LENGTH = 384
+FULL, REAL = "full", "real"
+FULL_WINDOWS, QUESTION_TOKENS, STRIDE = 64, 64, 128
+
+
+def squad_windows(kind: str, data: Path) -> Arrays:
+    """Return ids, masks, segments (N, S), start and end positions (N, 1), by this project's names.
+
+    Args:
+        kind: ``full`` for random word pieces without padding, ``real`` for the windows of real questions.
+        data: folder of real data.
+    """
+    return _real_windows(data) if kind == REAL else _full_windows()
+
+
+def _full_windows() -> Arrays:
+    random = np.random.default_rng(SEED)
+    shape = (FULL_WINDOWS, WINDOW_LENGTH)
+    start = random.integers(0, WINDOW_LENGTH, (FULL_WINDOWS, 1))
+    made = {
+        "input_ids": random.integers(0, VOCABULARY, shape),
+        "input_mask": np.ones(shape),
+        "segment_ids": np.broadcast_to(np.arange(WINDOW_LENGTH) >= 16, shape),
+        "start_positions": start,
+        "end_positions": random.integers(start, WINDOW_LENGTH),
     }
+    return {name: values.astype("int32") for name, values in made.items()}
 
 
-def batches(data: dict[str, np.ndarray], size: int = MICRO_BATCH) -> Iterator[dict[str, np.ndarray]]:
-    """Micro batches without end."""
-    count = len(next(iter(data.values()))) // size
-    while True:
-        for number in range(count):
-            yield {name: values[number * size : (number + 1) * size] for name, values in data.items()}
+def _real_windows(data: Path) -> Arrays:
+    """Return the windows of all training questions, padded, in random order."""
+    words = data / WORDS
+    geometry = Geometry(WINDOW_LENGTH, QUESTION_TOKENS, STRIDE)
+    squad = read_squad(data / SQUAD_TRAINING)
+    windows = make_windows(squad, load_tokenizer(str(words), True), geometry, labels=True)
+    reader = WindowReader(squad_features(WINDOW_LENGTH, VOCABULARY), windows, read_vocabulary(words))
+    return reader.read(np.random.default_rng(SEED).permutation(windows.count))
+
+
+def hugging_face_windows(windows: Arrays, integer: str) -> Arrays:
+    """Return the same windows by the names of Hugging Face's models."""
+    places = {name: windows[name][:, 0].astype(integer) for name in ("start_positions", "end_positions")}
+    return {**_inputs(windows, integer), **places}
+
+
+# --- Sequences of Wikipedia's lengths, padded and in packs ---
+
+HISTOGRAM = Path(__file__).resolve().parent / "data" / "wikipedia_length_histogram.json"
+PREDICTIONS = {128: 20, 512: 76}  # of one sequence at most, as published
+MASKED_LM_PROB = 0.15
+SHORTEST = 5  # tokens; the histogram has no shorter sequence
+
+
+class PackedSamples(NamedTuple):
+    """The same kind of sequences twice, random tokens, 15 % of them masked.
+
+    Attributes:
+        padded: one sequence a row.
+        packed: several sequences a row.
+        packing_factor: sequences in a pack on average, over the whole histogram.
+        efficiency: share of real tokens in packs, over the whole histogram.
+    """
+
+    padded: ArrayReader
+    packed: ArrayReader
+    packing_factor: float
+    efficiency: float
+
+
+def histogram(max_seq_length: int = 512) -> np.ndarray:
+    """Return the number of Wikipedia's sequences of 1, 2, … tokens; longer ones count as cut to ``max_seq_length``."""
+    counts = np.array(json.loads(HISTOGRAM.read_text(encoding="utf-8"))["counts"])
+    return np.append(counts[: max_seq_length - 1], counts[max_seq_length - 1 :].sum())
+
+
+def packed_samples(
+    max_seq_length: int, max_sequences_per_pack: int, algorithm: str, rows: int, vocab_size: int, seed: int = SEED
+) -> PackedSamples:
+    """Make rows of both kinds.
+
+    Args:
+        max_seq_length: S, a key of ``PREDICTIONS``.
+        max_sequences_per_pack, algorithm: see :func:`data_utils.packing.plan_packing`.
+        rows: padded sequences, and packs.
+        vocab_size: of the model.
+        seed: of lengths and tokens.
+    """
+    from data_utils.packing import plan_packing  # imports SciPy, which other benchmarks' memory must not count
+    from data_utils.packing.merge import pack_arrays
+
+    random = np.random.default_rng(seed)
+    counts = histogram(max_seq_length)
+    plan = plan_packing(counts, max_seq_length, max_sequences_per_pack, algorithm)
+    chosen = [plan.packs[kind] for kind in spread_over(np.asarray(plan.repeats), rows, random)]
+    places = np.cumsum([0, *map(len, chosen)])
+    in_packs = _random_sequences(np.concatenate(chosen), max_seq_length, vocab_size, random)
+    of_packs = [range(begin, end) for begin, end in pairwise(places)]
+    needed = max(int(_masked_tokens(np.array(pack), max_seq_length).sum()) for pack in plan.packs)
+    predictions = PREDICTIONS[max_seq_length]
+    room = max(needed, predictions + max_sequences_per_pack)  # as data_utils.packing makes it
+    packed = pack_arrays(in_packs, of_packs, max_seq_length, room, max_sequences_per_pack)
+    alone = _random_sequences(1 + spread_over(counts, rows, random), max_seq_length, vocab_size, random)
+    return PackedSamples(
+        ArrayReader(pretraining_features(max_seq_length, predictions, vocab_size), alone),
+        ArrayReader(packed_pretraining_features(max_seq_length, room, max_sequences_per_pack, vocab_size), packed),
+        plan.packing_factor,
+        plan.efficiency,
+    )
+
+
+def spread_over(counts: np.ndarray, number: int, random: np.random.Generator) -> np.ndarray:
+    """Return ``number`` indices in proportion to their counts, in random order.
+
+    They are taken at equal distances of the cumulated counts, so that their mean is that of the whole histogram.
+    """
+    ends = np.cumsum(counts)
+    points = (np.arange(number) + 0.5) / number * ends[-1]
+    return random.permutation(np.searchsorted(ends, points, side="right"))
+
+
+def _masked_tokens(lengths: np.ndarray, max_seq_length: int) -> np.ndarray:
+    """Return how many tokens of sequences are masked, as data preparation does it."""
+    return np.clip(np.round(lengths * MASKED_LM_PROB), 1, PREDICTIONS[max_seq_length]).astype(np.int64)
+
+
+def _random_sequences(lengths: np.ndarray, max_seq_length: int, vocab_size: int, random: np.random.Generator) -> Arrays:
+    """Return pre-training samples of these lengths, padded: name → (R, …)."""
+    assert lengths.min() >= SHORTEST
+    count, columns = len(lengths), np.arange(max_seq_length)
+    mask = (columns < lengths[:, None]).astype(np.int32)
+    places = np.where(mask, random.random(mask.shape), 2.0).argsort(axis=1)[:, : PREDICTIONS[max_seq_length]]
+    real = np.arange(places.shape[1]) < _masked_tokens(lengths, max_seq_length)[:, None]
+    return {
+        "input_ids": random.integers(0, vocab_size, mask.shape) * mask,
+        "input_mask": mask,
+        "segment_ids": (columns >= lengths[:, None] // 2) * mask,
+        "masked_lm_positions": places * real,
+        "masked_lm_ids": random.integers(0, vocab_size, places.shape) * real,
+        "masked_lm_weights": real.astype(np.float32),
+        "next_sentence_labels": random.integers(0, 2, (count, 1)),
+    }

@@ -7,43 +7,43 @@ this machine has takes its turn in each round; ratios are taken within a round, 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.tables import markdown
-from utilities.environment import environment_facts
+from benchmarks import measuring
+from keras_extensions.backend import tf
+from model.architecture import Architecture
+from sparsity import native
+from sparsity.patterns import Grid, random_pattern
+from sparsity.products import GATHER, MASKED, NATIVE, choose, product_of
 
 BLOCK_SIZES = (16, 8, 4, 1)
 AIMS = {16: 2.5, 8: 1.3}  # times the dense layer's speed
 DENSE = "dense"
+SECONDS = "seconds"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sparse_layer", description=__doc__)
+    parser = measuring.parser_of("sparse_layer", __doc__)
     parser.add_argument("--inputs", type=int, default=768, help="default %(default)s")
     parser.add_argument("--outputs", type=int, default=3072, help="default %(default)s")
     parser.add_argument("--tokens", type=int, default=1024, help="default %(default)s")
     parser.add_argument("--ratio", type=float, default=0.9, help="share of the blocks that is absent (default 0.9)")
-    parser.add_argument("--rounds", type=int, default=15, help="default %(default)s")
+    measuring.add_rounds(parser, 15)
     parser.add_argument(
         "--clock", choices=list(CLOCKS), default="wall", help="cpu: processor time, for a machine that others use too"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all times")
     return parser.parse_args(arguments)
 
 
 def step(multiply: Callable[..., Any], xla: bool) -> Callable[..., Any]:
-    """Output and gradients of ``multiply(x, *weights)`` as one function of (x, dy, weights, others)."""
-    from keras_extensions.backend import tf
+    """Return output and gradients of ``multiply(x, *weights)`` as one function of (x, dy, weights, others)."""
 
     def run(x: Any, dy: Any, weights: Any, *others: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -55,13 +55,7 @@ def step(multiply: Callable[..., Any], xla: bool) -> Callable[..., Any]:
 
 
 def candidates(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[], Any]]:
-    """(block size or ``dense``, way of multiplying) → runs it once."""
-    from keras_extensions.backend import tf
-    from model.architecture import Architecture
-    from sparsity import native
-    from sparsity.patterns import Grid, random_pattern
-    from sparsity.products import GATHER, MASKED, NATIVE, product_of
-
+    """Return a function that multiplies once, by (block size or ``dense``, way of multiplying)."""
     inputs, outputs = options.inputs, options.outputs
     normal = np.random.default_rng(0).standard_normal
     x, dy, matrix = (
@@ -87,52 +81,45 @@ def candidates(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[]
 
 
 def compiled(kernel: str, xla: bool) -> str:
-    """The name of a way of multiplying."""
+    """Return the name of a way of multiplying."""
     return f"{kernel} {'XLA' if xla else 'graph'}".strip()
 
 
-def measure(
-    runs: dict[tuple[str, str], Callable[[], Any]], rounds: int, clock: Callable[[], float]
-) -> dict[tuple[str, str], list[float]]:
-    """Seconds of each round; ways slower than a second are measured less often."""
-    from keras_extensions.backend import tf
+def on_clock(run: Callable[[], Any], clock: Callable[[], float]) -> Callable[[], measuring.Values]:
+    """Return a measurement; a way that is slower than a second is measured three times, and then assumed."""
+    run()  # compiles
+    taken: list[float] = []
 
-    times: dict[tuple[str, str], list[float]] = {}
-    for name, run in runs.items():
-        run()
-        times[name] = []
-    for number in range(rounds):
-        for name, run in runs.items():
-            if number > 2 and min(times[name]) > 1:
-                times[name].append(median(times[name]))
-                continue
+    def measure() -> measuring.Values:
+        if len(taken) < 3 or min(taken) <= 1:
             start = clock()
             run()
             tf.test.experimental.sync_devices()
-            times[name].append(clock() - start)
-    return times
+            taken.append(clock() - start)
+            return {SECONDS: taken[-1]}
+        return {SECONDS: median(taken)}
+
+    return measure
 
 
-def report(options: argparse.Namespace, times: dict[tuple[str, str], list[float]]) -> tuple[str, bool]:
-    """A table and verdicts; whether the aims are reached."""
-    from sparsity.products import choose
-
-    best_dense = min((name for name in times if name[0] == DENSE), key=lambda name: median(times[name]))
-    dense = times[best_dense]
+def report(options: argparse.Namespace, measured: measuring.Measured) -> tuple[str, bool]:
+    """Return a table and verdicts, and whether the aims are reached."""
+    times = {variant: measured.values(variant, SECONDS) for variant in measured.rounds}
+    dense = min((seconds for (layer, _), seconds in times.items() if layer == DENSE), key=median)
     flops = 6 * options.inputs * options.outputs * options.tokens
     rows = [["layer", "way", "ms", "times the dense layer's speed"]]
     speeds: dict[str, dict[str, float]] = {}
     for (layer, way), seconds in times.items():
-        speed = median(d / s for d, s in zip(dense, seconds))
-        speeds.setdefault(layer, {})[way] = speed
-        rows.append([layer, way, f"{median(seconds) * 1e3:.1f}", f"{speed:.2f}"])
+        ratios = [d / s for d, s in zip(dense, seconds)]
+        speeds.setdefault(layer, {})[way] = median(ratios)
+        milliseconds = [second * 1e3 for second in seconds]
+        rows.append([layer, way, measuring.spread(milliseconds, "{:.1f}"), measuring.spread(ratios)])
     lines = [
         f"{options.inputs} × {options.outputs}, {options.tokens} tokens, {options.ratio:.0%} of the blocks absent;"
-        f" forward and backward, float32, medians of {options.rounds} rounds of"
-        f" {options.clock} time."
-        f" Dense: {flops / median(dense) / 1e9:,.0f} GFLOP/s.",
+        f" forward and backward, float32, median (min–max) of"
+        f" {options.rounds} rounds of {options.clock} time. Dense: {flops / median(dense) / 1e9:,.0f} GFLOP/s.",
         "",
-        markdown(rows),
+        measuring.markdown(rows),
         "",
     ]
     reached = True
@@ -153,16 +140,18 @@ def report(options: argparse.Namespace, times: dict[tuple[str, str], list[float]
     return "\n".join(lines), reached
 
 
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; status 0 where the aims are reached, 1 where they are not."""
     options = parse(arguments)
-    times = measure(candidates(options), options.rounds, CLOCKS[options.clock])
-    text, reached = report(options, times)
-    print(text)
-    if options.json:
-        named = {f"{layer} {way}": seconds for (layer, way), seconds in times.items()}
-        facts = {"seconds": named, "options": {**vars(options), "json": None}, "environment": environment_facts()}
-        options.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    clock = CLOCKS[options.clock]
+    variants = {name: on_clock(run, clock) for name, run in candidates(options).items()}
+    measured = measuring.alternate(variants, options.rounds, quiet=True)
+    text, reached = report(options, measured)
+    measuring.print_report(text)
+    settings = {name: value for name, value in vars(options).items() if name != "json"}
+    facts = {"options": settings, "environment": measuring.facts_of_machine()}
+    measuring.write_json(options.json, {**facts, "measurements": measured.as_json()})
     return 0 if reached else 1
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.commands import command
+from benchmarks import measuring
+from benchmarks.samples import real_text
 from benchmarks.sparse_pareto_runs import (
     DENSE,
     METHODS,
@@ -32,20 +32,16 @@ from benchmarks.sparse_pareto_runs import (
     sparse_learning_rate,
     train_all,
 )
-from benchmarks.tables import markdown
-from tests.real_data import real_data_root
-from utilities.errors import UserError
 
-REAL_TEXT, REAL_FILES = "wikipedia_en/AA", 24  # as WikiExtractor writes it, a megabyte a file
-POINTS = (0.25, 0.5, 0.75, 1.0)  # of the FLOPs, at which losses are told
+TEXT_FILES = 24  # a megabyte each
+POINTS = (0.25, 0.5, 0.75, 1.0)  # of the FLOPs, at which losses are printed
 WINDOW = 0.1  # of the FLOPs, over which a loss is a mean
 HIDDEN = 0.04  # of the FLOPs, at the begin, where all losses fall from ln(vocabulary): left out of the picture
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sparse_pareto", description=__doc__)
-    parser.add_argument("--wikiextractor", type=Path, metavar="DIR", help="text; default: that of the tests")
+    parser = measuring.parser_of("sparse_pareto", __doc__)
+    parser.add_argument("--wikiextractor", type=Path, metavar="DIR", help="text; default: real data's Wikipedia")
     parser.add_argument(
         "--dataset",
         type=Path,
@@ -74,8 +70,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--widths", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seed", type=int, default=1984, help="default %(default)s")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    parser.add_argument("--jobs", type=int, default=cores, help="runs at a time (default: %(default)s, all cores)")
+    parser.add_argument(
+        "--jobs", type=int, default=measuring.cores(), help="runs at a time (default: %(default)s, all cores)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of each run (default 1)")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep data and runs here; default: a temporary folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all curves")
@@ -90,21 +87,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def prepare(text: Path | None, work: Path) -> Path:
-    """Records of ``text``, or of English Wikipedia where the tests have it; those of an earlier call are kept."""
+    """Make records of ``text``, by default of English Wikipedia, and return their folder; earlier ones are kept."""
     data = work / "data"
     if (data / "manifest.json").exists():
         return data
-    if text is None:
-        text = work / "text"
-        files = sorted((real_data_root() / REAL_TEXT).glob("wiki_*"))[:REAL_FILES]
-        if not files:
-            raise UserError("there is no text; name a folder that WikiExtractor wrote with --wikiextractor")
-        (text / "AA").mkdir(parents=True, exist_ok=True)
-        for file in files:
-            link = text / "AA" / file.name
-            link.unlink(missing_ok=True)  # of a study that was broken off
-            link.symlink_to(file)
-    command(
+    text = text or real_text(work / "text", TEXT_FILES)
+    measuring.require([], [text])
+    measuring.command(
         *("-m", "data_utils.text", "--wikiextractor", text, "--output", data),
         *("--vocab-size", VOCABULARY, "--duplicate-factor", 1),
     )
@@ -112,7 +101,7 @@ def prepare(text: Path | None, work: Path) -> Path:
 
 
 def runs_of(options: argparse.Namespace, data: Path) -> list[Run]:
-    """All runs of the study; the longest ones, which are sparse, first, so that no one is left alone at the end."""
+    """Return all runs, the longest ones, which are sparse, first, so that none is left alone at the end."""
     rates = dict.fromkeys(METHODS, options.sparse_learning_rates) | {DENSE: options.learning_rates}
     fixed = (options.flops, options.ratio, options.block_size, options.interval, options.seed, str(data))
     runs = [
@@ -125,7 +114,7 @@ def runs_of(options: argparse.Namespace, data: Path) -> list[Run]:
 
 
 def best_of(curves: dict[Run, Curve], budget: float) -> dict[Run, Curve]:
-    """Of each width and method the learning rate whose last loss is lowest, in the order of widths and methods."""
+    """Return the run of each width and method whose last loss is lowest, in the order of widths and methods."""
     best: dict[tuple[int, int], Run] = {}
     for run in curves:
         key = list(WIDTHS).index(run.width), METHODS.index(run.method)
@@ -135,34 +124,34 @@ def best_of(curves: dict[Run, Curve], budget: float) -> dict[Run, Curve]:
 
 
 def losses_at(curve: Curve, budget: float) -> list[float]:
-    """The losses at ``POINTS``."""
+    """Return the losses at ``POINTS``."""
     last = float(curve.flops[-1])
     return [curve.at(share * last, WINDOW * budget) for share in POINTS]
 
 
 def records_of(data: Path) -> int:
-    """Sequences in a data set."""
+    """Return the number of sequences in a data set."""
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
     return sum(file["records"] for file in manifest["files"])
 
 
 def summary(curves: dict[Run, Curve], options: argparse.Namespace, records: int) -> str:
-    """A table and verdicts."""
+    """Return a table and verdicts."""
     header = ["model", "GFLOPs/sequence", "learning rate", "sequences", *(f"at {p:.0%}" for p in POINTS), "explored"]
     rows = [[*header, "minutes"]]
     best = best_of(curves, options.flops)
     for run, curve in best.items():
         losses = [f"{loss:.3f}" for loss in losses_at(curve, options.flops)]
-        told = [f"{run.per_sequence / 1e9:.3f}", f"{run.learning_rate:g}", f"{curve.sequences:,}"]
+        facts = [f"{run.per_sequence / 1e9:.3f}", f"{run.learning_rate:g}", f"{curve.sequences:,}"]
         ever = f"{curve.explored:.0%}" if run.method != DENSE else "–"
-        rows.append([f"{run.width} {run.method}", *told, *losses, ever, f"{curve.seconds / 60:.1f}"])
+        rows.append([f"{run.width} {run.method}", *facts, *losses, ever, f"{curve.seconds / 60:.1f}"])
     b, seen = options.block_size, max(curve.sequences for curve in curves.values()) / records
     lines = [
         f"Masked-LM loss in nats at shares of {options.flops:.3g} model FLOPs; {options.ratio:.0%} of the encoder's"
         f" {b}×{b} blocks absent, patterns changed every {options.interval} updates, seed {options.seed}. Training"
         f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} thread(s) a run.",
         "",
-        markdown(rows),
+        measuring.markdown(rows),
         "",
         *verdicts({(run.width, run.method): losses_at(curve, options.flops)[-1] for run, curve in best.items()}),
     ]
@@ -174,7 +163,7 @@ def summary(curves: dict[Run, Curve], options: argparse.Namespace, records: int)
 
 
 def verdicts(final: dict[tuple[str, str], float]) -> list[str]:
-    """What the last losses say, in words."""
+    """Return what the last losses mean, in words."""
     lines = []
     for width in dict.fromkeys(width for width, _ in final):
         losses = {method: loss for (w, method), loss in final.items() if w == width}
@@ -198,7 +187,7 @@ def verdicts(final: dict[tuple[str, str], float]) -> list[str]:
 
 
 def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
-    """Loss against FLOPs, a panel for each width, smoothed over a twenty-fifth of a run."""
+    """Draw loss against FLOPs, a panel for each width, smoothed over a twenty-fifth of a run."""
     from matplotlib.figure import Figure
 
     best = best_of(curves, budget)
@@ -222,26 +211,19 @@ def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+@measuring.command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and compare."""
     options = parse(arguments)
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            work = (options.work or Path(temporary)).resolve()
-            work.mkdir(parents=True, exist_ok=True)
-            data = options.dataset.resolve() if options.dataset else prepare(options.wikiextractor, work)
-            curves = train_all(runs_of(options, data), work, options.jobs, options.threads)
-            records = records_of(data)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    with tempfile.TemporaryDirectory() as temporary:
+        work = (options.work or Path(temporary)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        data = options.dataset.resolve() if options.dataset else prepare(options.wikiextractor, work)
+        curves = train_all(runs_of(options, data), work, options.jobs, options.threads)
+        records = records_of(data)
     print(summary(curves, options, records))
-    if options.json:
-        values = [
-            {**vars(run), "flops": curve.flops.tolist(), "losses": curve.losses.tolist()}
-            for run, curve in curves.items()
-        ]
-        options.json.write_text(json.dumps(values) + "\n", encoding="utf-8")
+    each = {run: {"flops": curve.flops.tolist(), "losses": curve.losses.tolist()} for run, curve in curves.items()}
+    measuring.write_json(options.json, [{**vars(run), **values} for run, values in each.items()])
     if options.picture:
         draw(curves, options.flops, options.picture)
         print(f"picture: {options.picture}")

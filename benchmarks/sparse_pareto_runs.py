@@ -15,24 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.commands import REPOSITORY, command
-from benchmarks.jobs import SIZES
+from benchmarks.measuring import command
+from benchmarks.settings import SIZES, TINY_CONFIGS
 from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
 from utilities.errors import UserError
 
-CONFIGS = [
-    REPOSITORY / "configs" / name
-    for name in ("pretraining/pretrain_tiny_128_phase1.json", "systems/pretraining_cpu.json")
-]
-WIDTHS = {
-    name: {
-        "num_hidden_layers": SIZES[name].layers,
-        "hidden_size": SIZES[name].hidden,
-        "num_attention_heads": SIZES[name].heads,
-        "intermediate_size": 4 * SIZES[name].hidden,
-    }
-    for name in ("tiny", "mini")
-}
+WIDTHS = {name: SIZES[name].config() for name in ("tiny", "mini")}
 DENSE, STATIC, SET, RIGL = METHODS = ("dense", "static", "set", "rigl")
 VOCABULARY, SEQUENCE, PREDICTIONS = 8192, 128, 20
 SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 5
@@ -67,17 +55,17 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Return the name of its folder."""
         return f"{self.width}-{self.method}-{self.learning_rate:g}"
 
     @property
     def per_sequence(self) -> int:
-        """Model FLOPs to train on one sequence."""
+        """Return the model FLOPs to train on one sequence."""
         return self._per_sequence(self.method != DENSE)
 
     @property
     def per_search(self) -> float:
-        """Model FLOPs by which RigL finds what to grow: one micro batch, with gradients of whole matrices.
+        """Return the model FLOPs by which RigL finds what to grow: one micro batch, with gradients of whole matrices.
 
         As Evci et al. 2020 (arXiv 1911.11134) count: sparse forward and backward, but for the gradient of the weights,
         which is a third of a matrix' training FLOPs.
@@ -89,13 +77,13 @@ class Run:
 
     @property
     def updates(self) -> int:
-        """Weight updates that the FLOPs suffice for, in whole logging periods."""
+        """Return the weight updates that the FLOPs suffice for, in whole logging periods."""
         each = SEQUENCES_PER_UPDATE * self.per_sequence + self.per_search / self.interval
         return max(1, round(self.flops / each / UPDATES_PER_LOG)) * UPDATES_PER_LOG
 
     @property
     def pattern_updates(self) -> int:
-        """Changes of the pattern."""
+        """Return the number of changes of the pattern."""
         return max(1, self.updates // self.interval - 1)
 
     def _per_sequence(self, sparse: bool) -> int:
@@ -125,14 +113,14 @@ class Curve:
     seconds: float
 
     def at(self, flops: float, window: float) -> float:
-        """Mean loss of the periods that end in the ``window`` FLOPs before; else that of the period around."""
+        """Return the mean loss of the periods that end in the ``window`` FLOPs before, or else of the period around."""
         inside = (self.flops > flops - window) & (self.flops <= flops * (1 + 1e-9))
         around = min(int(np.searchsorted(self.flops, flops)), len(self.flops) - 1)
         return float(self.losses[inside].mean() if inside.any() else self.losses[around])
 
 
 def sparse_learning_rate(dense: float, ratio: float) -> float:
-    """The learning rate of a sparse model whose dense counterpart trains best at ``dense``.
+    """Return the learning rate of a sparse model whose dense counterpart trains best at ``dense``.
 
     Source: Dietrich et al. 2021 (arXiv 2108.06277), η(s) = η(0) · exp(1.969 s² + 0.2905 s), fitted to BERT-Medium with
     static patterns and checked there with dynamic ones and blocks.
@@ -141,7 +129,7 @@ def sparse_learning_rate(dense: float, ratio: float) -> float:
 
 
 def train_all(runs: Sequence[Run], work: Path, jobs: int, threads: int) -> dict[Run, Curve]:
-    """All runs; those that ``work`` holds already are not done again.
+    """Train all runs; those that ``work`` holds already are not done again.
 
     Args:
         jobs: runs at a time.
@@ -153,13 +141,13 @@ def train_all(runs: Sequence[Run], work: Path, jobs: int, threads: int) -> dict[
     missing = [run for run in runs if kept(run, work) is None]
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         futures = [pool.submit(train, run, work, threads) for run in missing]
-        told(missing, futures, work, len(runs) - len(missing))
+        report_progress(missing, futures, work, len(runs) - len(missing))
     curves = {run: kept(run, work) for run in runs}
     return {run: curve for run, curve in curves.items() if curve is not None}
 
 
-def told(runs: Sequence[Run], futures: Sequence[Future[None]], work: Path, before: int) -> None:
-    """Wait, and say now and then how far the runs are; when one fails, none is begun any more."""
+def report_progress(runs: Sequence[Run], futures: Sequence[Future[None]], work: Path, before: int) -> None:
+    """Wait, and print the progress once a minute; when one fails, no other is started."""
     started, waiting = time.monotonic(), set(futures)
     while waiting:
         done, waiting = wait(waiting, timeout=SECONDS_BETWEEN_LINES, return_when=FIRST_EXCEPTION)
@@ -178,17 +166,19 @@ def told(runs: Sequence[Run], futures: Sequence[Future[None]], work: Path, befor
 
 
 def train(run: Run, work: Path, threads: int) -> None:
-    """One run through the product's command; its curve is kept."""
+    """Do one run by the product's command, and keep its curve."""
     folder = work / "runs" / run.name
     folder.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)  # of a study that was broken off, or of other settings
+    shutil.rmtree(folder, ignore_errors=True)  # of a study that was stopped, or of other settings
     sparse: list[object] = []
     if run.method != DENSE:
         sparse = ["--sparsity.ratio", run.ratio, "--sparsity.block-size", run.block_size]
         sparse += ["--sparsity.method", run.method, "--sparsity.pattern-updates", run.pattern_updates]
-    sizes = [part for key, value in WIDTHS[run.width].items() for part in (f"--bert-config.{dashed(key)}", value)]
+    sizes = [
+        part for key, value in WIDTHS[run.width].items() for part in (f"--bert-config.{key.replace('_', '-')}", value)
+    ]
     command(
-        *("run_pretraining.py", "--config", *CONFIGS, "--dataset-dir", run.data),
+        *("run_pretraining.py", "--config", *TINY_CONFIGS, "--dataset-dir", run.data),
         *("--output-dir", folder.parent, "--name", run.name),
         *("--total-num-train-samples", run.updates * SEQUENCES_PER_UPDATE, "--bert-config.vocab-size", VOCABULARY),
         *(*sizes, *sparse, "--global-batch.micro-batch-size", SEQUENCES_PER_UPDATE),
@@ -199,8 +189,8 @@ def train(run: Run, work: Path, threads: int) -> None:
         log=folder.with_name(f"{run.name}.log"),
     )
     curve = read(folder, run)
-    if curve.sequences < run.updates * SEQUENCES_PER_UPDATE:  # someone stopped it, which is no failure to it
-        raise UserError(f"{folder} was stopped; the same command goes on with the runs that are not done")
+    if curve.sequences < run.updates * SEQUENCES_PER_UPDATE:  # the user stopped it, which is no error there
+        raise UserError(f"{folder} was stopped; the same command resumes with the runs that are not done")
     values = {**asdict(curve), "flops": curve.flops.tolist(), "losses": curve.losses.tolist()}
     done = result_file(run, work)
     temporary = done.with_suffix(".new")
@@ -208,18 +198,13 @@ def train(run: Run, work: Path, threads: int) -> None:
     temporary.replace(done)
 
 
-def dashed(key: str) -> str:
-    """A key as flags have it."""
-    return key.replace("_", "-")
-
-
 def result_file(run: Run, work: Path) -> Path:
-    """Where the curve of a run that is done lies."""
+    """Return the file that keeps the curve of a finished run."""
     return work / f"{run.name}.json"
 
 
 def kept(run: Run, work: Path) -> Curve | None:
-    """The curve of a run that was done before with the same settings."""
+    """Return the curve of a run that was done before with the same settings; None where there is none."""
     path = result_file(run, work)
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if content.get("run") != asdict(run):
@@ -229,7 +214,7 @@ def kept(run: Run, work: Path) -> Curve | None:
 
 
 def progress(run: Run, work: Path) -> float:
-    """Share of a run that is done."""
+    """Return the share of a run that is done."""
     if kept(run, work) is not None:
         return 1.0
     periods = rows(work / "runs" / run.name / "metrics.jsonl")
@@ -237,7 +222,7 @@ def progress(run: Run, work: Path) -> float:
 
 
 def read(folder: Path, run: Run) -> Curve:
-    """What a run logged."""
+    """Return what a run logged."""
     periods, patterns = rows(folder / "metrics.jsonl"), rows(folder / "sparsity.jsonl")
     changed = np.array([pattern["step"] for pattern in patterns if pattern["grown"]])
     steps = np.array([period["step"] for period in periods])
@@ -253,6 +238,6 @@ def read(folder: Path, run: Run) -> Curve:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file of JSON; none where there is no file yet."""
+    """Return the whole lines of a file of JSON; none where there is no file yet."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

@@ -11,25 +11,25 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.tables import machine, markdown
+from benchmarks import measuring
+from benchmarks.samples import SQUAD_TRAINING, WORDS
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, WindowReader, make_windows, squad_features
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
-from tests.real_data import real_data_root
-from utilities.environment import environment_facts
 from utilities.errors import UserError
 
 GEOMETRY = Geometry(max_seq_length=384, max_query_length=64, doc_stride=128)
 TARGET = 5.0
+SECONDS = "seconds"
 
-Prepare = Callable[[], int]  # makes features; tells how many windows
+Prepare = Callable[[], int]  # makes features, and returns the number of windows
 
 
 class Material(NamedTuple):
@@ -40,24 +40,20 @@ class Material(NamedTuple):
     workers: int
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.squad_features", description=__doc__)
-    parser.add_argument(
-        "--data", type=Path, metavar="FILE", help="questions with answers; default: the tests' part of the training set"
-    )
-    parser.add_argument("--vocab-file", type=Path, metavar="FILE", help="default: the tests' bert-base-uncased")
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = measuring.parser_of("squad_features", __doc__)
+    root = measuring.real_data_root()
+    text = "questions with answers; default: real data's part of the training set"
+    parser.add_argument("--data", type=Path, metavar="FILE", default=root / SQUAD_TRAINING, help=text)
+    text = "default: real data's bert-base-uncased"
+    parser.add_argument("--vocab-file", type=Path, metavar="FILE", default=root / WORDS, help=text)
     parser.add_argument("--questions", type=int, metavar="N", help="the first N only")
-    parser.add_argument("--rounds", type=int, default=3, help="default %(default)s")
-    options = parser.parse_args(arguments)
-    root = real_data_root()
-    options.data = options.data or root / "squad" / "train-v1.1-prefix.json"
-    options.vocab_file = options.vocab_file or root / "vocab" / "vocab-bert-base-uncased.txt"
-    return options
+    measuring.add_rounds(parser, 3)
+    return parser.parse_args(arguments)
 
 
 def ours(material: Material) -> Prepare:
-    """This project, without its cache."""
+    """Prepare by this project, without its cache."""
     vocabulary = read_vocabulary(material.vocabulary)
     tokenizer = load_tokenizer(str(material.vocabulary), True)
     spec = squad_features(GEOMETRY.max_seq_length, len(vocabulary.pieces))
@@ -71,7 +67,7 @@ def ours(material: Material) -> Prepare:
 
 
 def hugging_face_processor(material: Material) -> Prepare:
-    """``squad_convert_examples_to_features``, with a process for each core."""
+    """Prepare by ``squad_convert_examples_to_features``, with a process for each core."""
     from transformers import BertTokenizer
     from transformers.data.processors.squad import SquadExample, squad_convert_examples_to_features
 
@@ -101,7 +97,7 @@ def hugging_face_processor(material: Material) -> Prepare:
 
 
 def hugging_face_fast(material: Material) -> Prepare:
-    """The recipe of Transformers' documentation: its fast tokenizer cuts the windows, a loop places the answers."""
+    """Prepare as Transformers' documentation does: its fast tokenizer cuts the windows, a loop places the answers."""
     from transformers import BertTokenizerFast
 
     tokenizer = BertTokenizerFast(vocab_file=str(material.vocabulary), do_lower_case=True)
@@ -132,7 +128,7 @@ def hugging_face_fast(material: Material) -> Prepare:
 
 
 def label(offsets: Any, sequence: Any, start: int, end: int) -> tuple[int, int]:
-    """First and last token of an answer in a window; [CLS] where the window does not have it."""
+    """Return the first and last token of an answer in a window; [CLS] where the window does not have it."""
     first = sequence.index(1)
     last = len(sequence) - 1 - sequence[::-1].index(1)
     if offsets[first][0] > start or offsets[last][1] < end:
@@ -151,59 +147,47 @@ COMPETITORS = {
 }
 
 
-def measure(material: Material, rounds: int) -> dict[str, tuple[int, list[float]]]:
-    """Windows and seconds of every round, by competitor."""
-    prepared = {name: make(material) for name, make in COMPETITORS.items()}
-    measured: dict[str, tuple[int, list[float]]] = {name: (0, []) for name in prepared}
-    for number in range(rounds):
-        for name, prepare in prepared.items():
-            begin = time.perf_counter()
-            windows = prepare()
-            seconds = time.perf_counter() - begin
-            measured[name] = (windows, [*measured[name][1], seconds])
-            print(f"round {number + 1} of {rounds}, {name}: {seconds:.2f} s", file=sys.stderr)
-    return measured
+def report(questions: int, windows: dict[str, int], measured: measuring.Measured) -> list[str]:
+    """Return medians, and ratios taken within a round."""
+    base, slow, _ = COMPETITORS
+    rows = [[f"{questions:,} questions", "windows", "s", "questions/s", "this project is faster"]]
+    for name, count in windows.items():
+        seconds = measured.values(name, SECONDS)
+        faster = "" if name == base else measuring.spread(measured.ratios(name, base, SECONDS), "{:.1f} ×")
+        rates = [questions / second for second in seconds]
+        rows.append([name, f"{count:,}", measuring.spread(seconds), measuring.spread(rates, "{:,.0f}"), faster])
+    about = f"Windows of {GEOMETRY.max_seq_length} tokens, stride {GEOMETRY.doc_stride}; median (min–max) of rounds."
+    ratio = measuring.median_of(measured.ratios(slow, base, SECONDS))
+    return [
+        about,
+        measuring.markdown(rows),
+        measuring.goal_table([measuring.Goal(f"speed over {slow}", TARGET, ratio, form="{:.1f} ×")]),
+    ]
 
 
-def report(material: Material, measured: dict[str, tuple[int, list[float]]], facts: dict[str, Any]) -> str:
-    """Medians; ratios are taken within a round."""
-    base, *others = measured
-    rows = [[f"{len(material.squad.questions):,} questions", "windows", "s", "questions/s", "this project is faster"]]
-    ratios = {}
-    for name, (windows, seconds) in measured.items():
-        ratios[name] = median(theirs / own for theirs, own in zip(seconds, measured[base][1]))
-        faster = "" if name == base else f"{ratios[name]:.1f} ×"
-        middle = median(seconds)
-        rows.append([name, f"{windows:,}", f"{middle:.2f}", f"{len(material.squad.questions) / middle:,.0f}", faster])
-    rounds = len(measured[base][1])
-    verdict = "reached" if ratios[others[0]] >= TARGET else "NOT reached"
-    return "\n\n".join(
-        [
-            machine(facts),
-            f"Windows of {GEOMETRY.max_seq_length} tokens, stride {GEOMETRY.doc_stride}; medians of {rounds} rounds.",
-            markdown(rows),
-            f"Wanted: {TARGET:.0f} × over {others[0]}: {verdict}.",
-        ]
-    )
-
-
-def main(arguments: list[str] | None = None) -> int:
+@measuring.command_line
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print a table on standard output."""
     options = parse(arguments)
-    try:
-        squad = first_questions(read_squad(options.data), options.questions)
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        material = Material(squad, options.vocab_file, workers)
-        read_vocabulary(material.vocabulary)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(report(material, measure(material, options.rounds), environment_facts()))
+    measuring.require([], [options.data, options.vocab_file], "name others with --data and --vocab-file")
+    squad = first_questions(read_squad(options.data), options.questions)
+    material = Material(squad, options.vocab_file, measuring.cores())
+    prepared = {name: make(material) for name, make in COMPETITORS.items()}
+    windows: dict[str, int] = {}
+
+    def measure(name: str) -> measuring.Values:
+        begin = time.perf_counter()
+        windows[name] = prepared[name]()
+        return {SECONDS: time.perf_counter() - begin}
+
+    measured = measuring.alternate({name: partial(measure, name) for name in COMPETITORS}, options.rounds)
+    measuring.print_report(*report(len(squad.questions), windows, measured))
+    measuring.write_json(options.json, measured.as_json())
     return 0
 
 
 def first_questions(squad: SquadSet, count: int | None) -> SquadSet:
-    """The first questions that have answers, and the contexts that they need."""
+    """Return the first questions that have answers, and the contexts that they need."""
     questions = [question for question in squad.questions if question.answers][:count]
     if not questions:
         raise UserError(f"{squad.origin}: no question has an answer; name a file to train on with --data")

@@ -8,232 +8,133 @@ is needed for this only: ``pip install -r requirements-bench.txt``.
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
-import os
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import NamedTuple
 
-from benchmarks.commands import measurement, only
-from benchmarks.jobs import LEARNING_RATE, OURS, SIZES, VOCABULARY, WEIGHT_DECAY, Job, Trainer
-from benchmarks.squad_windows import FULL, REAL, SEQUENCE_LENGTH, Arrays, by_their_names, windows_of
-from benchmarks.tables import machine, markdown, with_pytorch
-from tests.real_data import real_data_root
-from utilities.environment import environment_facts
-from utilities.errors import UserError
+from benchmarks import measuring
+from benchmarks.samples import FULL, REAL, SQUAD_TRAINING, WINDOW_LENGTH, WORDS, Arrays, squad_windows
+from benchmarks.settings import MICRO_BATCH, SEED, SIZES, VOCABULARY, Trainer, architecture_of
+from model.architecture import SQUAD, Architecture
 
-MICRO_BATCH = 8
-WARM_UP = 3
-PACKED = "ours-packed"
+WARM_UP = 4
+OURS, PACKED = "ours", "ours-packed"
 WINDOWS_IN_A_PACK = 6
-Made = tuple[Trainer, float]  # how to train a number of steps, and the windows in a step
+SPEED = "windows_per_second"
+Prepared = tuple[Trainer, float]  # how to train a number of steps, and the windows in a step
 
 
-def ours(job: Job, windows: Arrays) -> Made:
-    """One window a row."""
-    from data_utils.records.arrays import ArrayReader
-    from data_utils.squad.windows import squad_features
-
-    reader = ArrayReader(squad_features(SEQUENCE_LENGTH, VOCABULARY), windows)
-    train = _ours(job, reader, MICRO_BATCH)
-    return train, MICRO_BATCH
-
-
-def ours_packed(job: Job, windows: Arrays) -> Made:
-    """Several windows a row, and so many rows that a batch holds about as many windows."""
-
+def _ours(packed: bool, architecture: Architecture, windows: Arrays, steps: int) -> Prepared:
+    """One window a row; packed, several windows a row, and so many rows that a batch holds about as many windows."""
+    from benchmarks.ours import trainer
     from data_utils.records.arrays import ArrayReader
     from data_utils.records.packs import rows_of
     from data_utils.squad.windows import squad_features
 
-    lengths = windows["input_mask"].sum(axis=1)
-    single = ArrayReader(squad_features(SEQUENCE_LENGTH, VOCABULARY), windows)
-    reader = rows_of(single, lengths, WINDOWS_IN_A_PACK, seed=1984)
-    in_a_pack = len(lengths) / reader.count
-    rows = max(1, round(MICRO_BATCH / in_a_pack))
-    return _ours(job, reader, rows), rows * in_a_pack
+    reader = ArrayReader(squad_features(WINDOW_LENGTH, VOCABULARY), windows)
+    in_a_row, rows = 1.0, MICRO_BATCH
+    if packed:
+        count = reader.count
+        reader = rows_of(reader, windows["input_mask"].sum(axis=1), WINDOWS_IN_A_PACK, seed=SEED)
+        in_a_row = count / reader.count
+        rows = max(1, round(MICRO_BATCH / in_a_row))
+    return trainer(SQUAD, architecture, reader, rows, steps), rows * in_a_row
 
 
-def _ours(job: Job, reader: Any, rows: int) -> Trainer:
-    """Conversion, compile and ``fit`` as the trainer calls them."""
-    from benchmarks.competitors.fit_clock import FitClock
-    from data_utils.records.pipeline import training_dataset
-    from execution.interface import ExecutionOptions, Update
-    from execution.select import select_platform
-    from model.architecture import QA_HEAD, SQUAD, expected_blocks
-    from model.blocks import assemble
-    from model.conversion import convert
-    from model.huggingface import untrained
-    from model.losses import SpanObjective
-    from optimization.optimizers import AdamW
+def _tensorflow(architecture: Architecture, windows: Arrays, steps: int) -> Prepared:
+    from benchmarks.peers_tensorflow import with_fit
+    from benchmarks.samples import hugging_face_windows
 
-    platform = select_platform(ExecutionOptions(device="cpu", seed=1984))
-    source = untrained(SQUAD, job.architecture, seed=1984)
-    blocks, conversion = convert(SQUAD, source, job.architecture, platform, [QA_HEAD])
-    stages = [expected_blocks(SQUAD, job.architecture.num_hidden_layers)]
-    model = assemble(blocks, reader.spec.shapes, ("start_logits", "end_logits"), stages, platform)
-    conversion.carry_weights(source)
-    optimizer = AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
-    platform.compile(model, optimizer, SpanObjective(), Update(micro_batches=1), max(job.steps, 2))
-    clock = FitClock()
-
-    def train(steps: int) -> float:
-        data = training_dataset(reader, micro_batch_size=rows, micro_batches_per_update=1, seed=1984, num_updates=steps)
-        model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=[clock])
-        return clock.seconds
-
-    return train
+    return with_fit(SQUAD, architecture, hugging_face_windows(windows, "int32")), MICRO_BATCH
 
 
-def hf_tensorflow(job: Job, windows: Arrays) -> Made:
-    """``compile`` without a loss (the model brings its own) and ``fit``, as shipped."""
-    from transformers import TFBertForQuestionAnswering
+def _pytorch(fused: bool, architecture: Architecture, windows: Arrays, steps: int) -> Prepared:
+    from benchmarks.peers_pytorch import span
 
-    from benchmarks.competitors import hf_tensorflow as shared
-    from benchmarks.competitors.fit_clock import FitClock
-    from benchmarks.competitors.hugging_face import bert_config
-    from keras_extensions.backend import keras, tf
-
-    keras.utils.set_random_seed(1984)
-    model = TFBertForQuestionAnswering(bert_config(job.architecture))
-    model.compile(optimizer=shared.optimizer())
-    data = tf.data.Dataset.from_tensor_slices(by_their_names(windows, "int32"))
-    data = data.batch(MICRO_BATCH, drop_remainder=True).repeat().prefetch(tf.data.AUTOTUNE)
-    clock = FitClock()
-
-    def train(steps: int) -> float:
-        model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=[clock])
-        return clock.seconds
-
-    return train, MICRO_BATCH
+    return span(architecture, windows, **({"fused": True} if fused else {})), MICRO_BATCH
 
 
-def hf_pytorch(job: Job, windows: Arrays) -> Made:
-    """Eager, as shipped: the model's own loss and ``torch.optim.AdamW``."""
-    return _pytorch(job, windows)
+class Competitor(NamedTuple):
+    """A way to fine-tune; see :class:`benchmarks.pretraining.Competitor`."""
+
+    title: str
+    prepare: Callable[[Architecture, Arrays, int], Prepared]
+    framework: str = "TF"
 
 
-def hf_pytorch_fused(job: Job, windows: Arrays) -> Made:
-    """The same with PyTorch's fused AdamW."""
-    return _pytorch(job, windows, fused=True)
-
-
-def _pytorch(job: Job, windows: Arrays, **options: Any) -> Made:
-    import torch
-    from transformers import BertForQuestionAnswering
-
-    from benchmarks.competitors import pytorch
-    from benchmarks.competitors.hugging_face import bert_config
-
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    torch.manual_seed(1984)
-    model = BertForQuestionAnswering(bert_config(job.architecture)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, **options)
-    data = pytorch.tensors(by_their_names(windows, "int64"), MICRO_BATCH)
-    return pytorch.loop(data, lambda batch: model(**batch).loss, optimizer), MICRO_BATCH
-
-
-COMPETITORS: dict[str, tuple[Callable[[Job, Arrays], Made], str, str]] = {  # how, title, framework
-    OURS: (ours, "this project", "TF"),
-    PACKED: (ours_packed, "this project, windows packed", "TF"),
-    "hf-tensorflow": (hf_tensorflow, "HF TensorFlow, `fit` as shipped", "TF"),
-    "hf-pytorch": (hf_pytorch, "HF PyTorch, eager", "TORCH"),
-    "hf-pytorch-fused": (hf_pytorch_fused, "HF PyTorch, fused AdamW", "TORCH"),
+COMPETITORS = {
+    OURS: Competitor("this project", partial(_ours, False)),
+    PACKED: Competitor("this project, windows packed", partial(_ours, True)),
+    "hf-tensorflow": Competitor("HF TensorFlow, `fit` as shipped", _tensorflow),
+    "hf-pytorch": Competitor("HF PyTorch, eager", partial(_pytorch, False), "TORCH"),
+    "hf-pytorch-fused": Competitor("HF PyTorch, fused AdamW", partial(_pytorch, True), "TORCH"),
 }
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.squad_training", description=__doc__)
+def measure(competitor: str, size: str, windows: str, data: str, steps: int) -> measuring.Values:
+    """Warm up and train, in this process."""
+    architecture = architecture_of(size)
+    train, windows_in_a_step = COMPETITORS[competitor].prepare(architecture, squad_windows(windows, Path(data)), steps)
+    train(1)
+    train(WARM_UP - 1)
+    return {SPEED: steps * windows_in_a_step / train(steps)}
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = measuring.parser_of("squad_training", __doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["mini", "base"], help="default: mini base")
     parser.add_argument("--competitors", nargs="+", choices=COMPETITORS, help="default: all that the windows fit")
     parser.add_argument("--windows", choices=(FULL, REAL), default=FULL, help="default: %(default)s")
-    parser.add_argument("--data", type=Path, default=real_data_root(), metavar="DIR", help="has squad/ and vocab/")
-    parser.add_argument("--rounds", type=int, default=3, help="processes of each competitor (default %(default)s)")
-    parser.add_argument("--steps", type=int, help="measured steps of a process; default: by size")
-    parser.add_argument("--worker", choices=COMPETITORS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--data", type=Path, default=measuring.real_data_root(), metavar="DIR", help="has squad/ and vocab/"
+    )
+    measuring.add_rounds(parser, 3)
+    parser.add_argument("--steps", type=measuring.at_least_one, help="measured steps of a process; default: by size")
     options = parser.parse_args(arguments)
     if options.competitors is None:  # full windows cannot be packed
         options.competitors = [name for name in COMPETITORS if options.windows == REAL or name != PACKED]
     return options
 
 
-def job_of(competitor: str, size: str, steps: int | None) -> Job:
-    """Half the steps of the pre-training benchmark: windows are three times as long as its sequences."""
-    return Job(competitor, size, WARM_UP, steps or max(2, SIZES[size].steps // 2))
-
-
-def measure(job: Job, windows: Arrays) -> float:
-    """Windows per second, in this process."""
-    train, windows_in_a_step = COMPETITORS[job.competitor][0](job, windows)
-    train(1)
-    train(job.warm_up)
-    return job.steps * windows_in_a_step / train(job.steps)
-
-
-def measured(competitor: str, size: str, options: argparse.Namespace) -> float:
-    """Windows per second, in a process of its own.
-
-    Raises:
-        UserError: the process failed.
-    """
-    command = ["-m", "benchmarks.squad_training", "--worker", competitor, "--sizes", size]
-    command += ["--windows", options.windows, "--data", str(options.data)]
-    command += ["--steps", str(options.steps)] if options.steps else []
-    value: float = measurement(*command, **only(COMPETITORS[competitor][2]))
-    return value
-
-
-def report(speeds: dict[tuple[str, str], list[float]], options: argparse.Namespace, facts: dict[str, Any]) -> str:
-    """Medians, and ratios taken within a round."""
+def report(measured: measuring.Measured, options: argparse.Namespace) -> list[str]:
+    """Return medians, and ratios taken within a round."""
     best = PACKED if PACKED in options.competitors and options.windows == REAL else OURS
     speed = [["windows/s", *options.sizes]]
     ratio = [["this project is faster than", *options.sizes]]
     for name in options.competitors:
-        title = COMPETITORS[name][1]
-        speed.append([title, *(f"{median(speeds[name, size]):.2f}" for size in options.sizes)])
+        title = COMPETITORS[name].title
+        speed.append([title, *(measuring.spread(measured.values((name, size), SPEED)) for size in options.sizes)])
         if name not in (OURS, PACKED) and best in options.competitors:
-            pairs = [zip(speeds[best, size], speeds[name, size]) for size in options.sizes]
-            ratio.append([title, *(f"{median(own / theirs for own, theirs in pair):.2f} ×" for pair in pairs)])
+            ratios = [measured.ratios((best, size), (name, size), SPEED) for size in options.sizes]
+            ratio.append([title, *(measuring.spread(values, "{:.2f} ×") for values in ratios)])
     about = (
-        f"Fine-tuning a span model on {options.windows} windows of {SEQUENCE_LENGTH} tokens, micro batch {MICRO_BATCH},"
-        f" dropout 0.1, AdamW, float32; medians of {options.rounds} processes in alternation."
+        f"Fine-tuning a span model on {options.windows} windows of {WINDOW_LENGTH} tokens, micro batch {MICRO_BATCH},"
+        f" dropout 0.1, AdamW, float32; median (min–max) of {options.rounds} processes in alternation."
     )
-    return "\n\n".join([machine(facts), about, markdown(speed), markdown(ratio)])
+    return [about, measuring.markdown(speed), measuring.markdown(ratio)]
 
 
-def main(arguments: list[str] | None = None) -> int:
+@measuring.command_line
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print tables on standard output."""
     options = parse(arguments)
-    if options.worker:
-        job = job_of(options.worker, options.sizes[0], options.steps)
-        print(json.dumps(measure(job, windows_of(options.windows, options.data))), flush=True)
-        return 0
-    if importlib.util.find_spec("torch") is None and any("pytorch" in name for name in options.competitors):
-        print(
-            "error: PyTorch is not installed; run `pip install -r requirements-bench.txt`, or leave it out with"
-            " --competitors",
-            file=sys.stderr,
-        )
-        return 2
-    speeds: dict[tuple[str, str], list[float]] = {}
-    try:
-        for number in range(options.rounds):
-            for size in options.sizes:
-                for name in options.competitors:
-                    begin = time.monotonic()
-                    value = measured(name, size, options)
-                    speeds.setdefault((name, size), []).append(value)
-                    took = time.monotonic() - begin
-                    print(f"round {number + 1}, {size}, {name}: {value:.2f} windows/s ({took:.0f} s)", file=sys.stderr)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(report(speeds, options, with_pytorch(environment_facts())))
+    is_pytorch = any(COMPETITORS[name].framework == "TORCH" for name in options.competitors)
+    measuring.require(["torch"] if is_pytorch else [], otherwise="leave PyTorch out with --competitors")
+    if options.windows == REAL:
+        measuring.require([], [options.data / SQUAD_TRAINING, options.data / WORDS], f"measure --windows {FULL}")
+
+    def process(competitor: str, size: str) -> measuring.Values:
+        # Half the steps of the pre-training benchmark: windows are three times as long as its sequences.
+        steps = options.steps or max(2, SIZES[size].steps // 2)
+        job = {"competitor": competitor, "size": size, "windows": options.windows, "data": str(options.data)}
+        return measuring.in_process(measure, measuring.only(COMPETITORS[competitor].framework), **job, steps=steps)
+
+    variants = {(name, size): partial(process, name, size) for size in options.sizes for name in options.competitors}
+    measured = measuring.alternate(variants, options.rounds)
+    measuring.write_json(options.json, measured.as_json())
+    measuring.print_report(*report(measured, options))
     return 0
 
 

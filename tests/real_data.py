@@ -1,18 +1,14 @@
-"""Where tests and benchmarks find real data: one setting, and a skip with a reason where there is none."""
+"""Where tests find real data: in the folder that benchmarks use, and a skip with a reason where there is none."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from benchmarks.measuring import REPOSITORY, real_data_root
 
-
-def real_data_root() -> Path:
-    """The folder named by ``BERT_REAL_DATA``, or ``../shared/data`` beside the repository."""
-    return Path(os.environ.get("BERT_REAL_DATA") or REPOSITORY.parent / "shared" / "data")
+__all__ = ["REPOSITORY", "real_data", "real_data_root"]
 
 
 def real_data(*parts: str) -> Path:

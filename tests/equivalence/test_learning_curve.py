@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="pip install -r requirements-bench.txt")
 
-from benchmarks.curve_data import generated
-from benchmarks.curves import Recipe, learning_curves
-from benchmarks.learning_curve import LIMIT
+from benchmarks.learning import LIMIT, OURS, PYTORCH, Curves, beside_pytorch, deviations
+from benchmarks.samples import generated_samples
+from benchmarks.settings import MICRO_BATCH
 from tests.equivalence.bert_pairs import architecture
-
-if TYPE_CHECKING:
-    from benchmarks.curves import Curves
 
 STEPS = 25
 
@@ -24,16 +19,15 @@ STEPS = 25
 def curves() -> Curves:
     """A small vocabulary that a small model can learn within a few steps."""
     small = architecture(hidden_size=64, vocab_size=200, max_position_embeddings=512, intermediate_size=128)
-    recipe = Recipe(small, steps=STEPS, learning_rate=5e-3)
-    samples = generated(small.vocab_size, recipe.micro_batch, seed=3)
+    samples = generated_samples(small.vocab_size, MICRO_BATCH, seed=3)
     repeated = {name: np.tile(values, (STEPS, 1)) for name, values in samples.items()}
-    return learning_curves(recipe, repeated)
+    return beside_pytorch(small, repeated, STEPS, learning_rate=5e-3)
 
 
 def test_the_loss_of_every_step_is_that_of_pytorch(curves: Curves) -> None:
-    assert len(curves.ours) == STEPS
-    assert max(curves.deviations) <= LIMIT
+    assert len(curves[OURS]) == STEPS
+    assert max(deviations(curves[OURS], curves[PYTORCH])) <= LIMIT
 
 
 def test_something_was_learnt_so_that_equal_curves_say_something(curves: Curves) -> None:
-    assert curves.ours[-1] < 0.9 * curves.ours[0]
+    assert curves[OURS][-1] < 0.9 * curves[OURS][0]

@@ -10,46 +10,57 @@ import numpy as np
 import pytest
 
 from benchmarks import pretraining
-from benchmarks.figures import Figures, targets
-from benchmarks.jobs import OURS, PYTORCH, PYTORCH_TUNED, TENSORFLOW_FIT, TENSORFLOW_FUNCTION, Job
-from benchmarks.rounds import Measurement, schedule
-from benchmarks.samples import hugging_face_samples, samples
-from benchmarks.tables import markdown
+from benchmarks.measuring import Measured, alternate, markdown, spread
+from benchmarks.pretraining import OURS, PYTORCH, PYTORCH_TUNED, TENSORFLOW, TENSORFLOW_FIT, TENSORFLOW_FUNCTION
+from benchmarks.samples import full_sequences, hugging_face_samples
 
 
-def speed(competitor: str, number: int, samples_per_second: float, memory: float = 1000.0) -> Measurement:
-    values = {"samples_per_second": samples_per_second, "peak_memory_mib": memory, "first_step_seconds": 20.0}
-    return Measurement(competitor, "mini", number, values)
+def measured_of(speeds: dict[str, list[float]], memory: float = 1000.0) -> Measured:
+    measured = Measured()
+    for competitor, values in speeds.items():
+        for value in values:
+            figures = {"samples_per_second": value, "peak_memory_mib": memory, "first_step_seconds": 20.0}
+            measured.add((competitor, "mini"), figures)
+    return measured
 
 
 def test_processes_take_turns_within_each_round() -> None:
-    planned = list(schedule(["mini"], ["a", "b"], 2, lambda name, size: Job(name, size, 1, 1)))
-    assert [(number, job.competitor) for number, job in planned] == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
+    order: list[str] = []
+    variants = {name: lambda name=name: order.append(name) or {"value": float(len(order))} for name in "ab"}
+    measured = alternate(variants, 2)
+    assert "".join(order) == "abab"
+    assert measured.values("b", "value") == [2.0, 4.0]
+    alternate(variants, 2, mirrored=True)
+    assert "".join(order) == "abababba"
 
 
 def test_ratios_are_taken_within_a_round_so_that_a_slow_round_slows_both() -> None:
-    ours = [speed(OURS, 0, 30.0), speed(OURS, 1, 10.0), speed(OURS, 2, 40.0)]
-    theirs = [speed(PYTORCH, 0, 10.0), speed(PYTORCH, 1, 4.0), speed(PYTORCH, 2, 10.0)]
-    figures = Figures(ours + theirs)
-    assert figures.ratio(PYTORCH, "mini") == 3.0  # of 3.0, 2.5 and 4.0
-    assert figures.median(OURS, "mini", "samples_per_second") == 30.0
+    measured = measured_of({OURS: [30.0, 10.0, 40.0], PYTORCH: [10.0, 4.0, 10.0]})
+    assert pretraining.ratio(measured, PYTORCH, "mini") == 3.0  # of 3.0, 2.5 and 4.0
+    assert measured.median((OURS, "mini"), "samples_per_second") == 30.0
+
+
+def test_a_figure_comes_with_its_spread() -> None:
+    assert spread([30.0, 10.0, 40.0]) == "30.00 (10.00–40.00)"
+    assert spread([30.0]) == "30.00"
+    assert spread([]) == "–"
 
 
 def test_the_faster_of_two_ways_counts() -> None:
-    both = [speed(TENSORFLOW_FIT, 0, 9.0), speed(TENSORFLOW_FUNCTION, 0, 10.0)]
-    figures = Figures([speed(OURS, 0, 30.0), *both])
-    assert figures.ratio_to_best((TENSORFLOW_FIT, TENSORFLOW_FUNCTION), "mini") == 3.0
+    measured = measured_of({OURS: [30.0], TENSORFLOW_FIT: [9.0], TENSORFLOW_FUNCTION: [10.0]})
+    assert pretraining.ratio_to_best(measured, TENSORFLOW, "mini") == 3.0
 
 
 def test_targets_are_judged_one_by_one_and_what_was_not_measured_is_not_reached() -> None:
-    figures = Figures([speed(OURS, 0, 30.0, memory=900.0), speed(PYTORCH, 0, 12.5), speed(TENSORFLOW_FIT, 0, 10.0)])
-    reached = [target.reached(figures) for target in targets(["mini"])]
+    measured = measured_of({PYTORCH: [12.5], TENSORFLOW_FIT: [10.0]})
+    measured.rounds.update(measured_of({OURS: [30.0]}, memory=900.0).rounds)
+    reached = [goal.reached for goal in pretraining.goals(measured, ["mini"])]
     # 3.0 × TensorFlow is reached, 2.5 × PyTorch is not (2.4), the tuned loop is unknown, memory is below.
     assert reached == [True, False, None, True]
 
 
 def test_all_competitors_get_the_same_words_to_predict() -> None:
-    data = samples()
+    data = full_sequences()
     theirs = hugging_face_samples(data)
     assert np.all((theirs["labels"] != -100).sum(axis=1) == 20)
     for row in (0, 100):

@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.published.figures import arithmetic, figures_of
-from benchmarks.published.machine import describe_machine, description, file_name_of, gpus, system_of, title_of
-from benchmarks.published.process import command_of
-from benchmarks.published.results import read_results, systems_table
-from benchmarks.published.spec import read_spec
-from benchmarks.run import main
+from benchmarks.published import arithmetic, command_of, figures_of, read_spec
+from benchmarks.run import (
+    describe_machine,
+    description,
+    file_name_of,
+    gpus,
+    main,
+    read_results,
+    system_of,
+    systems_table,
+    title_of,
+)
 from utilities.config.loading import load_config
 from utilities.errors import UserError
 

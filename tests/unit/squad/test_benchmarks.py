@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import squad_features, squad_training
-from benchmarks.jobs import OURS
-from benchmarks.squad_windows import REAL, windows_of
+from benchmarks.measuring import Measured
+from benchmarks.samples import REAL, squad_windows
+from benchmarks.squad_training import OURS, SPEED
 from tests.real_data import real_data, real_data_root
 from tests.unit.squad.data import random_document, write_vocabulary
-from utilities.environment import environment_facts
-from utilities.errors import UserError
 
 
 def test_features_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,41 +23,50 @@ def test_features_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[
     output = capsys.readouterr().out
     rows = [line.split("|") for line in output.splitlines() if line.startswith("|")]
     assert rows[0][1].strip() == "4 questions"
-    assert [int(row[2]) for row in rows[2:]] == [4, 4, 4]  # all contexts are shorter than a window
+    assert [int(row[2]) for row in rows[2:5]] == [4, 4, 4]  # all contexts are shorter than a window
     assert "reached" in output
 
 
 def test_features_need_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert squad_features.main(["--data", str(tmp_path / "absent.json")]) == 2
-    assert "absent.json: cannot be read" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "absent.json does not exist" in error and error.count("\n") == 1
+
+
+def measured_of(speeds: dict[str, list[float]]) -> Measured:
+    measured = Measured()
+    for name, values in speeds.items():
+        for value in values:
+            measured.add((name, "mini"), {SPEED: value})
+    return measured
 
 
 def test_ratios_of_training_are_taken_within_a_round() -> None:
     options = squad_training.parse(["--sizes", "mini", "--competitors", OURS, "hf-pytorch", "--rounds", "3"])
-    speeds = {(OURS, "mini"): [30.0, 10.0, 40.0], ("hf-pytorch", "mini"): [10.0, 5.0, 10.0]}
-    text = squad_training.report(speeds, options, environment_facts())
-    assert "30.00" in text
-    assert "3.00 ×" in text
+    text = "\n".join(squad_training.report(measured_of({OURS: [30, 10, 40], "hf-pytorch": [10, 5, 10]}), options))
+    assert "30.00 (10.00–40.00)" in text
+    assert "3.00 × (2.00–4.00)" in text
 
 
 def test_packed_windows_are_compared_where_windows_are_real() -> None:
     assert squad_training.PACKED not in squad_training.parse([]).competitors
     options = squad_training.parse(["--sizes", "mini", "--windows", REAL])
-    speeds = {(name, "mini"): [float(place + 1)] for place, name in enumerate(options.competitors)}
+    speeds = {name: [float(place + 1)] for place, name in enumerate(options.competitors)}
     assert options.competitors[:3] == [OURS, squad_training.PACKED, "hf-tensorflow"]
-    assert "0.67 ×" in squad_training.report(speeds, options, environment_facts())  # 2 / 3, and not 1 / 3
+    assert "0.67 ×" in "\n".join(squad_training.report(measured_of(speeds), options))  # 2 / 3, and not 1 / 3
 
 
 def test_real_windows_hold_every_question_and_its_answer() -> None:
     document = json.loads(real_data("squad", "train-v1.1-prefix.json").read_text(encoding="utf-8"))
     questions = sum(len(p["qas"]) for article in document["data"] for p in article["paragraphs"])
-    windows = windows_of(REAL, real_data_root())
+    windows = squad_windows(REAL, real_data_root())
     answered = windows["start_positions"][:, 0] > 0
     assert questions <= len(answered) < 1.1 * questions
     assert answered.sum() >= questions
     assert (windows["segment_ids"][answered, windows["start_positions"][answered, 0]] == 1).all()
 
 
-def test_real_windows_need_data(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="BERT_REAL_DATA"):
-        windows_of(REAL, tmp_path)
+def test_real_windows_need_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--windows", REAL, "--data", str(tmp_path), "--competitors", OURS]
+    assert squad_training.main(arguments) == 2
+    assert "BERT_REAL_DATA" in capsys.readouterr().err

@@ -9,7 +9,8 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import csc_matrix, hstack
 
-from benchmarks.packing_plans import all_packs, histogram, published
+from benchmarks.packing_plans import all_packs, published
+from benchmarks.samples import histogram
 from data_utils.packing import PackingPlan, plan_packing
 
 ROWS = published()["rows"]
@@ -23,8 +24,8 @@ def tokens_per_room(plan: PackingPlan) -> float:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['algorithm']}-{row['max_sequences_per_pack']}")
 def test_row_is_reproduced(row: dict[str, Any]) -> None:
-    counts, size = histogram()
-    plan = plan_packing(counts, size, row["max_sequences_per_pack"], row["algorithm"])
+    counts = histogram()
+    plan = plan_packing(counts, len(counts), row["max_sequences_per_pack"], row["algorithm"])
     assert tokens_per_room(plan) == pytest.approx(row["efficiency_percent"], abs=0.01)
     assert plan.packing_factor == pytest.approx(row["packing_factor"], abs=6e-4)
     if row["packs_millions"] is not None:
@@ -33,8 +34,8 @@ def test_row_is_reproduced(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("limit", "at_least"), [(3, 99.88), (4, 99.95), (8, 99.95), ("max", 99.95)])
 def test_the_best_plan_reaches_its_bound(limit: int | str, at_least: float) -> None:
-    counts, size = histogram()
-    plan = plan_packing(counts, size, limit, "optimal")
+    counts = histogram()
+    plan = plan_packing(counts, len(counts), limit, "optimal")
     assert tokens_per_room(plan) >= at_least
     assert plan.number_of_packs - plan.fewest_packs <= 1
     published_best = [row for row in ROWS if row["max_sequences_per_pack"] == limit]
@@ -46,7 +47,8 @@ def test_no_plan_of_three_sequences_is_better() -> None:
 
     Packs that fill the length suffice where a shorter sequence may take a longer one's place.
     """
-    counts, size = histogram()
+    counts = histogram()
+    size = len(counts)
     packs = all_packs(size)
     rows, columns = packs.T.ravel() - 1, np.tile(np.arange(len(packs)), 3)
     real = rows >= 0
@@ -63,7 +65,7 @@ def test_no_plan_of_three_sequences_is_better() -> None:
     together = np.where(room >= 0, np.add.outer(worth, worth) + worth[np.maximum(room, 0)], 0.0)
     fewest = worth[1:] @ wanted * 1e4 / together.max()
 
-    plan = plan_packing(counts, size, 3, "optimal")
+    plan = plan_packing(counts, len(counts), 3, "optimal")
     assert fewest <= plan.number_of_packs <= fewest + 2
     assert plan.fewest_packs == pytest.approx(fewest, abs=2)
     assert 99.883 < 100 * sum((i + 1) * n for i, n in enumerate(counts)) / size / fewest < 99.884

@@ -1,4 +1,4 @@
-"""``benchmarks.yml`` in the form that Graphcore published for its examples (examples-utils).
+"""Benchmarks described by a ``benchmarks.yml`` in the form that Graphcore published for its examples (examples-utils).
 
 A mapping of names to entries. An entry whose name holds ``options`` only lends its keys to others (YAML's ``<<``).
 
@@ -14,8 +14,17 @@ A mapping of names to entries. An entry whose name holds ``options`` only lends 
 
 from __future__ import annotations
 
+import ast
 import itertools
+import math
+import operator
+import os
 import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +32,9 @@ from typing import Any
 import yaml
 
 from utilities.errors import UserError
+from utilities.secrets import mask
+
+# --- The file ---
 
 REDUCTIONS = ("mean", "final", "min", "value")
 SYSTEMS = ("cpu", "gpu", "ipu")
@@ -31,7 +43,7 @@ UNSUPPORTED = ("notebook", "requirements_file")
 
 @dataclass(frozen=True)
 class Metric:
-    """How a figure is read from the log.
+    """How to read a figure from the log.
 
     Attributes:
         pattern: its first group is the number.
@@ -62,16 +74,16 @@ class Benchmark:
 
     @property
     def converges(self) -> bool:
-        """Whether it trains to the end, which takes days, and so runs only when it is asked for."""
+        """Return whether it trains to the end, which takes days, so that it runs only when it is asked for."""
         return "_conv" in self.name
 
     def variant_name(self, parameters: dict[str, str]) -> str:
-        """``name_a_1_b_2``, parameters in alphabetical order."""
+        """Return ``name_a_1_b_2``, parameters in alphabetical order."""
         return "_".join([self.name, *(f"{key}_{parameters[key]}" for key in sorted(parameters))])
 
 
 def read_spec(path: Path) -> dict[str, Benchmark]:
-    """All benchmarks of a file by name, in its order.
+    """Return all benchmarks of a file by name, in its order.
 
     Raises:
         UserError: the file cannot be read, or an entry is not of the form.
@@ -178,3 +190,160 @@ def _output(pairs: Any, where: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise UserError(f"{where}.output: write a list of [label, name]")
     return tuple((str(label), str(name).strip("{}")) for label, name in pairs)
+
+
+# --- The command ---
+
+PYTHONS = ("python", "python3")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a process ended.
+
+    Attributes:
+        log: what it wrote to standard output, then to standard error.
+        seconds: from start to end.
+    """
+
+    status: int
+    log: str
+    seconds: float
+
+
+def command_of(benchmark: Benchmark, parameters: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """Return the words of the command, parameters and variables filled in; Python is the one that runs this.
+
+    Raises:
+        UserError: a parameter or variable is not there.
+    """
+    where = f"{benchmark.name}.cmd"
+    try:
+        text = benchmark.command.format(**parameters)
+        words = shlex.split(text)
+    except (KeyError, IndexError, ValueError) as error:
+        raise UserError(f"{where}: {error} cannot be filled in; add it to parameters, or correct cmd") from error
+    known = {**environment, **benchmark.environment}
+    filled = [_VARIABLE.sub(lambda match: _variable(match, known, where), word) for word in words]
+    return [sys.executable if word in PYTHONS else word for word in filled]
+
+
+def _variable(match: re.Match[str], known: Mapping[str, str], where: str) -> str:
+    name = match.group(1) or match.group(2)
+    if name not in known:
+        raise UserError(f"{where}: the environment variable {name} is not set; run: export {name}=/path")
+    return known[name]
+
+
+def run(benchmark: Benchmark, command: list[str], logs: Path, timeout: float | None = None) -> Outcome:
+    """Run a command in the benchmark's folder; its output is kept in ``logs``, secrets masked.
+
+    Raises:
+        UserError: there is no such program, or the logs cannot be written.
+    """
+    started = time.perf_counter()
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        result = subprocess.run(
+            command,
+            cwd=benchmark.folder,
+            env={**os.environ, **benchmark.environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+        status, out, errors = result.returncode, result.stdout, result.stderr
+    except subprocess.TimeoutExpired as expired:
+        status, out, errors = 124, expired.stdout or b"", expired.stderr or b""
+    except OSError as error:
+        raise UserError(f"{benchmark.name}: cannot run {command[0]} ({error.strerror}); correct cmd") from error
+    texts = [mask(stream.decode("utf-8", "replace")) for stream in (out, errors)]
+    for name, text in zip(("stdout.log", "stderr.log"), texts):
+        (logs / name).write_text(text, encoding="utf-8")
+    return Outcome(status, "\n".join(texts), time.perf_counter() - started)
+
+
+# --- From a log to figures ---
+
+_OPERATIONS: dict[type, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+
+
+def figures_of(benchmark: Benchmark, parameters: Mapping[str, str], log: str) -> dict[str, float]:
+    """Return every figure of a benchmark by name.
+
+    Raises:
+        UserError: the log lacks one, or an expression cannot be computed.
+    """
+    figures = {metric.name: reduced(metric, log, benchmark.name) for metric in benchmark.metrics}
+    for name, expression in benchmark.derived.items():
+        where = f"{benchmark.name}.derived.{name}"
+        try:
+            figures[name] = arithmetic(expression.format(**{**parameters, **figures}))
+        except (KeyError, IndexError) as error:
+            raise UserError(f"{where}: {expression!r} names {error}, which is no figure; correct it") from error
+        except (ValueError, SyntaxError, ArithmeticError) as error:
+            raise UserError(f"{where}: {expression!r} cannot be computed ({error}); correct it") from error
+    for label, name in benchmark.output:
+        if name not in figures:
+            raise UserError(f"{benchmark.name}.output: {label} shows {name!r}, which is no figure; correct it")
+    return figures
+
+
+def reduced(metric: Metric, log: str, benchmark: str) -> float:
+    """Return the figure that a metric makes of all its values in a log.
+
+    Raises:
+        UserError: there are no more values than it skips, or one is no number.
+    """
+    where = f"{benchmark}.data.{metric.name}"
+    try:
+        values = [float(match.group(1).replace(",", "")) for match in metric.pattern.finditer(log)]
+    except ValueError as error:
+        raise UserError(f"{where}: {metric.pattern.pattern!r} found what is no number ({error}); correct it") from error
+    if any(math.isnan(value) for value in values):
+        raise UserError(f"{where} is NaN in the log; the run failed")
+    if len(values) <= metric.skip:
+        raise UserError(f"{where}: the log has {len(values)} values, {metric.skip} are skipped; run longer")
+    if metric.reduction == "final":
+        return values[-1]
+    if metric.reduction == "value":
+        return values[0]
+    if metric.reduction == "min":
+        return min(values)
+    kept = sorted(values, reverse=metric.name == "latency")[metric.skip :]
+    return sum(kept) / len(kept)
+
+
+def arithmetic(expression: str) -> float:
+    """Return the value of an expression of numbers, ``+ - * / // %`` and parentheses; nothing else is computed.
+
+    Raises:
+        ValueError: it holds something else.
+        ArithmeticError, SyntaxError: it has no value.
+
+    Example:
+        >>> arithmetic("2 * (3 + 0.5)")
+        7.0
+    """
+    return float(_value(ast.parse(expression.strip(), mode="eval").body))
+
+
+def _value(node: ast.expr) -> float:
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_value(node.operand))
+    raise ValueError("only numbers, + - * / // % and parentheses")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.packed_samples import histogram, make_samples, spread
+from benchmarks.samples import histogram, packed_samples, spread_over
 from data_utils.records.packs import sequences_per_pack
 from data_utils.records.validation import find_problem
 
@@ -27,13 +27,13 @@ def test_longer_sequences_are_cut() -> None:
 
 
 def test_spread_keeps_the_proportions() -> None:
-    chosen = spread(np.array([10, 0, 30, 60]), 200, np.random.default_rng(0))
+    chosen = spread_over(np.array([10, 0, 30, 60]), 200, np.random.default_rng(0))
     assert np.bincount(chosen).tolist() == [20, 0, 60, 120]
 
 
 @pytest.mark.parametrize("length", [128, 512])
 def test_both_kinds_of_rows_are_sound_and_hold_what_the_plan_says(length: int) -> None:
-    samples = make_samples(length, 3, "spfhp", ROWS, vocab_size=1000)
+    samples = packed_samples(length, 3, "spfhp", ROWS, vocab_size=1000)
     padded, packed = (reader.read(np.arange(ROWS)) for reader in (samples.padded, samples.packed))
     assert find_problem(samples.padded.spec, padded) is None
     assert find_problem(samples.packed.spec, packed) is None

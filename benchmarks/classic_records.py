@@ -18,17 +18,10 @@ from keras_extensions.backend import tf
 
 Document = list[list[str]]
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """The usual settings."""
-
-    max_seq_length: int = 128
-    max_predictions_per_seq: int = 20
-    masked_lm_prob: float = 0.15
-    short_seq_prob: float = 0.1
-    duplicate_factor: int = 5
-    seed: int = 42
+# The usual settings
+MAX_SEQ_LENGTH, MAX_PREDICTIONS = 128, 20
+MASKED_LM_PROB, SHORT_SEQ_PROB = 0.15, 0.1
+DUPLICATE_FACTOR, SEED = 5, 42
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,7 @@ class Instance:
 
 
 def read_documents(files: Sequence[Path], tokenizer: BertTokenizer) -> list[Document]:
-    """Tokenised sentences of documents; a blank line ends a document."""
+    """Return the tokenised sentences of documents; a blank line ends a document."""
     documents: list[Document] = [[]]
     for path in files:
         with open(path, encoding="utf-8") as lines:
@@ -58,28 +51,26 @@ def read_documents(files: Sequence[Path], tokenizer: BertTokenizer) -> list[Docu
     return [document for document in documents if document]
 
 
-def make_instances(
-    documents: list[Document], words: Sequence[str], recipe: Recipe, rng: random.Random
-) -> list[Instance]:
-    """All passes over the documents, shuffled."""
+def make_instances(documents: list[Document], words: Sequence[str], rng: random.Random) -> list[Instance]:
+    """Return the instances of all passes over the documents, shuffled."""
     rng.shuffle(documents)
     instances = [
         instance
-        for _ in range(recipe.duplicate_factor)
+        for _ in range(DUPLICATE_FACTOR)
         for number in range(len(documents))
-        for instance in instances_of_document(documents, number, words, recipe, rng)
+        for instance in instances_of_document(documents, number, words, rng)
     ]
     rng.shuffle(instances)
     return instances
 
 
 def instances_of_document(
-    documents: list[Document], number: int, words: Sequence[str], recipe: Recipe, rng: random.Random
+    documents: list[Document], number: int, words: Sequence[str], rng: random.Random
 ) -> Iterator[Instance]:
-    """Walks a document sentence by sentence and pairs what it gathers."""
+    """Walk a document sentence by sentence and pair what was gathered."""
     document = documents[number]
-    room = recipe.max_seq_length - 3
-    target = aimed_length(room, recipe, rng)
+    room = MAX_SEQ_LENGTH - 3
+    target = aimed_length(room, rng)
     chunk: list[list[str]] = []
     length = at = 0
     while at < len(document):
@@ -100,27 +91,27 @@ def instances_of_document(
                     second.extend(sentence)
                     if len(second) >= target - len(first):
                         break
-                at -= len(chunk) - first_end  # what was not used comes again
+                at -= len(chunk) - first_end  # what was not used is used again
             else:
                 for sentence in chunk[first_end:]:
                     second.extend(sentence)
             shorten(first, second, room, rng)
             tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
             segment_ids = [0] * (len(first) + 2) + [1] * (len(second) + 1)
-            masked, positions, labels = mask(tokens, words, recipe, rng)
+            masked, positions, labels = mask(tokens, words, rng)
             yield Instance(masked, segment_ids, is_random, positions, labels)
             chunk, length = [], 0
-            target = aimed_length(room, recipe, rng)
+            target = aimed_length(room, rng)
         at += 1
 
 
-def aimed_length(room: int, recipe: Recipe, rng: random.Random) -> int:
-    """Mostly all the room there is."""
-    return rng.randint(2, room) if rng.random() < recipe.short_seq_prob else room
+def aimed_length(room: int, rng: random.Random) -> int:
+    """Return the aimed length: mostly all the room there is."""
+    return rng.randint(2, room) if rng.random() < SHORT_SEQ_PROB else room
 
 
 def shorten(first: list[str], second: list[str], room: int, rng: random.Random) -> None:
-    """Takes tokens off the longer segment, in front or behind."""
+    """Take tokens off the longer segment, in front or behind."""
     while len(first) + len(second) > room:
         longer = first if len(first) > len(second) else second
         if rng.random() < 0.5:
@@ -129,13 +120,11 @@ def shorten(first: list[str], second: list[str], room: int, rng: random.Random) 
             longer.pop()
 
 
-def mask(
-    tokens: list[str], words: Sequence[str], recipe: Recipe, rng: random.Random
-) -> tuple[list[str], list[int], list[str]]:
-    """Masked tokens, positions and labels."""
+def mask(tokens: list[str], words: Sequence[str], rng: random.Random) -> tuple[list[str], list[int], list[str]]:
+    """Return masked tokens, positions and labels."""
     candidates = [place for place, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     rng.shuffle(candidates)
-    count = min(recipe.max_predictions_per_seq, max(1, round(len(tokens) * recipe.masked_lm_prob)))
+    count = min(MAX_PREDICTIONS, max(1, round(len(tokens) * MASKED_LM_PROB)))
     masked = list(tokens)
     positions = sorted(candidates[:count])
     for place in positions:
@@ -146,11 +135,11 @@ def mask(
     return masked, positions, [tokens[place] for place in positions]
 
 
-def example(instance: Instance, tokenizer: BertTokenizer, recipe: Recipe) -> Any:
-    """The instance as a ``tf.train.Example``, padded."""
+def example(instance: Instance, tokenizer: BertTokenizer) -> Any:
+    """Return the instance as a padded ``tf.train.Example``."""
     ids = tokenizer.convert_tokens_to_ids(instance.tokens)
-    padding = [0] * (recipe.max_seq_length - len(ids))
-    missing = [0] * (recipe.max_predictions_per_seq - len(instance.positions))
+    padding = [0] * (MAX_SEQ_LENGTH - len(ids))
+    missing = [0] * (MAX_PREDICTIONS - len(instance.positions))
     labels = tokenizer.convert_tokens_to_ids(instance.labels)
     integers = {
         "input_ids": ids + padding,
@@ -168,17 +157,17 @@ def example(instance: Instance, tokenizer: BertTokenizer, recipe: Recipe) -> Any
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 
-def prepare(files: Sequence[Path], vocabulary: Path, output: Path, recipe: Recipe) -> int:
-    """Sentence files to one TFRecord file.
+def prepare(files: Sequence[Path], vocabulary: Path, output: Path) -> int:
+    """Write one TFRecord file from sentence files.
 
     Returns:
         Records written.
     """
     tokenizer = BertTokenizer(str(vocabulary), do_lower_case=True)
-    rng = random.Random(recipe.seed)
+    rng = random.Random(SEED)
     words = list(tokenizer.vocab)
-    instances = make_instances(read_documents(files, tokenizer), words, recipe, rng)
+    instances = make_instances(read_documents(files, tokenizer), words, rng)
     with tf.io.TFRecordWriter(str(output)) as writer:
         for instance in instances:
-            writer.write(example(instance, tokenizer, recipe).SerializeToString())
+            writer.write(example(instance, tokenizer).SerializeToString())
     return len(instances)

@@ -1,1 +1,0 @@
-"""One module for each way to pre-train BERT; each offers ``prepare(job)``, see :mod:`benchmarks.jobs`."""

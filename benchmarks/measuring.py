@@ -1,0 +1,357 @@
+"""What all benchmarks share: processes, variants in alternation, medians and ratios with their spread, and tables.
+
+Variants take turns, round after round (A B C, A B C, …), so that a machine that drifts drifts for all of them; ratios
+are taken within a round. Nothing here imports TensorFlow or PyTorch, so that the process that starts the others stays
+small: the peak memory that Linux reports for a process is at least that of the process it was started from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from utilities.environment import environment_facts
+from utilities.errors import EXIT_USER_ERROR, UserError
+from utilities.secrets import shown_line
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+NOTHING = "–"
+LAST_LINES = 15
+FRAMEWORKS = ("TF", "TORCH")  # as Transformers calls them
+EXIT_INTERRUPTED = 130
+
+Values = dict[str, float]
+
+
+# --- The command line ---
+
+
+def parser_of(name: str, text: str | None) -> argparse.ArgumentParser:
+    """Return a parser for ``python -m benchmarks.NAME``; the module's text is its description."""
+    return argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def at_least_one(text: str) -> int:
+    """Convert an argument to a positive integer."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def add_rounds(parser: argparse.ArgumentParser, rounds: int, json_file: bool = True) -> None:
+    """Add ``--rounds`` and ``--json``."""
+    parser.add_argument("--rounds", type=at_least_one, default=rounds, metavar="N", help="default %(default)s")
+    if json_file:
+        parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
+
+
+def command_line(main: Callable[..., int]) -> Callable[..., int]:
+    """Decorate a command: an error that the user can fix is one line and status 2, an interruption status 130."""
+
+    @functools.wraps(main)
+    def run(arguments: Sequence[str] | None = None) -> int:
+        try:
+            return main(arguments)
+        except UserError as error:
+            if "--debug" in (sys.argv[1:] if arguments is None else arguments):
+                raise
+            print(f"error: {shown_line(str(error))}", file=sys.stderr)
+            return EXIT_USER_ERROR
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return EXIT_INTERRUPTED
+
+    return run
+
+
+def write_json(path: Path | None, content: Any) -> None:
+    """Write a JSON file; nothing where ``path`` is None."""
+    if path is not None:
+        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# --- What a benchmark needs ---
+
+
+def real_data_root() -> Path:
+    """Return the folder of real data: ``BERT_REAL_DATA``, or ``../shared/data`` beside the repository."""
+    return Path(os.environ.get("BERT_REAL_DATA") or REPOSITORY.parent / "shared" / "data")
+
+
+def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: str = "") -> None:
+    """Check what a benchmark needs before it starts, and print it in one line.
+
+    Args:
+        packages: of requirements-bench.txt.
+        data: files or folders.
+        otherwise: how to do without.
+
+    Raises:
+        UserError: something is missing.
+    """
+    hint = f", or {otherwise}" if otherwise else ""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise UserError(f"{package} is not installed; run `pip install -r requirements-bench.txt`{hint}")
+    for path in data:
+        if not path.exists():
+            raise UserError(f"{path} does not exist; set BERT_REAL_DATA to the folder of real data{hint}")
+    needed = [*packages, *map(str, data)]
+    if needed:
+        print(f"needs and found: {', '.join(needed)}", file=sys.stderr)
+
+
+# --- Processes ---
+
+
+def command(*arguments: object, log: Path | None = None, **environment: str) -> None:
+    """Run one of the product's commands.
+
+    Args:
+        arguments: of Python.
+        log: file for its output; None: it goes to standard error.
+        environment: variables that differ there.
+
+    Raises:
+        UserError: it failed.
+    """
+    line, variables = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
+    if log is None:
+        if subprocess.run(line, cwd=REPOSITORY, env=variables, stdout=sys.stderr, check=False).returncode:
+            raise UserError(f"{' '.join(line)} failed, see above")
+        return
+    with log.open("w", encoding="utf-8") as file:
+        done = subprocess.run(line, cwd=REPOSITORY, env=variables, stdout=file, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        _show_last_lines(log.read_text(encoding="utf-8"))
+        raise UserError(f"{' '.join(line[:2])} … failed; its last lines are above, all of them in {log}")
+
+
+def in_process(
+    function: Callable[..., Any], environment: Mapping[str, str] | None = None, fix: str = "", **arguments: Any
+) -> Any:
+    """Call a function of a benchmark in a process of its own.
+
+    Args:
+        function: of a module's top level. Its module must be cheap to import.
+        environment: variables that differ there.
+        fix: what the user can do if it fails.
+        arguments: of the function; JSON must be able to represent them, and the result.
+
+    Raises:
+        UserError: it failed; its last lines are printed before.
+    """
+    line = [sys.executable, *child_arguments(function, **arguments)]
+    variables = {**os.environ, **(environment or {})}
+    done = subprocess.run(line, cwd=REPOSITORY, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode:
+        _show_last_lines(done.stderr)
+        raise UserError(
+            f"the measurement {function.__name__} {arguments} ended with status {done.returncode}; its last lines are"
+            f" above{'; ' + fix if fix else ''}"
+        )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def child_arguments(function: Callable[..., Any] | str, **arguments: Any) -> list[str]:
+    """Return the arguments of a Python process that calls a function and prints its result as JSON.
+
+    Args:
+        function: or ``module:name``, of a module that this process cannot import.
+    """
+    if isinstance(function, str):
+        module, _, name = function.partition(":")
+    else:
+        module, name = function.__module__, function.__name__
+        if module == "__main__":
+            module = sys.modules["__main__"].__spec__.name
+    return ["-m", "benchmarks.measuring", module, name, json.dumps(arguments)]
+
+
+def only(framework: str) -> dict[str, str]:
+    """Return the variables of a process in which Transformers loads one of ``FRAMEWORKS`` and not the other.
+
+    Both are set: a process that has loaded TensorFlow passes on to its children that PyTorch is not wanted.
+    """
+    assert framework in FRAMEWORKS
+    return {f"USE_{name}": str(int(name == framework)) for name in FRAMEWORKS}
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _show_last_lines(text: str) -> None:
+    print("\n".join(text.splitlines()[-LAST_LINES:]), file=sys.stderr)
+
+
+# --- Variants in alternation ---
+
+
+class Measured:
+    """Measured values by variant, round by round; a variant that was not measured has no values."""
+
+    def __init__(self) -> None:
+        self.rounds: dict[Hashable, list[Values]] = {}
+
+    def add(self, variant: Hashable, values: Values) -> None:
+        self.rounds.setdefault(variant, []).append(values)
+
+    def values(self, variant: Hashable, name: str) -> list[float]:
+        """Return one value of a variant in each round."""
+        return [values[name] for values in self.rounds.get(variant, []) if name in values]
+
+    def median(self, variant: Hashable, name: str) -> float | None:
+        return median_of(self.values(variant, name))
+
+    def ratios(self, variant: Hashable, other: Hashable, name: str) -> list[float]:
+        """Return how many times the other's value a variant has, in each round."""
+        return [own / theirs for own, theirs in zip(self.values(variant, name), self.values(other, name))]
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return one entry a variant and round."""
+        return [
+            {"variant": variant, "round": number, "values": values}
+            for variant, rounds in self.rounds.items()
+            for number, values in enumerate(rounds)
+        ]
+
+
+def alternate(
+    variants: Mapping[Any, Callable[[], Values]],
+    rounds: int,
+    each: Callable[[Measured], None] | None = None,
+    mirrored: bool = False,
+    quiet: bool = False,
+) -> Measured:
+    """Measure all variants in turn, round after round, and print each and the remaining time on standard error.
+
+    Args:
+        variants: how to measure each.
+        rounds: measurements of each.
+        each: called after each measurement with all that was measured so far.
+        mirrored: reverse the order in every second round.
+        quiet: print nothing.
+    """
+    measured, took = Measured(), dict.fromkeys(variants, 0.0)
+    for number in range(rounds):
+        order = list(reversed(variants) if mirrored and number % 2 else variants)
+        for place, variant in enumerate(order, start=1):
+            begin = time.monotonic()
+            values = variants[variant]()
+            measured.add(variant, values)
+            took[variant] = time.monotonic() - begin
+            left = (rounds - number - 1) * sum(took.values()) + sum(took[other] for other in order[place:])
+            title = variant if isinstance(variant, str) else ", ".join(map(str, variant))
+            figures = ", ".join(f"{name} {value:,.4g}" for name, value in values.items())
+            remaining = f"; about {left / 60:.0f} min left" if number or place == len(variants) else ""
+            if not quiet:
+                print(f"round {number + 1} of {rounds}, {title}: {figures}{remaining}", file=sys.stderr, flush=True)
+            if each is not None:
+                each(measured)
+    return measured
+
+
+def median_of(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def spread(values: Sequence[float], form: str = "{:.2f}") -> str:
+    """Return ``median (min–max)``; only the value where there is one, and a dash where there is none."""
+    if len(values) < 2:
+        return form.format(values[0]) if values else NOTHING
+    number = form.split()[0]  # without a unit
+    low, high = number.format(min(values)), number.format(max(values))
+    return f"{form.format(median(values))} ({low}–{high})"
+
+
+# --- Tables ---
+
+
+class Goal(NamedTuple):
+    """A figure to be reached.
+
+    Attributes:
+        found: None where it was not measured.
+        at_least: whether ``bound`` is a lower one.
+        form: of the figure.
+    """
+
+    target: str
+    bound: float
+    found: float | None
+    at_least: bool = True
+    form: str = "{:.2f} ×"
+
+    @property
+    def reached(self) -> bool | None:
+        """Return whether it was reached; None where it was not measured."""
+        if self.found is None:
+            return None
+        return self.found >= self.bound if self.at_least else self.found < self.bound
+
+
+def goal_table(goals: Sequence[Goal]) -> str:
+    words = {True: "reached", False: "NOT reached", None: "not measured"}
+    rows = [["target", "wanted", "found", ""]]
+    for goal in goals:
+        wanted = f"{'at least' if goal.at_least else 'below'} {goal.form.format(goal.bound)}"
+        found = NOTHING if goal.found is None else goal.form.format(goal.found)
+        rows.append([goal.target, wanted, found, words[goal.reached]])
+    return markdown(rows)
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; the first row is its header, the first column is text and the others are numbers."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+
+    def line(row: Sequence[str]) -> str:
+        first, *others = (cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
+        return f"| {' | '.join([first, *others])} |"
+
+    rule = f"| {'-' * widths[0]} |" + "".join(f" {'-' * (width - 1)}: |" for width in widths[1:])
+    return "\n".join([line(rows[0]), rule, *(line(row) for row in rows[1:])])
+
+
+def facts_of_machine() -> dict[str, Any]:
+    """Return facts about machine and software, PyTorch among them where it is installed."""
+    facts = environment_facts()
+    if importlib.util.find_spec("torch") is not None:
+        facts["packages"]["torch"] = importlib.metadata.version("torch")
+    return facts
+
+
+def machine() -> str:
+    """Return the machine and the software in one line."""
+    facts = facts_of_machine()
+    versions = [f"{name} {version}" for name, version in facts["packages"].items()]
+    sets = ", ".join(facts["cpu_instruction_sets"])
+    return (
+        f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets}), {facts['memory_gib']} GiB,"
+        f" Python {facts['python']}, {', '.join(versions)}"
+    )
+
+
+def print_report(*parts: str) -> None:
+    """Print the machine, and the parts of a report."""
+    print("\n\n".join([machine(), *parts]))
+
+
+if __name__ == "__main__":
+    print(json.dumps(getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(**json.loads(sys.argv[3]))), flush=True)

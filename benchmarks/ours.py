@@ -1,0 +1,169 @@
+"""This project's model, built and compiled as the trainer does it, and its training on a clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
+from data_utils.records.pipeline import SampleReader, training_dataset
+from execution.interface import ExecutionOptions, Platform, Update
+from execution.select import select_platform
+from keras_extensions.backend import keras
+from keras_extensions.callbacks.reporting import PerExecutionMetrics
+from model.architecture import PRETRAINING, SQUAD, Architecture, expected_blocks
+from model.blocks import Block, assemble
+from model.conversion import convert
+from model.huggingface import untrained
+from model.losses import PretrainingObjective, SpanObjective
+from optimization.optimizers import AdamW
+
+OUTPUTS = {PRETRAINING: ("masked_lm", "next_sentence"), SQUAD: ("start_logits", "end_logits")}
+OBJECTIVES: dict[str, Callable[[], Any]] = {PRETRAINING: PretrainingObjective, SQUAD: SpanObjective}
+
+
+def cpu_platform(**options: Any) -> Platform:
+    """Return this machine's CPU as a platform; ``options`` are those of :class:`ExecutionOptions`."""
+    return select_platform(ExecutionOptions(device="cpu", seed=SEED, **options))
+
+
+def build(
+    task: str,
+    architecture: Architecture,
+    shapes: Mapping[str, tuple[int, ...]],
+    platform: Platform,
+    stages: Sequence[Sequence[str]] | None = None,
+    source: Any = None,
+) -> tuple[keras.Model, list[Block]]:
+    """Convert a Hugging Face model and assemble it.
+
+    Args:
+        task: key of ``OUTPUTS``.
+        shapes: of the features of a row.
+        stages: of a pipeline; None: all blocks in one.
+        source: the Hugging Face model; None: one with random weights.
+    """
+    source = source or untrained(task, architecture, SEED)
+    with platform.scope():
+        blocks, conversion = convert(task, source, architecture, platform)
+    stages = stages or [expected_blocks(task, architecture.num_hidden_layers)]
+    model = assemble(blocks, shapes, OUTPUTS[task], stages, platform)
+    conversion.carry_weights(source)
+    return model, blocks
+
+
+@dataclass
+class Training:
+    """A compiled model and the samples that it trains on.
+
+    Attributes:
+        rows: of a micro batch.
+        micro_batches: of a weight update.
+    """
+
+    platform: Platform
+    model: keras.Model
+    blocks: list[Block]
+    optimizer: keras.optimizers.Optimizer
+    reader: SampleReader
+    rows: int
+    micro_batches: int
+
+    def run(self, updates: int, callbacks: Sequence[keras.callbacks.Callback], shuffle: bool = True) -> None:
+        """Train on the first samples of the reader's order."""
+        data = training_dataset(
+            self.reader,
+            micro_batch_size=self.rows,
+            micro_batches_per_update=self.micro_batches,
+            seed=SEED,
+            num_updates=updates,
+            shuffle=shuffle,
+        )
+        self.platform.fit(self.model, data, updates, list(callbacks))
+
+
+def training(
+    task: str,
+    architecture: Architecture,
+    reader: SampleReader,
+    rows: int,
+    *,
+    platform: Platform | None = None,
+    optimizer: keras.optimizers.Optimizer | None = None,
+    update: Update | None = None,
+    updates_per_execution: int = 1,
+    source: Any = None,
+) -> Training:
+    """Build and compile a model for a reader's rows; see :func:`build`.
+
+    Args:
+        platform: default: this machine's CPU.
+        optimizer: default: AdamW with the settings of the speed benchmarks.
+        update: default: one micro batch.
+    """
+    platform = platform or cpu_platform()
+    model, blocks = build(task, architecture, reader.spec.shapes, platform, source=source)
+    optimizer = optimizer or AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
+    update = update or Update(micro_batches=1)
+    platform.compile(model, optimizer, OBJECTIVES[task](), update, updates_per_execution)
+    return Training(platform, model, blocks, optimizer, reader, rows, update.micro_batches)
+
+
+def trainer(
+    task: str,
+    architecture: Architecture,
+    reader: SampleReader,
+    rows: int,
+    steps: int,
+    platform: Platform | None = None,
+) -> Trainer:
+    """Return a function that trains a number of steps and returns their seconds.
+
+    Args:
+        steps: of an execution. A model compiled for a single step has no loop, hence at least two; Keras shortens an
+            execution where fewer are left.
+    """
+    made = training(task, architecture, reader, rows, platform=platform, updates_per_execution=max(steps, 2))
+
+    def train(count: int) -> float:
+        clock = Clock()
+        made.run(count, [clock])
+        return clock.seconds
+
+    return train
+
+
+def losses(made: Training, steps: int) -> list[float]:
+    """Train on the samples in their order, and return masked-LM plus next-sentence loss of each step."""
+    found: list[float] = []
+    collect = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda _, logs: found.append(float(logs["mlm_loss"] + logs["nsp_loss"]))
+    )
+    made.run(steps, [PerExecutionMetrics(), collect], shuffle=False)
+    return found
+
+
+class Clock(keras.callbacks.Callback):
+    """Seconds, and processor seconds of all cores, at the begin and end of each execution of a ``fit``."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.begins: list[tuple[float, float]] = []
+        self.ends: list[tuple[float, float]] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.begins.append((time.perf_counter(), time.process_time()))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ends.append((time.perf_counter(), time.process_time()))
+
+    @property
+    def seconds(self) -> float:
+        """Return the time from the begin of the first execution to the end of the last."""
+        return self.ends[-1][0] - self.begins[0][0]
+
+    def executions(self) -> list[tuple[float, float]]:
+        """Return seconds and processor seconds of each execution but the first, which compiles."""
+        pairs = list(zip(self.begins, self.ends))[1:]
+        return [(end[0] - begin[0], end[1] - begin[1]) for begin, end in pairs]

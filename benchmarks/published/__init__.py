@@ -1,1 +1,0 @@
-"""Benchmarks that a ``benchmarks.yml`` describes, in the published form, and a runner for them."""

@@ -1,0 +1,40 @@
+"""Every make target of a benchmark runs in the environment that it installs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
+RUNTIME = {"matplotlib", "numpy", "safetensors", "scipy", "transformers", "yaml"}  # of requirements.txt
+PYTORCH = {"peers_pytorch.py", "checkpoint_formats.py"}  # the second only where it is installed
+NEED_PYTORCH = {"pretraining", "squad_training", "fine_tuning", "learning pytorch", "checkpoint_formats"}
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.name)
+def test_benchmarks_import_what_is_installed(path: Path) -> None:
+    allowed = PROJECT | RUNTIME | set(sys.stdlib_module_names) | ({"torch"} if path.name in PYTORCH else set())
+    assert imported(path) <= allowed
+
+
+def test_targets_that_need_pytorch_install_it() -> None:
+    lines = re.findall(r"^[\w-]+: \$\((\w+)\) .*\n\t.*-m benchmarks\.(.*?) \$", (ROOT / "Makefile").read_text(), re.M)
+    assert len(lines) == 19
+    for environment, module in lines:
+        assert (ROOT / "benchmarks" / f"{module.split()[0]}.py").is_file()
+        assert environment == ("BENCH" if module in NEED_PYTORCH else "RUNTIME")
