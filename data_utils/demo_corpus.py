@@ -138,7 +138,7 @@ def _candidates(packages: tuple[str, ...]) -> Iterator[tuple[str, str, list[str]
 
 
 def collect_pages(words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES) -> Iterator[Page]:
-    """Yield pages of prose until so many words are reached, or nothing is left; no paragraph comes twice.
+    """Yield pages of prose until the number of words is reached or nothing is left; no paragraph is repeated.
 
     Args:
         words: Number of words that is enough.
@@ -237,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="dump to write, .xml or .xml.bz2")
     parser.add_argument(
         "--words", type=positive, default=DEFAULT_WORDS, metavar="N",
-        help="stop when so many are there (default %(default)s)",
+        help="stop at this number of words (default %(default)s)",
     )  # fmt: skip
     return run_main(parser, _run, arguments)
 

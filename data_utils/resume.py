@@ -19,8 +19,9 @@ from crc32c import crc32c
 
 from data_utils.command_line import Progress
 from data_utils.parallel import Pool
-from data_utils.records.writer import MANIFEST_NAME, TEMPORARY_FILES, index_path, write_atomically
+from data_utils.records.writer import MANIFEST_NAME, TEMPORARY_FILES, index_path
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 WORK_FOLDER = ".work"  # in the output folder until that is complete
 RECIPE_NAME = "recipe.json"

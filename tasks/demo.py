@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "demo"
 PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
 WORDS = 400_000
-DUPLICATE_FACTOR = 10  # so many maskings that training meets none twice, and its loss is that of new ones
+DUPLICATE_FACTOR = 10  # enough maskings that training meets none twice
 DUMP_NAME = "corpus.xml"
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
-from data_utils.records.writer import write_atomically
 from data_utils.squad.answers import Candidate, best_answers
 from data_utils.squad.examples import TRAIN, VALIDATION, SquadSet, check_alignment, open_squad, place_of_answer
 from data_utils.squad.metric import Marks, score
@@ -25,6 +24,7 @@ from training.start import Start
 from training.task import Predict
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
+from utilities.files import write_atomically
 from utilities.report.answers import Answered, write_answers
 
 logger = logging.getLogger(__name__)

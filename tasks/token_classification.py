@@ -15,7 +15,6 @@ import numpy as np
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
-from data_utils.records.writer import write_atomically
 from data_utils.token_classification import (
     OUTSIDE,
     TEST,
@@ -40,6 +39,7 @@ from training.start import Start
 from training.task import Predict
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 logger = logging.getLogger(__name__)
 

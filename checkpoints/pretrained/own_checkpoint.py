@@ -247,7 +247,7 @@ def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
 
 
 def encoder_names(layers: int) -> Set[str]:
-    """Return PyTorch's names of the weights that a BERT of so many layers cannot do without."""
+    """Return PyTorch's names of the weights that a BERT with this number of layers needs."""
     source = untrained(SQUAD, _TINY, seed=0)
     names = [from_tensorflow(variable.name).name for variable in source.weights]
     first = [name for name in names if is_encoder_weight(name)]

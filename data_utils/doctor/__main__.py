@@ -24,7 +24,7 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 
 PICTURE_NAME = "doctor.png"
-# At most so many records and lines are compared with one another, whatever the size of the data: memory stays bounded.
+# Most records and lines that are compared with one another, which bounds the memory for data of any size.
 COMPARED = 4_000_000
 BYTES_OF_RECORD, BYTES_OF_LINE = 400, 100  # at least, roughly
 

@@ -160,7 +160,7 @@ def _digests(texts: Sequence[bytes]) -> np.ndarray:
 
 
 def _is_sampled(digests: np.ndarray, sampled: int) -> np.ndarray:
-    """Choose one of so many digests; equal ones are all chosen, or none of them."""
+    """Sample one in a number of digests; equal digests are either all sampled or none."""
     return (digests >> np.uint64(20)) % np.uint64(sampled) == 0
 
 

@@ -1,6 +1,6 @@
 """The records of a data set, good and bad: every check that the reader of a run makes, and a few more.
 
-The reader stops at the first problem, or skips the record; here reading goes on, however damaged a file is.
+The reader stops at the first problem, or skips the record; here reading continues, however damaged a file is.
 
 Shapes: R records, S max_seq_length, P masked positions.
 """

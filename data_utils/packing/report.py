@@ -19,7 +19,7 @@ PICTURE_NAME = "packing.png"
 _SEQUENCES, _PADDED, _PACKED = "#4c72b0", "#bbbbbb", "#dd8452"
 _BARS = 64
 _KINDS = ("png", "svg", "pdf")
-_LABELS = 16  # at most so many labels fit under a chart
+_LABELS = 16  # most labels that fit under a chart
 
 
 def before_and_after(plan: PackingPlan, unpacked_max_seq_length: int) -> str:

@@ -30,7 +30,7 @@ GAP = 1e-5  # a solution this near to its bound is good enough
 GAIN = 1e-9  # worth above 1 that counts
 MAX_SOLUTIONS = 60
 UNIT = 2.0**40  # of duals in the knapsack: their sums are whole numbers below 2**53, exact in floating point
-SEQUENCES = 1000.0  # that the linear program sees, whatever there are, because its tolerances are absolute
+SEQUENCES = 1000.0  # total to which the linear program's counts are scaled, because its tolerances are absolute
 ROUNDS = 4
 WHOLE = 1e-6  # a number this little below a whole number counts as that whole number
 
@@ -210,7 +210,7 @@ def _take_rounded(packs: List[Pack], times: List[float], left: List[int], uses: 
 
 
 def _take(pack: Pack, times: int, left: List[int], uses: Dict[Pack, int]) -> None:
-    """Use a pack so often, or as often as there are sequences for it."""
+    """Use a pack a number of times, or as often as there are sequences for it."""
     needed = Counter(pack)
     times = min(times, *(left[length - 1] // number for length, number in needed.items()))
     if times > 0:

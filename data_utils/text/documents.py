@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from data_utils.records.writer import write_atomically
 from data_utils.text.units import Span
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 LINE_END = re.compile(rb"\n")
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
@@ -50,7 +50,7 @@ class SetAsides:
     """All documents of a run that were set aside, by work unit.
 
     Args:
-        limit: More than so many end the run.
+        limit: Largest number that does not end the run.
         folder: Where ``set_aside.jsonl`` is written.
     """
 

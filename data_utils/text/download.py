@@ -46,7 +46,7 @@ def download(
         checksum: MD5, SHA-1 or SHA-256 in hexadecimal, recognized by length.
         retries: Attempts after a broken connection; each resumes where the last one stopped.
         wait_seconds: Time before the first retry, doubled each time.
-        sleep: Waits so many seconds; replaced in tests.
+        sleep: Waits a number of seconds; replaced in tests.
 
     Returns:
         The file's path.

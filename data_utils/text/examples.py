@@ -19,7 +19,7 @@ import numpy as np
 
 from data_utils.command_line import Progress, fraction, make_parser, natural, positive, run_main
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
-from data_utils.records.writer import MANIFEST_NAME, entropy_nats, index_path, write_atomically, write_manifest
+from data_utils.records.writer import MANIFEST_NAME, entropy_nats, index_path, write_manifest
 from data_utils.resume import WORK_FOLDER, Done, Ledger, forget, prepare_dataset_folder, run_units
 from data_utils.text.documents import SET_ASIDE_NAME
 from data_utils.text.instances import Settings, UnitCounts, check_settings, make_unit, use_one_tokenizer_thread
@@ -29,6 +29,7 @@ from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import add_case_option
 from data_utils.tokenizer import VOCABULARY_NAME, read_vocabulary
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 FILE_PREFIX = "wiki"
 BYTES_NEEDED = 3.6  # on disk, for a byte of text and a pass over it: the records, and the same between the passes

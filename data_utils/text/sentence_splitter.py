@@ -20,8 +20,8 @@ from typing import NamedTuple
 # Not ``re``: the two differ in which characters are letters, and NLTK uses this one.
 import regex
 
-from data_utils.records.writer import write_atomically
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 MIN_TRAINING_CHARACTERS = 100_000
 COMMON_ABBREVIATIONS = (

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from data_utils.command_line import Progress, make_parser, positive, run_main
 from data_utils.parallel import Pool, pool_of, with_absolute_paths
-from data_utils.records.writer import write_atomically
 from data_utils.resume import Ledger, Status, begin_recipe, forget, identity_of, is_recipe_of, refusal, status_of
 from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, SET_ASIDE_NAME, SetAside, SetAsides, reason_of
 from data_utils.text.extract import (
@@ -33,6 +32,7 @@ from data_utils.text.sentence_splitter import Splitter, has_trained_model, load_
 from data_utils.text.sources import PagesUnit, Source, source_of
 from data_utils.text.units import Unit
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 CORPUS_NAME = "corpus.json"
 PUNKT_NAME = "punkt.json"

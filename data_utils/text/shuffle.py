@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from data_utils.records.writer import EncodedFile, RecordFile, write_atomically
+from data_utils.records.writer import EncodedFile, RecordFile
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 KEY, LENGTH = np.dtype("<u8"), np.dtype("<u4")
 # Text that the records of a file and of a strip come from, each pass over the corpus counted.
 MAX_BYTES_OF_FILE = 24 << 20
 BYTES_OF_STRIP = 80 << 20
-MAX_FILES_AS_STRIPS = 64  # up to so many files, each is a strip of its own
+MAX_FILES_AS_STRIPS = 64  # up to this number of files, each is a strip of its own
 
 # Where a spill file holds the keys, lengths and bytes of a strip's records.
 _TABLE = np.dtype([("offset", "<i8"), ("records", "<i8"), ("bytes", "<i8"), ("crc", "<i8")])

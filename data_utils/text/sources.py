@@ -32,7 +32,7 @@ from utilities.errors import UserError
 
 LARGEST_UNIT = 4 << 20  # bytes on disk: seconds of work, and some ten megabytes of memory
 SMALLEST_UNIT = 1 << 20
-UNITS = 64  # a large enough input is cut into at least so many
+UNITS = 64  # least number of units of a large input
 
 Documents = Iterator["Document | SetAside"]
 

@@ -18,10 +18,10 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from data_utils.command_line import make_parser, positive, run_main
-from data_utils.records.writer import write_atomically
 from data_utils.text.sentences import read_corpus
 from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 DEFAULT_SIZE = 30522
 DEFAULT_MIN_FREQUENCY = 2

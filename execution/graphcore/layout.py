@@ -32,7 +32,7 @@ def matmul_options(options: ExecutionOptions, ipu: int) -> Dict[str, str]:
 
 
 def largest_divisor(number: int, at_most: int) -> int:
-    """Updates of an execution, where all executions of a run must be alike.
+    """Return the updates of an execution, where all executions of a run must have the same number.
 
     Example:
         >>> largest_divisor(12, at_most=5)

@@ -20,7 +20,7 @@ NOT_ADAPTED = (r"(^|/)(bias|beta|gamma)$",)
 
 
 class FullPrecision(_KerasOptimizer):
-    """Gradients are unscaled, and the rate computed, in float32, whatever the dtype of the weights.
+    """Unscales gradients and computes the learning rate in float32, whatever the dtype of the weights.
 
     Attributes:
         divisor: loss scale × replicas, for gradients are summed over replicas.

@@ -358,12 +358,12 @@ class GraphcorePlatform(Platform):
             set_options(**training_options(self._options, job.update, self._replicas))
             loss = StreamedLoss(terms, job.objective.losses, job.update.loss_scale, values.enqueue)
             trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=together * steps)
-            told = Updates(callbacks or (), steps, terms, lambda: self._summed(values), lambda: dequeued(rates))
+            reported = Updates(callbacks or (), steps, terms, lambda: self._summed(values), lambda: dequeued(rates))
             trained.fit(
                 layout.micro_batches(data, job.update.micro_batches),
                 steps_per_epoch=updates * job.update.micro_batches,
                 verbose=0,
-                callbacks=[] if callbacks is None else [told],
+                callbacks=[] if callbacks is None else [reported],
             )
 
     def _trained(self, model: keras.Model, spec: Dict[str, tf.TensorSpec]) -> Any:

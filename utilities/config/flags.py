@@ -52,7 +52,9 @@ def build_parser(task: str) -> argparse.ArgumentParser:
         help="JSON config to run (required), and overlays to merge over it in order, such as configs/systems/cpu.json",
     )
     run.add_argument("--plan", action="store_true", help="print the resolved config and derived figures, then exit")
-    run.add_argument("--suggest", type=int, metavar="IPUS", help="with --plan: partition the layers over so many IPUs")
+    run.add_argument(
+        "--suggest", type=int, metavar="IPUS", help="with --plan: partition the layers over this number of IPUs"
+    )
     run.add_argument("--memory-limit", type=float, metavar="MB", help="with --suggest: memory of an IPU (default 900)")
     run.add_argument("--throughput", type=float, metavar="N", help="with --plan: samples per second, for the duration")
     run.add_argument("--calibrate", action="store_true", help="with --plan: measure this machine, for the duration")
