@@ -156,12 +156,12 @@ def finish(place: Place, run: Path) -> None:
 
 def stop(place: Place, run: Path, number: signal.Signals) -> str:
     """Ask a run to stop once it is under way; returns the command that it prints to go on with."""
-    since = time.time()
+    before = newest_step(run)
     process = start(place.config, run)
-    assert wait_for(lambda: is_writing(run, since), process)
+    assert wait_for(lambda: newest_step(run) > before, process)
     process.send_signal(number)
-    assert process.wait(PATIENCE) == 0
-    printed = (place.folder / f"{run.name}.out").read_text()
+    status, printed = process.wait(PATIENCE), (place.folder / f"{run.name}.out").read_text()
+    assert status == 0, printed[-2000:]
     assert f"stopped by {number.name} at step" in printed
     commands = re.findall(r"to go on:\n  (python .*)", printed)
     assert commands, printed[-2000:]
