@@ -9,6 +9,7 @@ PYTEST_ARGS ?=
 BENCHMARK_ARGS ?=
 FUZZ_ARGS ?=
 CRASH_ARGS ?=
+EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
