@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
-from typing import Union
+from typing import BinaryIO, Iterator, Union
 
 
 def temporary_beside(path: Path) -> Path:
@@ -13,27 +14,29 @@ def temporary_beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
 
 
-def write_atomically(path: Path, content: Union[str, bytes]) -> Path:
-    """Write a file under a temporary name, flush it to disk and rename it: no reader ever sees half of it.
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing under a temporary name; when the block ends, flush it to disk and rename it.
 
-    Args:
-        path: of the file.
-        content: text is encoded as UTF-8.
-
-    Returns:
-        ``path``.
+    No reader ever sees half of it. If the block or the disk fails, the temporary file is removed.
 
     Raises:
-        OSError: the file cannot be written; the temporary file is removed.
+        OSError: the file cannot be written.
     """
     temporary = temporary_beside(path)
     try:
         with open(temporary, "wb") as stream:
-            stream.write(content.encode("utf-8") if isinstance(content, str) else content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, content: Union[str, bytes]) -> Path:
+    """Write a whole file by :func:`replacing`, text as UTF-8; return ``path``."""
+    with replacing(path) as stream:
+        stream.write(content.encode("utf-8") if isinstance(content, str) else content)
     return path

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import List, NamedTuple, Optional
@@ -17,6 +16,7 @@ import numpy as np
 
 from data_utils.records.framing import FRAMING_BYTES, file_size, record_boundaries, renew_index, unreadable
 from utilities.errors import UserError
+from utilities.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -140,20 +140,11 @@ def build_index(record_path: Path) -> np.ndarray:
 
 def save_index(boundaries: np.ndarray, target: Path) -> None:
     """Write an index so that ``target`` is never seen half-written."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        with open(temporary, "w", encoding="ascii", newline="\n") as file:
-            for begin in range(0, boundaries.size - 1, 1 << 16):
-                part = boundaries[begin : begin + (1 << 16) + 1]
-                pairs = zip(part[:-1].tolist(), np.diff(part).tolist())
-                file.write("".join(f"{offset} {length}\n" for offset, length in pairs))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except OSError:
-        if temporary.exists():
-            temporary.unlink()
-        raise
+    with replacing(target) as file:
+        for begin in range(0, boundaries.size - 1, 1 << 16):
+            part = boundaries[begin : begin + (1 << 16) + 1]
+            pairs = zip(part[:-1].tolist(), np.diff(part).tolist())
+            file.write("".join(f"{offset} {length}\n" for offset, length in pairs).encode("ascii"))
 
 
 def _misfit(path: Path, record_path: Path, reason: str) -> UserError:

@@ -15,8 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import uuid
 import zipfile
 from collections import deque
 from itertools import chain
@@ -31,6 +29,7 @@ from data_utils.records.features import PLACE, Feature, FeatureSpec, fine_tuning
 from data_utils.squad.examples import SquadSet, place_of_answer
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary, load_tokenizer
 from utilities.errors import UserError
+from utilities.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -318,17 +317,8 @@ def save_windows(path: Path, key: Mapping[str, Any], windows: Windows) -> None:
     fields: Dict[str, Any] = {**windows.texts._asdict(), **windows._asdict()}
     del fields["texts"]
     arrays = {_KEY: np.frombuffer(_encoded(key), np.uint8), **fields}
-    # A unique name: two runs may make the same file at the same time.
-    temporary = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.tmp")
-    try:
-        with open(temporary, "wb") as stream:
-            np.savez(stream, **arrays)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(str(temporary), str(path))
-    finally:
-        if temporary.exists():
-            temporary.unlink()
+    with replacing(path) as stream:
+        np.savez(stream, **arrays)
 
 
 def load_windows(path: Path, key: Mapping[str, Any]) -> Optional[Windows]:
