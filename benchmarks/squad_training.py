@@ -27,7 +27,7 @@ Prepared = tuple[Trainer, float]  # how to train a number of steps, and the wind
 
 
 def _ours(packed: bool, architecture: Architecture, windows: Arrays, steps: int) -> Prepared:
-    """One window a row; packed, several windows a row, and so many rows that a batch holds about as many windows."""
+    """Train with one window per row, or packed with as many rows as keep the windows of a batch about the same."""
     from benchmarks.ours import trainer
     from data_utils.records.arrays import ArrayReader
     from data_utils.records.packs import rows_of

@@ -40,7 +40,7 @@ SMALLEST_GRADIENT = 1e-7  # relative to the greatest number of sequences of a le
 
 
 class BestPacks(NamedTuple):
-    """For each length, the best pack that holds a sequence of that length.
+    """Find for each length the best pack that contains a sequence of that length.
 
     Attributes:
         worth: (S,), of the best pack with a sequence of length i + 1; hugely negative where there is none.

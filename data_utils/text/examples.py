@@ -205,7 +205,7 @@ def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
     free = shutil.disk_usage(job.output).free
     if needed > free:
         text = f"examples: about {needed / 1e9:,.1f} GB will be needed in {job.output}, {free / 1e9:,.1f} GB are free"
-        print(f"{text}; with less, the run ends, and goes on when there is more", file=sys.stderr)
+        print(f"{text}; with less, the run ends, and can be resumed when there is more", file=sys.stderr)
 
 
 def describe(manifest: Mapping[str, Any], folder: Path) -> str:
