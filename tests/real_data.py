@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measuring import REPOSITORY, real_data_root
+from benchmarks.measuring import real_data_root
 
-__all__ = ["REPOSITORY", "real_data", "real_data_root"]
+__all__ = ["real_data", "real_data_root"]
 
 
 def real_data(*parts: str) -> Path:

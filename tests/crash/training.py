@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from checkpoints.folder import UNFINISHED, damage, step_folders, step_of
+from tests import ROOT
 from tests.integration.small_runs import assert_same_run, logged, write_config, write_dataset
 from training.run_folder import RunFolder
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 180  # seconds for anything to happen
 
 # A checkpoint after every step, and one step an execution: most of the time one is being written.

@@ -19,9 +19,9 @@ import run_pretraining
 import run_seq_classification
 import run_squad
 from keras_extensions.backend import tf
+from tests import ROOT
 from utilities.cli import main
 
-ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "BERT_IPU_EMULATION"
 COMMANDS = {"pretraining": run_pretraining, "squad": run_squad, "classification": run_seq_classification}
 SOFTWARE = ["--execution.platform", "software", "--execution.device", "cpu", "--execution.xla", "false"]

@@ -19,8 +19,8 @@ from data_utils.packing.merge import pack_arrays
 from tests.emulation.conftest import Emulation, Run, write_config
 from tests.integration.test_run_seq_classification import write_sst2
 from tests.integration.test_run_squad import article
-from tests.unit.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY, write_arrays
-from tests.unit.squad.data import write_vocabulary
+from tests.unit.data_utils.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY, write_arrays
+from tests.unit.data_utils.squad.data import write_vocabulary
 
 TOLERANCE = 1e-4
 UPDATES, BATCH, STEPS = 3, 2, 6  # STEPS: micro batches of an update

@@ -23,6 +23,7 @@ from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION, PRETRAINING, Architecture
+from tests import ROOT
 from tests.equivalence.bert_pairs import architecture, batch
 from tests.unit.checkpoints.pretrained.models import (
     TASKS,
@@ -44,7 +45,6 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
 )
 
-ROOT = Path(__file__).parents[2]
 READABLE = (
     "safetensors", "safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel",
 )  # fmt: skip

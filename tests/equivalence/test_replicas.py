@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from execution.processes import SINGLE_PROCESS
+from tests import ROOT
 from tests.equivalence.replica_cases import cases_of, weights_after
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests import ROOT
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 from utilities.cli import main
 from utilities.config.fields import Leaf
 from utilities.config.loading import LoadedConfig, read_config
 from utilities.config.schema import leaves, sections
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 TASK_OF_FOLDER = {"pretraining": "pretraining", "demo": "pretraining", "squad": "squad", "glue": "classification"}
 
 HUGE = 10**30

@@ -16,7 +16,15 @@ import numpy as np
 import run_pretraining
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.outputs import MetricsFile
-from tests.unit.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY, example, sample, write, write_samples
+from tests.unit.data_utils.records.samples import (
+    PREDICTIONS,
+    SEQUENCE,
+    VOCABULARY,
+    example,
+    sample,
+    write,
+    write_samples,
+)
 from utilities.cli import main
 
 BATCH = 16

@@ -16,7 +16,7 @@ from data_utils.records.features import FeatureSpec, pretraining_features
 from data_utils.records.index import build_index
 from data_utils.records.pipeline import raise_data_errors, training_dataset
 from data_utils.records.reader import RecordReader
-from tests.unit.records.samples import (
+from tests.unit.data_utils.records.samples import (
     PREDICTIONS,
     SEQUENCE,
     VOCABULARY,

@@ -26,7 +26,7 @@ from tests.integration.small_runs import (
     write_config,
     write_dataset,
 )
-from tests.unit.records.samples import write_samples
+from tests.unit.data_utils.records.samples import write_samples
 from training.run_folder import FolderLocks
 
 IN_ORDER = {"data": {"shuffle": False}, "global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 2}

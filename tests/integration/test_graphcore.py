@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import ROOT
 from tests.integration.small_runs import write_dataset
 from tests.integration.test_run_seq_classification import write_sst2
 from tests.integration.test_run_squad import article
-from tests.unit.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY
-from tests.unit.squad.data import write_vocabulary
+from tests.unit.data_utils.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY
+from tests.unit.data_utils.squad.data import write_vocabulary
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SIZES = {
     "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 32,
@@ -34,7 +34,7 @@ SHARED = {"tensorboard": False, "report": False, "execution": {"platform": "grap
 
 
 def write(path: Path, published: str, **changes: Any) -> str:
-    values = {"extends": str(REPOSITORY / "configs" / published), "output_dir": str(path.parent / "runs"), **SHARED}
+    values = {"extends": str(ROOT / "configs" / published), "output_dir": str(path.parent / "runs"), **SHARED}
     path.write_text(json.dumps({**values, **changes}), encoding="utf-8")
     return str(path)
 
@@ -167,7 +167,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     python = os.environ.get("IPU_PYTHON", sys.executable)  # a Python 3.8 with TensorFlow 2.6: make ipu-test
     command = [python, "-m", "tests.integration.graphcore_run", str(record)]
     command += [word for run in runs for word in ("--", *run)]
-    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, env=os.environ)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ)
     assert ended.returncode == 0 and record.exists(), (ended.stdout + ended.stderr)[-4000:]
     found = json.loads(record.read_text(encoding="utf-8"))
     assert all(one["status"] == 0 for one in found), (ended.stdout + ended.stderr)[-4000:]

@@ -23,7 +23,7 @@ from tests.integration.runs import (
     write_config,
     write_text,
 )
-from tests.unit.records.samples import write_arrays
+from tests.unit.data_utils.records.samples import write_arrays
 
 PLACES, ROOM = 3, 13
 PACKED = {"max_sequences_per_pack": PLACES, "max_predictions_per_pack": ROOM}

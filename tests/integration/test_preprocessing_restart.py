@@ -23,10 +23,10 @@ from data_utils.resume import WORK_FOLDER
 from data_utils.text import __main__ as whole
 from data_utils.text import examples, extract, sentences, sources
 from data_utils.text.markup import clean_wikitext
+from tests import ROOT
 from tests.integration.test_preprocessing import read_records
 from tests.unit.data_utils.text.test_dump import HEAD, page
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE = 300  # seconds, for a busy machine
 OPTIONS = [
     *("--max-seq-length", 32, "--max-predictions", 5, "--vocab-size", 2000, "--duplicate-factor", 2),
@@ -191,7 +191,7 @@ def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, str(script), "--dump", str(dump), "--workers", "2", *map(str, OPTIONS)]
     command += ["--output", str(out)]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def ended(mark: str, how: signal.Signals) -> tuple[int, str]:
         """Status and standard error of a run that is sent a signal when a file is there."""
@@ -240,7 +240,7 @@ def test_workers_listen_on_no_network_and_end_with_a_command_that_is_killed(dump
     script = tmp_path / "prepare.py"
     script.write_text(SMALL_UNITS)
     command = [sys.executable, str(script), "--dump", str(dump), "--workers", "2", *map(str, OPTIONS)]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     output = tmp_path / "out"
     process = subprocess.Popen([*command, "--output", str(output)], env=environment, start_new_session=True)
     until = time.monotonic() + PATIENCE

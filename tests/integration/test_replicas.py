@@ -17,11 +17,11 @@ import pytest
 
 from execution.launch import free_ports
 from execution.software.cluster.membership import Membership, tf_config
+from tests import ROOT
 from tests.integration.small_runs import checkpoints, logged, state, train, write_config, write_dataset
 from tests.integration.test_run_seq_classification import PIECES, write_sst2
 from tests.integration.test_run_seq_classification import write_config as write_classification
 
-ROOT = Path(__file__).parents[2]
 UPDATES = 60
 BAD_RECORD, BAD_STEP = 70, 6  # its loss is no number; the step that shows it
 SECONDS_TO_STOP = 60

@@ -15,9 +15,9 @@ import pytest
 import run_seq_classification
 from data_utils.tokenizer import SPECIAL_TOKENS
 from tasks.classify import main as classify
+from tests import ROOT
 from utilities.cli import main
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "awful", "poor", "dull"]
 FILLING = ["the", "a", "film", "story", "is", "very", "it", "was"]
 PIECES = [*SPECIAL_TOKENS, *GOOD, *BAD, *FILLING]
@@ -125,7 +125,7 @@ def printed(root: Path, secret: list[int]) -> str:
     """What the command prints for two seeds, with predictions for the test data."""
     command = [sys.executable, "run_seq_classification.py", "--config", str(write_config(root, "sst2"))]
     flags = ["--seeds", "3", "7", "--do-test", "yes"]
-    ended = subprocess.run([*command, *flags], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    ended = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout + ended.stderr
 

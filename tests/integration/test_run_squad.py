@@ -16,8 +16,8 @@ import pytest
 
 import run_squad
 from data_utils.squad.__main__ import main as score_command
-from tests.real_data import REPOSITORY
-from tests.unit.squad.data import WORDS, write_vocabulary
+from tests import ROOT
+from tests.unit.data_utils.squad.data import WORDS, write_vocabulary
 from utilities.cli import main
 
 NAMES = ["anna", "boris", "clara", "david", "elena", "felix"]  # no other word occurs as an answer
@@ -85,7 +85,7 @@ def config(data: Path) -> Path:
 @pytest.fixture(scope="module")
 def trained(config: Path, data: Path) -> tuple[Path, str]:
     """The run's folder and what it printed, from a process of its own."""
-    command = [sys.executable, str(REPOSITORY / "run_squad.py"), "--config", str(config)]
+    command = [sys.executable, str(ROOT / "run_squad.py"), "--config", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return data / "runs" / "squad_tiny", done.stdout + done.stderr

@@ -16,7 +16,7 @@ from tests.integration.runs import write_config, write_text
 from tests.integration.small_runs import write_config as write_small
 from tests.integration.small_runs import write_dataset
 from tests.unit.keras_extensions.callbacks.terminals import ROOT, on_terminal
-from tests.unit.report.test_page import make_run, period
+from tests.unit.utilities.report.test_page import make_run, period
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
 OWN_SECRET = "correct-horse-battery-staple"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests import ROOT
+
 PACKAGES = (
     "benchmarks", "checkpoints", "data_utils", "execution", "keras_extensions", "model", "optimization", "sparsity",
     "tasks", "training", "utilities",

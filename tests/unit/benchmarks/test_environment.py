@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent.parent
+from tests import ROOT
+
 PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
 RUNTIME = {"matplotlib", "numpy", "safetensors", "scipy", "transformers", "yaml"}  # of requirements.txt
 PYTORCH = {"peers_pytorch.py", "checkpoint_formats.py"}  # the second only where it is installed

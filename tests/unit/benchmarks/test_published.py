@@ -21,10 +21,9 @@ from benchmarks.run import (
     systems_table,
     title_of,
 )
+from tests import ROOT
 from utilities.config.loading import load_config
 from utilities.errors import UserError
-
-ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 # In the form of Graphcore's published files: anchors, a list of parameters, derived figures, both ways to name outputs.
 PUBLISHED = r"""---

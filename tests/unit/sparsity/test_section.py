@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from model.architecture import Architecture, block_flops, block_parameters
-from tests.unit.config_files import TINY, changed, write
+from tests.unit.utilities.config.config_files import TINY, changed, write
 from utilities.config.figures import architecture_of, sparsity_figures
 from utilities.config.loading import LoadedConfig, load_config
 from utilities.config.plan import plan_lines

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.order import batch_of
 from data_utils.records.pipeline import identity_of, training_dataset
+from tests import ROOT
 from training.resume import differences, harmless_changes
 from training.run_folder import FolderLocks, RunFolder, config_for_files
 from utilities.cli import resume_command
@@ -22,7 +22,7 @@ from utilities.config.schema import leaves
 from utilities.errors import UserError
 from utilities.history import END, History
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = ROOT / "configs"
 COMPOSED = [CONFIGS / "pretraining" / "pretrain_tiny_128_phase1.json", CONFIGS / "systems" / "pretraining_cpu.json"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from checkpoints.pretrained.pretrained import LoadReport, Pretrained
 from model.architecture import Architecture
 from tests.integration.runs import write_config
-from tests.unit.config_files import FINE_TUNING, changed, write
+from tests.unit.utilities.config.config_files import FINE_TUNING, changed, write
 from training.start import refuse_random_weights, resolved_architecture
 from utilities.config.loading import load_config
 from utilities.errors import UserError

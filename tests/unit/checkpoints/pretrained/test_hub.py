@@ -20,11 +20,11 @@ import pytest
 from checkpoints.pretrained import hub
 from checkpoints.pretrained.hub import files_to_fetch, is_model_name
 from checkpoints.pretrained.opening import open_pretrained
+from tests import ROOT
 from tests.unit.checkpoints.pretrained.models import hugging_face, write_vocabulary
 from tests.unit.checkpoints.pretrained.writers import pytorch_bin, safetensors
 from utilities.errors import UserError
 
-ROOT = Path(__file__).parents[4]
 COMMIT = "c0ffee" + "0" * 34
 FETCH = """
 import os, sys

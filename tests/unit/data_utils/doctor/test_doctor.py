@@ -18,6 +18,7 @@ from data_utils.records.features import pretraining_features
 from data_utils.records.index import load_index
 from data_utils.records.reader import RecordReader
 from data_utils.records.writer import encode_examples, frame_records, write_record_file
+from tests import ROOT
 from tests.unit.data_utils.doctor.datasets import (
     MASK,
     PREDICTIONS,
@@ -29,8 +30,6 @@ from tests.unit.data_utils.doctor.datasets import (
     packs,
     write,
 )
-
-REPOSITORY = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(autouse=True)
@@ -362,6 +361,6 @@ def test_workers_change_nothing_and_tensorflow_is_not_needed(tmp_path: Path) -> 
     (tmp_path / "run.py").write_text(code)
     arguments = [str(folder), "--workers", "2", "--json", str(tmp_path / "two.json")]
     whole = [sys.executable, str(tmp_path / "run.py"), *arguments]
-    done = subprocess.run(whole, cwd=REPOSITORY, env={"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True)
+    done = subprocess.run(whole, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "two.json").read_text()) == alone

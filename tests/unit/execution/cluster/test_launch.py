@@ -16,8 +16,7 @@ import pytest
 
 from execution import launch
 from execution.software.cluster.lifeline import LIFELINE, watch_lifeline
-
-ROOT = Path(__file__).parents[4]
+from tests import ROOT
 
 PROGRAM = """
 import json, os, signal, sys, time

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[4]
+from tests import ROOT
 
 
 class Ended(NamedTuple):

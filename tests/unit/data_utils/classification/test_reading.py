@@ -1,0 +1,272 @@
+"""Reading GLUE's and CLUE's files: every layout, the labels' meaning, and messages for broken ones."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.classification.benchmarks import TASKS
+from data_utils.classification.reading import Examples, read_split
+from data_utils.classification.tasks import GLUE, Split
+from tests.real_data import real_data
+from tests.unit.data_utils.classification.folders import (
+    CLUE_ROWS,
+    GLUE_FOLDERS,
+    MRPC_START,
+    write_clue,
+    write_glue,
+    write_json_lines,
+    write_tsv,
+)
+from utilities.config.figures import number_of_labels
+from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
+
+FIRST_LABEL = {  # of the first training sample of the hand-made files, by the name a person gives it
+    "cola": "acceptable", "sst2": "positive", "mrpc": "equivalent", "qqp": "duplicate", "mnli": "neutral",
+    "qnli": "entailment", "rte": "entailment", "wnli": "entailment", "afqmc": "different", "cmnli": "neutral",
+    "tnews": "news_entertainment", "iflytek": "110", "wsc": "false", "csl": "true keywords",
+}  # fmt: skip
+
+
+def read(name: str, split: Split, folder: Path, with_labels: bool = True) -> Examples:
+    examples = read_split(TASKS[name], split, folder, with_labels)
+    assert examples is not None
+    return examples
+
+
+def test_the_config_knows_the_same_tasks_with_the_same_classes() -> None:
+    for name, task in TASKS.items():
+        config = TrainingConfig.model_validate({"glue_task": name})
+        assert number_of_labels(config) == task.classes
+    schema = TrainingConfig.model_json_schema()["properties"]["glue_task"]["anyOf"][0]["enum"]
+    assert set(schema) == set(TASKS)
+
+
+@pytest.mark.parametrize("name", GLUE_FOLDERS)
+def test_glue_layouts(name: str, tmp_path: Path) -> None:
+    folder = write_glue(tmp_path, name)
+    task = TASKS[name]
+    for place in (tmp_path, folder):  # the folder of the benchmark, or that of the task
+        train = read(name, task.train, place)
+        validation = [read(name, split, place) for split in task.validation]
+        tests = [read(name, split, place, with_labels=False) for split in task.test]
+        assert len(train.texts) == 2 and all(len(one.texts) == 2 for one in [*validation, *tests])
+        assert {len(text) for text in train.texts} == {1 + task.is_pair}
+        assert all(one.labels is None for one in tests)
+        assert tests[0].ids == [0, 1]
+    if task.is_regression:
+        np.testing.assert_array_equal(train.labels, np.float32([5, 0.25]))
+    else:
+        assert task.labels[train.labels[0]].name == FIRST_LABEL[name]
+        assert set(validation[0].labels) == ({0, 2} if name == "mnli" else {0, 1})
+
+
+def test_quotation_marks_are_characters(tmp_path: Path) -> None:
+    for name, text in (("cola", 'She said "yes.'), ("sst2", 'a "charming journey '), ("mrpc", 'He said "so.')):
+        write_glue(tmp_path, name)
+        assert read(name, TASKS[name].train, tmp_path).texts[0][0] == text
+
+
+def test_both_validation_sets_of_mnli(tmp_path: Path) -> None:
+    write_glue(tmp_path, "mnli")
+    task = TASKS["mnli"]
+    matched, mismatched = (read("mnli", split, tmp_path) for split in task.validation)
+    assert [split.title for split in task.validation] == ["matched", "mismatched"]
+    assert matched.texts == mismatched.texts[::-1] == [("Up.", "Down."), ("Yes.", "Yes.")]
+    gold = [task.labels[n].value for n in matched.labels]
+    assert gold == ["contradiction", "entailment"]  # not the first annotator's, "neutral"
+
+
+def test_broken_lines_of_qqp_are_left_out_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_glue(tmp_path, "qqp")
+    train = read("qqp", TASKS["qqp"].train, tmp_path)
+    assert train.ids == [7, 8]
+    assert "2 lines that lack columns are left out (line 3 first)" in caplog.text
+
+
+def test_microsofts_layout_of_mrpc(tmp_path: Path) -> None:
+    folder = tmp_path / "MRPC"
+    rows = [["1", str(n), str(n + 1), f"First {n}.", f"Second {n}."] for n in range(0, 40, 2)]
+    write_tsv(folder / "msr_paraphrase_train.txt", [["Quality", *MRPC_START], *rows], bom=True)
+    write_tsv(folder / "msr_paraphrase_test.txt", [["Quality", *MRPC_START], *rows[:3]], bom=True)
+    write_tsv(folder / "dev_ids.tsv", [["4", "5"], ["8", "9"]])
+    task = TASKS["mrpc"]
+    assert read("mrpc", task.validation[0], tmp_path).texts == [("First 4.", "Second 4."), ("First 8.", "Second 8.")]
+    assert len(read("mrpc", task.train, tmp_path).texts) == 18
+    assert read("mrpc", task.test[0], tmp_path, with_labels=False).ids == [0, 1, 2]
+    (folder / "dev_ids.tsv").unlink()
+    with pytest.raises(UserError, match=r"dev_ids.tsv: cannot be read.*copy it there"):
+        read("mrpc", task.train, tmp_path)
+
+
+@pytest.mark.parametrize("name", CLUE_ROWS)
+def test_clue_layouts(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = write_clue(tmp_path, name)
+    task = TASKS[name]
+    for place in (tmp_path, folder):
+        train = read(name, task.train, place)
+        validation = read(name, task.validation[0], place)
+        test = read(name, task.test[0], place, with_labels=False)
+    assert len(train.texts) == len(validation.texts) == 2
+    assert test.ids == list(range(len(CLUE_ROWS[name])))  # the undecided row is left out only where labels are read
+    assert task.labels[train.labels[0]].name == FIRST_LABEL[name]
+    assert ("1 lines without an agreed label" in caplog.text) == (name == "cmnli")
+
+
+def test_words_of_clue_tasks(tmp_path: Path) -> None:
+    """As CLUE's published baselines form them: spans of WSC marked, keywords of CSL before the abstract."""
+    write_clue(tmp_path, "wsc")
+    first, second = read("wsc", TASKS["wsc"].train, tmp_path).texts
+    assert first == ("这时候放在_床_上枕头旁边的手机响了，我感到奇怪，因为欠费已被停机两个月，现在[它]突然响了。",)
+    assert second == ("[它]是我_手机_。",)
+    write_clue(tmp_path, "csl")
+    keywords, abstract = read("csl", TASKS["csl"].train, tmp_path).texts[0]
+    assert (keywords, abstract) == ("水声学 FFT 波束形成", "为解决传统均匀FFT波束形成算法")
+
+
+def test_the_first_test_set_of_clue_beside_the_current_one(tmp_path: Path) -> None:
+    folder = write_clue(tmp_path, "tnews")
+    current, first = TASKS["tnews"].test
+    assert read_split(TASKS["tnews"], first, tmp_path, False) is None
+    write_json_lines(folder / "test1.0.json", [{"id": 5, "sentence": "旧"}])
+    assert read("tnews", first, tmp_path, False).ids == [5]
+    (folder / "test.json").rename(folder / "test1.1.json")
+    assert read("tnews", current, tmp_path, False).ids == [0, 1]
+    assert (current.submission, first.submission) == ("tnews11_predict.json", "tnews10_predict.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "message"),
+    [
+        ("rte", "train.tsv", b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tmaybe\n",
+         r"line 2: label is 'maybe', not one of entailment, not_entailment; correct it there"),
+        ("rte", "train.tsv", b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\n", r"line 2: has 3 columns, not the 4 of"),
+        ("rte", "train.tsv", b"index\tsentence1\tlabel\n0\ta\tentailment\n", r"line 2: sentence2 is missing"),
+        ("rte", "train.tsv", b"index\tsentence1\tsentence2\tlabel\n0\t\xff\tb\tentailment\n", r"line 2: is not UTF-8"),
+        ("rte", "train.tsv", b"index\tsentence1\tsentence2\tlabel\n", r"holds no samples"),
+        ("rte", "train.tsv", b"", r"is empty"),
+        ("stsb", "train.tsv", b"sentence1\tsentence2\tscore\na\tb\tmuch\n",
+         r"line 2: score is 'much', not a number from 0 to 5"),
+        ("stsb", "train.tsv", b"sentence1\tsentence2\tscore\na\tb\tnan\n", r"line 2: score is 'nan'"),
+        ("afqmc", "train.json", b'{"sentence1": "a", "sentence2": "b", "label": "0"}\n{"sentence1": \n',
+         r"line 2: is not JSON"),
+        ("afqmc", "train.json", b"[1]\n", r"line 1: is \[1\], not an object"),
+        ("afqmc", "train.json", b'{"sentence1": 3, "sentence2": "b", "label": "0"}', r"sentence1 is 3, not a text"),
+        ("afqmc", "train.json", b'{"sentence1": "a", "sentence2": "b"}', r"line 1: label is missing"),
+        ("tnews", "train.json", b'{"sentence": "a", "label": 105}', r"line 1: label is '105', not one of 100, 101"),
+        ("csl", "train.json", b'{"keyword": "a", "abst": "b", "label": "0"}', r"keyword is 'a', not a list of texts"),
+        ("wsc", "train.json", b'{"text": "abc", "label": "true"}', r"line 1: target is missing"),
+        ("wsc", "train.json",
+         b'{"text": "abc", "label": "true", "target": {"span1_text": "b", "span1_index": 0,'
+         b' "span2_text": "c", "span2_index": 2}}',
+         r"target.span1_index is 0, but the text has 'a' there, not 'b'"),
+    ],
+)  # fmt: skip
+def test_broken_files_are_named_with_line_and_field(
+    name: str, file: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        read(name, TASKS[name].train, tmp_path)
+    assert str(tmp_path / file) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="dataset_dir: there is no folder"):
+        read("rte", TASKS["rte"].train, tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"neither .* nor RTE in it has the files of rte \(train.tsv, dev.tsv, test"):
+        read("rte", TASKS["rte"].train, tmp_path)
+    write_glue(tmp_path, "rte")
+    (tmp_path / "RTE" / "dev.tsv").unlink()
+    with pytest.raises(UserError, match=r"has no dev.tsv, which rte needs"):
+        read("rte", TASKS["rte"].validation[0], tmp_path)
+
+
+def test_a_text_with_odd_line_characters_stays_whole(tmp_path: Path) -> None:
+    """Only a line feed ends a line, and a carriage return before it belongs to the line's end."""
+    (tmp_path / "train.tsv").write_bytes("sentence\tlabel\r\nodd\u2028 \x85 one\t1\r\n\r\nlast\t0".encode())
+    train = read("sst2", TASKS["sst2"].train, tmp_path)
+    assert train.texts == [("odd\u2028 \x85 one",), ("last",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "majority"),
+    # Wang et al. 2019, table 1, gives the sizes; the shares of class 1 are counted by csv below.
+    [("cola", (8551, 1043, 1063), 1), ("sst2", (67349, 872, 1821), 1), ("mrpc", (3668, 408, 1725), 1)],
+)
+def test_real_glue(name: str, counts: tuple[int, int, int], majority: int) -> None:
+    root = real_data("glue", GLUE_FOLDERS[name]).parent
+    task = TASKS[name]
+    sizes = []
+    for split in (task.train, *task.validation, *task.test):
+        with_labels = split not in task.test
+        examples = read(name, split, root, with_labels)
+        sizes.append(len(examples.texts))
+        rows = csv_rows(Path(examples.origin), headerless=name == "cola" and with_labels)
+        assert examples.texts == [tuple(row[place] for place in TEXT_COLUMNS[name, with_labels]) for row in rows]
+        if with_labels:
+            column = {"cola": 1, "sst2": 1, "mrpc": 0}[name]
+            assert examples.labels.tolist() == [int(row[column]) for row in rows]
+            assert np.bincount(examples.labels).argmax() == majority
+    assert tuple(sizes) == counts
+
+
+TEXT_COLUMNS = {
+    ("cola", True): (3,), ("cola", False): (1,), ("sst2", True): (0,), ("sst2", False): (1,),
+    ("mrpc", True): (3, 4), ("mrpc", False): (3, 4),
+}  # fmt: skip
+
+
+def csv_rows(path: Path, headerless: bool) -> list[list[str]]:
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
+        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return rows if headerless else rows[1:]
+
+
+def test_real_mrpc_in_microsofts_layout(tmp_path: Path) -> None:
+    root = real_data("glue", "MRPC")
+    for name in ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv"):
+        (tmp_path / name).write_bytes((root / name).read_bytes())
+    task = TASKS["mrpc"]
+    for split in (task.train, *task.validation):
+        ours, glues = read("mrpc", split, tmp_path), read("mrpc", split, root)
+        assert sorted(zip(ours.texts, ours.labels.tolist())) == sorted(zip(glues.texts, glues.labels.tolist()))
+    test = task.test[0]
+    assert read("mrpc", test, tmp_path, False).texts == read("mrpc", test, root, False).texts
+
+
+@pytest.mark.parametrize("name", ["tnews", "iflytek", "csl", "cmnli"])
+def test_real_clue(name: str, tmp_path: Path) -> None:
+    """FewCLUE's splits under the names of CLUE; OCNLI has the form of CMNLI."""
+    folder = real_data("clue", "ocnli" if name == "cmnli" else name)
+    task = TASKS[name]
+    names = {"train.json": "train_few_all.json", "dev.json": "dev_few_all.json", "test.json": "test_public.json"}
+    for ours, theirs in names.items():
+        (tmp_path / ours).write_bytes((folder / theirs).read_bytes())
+    for split in (task.train, *task.validation, task.test[0]):
+        lines = (tmp_path / split.files[0].name).read_text(encoding="utf-8").strip().split("\n")
+        rows = [json.loads(line) for line in lines]
+        if name == "cmnli":
+            rows = [row for row in rows if row["label"] != "-"]
+        examples = read(name, split, tmp_path)
+        assert len(examples.texts) == len(rows)
+        assert [task.labels[n].value for n in examples.labels] == [str(row["label"]) for row in rows]
+        if name == "tnews":
+            assert [task.labels[n].name for n in examples.labels] == [row["label_desc"] for row in rows]
+
+
+def test_every_task_is_whole() -> None:
+    for task in TASKS.values():
+        assert task.benchmark == GLUE or task.metrics == ("accuracy",)
+        assert all(split.submission for split in task.test)
+        assert len({label.value for label in task.labels}) == len(task.labels)
+    assert {name: task.metrics for name, task in TASKS.items() if task.benchmark == GLUE} == {
+        "cola": ("matthews",), "sst2": ("accuracy",), "mrpc": ("f1", "accuracy"), "qqp": ("f1", "accuracy"),
+        "stsb": ("pearson", "spearman"), "mnli": ("accuracy",), "qnli": ("accuracy",), "rte": ("accuracy",),
+        "wnli": ("accuracy",),
+    }  # fmt: skip

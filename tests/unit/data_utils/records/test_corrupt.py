@@ -1,0 +1,129 @@
+"""Corrupt records passed over: what comes instead, how many, and until when."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.records.framing import RecordError
+from data_utils.records.pipeline import evaluation_dataset, training_dataset
+from data_utils.records.reader import RecordReader
+from tests.unit.data_utils.records.samples import VOCABULARY, example, numbers_of, sample, spec, write
+from utilities.errors import UserError
+
+COUNT = 40
+BAD = {5: "checksum", 6: "not a tf.train.Example", 20: "no feature segment_ids", 39: f"masked_lm_ids {VOCABULARY}"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files; records 5, 6, 20 and 39 are bad, each in a way of its own."""
+    folder = tmp_path_factory.mktemp("records")
+    payloads = [example(sample(number)) for number in range(COUNT)]
+    payloads[6] = b"\xff" * 50
+    payloads[20] = example(sample(20, segment_ids=None))
+    payloads[39] = example(sample(39, masked_lm_ids=[1, VOCABULARY, 2]))
+    write(folder / "a.tfrecord", payloads[:15])
+    write(folder / "b.tfrecord", payloads[15:])
+    data = bytearray((folder / "a.tfrecord").read_bytes())
+    RecordReader(folder, spec())  # makes the index
+    lines = (folder / "a.index").read_text().splitlines()
+    data[int(lines[5].split()[0]) + 30] ^= 1
+    (folder / "a.tfrecord").write_bytes(data)
+    return folder
+
+
+def reader(folder: Path, most: int = 10) -> RecordReader:
+    return RecordReader(folder, spec(), on_corrupt="skip", max_corrupt_records=most)
+
+
+def in_place_of(position: int) -> int:
+    """The next good record, the first after the last."""
+    while position in BAD:
+        position = (position + 1) % COUNT
+    return position
+
+
+def test_the_next_good_record_comes_instead(folder: Path) -> None:
+    source = reader(folder)
+    whole = numbers_of(source.read(np.arange(COUNT))["input_ids"])
+    assert whole == [in_place_of(position) for position in range(COUNT)]
+    assert source.corrupt_records == len(source.corrupt) == len(BAD)
+    assert [(error.path.name, error.record) for error in source.corrupt.errors] == [
+        *(("a.tfrecord", 5), ("a.tfrecord", 6), ("b.tfrecord", 5), ("b.tfrecord", 24)),
+    ]
+    for error, reason in zip(source.corrupt.errors, BAD.values(), strict=True):
+        assert reason in str(error)
+
+
+def test_what_comes_does_not_depend_on_what_was_read_before(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        source = reader(folder)
+        for _ in range(5):
+            wanted = rng.integers(0, COUNT, rng.integers(1, 30))
+            assert numbers_of(source.read(wanted)["input_ids"]) == [in_place_of(n) for n in wanted.tolist()]
+
+
+def test_all_features_of_a_sample_are_of_one_record(folder: Path) -> None:
+    batch = reader(folder).read(np.array([39, 6, 1]))
+    for row, number in enumerate((0, 7, 1)):
+        for name, values in sample(number).items():
+            np.testing.assert_array_equal(batch[name][row], values)
+
+
+def test_training_goes_on_and_resumes_alike(folder: Path) -> None:
+    def read(first: int) -> list[list[int]]:
+        dataset = training_dataset(
+            reader(folder), micro_batch_size=4, micro_batches_per_update=2, seed=3, num_updates=15 - first,
+            first_update=first, reader_threads=3,
+        )  # fmt: skip
+        return [numbers_of(batch["input_ids"]) for batch in dataset.as_numpy_iterator()]
+
+    whole = read(0)
+    assert not {number for numbers in whole for number in numbers} & set(BAD)
+    assert read(7) == whole[7:]
+    evaluated = evaluation_dataset(reader(folder), batch_size=7).as_numpy_iterator()
+    assert len([number for batch in evaluated for number in numbers_of(batch["input_ids"])]) == COUNT
+
+
+def test_too_many_end_the_run(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = reader(folder, most=3)
+    with caplog.at_level(logging.WARNING):
+        source.read(np.arange(38))
+    assert source.corrupt_records == 3
+    assert sum("record skipped, as data.on_corrupt says" in message for message in caplog.messages) == 3
+    told = pytest.raises(UserError, match=r"4 corrupt records, more than data.max_corrupt_records 3 allows.*doctor")
+    with told as caught:
+        source.read(np.arange(38, COUNT))
+    assert source.failures[-1] is caught.value
+    assert source.corrupt_records == 3
+
+
+def test_failing_is_the_default(folder: Path) -> None:
+    source = RecordReader(folder, spec())
+    with pytest.raises(RecordError, match=r"record 5 .*damaged"):
+        source.read(np.arange(COUNT))
+    assert source.corrupt_records == 0
+
+
+def test_data_of_another_kind_is_refused_all_the_same(tmp_path: Path) -> None:
+    write(tmp_path / "a.tfrecord", [example(sample(number, input_ids=[1] * 8)) for number in range(5)])
+    with pytest.raises(UserError, match="8 values of input_ids"):
+        reader(tmp_path)
+    write(tmp_path / "b.tfrecord", [example(sample(number)) for number in range(5)])
+    assert reader(tmp_path).corrupt_records == 0  # one file is good: that is for the limit to judge
+
+
+def test_nothing_but_corrupt_records_comes_to_an_end(tmp_path: Path) -> None:
+    good, bad = example(sample(0)), example(sample(1, masked_lm_ids=[1, VOCABULARY, 2]))
+    write(tmp_path / "a.tfrecord", [good, bad, bad])
+    data = bytearray((tmp_path / "a.tfrecord").read_bytes())
+    source = reader(tmp_path, most=100)
+    data[30] ^= 1
+    (tmp_path / "a.tfrecord").write_bytes(data)
+    with pytest.raises(UserError, match="3 corrupt records"):
+        source.read(np.array([1]))

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import logging
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.records.files import RecordFiles
+from data_utils.records.framing import masked_crc32c, record_boundaries
+from data_utils.records.index import build_index, find_index, load_index, main, summarize_index
+from keras_extensions.backend import tf
+from tests import ROOT
+from tests.unit.data_utils.records.samples import write
+from utilities.errors import UserError
+
+PAYLOADS = [b"", b"a", b"b" * 100, b"c" * 5000, bytes(range(256)) * 20, b"d"]
+
+
+@pytest.fixture
+def record_file(tmp_path: Path) -> Path:
+    path = tmp_path / "wiki_000.tfrecord"
+    write(path, PAYLOADS)
+    return path
+
+
+def index_by_tfrecord_package(path: Path, name: str = "wiki_000.index") -> Path:
+    """In a process of its own: the package and TensorFlow both define Example, no process loads both."""
+    target = path.with_name(name)
+    command = [sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(path), str(target)]
+    subprocess.run(command, check=True)
+    return target
+
+
+def test_checksum_is_tensorflows(record_file: Path) -> None:
+    data = record_file.read_bytes()
+    assert masked_crc32c(data[:8]) == struct.unpack("<I", data[8:12])[0]
+
+
+def test_built_index_is_byte_for_byte_the_tfrecord_packages(record_file: Path) -> None:
+    build_index(record_file)
+    ours = record_file.with_suffix(".index").read_bytes()
+    assert ours == index_by_tfrecord_package(record_file).read_bytes()
+    assert [path.name for path in record_file.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_loaded_index_equals_walked_headers(record_file: Path) -> None:
+    index = index_by_tfrecord_package(record_file)
+    size = record_file.stat().st_size
+    assert np.array_equal(load_index(index, record_file, size), record_boundaries(record_file))
+    assert summarize_index(index, record_file, size) == (len(PAYLOADS), size)
+    index.write_bytes(index.read_bytes().rstrip())  # A last line without its newline counts too.
+    assert summarize_index(index, record_file, size).records == len(PAYLOADS)
+    assert load_index(index, record_file, size).size == len(PAYLOADS) + 1
+
+
+@pytest.mark.parametrize("name", ["wiki_000.index", "wiki_000.tfrecord.index", "wiki_000.tfindex"])
+def test_index_is_found_under_every_name_in_use(record_file: Path, name: str) -> None:
+    assert find_index(record_file) is None
+    assert find_index(record_file) != index_by_tfrecord_package(record_file, name)
+    assert find_index(record_file) == record_file.with_name(name)
+    assert RecordFiles(record_file.parent).counts == [len(PAYLOADS)]
+
+
+def test_random_access_gives_what_tensorflow_reads(tmp_path: Path) -> None:
+    for number, payloads in enumerate([PAYLOADS, [], PAYLOADS[::-1], [b"last"]]):
+        write(tmp_path / f"part_{number}.tfrecord", payloads)
+    names = sorted(str(path) for path in tmp_path.glob("*.tfrecord"))
+    reference = [record.numpy() for record in tf.data.TFRecordDataset(names)]
+    files = RecordFiles(tmp_path)
+    assert files.count == len(reference)
+    assert files.fetch(np.arange(files.count)) == reference
+    wanted = np.random.default_rng(0).integers(0, files.count, 200)
+    assert files.fetch(wanted) == [reference[position] for position in wanted]
+    assert files.fetch(np.array([], np.int64)) == []
+    assert files.locate(len(PAYLOADS)) == (tmp_path / "part_2.tfrecord", 0)
+
+
+def test_threads_may_read_at_the_same_time_with_few_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_utils.records.files._OPEN_FILES", 2)
+    for number in range(8):
+        write(tmp_path / f"{number}.tfrecord", [b"%d %d" % (number, record) for record in range(20)])
+    files, wrong = RecordFiles(tmp_path), []
+
+    def read(seed: int) -> None:
+        for _ in range(30):
+            wanted = np.random.default_rng(seed).integers(0, 160, 40)
+            if files.fetch(wanted) != [b"%d %d" % divmod(int(position), 20) for position in wanted]:
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_missing_index_is_built_once_and_said_so(record_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        RecordFiles(record_file.parent)
+        assert len(caplog.records) == 1 and "no index" in caplog.text
+        assert record_file.with_suffix(".index").exists()
+        RecordFiles(record_file.parent)
+        assert len(caplog.records) == 1
+
+
+def test_folder_that_cannot_be_written_is_still_read(
+    record_file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(boundaries: np.ndarray, target: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(target))
+
+    monkeypatch.setattr("data_utils.records.index.save_index", refuse)
+    assert RecordFiles(record_file.parent).count == len(PAYLOADS)
+    assert "Permission denied" in caplog.text
+
+
+def test_counts_and_order_follow_the_list_of_files(tmp_path: Path) -> None:
+    write(tmp_path / "b.tfrecord", [b"b0", b"b1"])
+    write(tmp_path / "a.tfrecord", [b"a0"])
+    files = RecordFiles([tmp_path / "b.tfrecord", tmp_path / "a.tfrecord"])
+    assert files.fetch(np.arange(3)) == [b"b0", b"b1", b"a0"]
+
+
+def test_a_large_index_loads_fast(tmp_path: Path) -> None:
+    """At the limit 20 million lines would take 50 seconds, on a busy machine; they take about one."""
+    records, length = 100_000, 812
+    index = tmp_path / "big.index"
+    index.write_text("".join(f"{record * length} {length}\n" for record in range(records)))
+    begin = time.perf_counter()
+    boundaries = load_index(index, tmp_path / "big.tfrecord", records * length)
+    assert time.perf_counter() - begin < 0.25
+    assert np.array_equal(boundaries, np.arange(records + 1) * length)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("garbage\n", "last line"),
+        ("0 16\n16 x17\n33 116\n149 5016\n5165 5136\n10301 17\n", "line 2"),
+        ("0 16\n16 17\n33 116\n149 5016\n5165 5136\n10301 18\n", "ends at byte"),
+        ("0 16\n16 18\n33 116\n149 5016\n5165 5136\n10301 17\n", "line 2"),
+        ("5 11\n16 17\n33 116\n149 5016\n5165 5136\n10301 17\n", "line 1"),
+        ("0 16\n16 17\n33 116\n149 5016\n5165\n10301 17\n", "line"),
+        ("0 16\n99999999999999999999999999 17\n33 116\n149 5016\n5165 5136\n10301 17\n", "line"),
+        ("", "ends at byte 0"),
+    ],
+)
+def test_index_that_does_not_fit_is_refused_with_the_remedy(record_file: Path, text: str, told: str) -> None:
+    assert record_file.stat().st_size == 10318
+    index = record_file.with_suffix(".index")
+    index.write_text(text)
+    with pytest.raises(UserError, match=r"--force") as caught:
+        RecordFiles(record_file.parent).fetch(np.arange(2))
+    assert str(index) in str(caught.value) and told in str(caught.value)
+    assert main(["--force", str(record_file.parent)]) == 0
+    assert RecordFiles(record_file.parent).fetch(np.arange(2)) == PAYLOADS[:2]
+
+
+def test_command_writes_checks_and_renews(record_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(record_file.parent)
+    assert main([folder]) == 0 and "6 records, written" in capsys.readouterr().out
+    assert main([folder]) == 0 and "6 records, fits" in capsys.readouterr().out
+    record_file.with_suffix(".index").write_text("0 16\n")
+    assert main([folder]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert main(["--force", folder]) == 0
+    assert main([folder + "/nowhere"]) == 2
+
+
+def test_command_needs_no_tensorflow(record_file: Path) -> None:
+    program = (
+        "import sys; from data_utils.records.index import main; "
+        f"status = main([{str(record_file.parent)!r}]); sys.exit(status or 'tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0

@@ -1,0 +1,176 @@
+"""Packed records: what is accepted, what is refused and how, and how many sequences packs hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_utils.packing.merge import pack_arrays
+from data_utils.records.features import packed_pretraining_features, pretraining_features
+from data_utils.records.packs import generated_packs, sequences_per_pack
+from data_utils.records.reader import RecordReader
+from data_utils.records.validation import find_problem
+from tests.unit.data_utils.records.samples import write_arrays, write_manifest
+from utilities.errors import UserError
+
+LENGTH, PREDICTIONS, SEQUENCES, VOCABULARY = 16, 6, 3, 50
+SPEC = packed_pretraining_features(LENGTH, PREDICTIONS, SEQUENCES, VOCABULARY)
+PACKS = [[0, 1, 2], [3], [4, 5]]
+
+
+def packs() -> dict[str, np.ndarray]:
+    lengths = np.array([5, 4, 7, 16, 6, 8])
+    random = np.random.default_rng(0)
+    mask = (np.arange(LENGTH) < lengths[:, None]).astype(np.int32)
+    sequences = {
+        "input_ids": random.integers(0, VOCABULARY, mask.shape),
+        "input_mask": mask,
+        "segment_ids": (np.arange(LENGTH) > 2) * mask,
+        "masked_lm_positions": np.tile([1, 3, 0], (6, 1)),
+        "masked_lm_ids": random.integers(0, VOCABULARY, (6, 3)),
+        "masked_lm_weights": np.tile([1.0, 1.0, 0.0], (6, 1)),
+        "next_sentence_labels": np.arange(6)[:, None] % 2,
+    }
+    return pack_arrays(sequences, PACKS, LENGTH, PREDICTIONS, SEQUENCES)
+
+
+def write_packs(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+    write_arrays(folder / "packs.tfrecord", arrays)
+    return folder
+
+
+def describe(folder: Path, **changes: Any) -> None:
+    settings = {
+        "max_seq_length": LENGTH,
+        "max_predictions_per_pack": PREDICTIONS,
+        "max_sequences_per_pack": SEQUENCES,
+        "vocab_size": VOCABULARY,
+    }
+    content = {"format": "packed-pretraining", "settings": settings, "totals": {"records": 3, "sequences": 6}}
+    write_manifest(folder, {"packs.tfrecord": 3}, **{**content, **changes})
+
+
+def test_packs_come_back_as_they_were_written(tmp_path: Path) -> None:
+    arrays = packs()
+    reader = RecordReader(write_packs(tmp_path, arrays), SPEC)
+    read = reader.read(np.arange(3))
+    assert set(read) == set(arrays)
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(read[name], values, err_msg=name)
+    assert sequences_per_pack(reader) == 2.0  # counted, as no manifest tells
+
+
+def test_the_manifest_tells_the_packing_factor(tmp_path: Path) -> None:
+    write_packs(tmp_path, packs())
+    describe(tmp_path, totals={"records": 3, "sequences": 5})
+    assert sequences_per_pack(RecordReader(tmp_path, SPEC)) == 5 / 3
+
+
+@pytest.mark.parametrize(
+    ("feature", "place", "value", "complaint"),
+    [
+        (
+            "input_mask",
+            (0, 6),
+            1,
+            "record 0 (counted from 0) has input_mask that is not 1, 2, … for one sequence after another",
+        ),
+        ("input_mask", (1, 0), 2, "record 1 (counted from 0) has input_mask that is not 1, 2, …"),
+        ("input_mask", (2, 15), 1, "record 2 (counted from 0) has input_mask that is not 1, 2, …"),
+        ("input_mask", (2, 0), 0, "record 2 (counted from 0) has input_mask that is not 1, 2, …"),
+        ("input_mask", (2, 0), 4, "has input_mask 4 at place 0, outside [0, 4); make the data set again"),
+        (
+            "position_ids",
+            (0, 5),
+            5,
+            "record 0 (counted from 0) has position_ids that do not start at 0 with each sequence",
+        ),
+        ("position_ids", (2, 15), 1, "record 2 (counted from 0) has position_ids that do not start at 0"),
+        (
+            "next_sentence_positions",
+            (2, 1),
+            7,
+            "record 2 (counted from 0) has next_sentence_positions that are not the first tokens",
+        ),
+        (
+            "next_sentence_weights",
+            (1, 1),
+            1.0,
+            "record 1 (counted from 0) has next_sentence_weights that are not 1 for each sequence",
+        ),
+        (
+            "next_sentence_weights",
+            (0, 2),
+            0.0,
+            "record 0 (counted from 0) has next_sentence_weights that are not 1 for each sequence",
+        ),
+        ("masked_lm_positions", (2, 0), 15, "record 2 (counted from 0) has masked_lm_positions in the padding"),
+    ],
+)
+def test_a_pack_that_would_mix_sequences_is_refused(
+    tmp_path: Path, feature: str, place: tuple[int, int], value: float, complaint: str
+) -> None:
+    arrays = packs()
+    arrays[feature][place] = value
+    with pytest.raises(UserError) as refused:
+        RecordReader(write_packs(tmp_path, arrays), SPEC).read(np.arange(3))
+    message = str(refused.value)
+    assert complaint in message
+    assert "packs.tfrecord" in message
+    assert " again" in message
+
+
+def test_the_first_wrong_pack_is_named() -> None:
+    arrays = packs()
+    arrays["position_ids"][2, 1] = 0
+    arrays["next_sentence_positions"][1, 0] = 3
+    problem = find_problem(SPEC, arrays)
+    assert problem is not None and problem.row == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes", "complaint"),
+    [
+        (pretraining_features(LENGTH, 3, VOCABULARY), {}, "set packing.max_sequences_per_pack to train on packs"),
+        (SPEC, {"format": "bert-pretraining"}, "leave packing.max_sequences_per_pack unset, or pack the data set"),
+        (
+            packed_pretraining_features(LENGTH, PREDICTIONS, 4, VOCABULARY),
+            {},
+            "made with packing.max_sequences_per_pack 3, the config says 4; set packing.max_sequences_per_pack to 3",
+        ),
+        (
+            packed_pretraining_features(LENGTH, 7, SEQUENCES, VOCABULARY),
+            {},
+            "made with packing.max_predictions_per_pack 6, the config says 7",
+        ),
+    ],
+    ids=["packs unasked for", "sequences", "sequences per pack", "predictions per pack"],
+)
+def test_data_that_is_not_what_the_config_says(tmp_path: Path, spec: Any, changes: dict, complaint: str) -> None:
+    write_packs(tmp_path, packs())
+    describe(tmp_path, **changes)
+    assert json.loads((tmp_path / "manifest.json").read_text())
+    with pytest.raises(UserError, match="manifest") as refused:
+        RecordReader(tmp_path, spec)
+    assert complaint in str(refused.value)
+
+
+def test_a_record_with_another_room_names_the_setting(tmp_path: Path) -> None:
+    write_packs(tmp_path, packs())
+    with pytest.raises(UserError, match=r"set packing\.max_predictions_per_pack to 6"):
+        RecordReader(tmp_path, packed_pretraining_features(LENGTH, 5, SEQUENCES, VOCABULARY))
+
+
+@pytest.mark.parametrize(("length", "places"), [(128, 3), (32, 1), (17, 4)])
+def test_generated_packs_are_sound_and_full(length: int, places: int) -> None:
+    reader = generated_packs(length, 20, places, VOCABULARY, seed=1, count=50)
+    read = reader.read(np.arange(50))
+    assert find_problem(reader.spec, read) is None
+    assert (read["input_mask"] > 0).all()
+    assert sequences_per_pack(reader) == places
+    again = generated_packs(length, 20, places, VOCABULARY, seed=1, count=50).read(np.arange(50))
+    assert all(np.array_equal(again[name], values) for name, values in read.items())

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_utils.records.arrays import GeneratedReader
+from data_utils.records.order import positions
+from data_utils.records.pipeline import evaluation_dataset, raise_data_errors, training_dataset
+from data_utils.records.reader import RecordReader
+from keras_extensions.backend import keras, tf
+from tests.unit.data_utils.records.samples import (
+    PREDICTIONS,
+    SEQUENCE,
+    VOCABULARY,
+    example,
+    numbers_of,
+    sample,
+    spec,
+    write,
+    write_samples,
+)
+from utilities.errors import UserError
+
+COUNT = 37
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("records")
+    write_samples(folder / "a.tfrecord", range(20))
+    write_samples(folder / "b.tfrecord", range(0))
+    write_samples(folder / "c.tfrecord", range(20, COUNT))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reader(folder: Path) -> RecordReader:
+    return RecordReader(folder, spec())
+
+
+def updates(reader: RecordReader, **changes: int) -> list[dict[str, np.ndarray]]:
+    arguments = {"micro_batch_size": 4, "micro_batches_per_update": 3, "seed": 9, "num_updates": 8, **changes}
+    return list(training_dataset(reader, **arguments).as_numpy_iterator())
+
+
+def test_records_equal_tensorflows_own_reading(folder: Path, reader: RecordReader) -> None:
+    fixed = tf.io.FixedLenFeature
+    reference_spec = {
+        "input_ids": fixed([SEQUENCE], tf.int64),
+        "input_mask": fixed([SEQUENCE], tf.int64),
+        "segment_ids": fixed([SEQUENCE], tf.int64),
+        "masked_lm_positions": fixed([PREDICTIONS], tf.int64),
+        "masked_lm_ids": fixed([PREDICTIONS], tf.int64),
+        "masked_lm_weights": fixed([PREDICTIONS], tf.float32),
+        "next_sentence_labels": fixed([1], tf.int64),
+    }
+    names = sorted(str(path) for path in folder.glob("*.tfrecord"))
+    records = tf.data.TFRecordDataset(names).map(lambda record: tf.io.parse_single_example(record, reference_spec))
+    reference = list(records.as_numpy_iterator())
+    order = np.random.default_rng(0).permutation(COUNT)
+    batch = reader.read(order)
+    assert reader.count == COUNT and set(batch) == set(reference_spec)
+    for name, values in batch.items():
+        assert values.dtype == (np.float32 if name == "masked_lm_weights" else np.int32)
+        np.testing.assert_array_equal(values, np.stack([reference[position][name] for position in order]))
+
+
+def test_an_element_is_a_whole_update_with_static_shapes(reader: RecordReader) -> None:
+    dataset = training_dataset(reader, micro_batch_size=4, micro_batches_per_update=3, seed=9, num_updates=8)
+    element = dataset.element_spec
+    assert element["input_ids"] == tf.TensorSpec((3, 4, SEQUENCE), tf.int32)
+    assert element["masked_lm_weights"] == tf.TensorSpec((3, 4, PREDICTIONS), tf.float32)
+    assert element["next_sentence_labels"] == tf.TensorSpec((3, 4, 1), tf.int32)
+    assert int(dataset.cardinality()) == 8 and len(list(dataset)) == 8
+
+
+def test_samples_follow_the_order_function_over_epochs(reader: RecordReader) -> None:
+    seen = [number for batch in updates(reader) for number in numbers_of(batch["input_ids"])]
+    assert seen == positions(9, 0, 0, 8 * 12, COUNT).tolist()
+    assert sorted(seen[:COUNT]) == sorted(seen[COUNT : 2 * COUNT]) == list(range(COUNT))
+    assert seen[:COUNT] != seen[COUNT : 2 * COUNT]
+
+
+def test_without_shuffling_records_come_as_they_lie(reader: RecordReader) -> None:
+    seen = [number for batch in updates(reader, shuffle=False) for number in numbers_of(batch["input_ids"])]
+    assert seen == [place % COUNT for place in range(8 * 12)]
+
+
+@pytest.mark.parametrize("done", [1, 3, 4, 7, 8])
+def test_resuming_gives_what_would_have_come(reader: RecordReader, done: int) -> None:
+    """Update 3 of 12 samples crosses the end of the first epoch of 37."""
+    whole = updates(reader)[done:]
+    resumed = updates(reader, first_update=done, num_updates=8 - done)
+    assert len(whole) == len(resumed)
+    for before, after in zip(whole, resumed, strict=True):
+        for name in before:
+            np.testing.assert_array_equal(before[name], after[name])
+
+
+@pytest.mark.parametrize(("micro_batch", "accumulated"), [(12, 1), (1, 12), (3, 4), (6, 2)])
+def test_splitting_the_global_batch_otherwise_changes_only_the_shape(
+    reader: RecordReader, micro_batch: int, accumulated: int
+) -> None:
+    split = updates(reader, micro_batch_size=micro_batch, micro_batches_per_update=accumulated)
+    for one, other in zip(updates(reader), split, strict=True):
+        assert other["input_ids"].shape == (accumulated, micro_batch, SEQUENCE)
+        for name in one:
+            np.testing.assert_array_equal(one[name].reshape(12, -1), other[name].reshape(12, -1))
+
+
+def test_replicas_share_each_global_batch(reader: RecordReader) -> None:
+    whole = [numbers_of(batch["input_ids"]) for batch in updates(reader)]
+    halves = [
+        [numbers_of(batch["input_ids"]) for batch in updates(reader, micro_batch_size=2, replica=replica, replicas=2)]
+        for replica in range(2)
+    ]
+    assert whole == [first + second for first, second in zip(*halves, strict=True)]
+
+
+def test_threads_change_nothing(reader: RecordReader) -> None:
+    one, many = updates(reader, reader_threads=1, prefetch=1), updates(reader, reader_threads=4, prefetch=4)
+    assert [numbers_of(batch["input_ids"]) for batch in one] == [numbers_of(batch["input_ids"]) for batch in many]
+
+
+def test_no_thread_tunes_what_is_fixed(reader: RecordReader) -> None:
+    """It holds up the end of a run: with it, dropping an iterator waits up to a minute for the thread's next round."""
+    training = training_dataset(reader, micro_batch_size=4, micro_batches_per_update=3, seed=9, num_updates=8)
+    for dataset in (training, evaluation_dataset(reader, batch_size=4)):
+        assert dataset.options().autotune.enabled is False
+
+
+def test_evaluation_reads_every_record_once(reader: RecordReader) -> None:
+    batches = list(evaluation_dataset(reader, batch_size=10).as_numpy_iterator())
+    assert [len(batch["input_ids"]) for batch in batches] == [10, 10, 10, 7]
+    assert [number for batch in batches for number in numbers_of(batch["input_ids"])] == list(range(COUNT))
+
+
+def test_evaluation_with_static_shapes_marks_what_is_real(reader: RecordReader) -> None:
+    dataset = evaluation_dataset(reader, batch_size=10, pad_last=True)
+    assert dataset.element_spec["input_ids"].shape == (10, SEQUENCE)
+    batches = list(dataset.as_numpy_iterator())
+    real = [
+        number
+        for batch in batches
+        for number, weight in zip(numbers_of(batch["input_ids"]), batch["sample_weight"], strict=True)
+        if weight == 1
+    ]
+    assert real == list(range(COUNT)) and sum(batch["sample_weight"].sum() for batch in batches) == COUNT
+
+
+def test_a_bad_record_comes_out_of_fit_as_the_users_error(tmp_path: Path) -> None:
+    payloads = [example(sample(number)) for number in range(10)]
+    payloads[6] = example(sample(6, masked_lm_ids=[1, VOCABULARY, 2]))
+    write(tmp_path / "ünï %s {}.tfrecord", payloads)
+    reader = RecordReader(tmp_path, spec())
+    dataset = training_dataset(
+        reader, micro_batch_size=2, micro_batches_per_update=1, seed=0, num_updates=5, shuffle=False
+    )
+    pairs = dataset.map(lambda batch: (tf.cast(batch["input_ids"][0], tf.float32), batch["next_sentence_labels"][0]))
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    told = pytest.raises(UserError, match=r"record 6 .*masked_lm_ids 50 .*bert_config\.vocab_size")
+    with told as caught, raise_data_errors(reader):
+        model.fit(pairs, verbose=0)
+    assert caught.value is reader.failures[-1] and "ünï" in str(caught.value)
+
+
+def test_other_tensorflow_errors_pass_as_they_are(reader: RecordReader) -> None:
+    reader.failures.append(UserError("an old failure that another error must not be taken for"))
+    with pytest.raises(tf.errors.InvalidArgumentError), raise_data_errors(reader):
+        tf.reshape(tf.zeros(3), [2])
+    reader.failures.clear()
+
+
+def test_generated_samples_are_valid_and_the_same_for_a_seed() -> None:
+    def batches(**changes: int) -> list[dict[str, np.ndarray]]:
+        arguments = {
+            "micro_batch_size": 4,
+            "micro_batches_per_update": 2,
+            "seed": 1,
+            "num_updates": 5,
+            **changes,
+        }
+        return list(training_dataset(GeneratedReader(spec(), arguments["seed"]), **arguments).as_numpy_iterator())
+
+    first = batches()
+    for batch in first:
+        assert batch["input_ids"].shape == (2, 4, SEQUENCE)
+        assert batch["input_ids"].min() >= 0 and batch["input_ids"].max() < VOCABULARY
+        assert len(np.unique(batch["input_ids"][..., 0])) == 1  # [CLS]
+        assert set(np.unique(batch["segment_ids"])) == {0, 1}
+        places = batch["masked_lm_positions"]
+        assert (np.diff(places, axis=-1) > 0).all() and places.min() > 0 and places.max() < SEQUENCE
+        assert set(np.unique(batch["next_sentence_labels"])) <= {0, 1}
+        assert batch["masked_lm_weights"].dtype == np.float32
+    for again, later in zip(batches()[2:], batches(first_update=2, num_updates=3), strict=True):
+        np.testing.assert_array_equal(again["input_ids"], later["input_ids"])
+    np.testing.assert_array_equal(first[0]["input_ids"], batches()[0]["input_ids"])
+    assert not np.array_equal(first[0]["input_ids"], batches(seed=2)[0]["input_ids"])
+
+
+def test_generated_form_is_the_readers(reader: RecordReader) -> None:
+    real, generated = reader.read(np.arange(5)), GeneratedReader(spec(), seed=0).read(np.arange(5))
+    assert {name: (values.shape, values.dtype) for name, values in real.items()} == {
+        name: (values.shape, values.dtype) for name, values in generated.items()
+    }

@@ -1,0 +1,196 @@
+"""The list of best answers beside a search through all spans, and beside Hugging Face's."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from data_utils.squad.answers import Candidate, best_answers
+from data_utils.squad.examples import SquadSet, read_squad
+from data_utils.squad.windows import Geometry, Windows, make_windows
+from data_utils.tokenizer import Vocabulary, load_tokenizer
+from tests.unit.data_utils.squad.data import WORDS, parsed, random_document, single, write_vocabulary
+from tests.unit.data_utils.squad.test_windows import hugging_face_features
+from utilities.errors import UserError
+
+GEOMETRY = Geometry(32, 8, 6)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return write_vocabulary(tmp_path_factory.mktemp("vocabulary"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+    return load_tokenizer(str(vocabulary.path), True)
+
+
+def random_logits(windows: Windows, geometry: Geometry, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    chance = np.random.default_rng(seed)
+    shape = (windows.count, geometry.max_seq_length)
+    return tuple(chance.normal(size=shape).astype(np.float32) for _ in range(2))
+
+
+def owner(parts: list[tuple[int, int]], token: int) -> int:
+    """Devlin et al.'s "maximum context": the part in which a token has most on its poorer side."""
+    scores = []
+    for begin, length in parts:
+        left, right = token - begin, begin + length - 1 - token
+        scores.append(min(left, right) + 0.01 * length if left >= 0 and right >= 0 else -math.inf)
+    return scores.index(max(scores))
+
+
+def reference(
+    squad: SquadSet, windows: Windows, start: np.ndarray, end: np.ndarray, number: int, n_best: int, longest: int
+) -> list[Candidate]:
+    """All spans of a question, one by one."""
+    of_question = np.flatnonzero(windows.question == number)
+    parts = [(int(windows.begin[w]), int(windows.length[w])) for w in of_question]
+    context = squad.context(squad.questions[number])
+    base = windows.texts.context_starts[squad.questions[number].paragraph]
+    found = []
+    for place, w in enumerate(of_question):
+        begin, length = parts[place]
+        shift = windows.first_column()[w] - begin
+        for first in range(begin, begin + length):
+            if owner(parts, first) != place:
+                continue
+            for last in range(first, min(begin + length, first + longest)):
+                a, b = float(start[w, first + shift]), float(end[w, last + shift])
+                found.append((-(a + b), first, last, a, b))
+    best: list[Candidate] = []
+    for _, first, last, a, b in sorted(found):
+        begin, end_ = int(windows.texts.offsets[base + first, 0]), int(windows.texts.offsets[base + last, 1])
+        text = context[begin:end_]
+        if len(best) < n_best and text not in [each.text for each in best]:
+            best.append(Candidate(text, 0.0, a, b, begin, end_))
+    weights = [math.exp(each.start_logit + each.end_logit) for each in best]
+    return [each._replace(probability=weight / sum(weights)) for each, weight in zip(best, weights)]
+
+
+def assert_same(ours: list[Candidate], expected: list[Candidate]) -> None:
+    assert [each[:1] + each[2:] for each in ours] == [each[:1] + each[2:] for each in expected]
+    np.testing.assert_allclose([each.probability for each in ours], [each.probability for each in expected], 1e-9)
+
+
+@pytest.mark.parametrize(("n_best", "longest"), [(1, 30), (5, 4), (20, 3), (7, 1)])
+@pytest.mark.parametrize("geometry", [GEOMETRY, Geometry(24, 8, 1), Geometry(128, 8, 128)])
+def test_answers_are_those_of_a_search_through_all_spans(
+    n_best: int, longest: int, geometry: Geometry, tokenizer: Tokenizer
+) -> None:
+    for seed in range(3):
+        squad = parsed(random_document(seed, articles=2))
+        windows = make_windows(squad, tokenizer, geometry, labels=False)
+        start, end = random_logits(windows, geometry, seed)
+        answers = best_answers(squad, windows, start, end, n_best, longest)
+        assert list(answers) == [question.id for question in squad.questions]
+        for number, question in enumerate(squad.questions):
+            assert_same(
+                answers[question.id], reference(squad, windows, start, end, number, n_best, longest)
+            )  # fmt: skip
+
+
+def test_scores_outside_the_context_and_impossible_spans_do_not_count(tokenizer: Tokenizer) -> None:
+    squad = single("the old king built a new bridge", question="who built the bridge")
+    windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
+    start, end = (np.full((1, 32), -5.0, np.float32) for _ in range(2))
+    first = int(windows.first_column()[0])
+    start[0, 0] = end[0, 0] = start[0, 1] = end[0, 3] = start[0, 30] = end[0, 31] = 100.0  # [CLS], question, padding
+    start[0, first + 5], end[0, first + 2] = 9.0, 9.0  # an end before its start
+    (best, *_) = best_answers(squad, windows, start, end, 5, 30)["q"]
+    assert best.text in ("new", "new bridge", "the old king", "old king", "king")
+    assert best.start_logit + best.end_logit == 4.0
+
+
+def test_every_question_is_answered_even_where_no_score_stands_out(tokenizer: Tokenizer) -> None:
+    """A start that only the last token likes and an end that only the first likes leave no span of high scores."""
+    squad = parsed(random_document(11))
+    windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
+    falling = np.broadcast_to(np.linspace(0, -50, 32, dtype=np.float32), (windows.count, 32))
+    answers = best_answers(squad, windows, -falling, falling, 3, 30)
+    assert all(found[0].text.strip() for found in answers.values())
+
+
+def test_one_candidate_for_one_text(tokenizer: Tokenizer) -> None:
+    squad = single("king king king king")
+    windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
+    start, end = random_logits(windows, GEOMETRY, 0)
+    found = best_answers(squad, windows, start, end, 20, 2)["q"]
+    assert sorted(each.text for each in found) == ["king", "king king"]
+    assert sum(each.probability for each in found) == pytest.approx(1)
+
+
+def test_accents_of_the_last_letter_belong_to_the_answer(tokenizer: Tokenizer) -> None:
+    context = "the cafe\u0301\u0323 is old"
+    squad = single(context)
+    windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
+    texts = [each.text for each in best_answers(squad, windows, *random_logits(windows, GEOMETRY, 1), 99, 9)["q"]]
+    assert "the cafe\u0301\u0323" in texts
+    assert not any(text.endswith(("e", "e\u0301")) and "is" not in text and text != "the" for text in texts)
+
+
+def test_a_context_without_tokens_is_answered_by_nothing(tokenizer: Tokenizer) -> None:
+    squad = single("\u200b\ufffd")
+    windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
+    found = best_answers(squad, windows, *random_logits(windows, GEOMETRY, 1), 3, 3)["q"]
+    assert found == [Candidate("", 1.0, 0.0, 0.0, 0, 0)]
+
+
+def test_scores_that_are_no_numbers_are_refused(tokenizer: Tokenizer) -> None:
+    squad = single("the king")
+    windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
+    start, end = random_logits(windows, GEOMETRY, 1)
+    end[0, 3] = np.nan
+    with pytest.raises(UserError, match="not finite"):
+        best_answers(squad, windows, start, end, 3, 3)
+
+
+def test_answers_are_hugging_faces(tmp_path: Path, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
+    """All spans allowed; words of one piece, because theirs takes the whole word where a span begins within one."""
+    theirs = pytest.importorskip("transformers.data.metrics.squad_metrics")
+    from transformers import BertTokenizer
+    from transformers.data.processors.squad import SquadV1Processor
+
+    chance = random.Random(4)
+    plain = [word for word in WORDS if word.isalpha()]
+    document = random_document(4)
+    for article in document["data"]:
+        for paragraph in article["paragraphs"]:
+            words = [chance.choice((str.lower, str.capitalize))(chance.choice(plain)) for _ in range(40)]
+            paragraph["context"] = " ".join(words)
+            for entry in paragraph["qas"]:
+                entry["answers"] = [{"text": words[0], "answer_start": 0}]
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    squad = read_squad(path)
+    windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
+    start, end = random_logits(windows, GEOMETRY, 3)
+    features = hugging_face_features(path, vocabulary.path, GEOMETRY, training=False)
+    results = [
+        SimpleNamespace(unique_id=feature.unique_id, start_logits=a.tolist(), end_logits=b.tolist())
+        for feature, a, b in zip(features, start, end)
+    ]
+    examples = SquadV1Processor().get_dev_examples(str(tmp_path), path.name)
+    bert = BertTokenizer(str(vocabulary.path), do_lower_case=True)
+    nbest = tmp_path / "nbest.json"
+    every = 40  # of 32 columns, all
+    theirs.compute_predictions_logits(
+        examples, features, results, every, 6, True, None, str(nbest), None, False, False, 0.0, bert
+    )
+    expected = json.loads(nbest.read_text(encoding="utf-8"))
+    ours = best_answers(squad, windows, start, end, every, 6)
+    assert list(expected) == list(ours)
+    for identity, candidates in expected.items():
+        assert [(each.text, each.start_logit, each.end_logit) for each in ours[identity]] == [
+            (each["text"], each["start_logit"], each["end_logit"]) for each in candidates
+        ]
+        probabilities = [each["probability"] for each in candidates]
+        np.testing.assert_allclose([each.probability for each in ours[identity]], probabilities, rtol=1e-9)

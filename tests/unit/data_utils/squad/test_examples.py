@@ -1,0 +1,152 @@
+"""Reading of SQuAD files: what is right is kept to the letter, what is wrong is named with its place."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_utils.squad.examples import Answer, check_alignment, place_of_answer, read_squad
+from tests.real_data import real_data
+from tests.unit.data_utils.squad.data import parsed, random_document, single
+from utilities.errors import UserError
+
+DOCUMENT: dict[str, Any] = {
+    "version": "1.1",
+    "data": [
+        {"title": "First", "paragraphs": [{"context": "a b", "qas": [{"id": "1", "question": "?", "answers": []}]}]},
+        {
+            "title": "Norway",
+            "paragraphs": [
+                {"context": "x y", "qas": []},
+                {
+                    "context": "Oslo is a city.",
+                    "qas": [
+                        {"id": "2", "question": "Which?", "answers": [{"text": "Oslo", "answer_start": 0}]},
+                        {"id": "3", "question": "What?", "answers": [{"text": "city", "answer_start": 10}]},
+                    ],
+                },
+            ],
+        },
+    ],
+}
+ARTICLE = ("data", 1)
+PARAGRAPH = (*ARTICLE, "paragraphs", 1)
+QUESTION = (*PARAGRAPH, "qas", 1)
+ANSWER = (*QUESTION, "answers", 0)
+GONE = object()
+
+WRONG = [
+    (("data",), GONE, ["data is missing"]),
+    (("data",), {}, ["data is {}, not a list"]),
+    (("data",), [], ["no questions"]),
+    (ARTICLE, 3, ["article 2", "is 3, not an object"]),
+    ((*ARTICLE, "paragraphs"), GONE, ["article 2 ('Norway')", "paragraphs is missing"]),
+    ((*ARTICLE, "title"), 7, ["article 2", "title is 7, not a text"]),
+    (PARAGRAPH, None, ["article 2 ('Norway'), paragraph 2", "not an object"]),
+    ((*PARAGRAPH, "context"), GONE, ["paragraph 2", "context is missing"]),
+    ((*PARAGRAPH, "context"), " \n", ["paragraph 2", "context is empty"]),
+    ((*PARAGRAPH, "context"), "half \ud83d", ["paragraph 2", "lone surrogate"]),
+    ((*PARAGRAPH, "qas"), "none", ["paragraph 2", "qas is 'none', not a list"]),
+    ((*QUESTION, "id"), GONE, ["question 2", "id is missing"]),
+    ((*QUESTION, "id"), 3, ["question 2", "id is 3, not a text"]),
+    ((*QUESTION, "id"), "", ["question 2", "id is empty"]),
+    ((*QUESTION, "id"), "2", ["question 2 ('2')", "has the id of", "question 1 ('2')"]),
+    ((*QUESTION, "question"), ["What?"], ["question 2 ('3')", "question is ['What?'], not a text"]),
+    ((*QUESTION, "answers"), {"text": "city"}, ["question 2 ('3')", "answers is", "not a list"]),
+    ((*QUESTION, "is_impossible"), True, ["question 2 ('3')", "SQuAD 2.0"]),
+    (ANSWER, "city", ["question 2 ('3'), answer 1", "not an object"]),
+    ((*ANSWER, "text"), GONE, ["answer 1", "text is missing"]),
+    ((*ANSWER, "text"), "", ["answer 1", "text is empty"]),
+    ((*ANSWER, "answer_start"), GONE, ["answer 1", "answer_start is missing"]),
+    ((*ANSWER, "answer_start"), "10", ["answer 1", "answer_start is '10', not a whole number"]),
+    ((*ANSWER, "answer_start"), True, ["answer 1", "answer_start is True, not a whole number"]),
+    ((*ANSWER, "answer_start"), -1, ["answer 1", "answer_start is -1"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "said"), WRONG)
+def test_what_is_wrong_is_said_with_its_place(path: tuple[Any, ...], value: Any, said: list[str]) -> None:
+    document = copy.deepcopy(DOCUMENT)
+    target: Any = document
+    for key in path[:-1]:
+        target = target[key]
+    if value is GONE:
+        del target[path[-1]]
+    else:
+        target[path[-1]] = value
+    with pytest.raises(UserError) as caught:
+        parsed(document)
+    message = str(caught.value)
+    assert message.startswith("test.json: ")
+    assert "\n" not in message
+    assert all(part in message for part in said), message
+    assert "; " in message  # a fix follows
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"data": [', "1:11"),
+        (b"", "1:1"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b'{"data": "\xff"}', "byte 10 is not UTF-8"),
+        (b"[]", "is [], not an object"),
+    ],
+)
+def test_a_file_that_is_no_data_set(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "train.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"train\.json") as caught:
+        read_squad(path)
+    assert said in str(caught.value)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"dev-v1\.1\.json: cannot be read"):
+        read_squad(tmp_path / "dev-v1.1.json")
+
+
+def test_everything_is_kept_in_order(tmp_path: Path) -> None:
+    document = random_document(seed=5)
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps(document), encoding="utf-8-sig")
+    squad = read_squad(path)
+    expected = [
+        (article["title"], paragraph["context"], entry["id"], entry["question"])
+        for article in document["data"]
+        for paragraph in article["paragraphs"]
+        for entry in paragraph["qas"]
+    ]
+    seen = [(squad.paragraphs[q.paragraph].title, squad.context(q), q.id, q.text) for q in squad.questions]
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "place"), [(0, 0), (4, 0), (9, 14), (14, 14), (500, 14)]
+)  # fmt: skip
+def test_an_answer_is_taken_where_its_text_stands_nearest(start: int, place: int) -> None:
+    assert place_of_answer("Oslo is what? Oslo", Answer("Oslo", start)) == place
+
+
+def test_answers_that_do_not_agree_with_their_context_are_counted_and_named() -> None:
+    squad = single("Oslo is a city", ("city", 3), ("Oslo", 0), ("Bergen", 0))
+    alignment = check_alignment(squad)
+    assert alignment == (3, ["q"], ["q"])
+    assert [note[:12] for note in alignment.notes()] == ["1 of 3 answe"] * 2
+    assert check_alignment(single("Oslo", ("Oslo", 0))).notes() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "questions"), [("dev-v1.1.json", 10570), ("train-v1.1-prefix.json", 4370), ("xquad.zh.json", 1190)]
+)
+def test_real_files(name: str, questions: int) -> None:
+    squad = read_squad(real_data("squad", name))
+    assert len(squad.questions) == questions
+    alignment = check_alignment(squad)
+    marked = [(squad.context(q), a) for q in squad.questions for a in q.answers]
+    disagree = sum(context[a.start : a.start + len(a.text)] != a.text for context, a in marked)
+    assert len(alignment.moved) + len(alignment.absent) == disagree

@@ -1,0 +1,135 @@
+"""The parts of the IPU platform that do not need Graphcore's packages, and the defaults that suit IPUs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from execution.graphcore.instances import HostCollectives
+from execution.graphcore.layout import prediction_steps
+from execution.graphcore.streams import narrow_cross_entropy
+from execution.interface import ExecutionOptions, cross_entropy
+from execution.processes import SINGLE_PROCESS, Processes
+from execution.software.layers import Dropout, DropoutSeeds
+from keras_extensions.backend import tf
+from model.losses import PretrainingObjective
+from tests import ROOT
+from training.evaluation import evaluation_batch_size
+from training.machine import update_settings
+from training.start import resolved_architecture
+from utilities.config.loading import load_config
+from utilities.config.schema import TrainingConfig
+
+TINY = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
+
+
+def with_gradient(function, scores, labels):
+    """Return the losses, and the gradient of their weighted sum."""
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        losses = function(scores, labels)
+        total = tf.reduce_sum(losses * tf.range(1.0, 1.0 + losses.shape[-1]))
+    return losses.numpy(), tape.gradient(total, scores).numpy()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 5e-3)])
+def test_narrow_cross_entropy_equals_the_float32_one(dtype: str, tolerance: float) -> None:
+    chance = np.random.default_rng(0)
+    scores = tf.constant(chance.normal(0, 3, (2, 5, 1000)), dtype)
+    labels = tf.constant(chance.integers(0, 1000, (2, 5)), tf.int32)
+    losses, gradient = with_gradient(narrow_cross_entropy, scores, labels)
+    wanted, wanted_gradient = with_gradient(cross_entropy, scores, labels)
+    assert losses.dtype == np.float32
+    np.testing.assert_allclose(losses, wanted, rtol=tolerance)
+    np.testing.assert_allclose(gradient, wanted_gradient, atol=tolerance)
+
+
+def test_narrow_cross_entropy_makes_no_float32_copy_of_the_scores() -> None:
+    function = tf.function(lambda scores, labels: with_gradient_of_sum(scores, labels), autograph=False)
+    graph = function.get_concrete_function(tf.TensorSpec([2, 5, 1000], tf.float16), tf.TensorSpec([2, 5], tf.int32))
+    wide = [op.name for op in graph.graph.get_operations() for out in op.outputs if out.dtype == tf.float32]
+    large = [op for op in graph.graph.get_operations() for out in op.outputs if out.shape[-1:] == [1000]]
+    assert wide and large
+    assert not [op.name for op in large if op.outputs[0].dtype == tf.float32]
+
+
+def with_gradient_of_sum(scores, labels):
+    objective = PretrainingObjective(accuracies=False, word_cross_entropy=narrow_cross_entropy)
+    batch = {
+        "masked_lm_ids": labels,
+        "masked_lm_weights": tf.ones(labels.shape),
+        "next_sentence_labels": tf.zeros((2, 1), tf.int32),
+    }
+    sums = objective.sums({"masked_lm": scores, "next_sentence": tf.zeros((2, 2), tf.float16)}, batch)
+    return tf.gradients(sums["mlm_loss"], scores)
+
+
+def test_dropout_of_rate_0_adds_no_operation() -> None:
+    seeds = DropoutSeeds()
+
+    def operations(rate: float) -> list[str]:
+        layer = Dropout(rate, seeds)
+
+        @tf.function(autograph=False)
+        def function(x, seed):
+            with seeds.using(seed):
+                return layer(x, training=True)
+
+        graph = function.get_concrete_function(tf.TensorSpec([2, 3]), tf.TensorSpec([2], tf.int32)).graph
+        return [op.type for op in graph.get_operations() if op.type not in ("Placeholder", "Identity")]
+
+    assert operations(0.1)
+    assert operations(0.0) == []
+
+
+@pytest.mark.parametrize(("stages", "batches", "steps"), [((0, 1, 0), 100, 6), ((0,), 100, 16), ((), 5, 5)])
+def test_batches_predicted_per_execution(stages: tuple[int, ...], batches: int, steps: int) -> None:
+    assert prediction_steps(ExecutionOptions(device_mapping=stages), batches) == steps
+
+
+def test_instances_exchange_values() -> None:
+    """This is instance 1 of 2; instance 0 contributes 7."""
+    chiefs = HostCollectives(2, 1, total=lambda values: values + 7, gathered=lambda values: tf.stack([[7], values]))
+    instance = Processes(2, 1, chiefs)
+    assert (instance.count, instance.index, instance.is_chief, instance.is_single) == (2, 1, False, False)
+    assert [instance.maximum(3), instance.maximum(9)] == [7, 9]
+    assert instance.broadcast([np.array([0, 0], np.int32)])[0].tolist() == [7, 7]
+    instance.join()  # does nothing, because PopRun has connected the instances
+    assert instance.lost(tf.errors.AbortedError(None, None, "Collective ops are aborted")) is None
+
+
+def loaded(*flags: str) -> TrainingConfig:
+    return load_config("pretraining", ["--config", TINY, "--generated-dataset", "true", *flags]).config
+
+
+@pytest.mark.parametrize(
+    ("flags", "reduction"),
+    [
+        ([], "mean"),
+        (["--execution.platform", "graphcore"], "running_mean"),
+        (["--execution.platform", "graphcore", "--optimizer-opts.gradient-accumulation-reduction", "mean"], "mean"),
+    ],
+)
+def test_default_reduction_depends_on_the_machine(flags: list[str], reduction: str) -> None:
+    assert update_settings(loaded(*flags), SINGLE_PROCESS, micro_batches=4).reduction == reduction
+
+
+def test_evaluation_uses_the_batch_size_of_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    ipus = SimpleNamespace(batch_size=2)
+    asked = ["--global-batch.micro-batch-size", "2", "--evaluation-batch-size", "16"]
+    assert evaluation_batch_size(loaded(*asked[:2]), ipus) == 2 and not caplog.records
+    assert evaluation_batch_size(loaded(*asked), ipus) == 2
+    assert "evaluation_batch_size 16 is left out" in caplog.text
+    anything = SimpleNamespace(batch_size=None)
+    assert evaluation_batch_size(loaded(*asked), anything) == 16
+    assert evaluation_batch_size(loaded(*asked[:2]), anything) == 32
+
+
+def test_new_models_use_the_activation_of_the_machine() -> None:
+    assert resolved_architecture(loaded(), None, "gelu_new").hidden_act == "gelu_new"
+    exact = loaded("--bert-config.hidden-act", "gelu")
+    assert resolved_architecture(exact, None, "gelu_new").hidden_act == "gelu"
+    begun = SimpleNamespace(origin="there", architecture={"hidden_act": "gelu"})
+    assert resolved_architecture(loaded(), begun, "gelu_new").hidden_act == "gelu"

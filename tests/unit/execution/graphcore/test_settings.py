@@ -1,0 +1,189 @@
+"""What every published config asks of an IPU system, against the published table, without training.
+
+The double is generated from the published signatures, so a setting or argument that does not exist fails here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from execution.interface import ExecutionOptions, OptimizerSettings, Update
+from execution.select import graphcore_installed, processes_for, select_platform
+from keras_extensions.schedules import UpDown
+from tests.unit.execution.graphcore.double import Recorder, installed
+from tests.unit.utilities.config.test_published_settings import ROWS, load
+from training.machine import execution_options
+from utilities.errors import UserError
+
+SIZE_OF_POD = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8}  # IPUs come in powers of two
+
+
+@pytest.fixture(autouse=True)
+def _datasets_dir(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATASETS_DIR", "/data")
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    with installed({"popdist.isPopdistEnvSet": lambda: False}) as recorder:
+        yield recorder
+
+
+@pytest.fixture
+def adapter(recorder: Recorder) -> ModuleType:
+    import execution.graphcore.platform
+
+    return execution.graphcore.platform
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_system_of_every_published_config(name: str, adapter: ModuleType) -> None:
+    row, options = ROWS[name], execution_options(load(name).config)
+    system = adapter.system_config(options).to_dict()
+    ipus = SIZE_OF_POD[max(row["device_mapping"]) + 1]
+    changed = {
+        "auto_select_ipus": ipus * row["replicas"],
+        "allow_recompute": True,
+        "compilation_poplar_options": {"target.deterministicWorkers": "portable"},
+        "matmuls.poplar_options": {"partialsType": "half"},
+        "norms.use_stable_statistics": True,
+        "optimizations.minimum_remote_tensor_size": 50000,
+        "optimizations.merge_infeed_io_copies": True,
+        "optimizations.maximum_cross_replica_sum_buffer_size": 10 * 2**20,
+        "device_connection.enable_remote_buffers": True,
+    }
+    assert {key: system[key] for key in changed} == changed
+    assert system["floating_point_behaviour.esr"].name == "ON"
+    assert system["device_connection.type"].name == "ON_DEMAND"
+    untouched = adapter.IPUConfig().to_dict()
+    others = set(system) - set(changed) - {"floating_point_behaviour.esr", "device_connection.type"}
+    assert {key: system[key] for key in others} == {key: untouched[key] for key in others}
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_pipeline_of_every_published_config(name: str, adapter: ModuleType, recorder: Recorder) -> None:
+    row, options = ROWS[name], execution_options(load(name).config)
+    update = Update(row["replicas"] * row["grad_acc_steps_per_replica"], row["replicas"])
+    asked = adapter.training_options(options, update)
+    forward = asked.pop("forward_propagation_stages_poplar_options")
+    assert asked.pop("backward_propagation_stages_poplar_options") == forward
+    assert {key: getattr(value, "name", value) for key, value in asked.items()} == {
+        "device_mapping": row["device_mapping"],
+        "pipeline_schedule": "Grouped",
+        "gradient_accumulation_steps_per_replica": row["grad_acc_steps_per_replica"],
+        "gradient_accumulation_reduction_method": "MEAN",
+        "offload_weight_update_variables": True,  # also where state is sharded: only what is off-chip can be
+        "replicated_optimizer_state_sharding": row["rts"],
+        "recomputation_mode": "RecomputeAndBackpropagateInterleaved",
+    }
+    matmuls = [call["matmul_options"] for call in recorder.called("PipelineStageOptions")]
+    assert len(forward) == len(matmuls) == len(row["pipeline_stages"])
+    shares = [str(row["matmul_memory_proportion"][ipu]) for ipu in row["device_mapping"]]
+    assert [options["availableMemoryProportion"] for options in matmuls] == shares
+    assert {options["partialsType"] for options in matmuls} == {"half"}
+
+
+def changed(**values: Any) -> ExecutionOptions:
+    return dataclasses.replace(ExecutionOptions(device_mapping=(0, 1, 0), recompute=True), **values)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "mode"),
+    [
+        ("grouped", "RecomputeAndBackpropagateInterleaved"),
+        ("interleaved", "RecomputeThenBackpropagate"),  # the only mode that this schedule has
+        ("sequential", "RecomputeAndBackpropagateInterleaved"),
+    ],
+)
+def test_recomputation_fits_the_schedule(schedule: str, mode: str, adapter: ModuleType) -> None:
+    asked = adapter.training_options(changed(pipeline_schedule=schedule), Update(12))
+    assert (asked["pipeline_schedule"].name, asked["recomputation_mode"].name) == (schedule.capitalize(), mode)
+    assert "recomputation_mode" not in adapter.training_options(changed(recompute=False), Update(12))
+
+
+def test_switches_reach_the_system(adapter: ModuleType) -> None:
+    system = adapter.system_config(changed(fp_exceptions=True, min_remote_tensor_size=7, matmul_partials="float"))
+    values = system.to_dict()
+    assert all(values[f"floating_point_behaviour.{name}"] is True for name in ("inv", "div0", "oflo", "nanoo"))
+    assert values["optimizations.minimum_remote_tensor_size"] == 7
+    assert values["matmuls.poplar_options"] == {"partialsType": "float"}
+    compiling = adapter.system_config(changed(compile_only=True)).to_dict()
+    assert compiling["device_connection.type"].name == "PRE_COMPILE"
+    assert compiling["device_connection.version"] == "ipu2"
+
+
+def test_a_setting_that_does_not_exist_fails(adapter: ModuleType) -> None:
+    config = adapter.IPUConfig()
+    with pytest.raises(AttributeError, match="no setting pipelining"):
+        config.pipelining = True
+    with pytest.raises(AttributeError, match="no setting partials_type"):
+        config.matmuls.partials_type = "half"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'matmuls'"):
+        adapter.pipelining.PipelineStageOptions(matmuls={})
+    with pytest.raises(AttributeError):
+        adapter.nn_ops.geluu(1.0)
+    with pytest.raises(TypeError, match="missing a required argument: 'serialization_dimension'"):
+        adapter.math_ops.serialized_matmul(1, 2, 3)
+
+
+def test_it_is_chosen_where_it_is_installed(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_POPLAR_FLAGS", raising=False)
+    assert graphcore_installed()
+    platform = select_platform(ExecutionOptions(platform="auto", seed=5, replicas=2, executable_cache="/cache"))
+    assert platform.name == "graphcore"
+    names = [call.name.rpartition(".")[2] for call in recorder.calls]
+    order = ["IPUConfig", "configure_ipu_system", "IPUStrategyV1", "reset_ipu_seed"]
+    assert [name for name in names if name in order] == order  # the system is configured before it is used
+    assert recorder.called("reset_ipu_seed")[0]["seed"] == 5
+    assert os.environ["TF_POPLAR_FLAGS"] == "--executable_cache_path=/cache"
+    monkeypatch.delenv("TF_POPLAR_FLAGS")
+
+
+def test_by_name_without_the_packages() -> None:
+    assert not graphcore_installed()
+    with pytest.raises(UserError, match=r"has no Graphcore TensorFlow.*set execution.platform to software"):
+        select_platform(ExecutionOptions(platform="graphcore"))
+
+
+def test_processes_of_poprun() -> None:
+    popdist = {
+        "popdist.isPopdistEnvSet": lambda: True, "popdist.getNumTotalReplicas": lambda: 4,
+        "popdist.getNumInstances": lambda: 2, "popdist.getInstanceIndex": lambda: 1,
+    }  # fmt: skip
+    with installed(popdist) as recorder:
+        select_platform(ExecutionOptions(platform="graphcore", replicas=4, device_mapping=(0, 1, 2)))
+        assert len(recorder.called("PopDistStrategy")) == 1 and not recorder.called("IPUStrategyV1")
+        assert recorder.called("PopDistStrategy.update_ipu_config")
+        assert recorder.called("set_ipu_config")[0]["ipus_per_replica"] == 4
+        assert not processes_for("auto").is_chief  # instance 0 is; this one writes no files
+        with pytest.raises(UserError, match="PopRun started 4; start it with --num-replicas 2"):
+            select_platform(ExecutionOptions(platform="graphcore", replicas=2))
+
+
+def test_what_ipus_lack_is_refused(recorder: Recorder) -> None:
+    with pytest.raises(UserError, match=r"execution\.precision is bfloat16"):
+        select_platform(ExecutionOptions(platform="graphcore", precision="bfloat16"))
+    platform = select_platform(ExecutionOptions(platform="graphcore"))
+    assert platform.precision == "float16"
+    with pytest.raises(UserError, match=r"optimizer_opts\.loss_scaling is auto"):
+        platform.compile(None, None, None, Update(1, adaptive_loss_scale=True), 1)
+
+
+def test_gradient_clipping_is_refused(adapter: ModuleType) -> None:
+    settings = OptimizerSettings("LAMB", UpDown(0.1, 10, 0.1), max_gradient_norm=1.0)
+    with pytest.raises(UserError, match="max_gradient_norm"):
+        adapter.make_optimizer(settings, ExecutionOptions())
+
+
+def test_published_tree_of_settings_is_whole(adapter: ModuleType) -> None:
+    defaults = adapter.IPUConfig().to_dict()
+    assert defaults["optimizations.minimum_remote_tensor_size"] == 128
+    assert defaults["floating_point_behaviour.esr"].name == "OFF"
+    assert defaults["scheduling.maximum_scheduler_search_space_size"] == 64
+    assert len(defaults) == 57

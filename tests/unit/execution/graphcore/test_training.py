@@ -1,0 +1,112 @@
+"""The adapter, on the double in float32, trains as stock TensorFlow does where every micro batch counts as much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints.state import HostCopy
+from execution.graphcore.layout import largest_divisor
+from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
+from execution.select import select_platform
+from keras_extensions.backend import keras, tf
+from keras_extensions.schedules import UpDown
+from tests.unit.execution.graphcore.computing import graphcore
+
+UPDATES, REPLICAS, ACCUMULATION, BATCH, WIDTH = 4, 2, 3, 5, 4
+SYSTEM: Any = {
+    "platform": "graphcore",
+    "replicas": REPLICAS,
+    "micro_batch_size": BATCH,
+    "device_mapping": (0, 1),
+}
+
+
+class Errors:
+    """Mean squared error, and the mean of the targets beside it."""
+
+    losses = ("loss",)
+
+    def counts(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return dict.fromkeys(("loss", "target"), tf.cast(tf.size(batch["y"]), tf.float32))
+
+    def sums(self, outputs: dict[str, tf.Tensor], batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        difference = tf.cast(outputs["out"], tf.float32) - batch["y"]
+        return {"loss": tf.reduce_sum(difference**2), "target": tf.reduce_sum(batch["y"])}
+
+
+class Seen(keras.callbacks.Callback):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[tuple[int, dict[str, float]]] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ends.append((batch, dict(logs)))
+
+
+def arrays() -> dict[str, np.ndarray]:
+    chance = np.random.default_rng(0)
+    shape = (UPDATES, REPLICAS * ACCUMULATION, BATCH)
+    return {
+        "x": chance.normal(size=(*shape, WIDTH)).astype(np.float32),
+        "y": chance.normal(size=(*shape, 1)).astype(np.float32),
+    }
+
+
+def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndarray], Seen, Any]:
+    """Weights after all updates, what a callback saw, and the optimizer's state."""
+    # With so large an epsilon a factor on the gradients shows, which Adam's direction would hide.
+    settings = OptimizerSettings(name, UpDown(0.02, UPDATES, 0.5), weight_decay_rate=0.1, epsilon=0.1)
+    with platform.scope():
+        x = platform.model_input((WIDTH,), "float32", "x")
+        with platform.stage(0):
+            hidden = keras.layers.Dense(3, kernel_initializer=keras.initializers.Constant(0.3), name="first")(x)
+        with platform.stage(1):
+            out = keras.layers.Dense(1, kernel_initializer=keras.initializers.Constant(-0.2), name="last")(hidden)
+        model = platform.model({"x": x}, {"out": out}, [["first"], ["last"]])
+    optimizer = platform.optimizer(settings)
+    update = Update(REPLICAS * ACCUMULATION, REPLICAS, reduction, loss_scale=64.0)
+    platform.compile(model, optimizer, Errors(), update, updates_per_execution=2)
+    seen = Seen()
+    platform.fit(model, tf.data.Dataset.from_tensor_slices(arrays()), UPDATES, [seen])
+    return [weight.numpy() for weight in model.trainable_variables], seen, platform.state(optimizer)
+
+
+@pytest.mark.parametrize(("name", "reduction"), [("LAMB", "mean"), ("AdamW", "sum"), ("LAMB", "running_mean")])
+def test_same_weights_and_logs_as_stock_tensorflow(name: str, reduction: str) -> None:
+    expected, theirs, _ = trained(select_platform(ExecutionOptions(platform="software", xla=False)), name, reduction)
+    with graphcore():
+        options = ExecutionOptions(precision="float32", recompute=True, **SYSTEM)
+        weights, ours, _ = trained(select_platform(options), name, reduction)
+    for one, other in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-6)
+    assert [batch for batch, _ in ours.ends] == [1, 3]  # two updates an execution
+    targets = arrays()["y"].reshape(2, -1).mean(axis=1)
+    assert [logs["target"] for _, logs in ours.ends] == pytest.approx(list(targets), rel=1e-4)
+    assert [logs["learning_rate"] for _, logs in ours.ends] == pytest.approx([0.02, 0.01])
+    assert ours.ends[0][1]["loss"] == pytest.approx(theirs.ends[0][1]["loss"], rel=1e-4)
+
+
+def test_the_optimizer_comes_back_from_a_checkpoint(tmp_path: Path) -> None:
+    with graphcore():
+        options = ExecutionOptions(**SYSTEM)
+        _, _, state = trained(select_platform(options), "LAMB", "mean")
+    HostCopy({"optimizer": state}).write(tmp_path / "optimizer")
+    moments = [*state.m.values(), *state.v.values()]
+    before = [moment.numpy() for moment in moments]
+    assert len(before) == 8 and all(value.any() and value.dtype == np.float32 for value in before)
+    for variable in (*moments, state.iterations):
+        variable.assign(tf.zeros_like(variable))
+    reader = tf.train.Checkpoint(optimizer=state).read(str(tmp_path / "optimizer"))
+    reader.expect_partial().assert_existing_objects_matched()
+    assert state.iterations.numpy() == UPDATES
+    for moment, value in zip(moments, before, strict=True):
+        np.testing.assert_array_equal(moment.numpy(), value)
+
+
+def test_executions_are_alike() -> None:
+    assert [largest_divisor(12, most) for most in (1, 4, 5, 7, 20)] == [1, 4, 4, 6, 12]
+    assert largest_divisor(7, 5) == 1

@@ -1,0 +1,273 @@
+"""Files, extends, origins, paths and derived values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.utilities.config.config_files import FINE_TUNING, TINY, changed, write
+from utilities.config.loading import LoadedConfig, load_config
+from utilities.errors import UserError
+
+
+def load(path: Path, *flags: str, task: str = "pretraining") -> LoadedConfig:
+    return load_config(task, ["--config", str(path), *flags])
+
+
+def test_one_file_form(tmp_path: Path) -> None:
+    """A config as users of IPU systems have it, every section in one file."""
+    text = """{
+      "about_nothing": 1
+    }"""
+    with pytest.raises(UserError, match="about_nothing"):
+        load(write(tmp_path, text))
+    old = changed(
+        TINY,
+        {
+            "name": "old",
+            "optimizer_opts": {
+                "name": "LAMB",
+                "weight_decay_rate": 0.01,
+                "loss_scaling": 4096,
+                "learning_rate": {
+                    "schedule_name": "up_down", "max_learning_rate": 0.006, "warmup_frac": 0.28,
+                },
+            },
+            "bert_config/position_embedding_type": "absolute",
+            "bert_config/layer_norm_eps": 1e-12,
+            "replace_layers": True,
+            "matmul_partials_type": "half",
+            "fp_exceptions": False,
+            "enable_wandb": False,
+            "wandb_tags": ["a", "b"],
+        },
+    )  # fmt: skip
+    config = load(write(tmp_path, old)).config
+    assert config.name == "old"
+    assert config.optimizer_opts.loss_scaling == 4096
+    assert config.ipu_config.pipeline_stages == [["emb"], ["hid", "hid", "enc_out"], ["pool", "heads"]]
+    assert config.wandb_tags == ["a", "b"]
+
+
+def test_stage_as_one_text(tmp_path: Path) -> None:
+    stages = ["emb", "hid hid enc_out", ["pool", "heads"]]
+    config = load(write(tmp_path, changed(TINY, {"ipu_config/pipeline_stages": stages}))).config
+    assert config.ipu_config.pipeline_stages == [["emb"], ["hid", "hid", "enc_out"], ["pool", "heads"]]
+
+
+def test_extends_merges_objects_and_replaces_the_rest(tmp_path: Path) -> None:
+    write(tmp_path, TINY, "bases/model.json")
+    write(
+        tmp_path,
+        {"seed": 1, "global_batch": {"micro_batch_size": 4}, "wandb_tags": ["a", "b"], "about": "base"},
+        "bases/batch.json",
+    )
+    path = write(
+        tmp_path,
+        {"extends": ["bases/model.json", "bases/batch.json"], "seed": 2, "wandb_tags": ["c"]},
+    )
+    loaded = load(path, "--global-batch.grad-acc-steps-per-replica", "6")
+    config = loaded.config
+    assert config.global_batch.micro_batch_size == 4
+    assert config.global_batch.grad_acc_steps_per_replica == 6
+    assert (config.seed, config.wandb_tags, config.about) == (2, ["c"], None)
+    assert [file.name for file in loaded.source_files] == ["model.json", "batch.json", "run.json"]
+    origins = loaded.origins
+    assert origins["global_batch.micro_batch_size"].endswith("bases/batch.json")
+    assert origins["global_batch.grad_acc_steps_per_replica"] == "command line"
+    assert origins["global_batch.replicas"].endswith("bases/model.json")
+    assert origins["seed"].endswith("run.json")
+    assert origins["name"] == "derived"
+    assert origins["max_seq_length"] == "default"
+
+
+def test_extends_goes_through_several_files(tmp_path: Path) -> None:
+    write(tmp_path, TINY, "a/a.json")
+    write(tmp_path, {"extends": "a/a.json", "seed": 5}, "b.json")
+    assert load(write(tmp_path, {"extends": "b.json"})).config.seed == 5
+
+
+def test_circle_is_shown(tmp_path: Path) -> None:
+    write(tmp_path, {"extends": "b.json"}, "a.json")
+    write(tmp_path, {"extends": "c.json"}, "b.json")
+    path = write(tmp_path, {"extends": "a.json"}, "c.json")
+    with pytest.raises(UserError, match=r"circle: .*c\.json -> .*a\.json -> .*b\.json -> .*c\.json; remove"):
+        load(path)
+
+
+def test_two_files_may_share_a_base(tmp_path: Path) -> None:
+    write(tmp_path, TINY, "base.json")
+    write(tmp_path, {"extends": "base.json"}, "a.json")
+    write(tmp_path, {"extends": "base.json"}, "b.json")
+    loaded = load(write(tmp_path, {"extends": ["a.json", "b.json"]}))
+    assert [file.name for file in loaded.source_files] == ["base.json", "a.json", "b.json", "run.json"]
+
+
+def test_origin_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, TINY, "configs/x.json")
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path / "configs" / "x.json").origins["dataset_dir"] == "configs/x.json"
+
+
+def test_every_field_has_an_origin(tmp_path: Path) -> None:
+    from utilities.config.schema import leaves
+
+    loaded = load(write(tmp_path, TINY))
+    assert set(loaded.origins) == set(leaves())
+
+
+def test_file_with_byte_order_mark(tmp_path: Path) -> None:
+    path = write(tmp_path, TINY)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load(path).config.seed == 1984
+
+
+@pytest.mark.parametrize("form", ["$BASE_FOLDER/x", "${BASE_FOLDER}/x"])
+def test_variables_in_paths(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASE_FOLDER", "/somewhere")
+    for field in ("dataset_dir", "save_ckpt_path", "pretrained_ckpt_path", "output_dir"):
+        config = load(write(tmp_path, changed(TINY, {field: form}))).config
+        assert getattr(config, field) == "/somewhere/x"
+
+
+def test_home_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load(write(tmp_path, changed(TINY, {"dataset_dir": "~/x"}))).config.dataset_dir == "/home/me/x"
+    assert load(write(tmp_path, TINY), "--dataset-dir", "~").config.dataset_dir == "/home/me"
+
+
+def test_flag_goes_over_an_unset_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATASETS_DIR", raising=False)
+    path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATASETS_DIR/wikipedia"}))
+    with pytest.raises(UserError, match="export DATASETS_DIR="):
+        load(path)
+    assert load(path, "--dataset-dir", "here").config.dataset_dir == "here"
+    assert load(path, "--generated-dataset", "true").config.generated_dataset
+
+
+def test_no_other_field_is_expanded(tmp_path: Path) -> None:
+    assert load(write(tmp_path, changed(TINY, {"name": "$HOME-run"}))).config.name == "$HOME-run"
+
+
+def test_sharding_goes_together_with_offloading(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, changed(TINY, {"ipu_config/replicated_tensor_sharding": True})))
+    assert loaded.config.optimizer_state_offchip is True
+    assert loaded.origins["optimizer_state_offchip"] == "default"
+
+
+def test_sharded_state_may_be_on_the_device_of_stock_tensorflow_only(tmp_path: Path) -> None:
+    change = {"ipu_config/replicated_tensor_sharding": True, "optimizer_state_offchip": False}
+    path = write(tmp_path, changed(TINY, change))
+    assert load(path, "--execution.platform", "software").config.optimizer_state_offchip is False
+    with pytest.raises(
+        UserError, match=r"run\.json.*run\.json.*must be off the chip; set optimizer_state_offchip to true"
+    ):
+        load(path, "--execution.platform", "graphcore")
+
+
+def test_interleaved_stages_share_an_ipu_on_stock_tensorflow_only(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(TINY, {"ipu_config/pipeline_schedule": "interleaved"}))
+    load(path, "--execution.platform", "software")
+    with pytest.raises(UserError, match=r"pipeline_schedule.*pipeline_device_mapping.*several stages on one IPU"):
+        load(path, "--execution.platform", "graphcore")
+
+
+@pytest.mark.parametrize(("platform", "reduction"), [("software", "mean"), ("graphcore", "running_mean")])
+def test_default_reduction_is_the_platforms(platform: str, reduction: str, tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, TINY), "--execution.platform", platform)
+    assert loaded.config.optimizer_opts.gradient_accumulation_reduction == reduction
+    assert loaded.origins["optimizer_opts.gradient_accumulation_reduction"] == "derived"
+    given = load(write(tmp_path, TINY), "--optimizer-opts.gradient-accumulation-reduction", "sum")
+    assert given.config.optimizer_opts.gradient_accumulation_reduction == "sum"
+
+
+@pytest.mark.parametrize(("length", "samples"), [(128, 460_849_152), (384, 34_239_360), (512, 34_239_360)])
+def test_length_of_training_where_none_is_given(length: int, samples: int, tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, changed(TINY, {"total_num_train_samples": ..., "max_seq_length": length})))
+    assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (samples, None)
+    assert loaded.origins["total_num_train_samples"] == "derived"
+
+
+def test_task_of_classification_where_none_is_given(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, FINE_TUNING), task="classification")
+    assert (loaded.config.glue_task, loaded.origins["glue_task"]) == ("mrpc", "derived")
+
+
+def test_keys_that_published_configs_have_in_the_wrong_place(tmp_path: Path) -> None:
+    misplaced = {"bert_config/max_seq_length": 64, "bert_config/max_predictions_per_seq": 10}
+    loaded = load(write(tmp_path, changed(TINY, {**misplaced, "max_predictions_per_seq": 7})))
+    assert (loaded.config.max_seq_length, loaded.config.max_predictions_per_seq) == (64, 7)
+    assert loaded.origins["max_seq_length"].endswith("run.json")
+    honoured, ignored = loaded.notes
+    assert honoured.startswith("bert_config.max_seq_length = 64 (") and "at the top" in honoured
+    assert ignored.startswith("bert_config.max_predictions_per_seq = 10 (") and "max_predictions_per_seq = 7" in ignored
+    assert load(write(tmp_path, changed(TINY, misplaced)), "--max-seq-length", "32").config.max_seq_length == 32
+
+
+def test_one_stage_where_none_is_given(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, changed(TINY, {"ipu_config": ...})))
+    assert loaded.config.ipu_config.pipeline_stages == [["emb", "hid", "hid", "enc_out", "pool", "heads"]]
+    assert loaded.config.ipu_config.pipeline_device_mapping == [0]
+    assert loaded.origins["ipu_config.pipeline_stages"] == "derived"
+
+
+def test_mapping_where_none_is_given_keeps_the_tied_blocks_together(tmp_path: Path) -> None:
+    values = changed(TINY, {"ipu_config": {"pipeline_stages": ["emb", "hid hid enc_out", "pool heads"]}})
+    assert load(write(tmp_path, values)).config.ipu_config.pipeline_device_mapping == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("schedule", "steps"), [("interleaved", 9), ("sequential", 7), ("grouped", 18)])
+def test_accumulation_by_schedule(schedule: str, steps: int, tmp_path: Path) -> None:
+    values = changed(
+        TINY,
+        {"ipu_config/pipeline_schedule": schedule, "global_batch/grad_acc_steps_per_replica": steps},
+    )
+    assert load(write(tmp_path, values)).config.samples_per_update == 2 * steps
+
+
+def test_samples_go_before_epochs_and_that_is_said(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, changed(TINY, {"num_epochs": 2})))
+    assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (2400, None)
+    assert "num_epochs = 2" in loaded.notes[0] and "no effect" in loaded.notes[0]
+
+
+def test_epochs_typed_go_before_samples_of_a_file(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, TINY), "--num-epochs", "2")
+    assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (None, 2)
+
+
+def test_fine_tuning_knows_the_depth_of_a_local_model(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    write(folder, {"num_hidden_layers": 3, "hidden_size": 12, "num_attention_heads": 2}, "config.json")
+    path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": str(folder)}))
+    assert load(path, task="squad").config.ipu_config.pipeline_stages == [["emb", "hid", "hid", "hid", "qa_head"]]
+
+
+def test_fine_tuning_leaves_an_unknown_models_stages_open(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
+    assert load(path, task="squad").config.ipu_config.pipeline_stages is None
+
+
+def test_whole_floats_serve_as_whole_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(TINY, {"total_num_train_samples": 1e6}))
+    assert load(path).config.total_num_train_samples == 1_000_000
+
+
+@pytest.mark.parametrize("value", [None, "none", "None"])
+def test_no_loss_scaling(value: object, tmp_path: Path) -> None:
+    path = write(tmp_path, changed(TINY, {"optimizer_opts/loss_scaling": value}))
+    assert load(path).config.optimizer_opts.loss_scaling is None
+
+
+def test_about_is_free_and_has_no_effect(tmp_path: Path) -> None:
+    about = {"command": "x", "anything": [1, {"a": None}]}
+    with_about, without = load(write(tmp_path, {**TINY, "about": about})), load(write(tmp_path, TINY))
+    assert with_about.config.about == about
+    assert with_about.config.model_copy(update={"about": None}) == without.config
+
+
+def test_config_cannot_be_changed_afterwards(tmp_path: Path) -> None:
+    config = load(write(tmp_path, TINY)).config
+    with pytest.raises(ValueError, match="frozen"):
+        config.seed = 3

@@ -1,0 +1,142 @@
+"""Secrets are masked wherever text is shown, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from keras_extensions.callbacks.progress import run_log
+from tests.unit.utilities.config.config_files import TINY, changed, run_command, write
+from tests.unit.utilities.report.test_page import make_run, period
+from utilities.cli import main
+from utilities.report.page import write_report
+from utilities.report.run_folder import read_run_folder
+from utilities.secrets import MASK, is_secret_name, mask, mask_value, shown_line
+
+HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
+FORMS = {
+    "Hugging Face": HUGGING_FACE,
+    "W&B": "wandb_v1_" + "Ab1" * 20,
+    "GitHub": "ghp_" + "a1B2" * 9,
+    "GitHub, fine-grained": "github_pat_" + "11ABC_" * 8,
+    "GitLab": "glpat-" + "x" * 20,
+    "OpenAI": "sk-proj-" + "Ab1" * 12,
+    "Slack": "xoxb-1234567890-abcdefghij",
+    "Amazon": "AKIA" + "ABCD1234EFGH5678",
+    "Google": "AIza" + "a1B2c3D" * 5,
+    "JSON web token": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9",
+    "private key": "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_known_forms_are_masked_wherever_they_stand(form):
+    secret = FORMS[form]
+    for text in (secret, f"token {secret}, then", f"https://x.y/{secret}/z", f'{{"a": "{secret}"}}'):
+        assert secret not in mask(text) and MASK in mask(text), text
+    assert mask_value({"name": [secret]}) == {"name": [MASK]}
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("WANDB_API_KEY=abc123 python x", "WANDB_API_KEY=*** python x"),
+        ("--hub-token abc --seed 3", "--hub-token *** --seed 3"),
+        ("--hub-token=abc --seed 3", "--hub-token=*** --seed 3"),
+        ("password = 'a b c', seed = 3", "password = ***, seed = 3"),
+        ("https://me:pa55@host/path", "https://me:***@host/path"),
+        ("s3://bucket?AccessKey=abc&x=1", "s3://bucket?AccessKey=***&x=1"),
+        ("Authorization: Bearer abcdefgh12345", "Authorization: Bearer ***"),
+        ("export AWS_SECRET_ACCESS_KEY=abc/def+g", "export AWS_SECRET_ACCESS_KEY=***"),
+    ],
+)
+def test_secrets_by_name(text, shown):
+    assert mask(text, {}) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step 5/12 | mlm_loss: 5.3223 | nsp_loss: 0.7119 | throughput: 251.7 samples/sec | ETA 0:00:01",
+        "totals.tokens=12 and num_tokens = 5, tokenizers==0.22.2",
+        "an unknown token: [MASK]",
+        "git commit 89566fc0123456789abcdef0123456789abcdef01, sha256 " + "0" * 64,
+        "git@github.com:owner/name.git and https://host:8080/x",
+        "/data/Experiments2024/wikipedia/tokenised128 pretrain_base_128_phase1_POD64",
+        "--config configs/pretraining/pretrain_base_128_phase1.json --num-epochs 5",
+        "optimizer_opts.learning_rate.max_learning_rate = 0.0001",
+    ],
+)
+def test_everything_else_stays(text):
+    assert mask(text, {}) == text
+    assert mask_value(text) == text
+
+
+def test_names_of_secrets():
+    secret = ("API_KEY", "hub_token", "hubToken", "a.password", "client-secret", "AWS_SECRET_ACCESS_KEY", "CREDENTIALS")
+    harmless = ("tokens", "tokenizer", "max_tokens", "key", "monkey", "authors", "secretary", "keyboard", "passes")
+    assert all(map(is_secret_name, secret)) and not any(map(is_secret_name, harmless))
+
+
+def test_values_of_this_process_are_masked_in_any_place(monkeypatch):
+    monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse battery")
+    monkeypatch.setenv("SHORT_TOKEN", "abc")
+    assert mask("said correct horse battery, abc") == "said ***, abc"
+
+
+def test_a_value_that_is_a_key_as_a_whole_is_masked_in_configs_only():
+    """The older keys of W&B have the form of a commit, which a log may show."""
+    key = "0123456789abcdef0123456789abcdef01234567"
+    assert mask_value({"wandb_entity_name": key}) == {"wandb_entity_name": MASK}
+    assert mask_value({"api_key": "x", "n": 3, "none": None, "api_keys": 5}) == {
+        "api_key": MASK, "n": 3, "none": None, "api_keys": 5,
+    }  # fmt: skip
+    assert mask(f"commit {key}", {}) == f"commit {key}"
+
+
+def test_a_message_is_one_printable_line():
+    assert shown_line(f"a\nb \x07 {HUGGING_FACE} é") == "a b \\x07 *** é"
+
+
+def test_logs_hold_no_secret_not_even_in_a_traceback(tmp_path):
+    console = __import__("io").StringIO()
+    with run_log(tmp_path / "train.log", terminal=False, stream=console):
+        logging.getLogger("x").warning("reading %s", f"https://me:{HUGGING_FACE}@host")
+        try:
+            raise RuntimeError(f"refused: {HUGGING_FACE}")
+        except RuntimeError:
+            logging.getLogger("x").exception("failed")
+    for text in (console.getvalue(), (tmp_path / "train.log").read_text()):
+        assert HUGGING_FACE not in text and text.count(MASK) >= 2 and "Traceback" in text
+
+
+def test_plans_and_errors_hold_no_secret(tmp_path, capsys):
+    path = write(tmp_path, changed(TINY, {"wandb_entity_name": HUGGING_FACE, "wandb_tags": [HUGGING_FACE]}))
+    assert main("pretraining", lambda loaded: 0, ["--config", str(path), "--plan"]) == 0
+    assert run_command("pretraining", ["--config", str(path), "--seed", HUGGING_FACE]) == 2
+    assert run_command("pretraining", ["--config", str(path), f"--no-such-{HUGGING_FACE}", "--debug"]) == 2
+    shown = capsys.readouterr()
+    assert HUGGING_FACE not in shown.out + shown.err
+    assert MASK in shown.out and shown.err.count(MASK) >= 2
+
+
+def test_reports_hold_no_secret(tmp_path):
+    folder = make_run(
+        tmp_path / "run",
+        [{**period(10), "metrics": {f"{HUGGING_FACE}_loss": 1.0}}],
+        resolved_config={
+            "config": {"name": HUGGING_FACE, "hub_token": "plain words", "nested": {"password": "p4ss"}},
+            "origins": {"name": HUGGING_FACE},
+            "derived": {"command": f"run --api-key {HUGGING_FACE}"},
+        },
+        environment={"command": f"HF_TOKEN={HUGGING_FACE} run", "api_key": "plain words"},
+        dataset={"url": "https://me:p4ss@host/data"},
+        checkpoints=[{"path": f"x/{HUGGING_FACE}"}],
+        scores={HUGGING_FACE: 0.5},
+    )
+    page = write_report(folder).read_text(encoding="utf-8")
+    for secret in (HUGGING_FACE, "plain words", "p4ss"):
+        assert secret not in page
+    assert "p4ss" not in json.dumps(read_run_folder(folder).config)
