@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, Union
 
 from keras_extensions.backend import keras, tf
 from utilities.errors import UserError
 
 
-@keras.utils.register_keras_serializable(package="bert")
-class UpDown(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then linear decay to 0: the published ``up_down`` schedule.
+class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then the decay that a subclass defines.
 
     With T updates, of which W = round(warmup_frac · T) are warm-up, the update after n others has the rate
 
-        max · (n + 1) / W          while n < W
-        max · (T - n) / (T - W)    from there on, and 0 from n = T
+        max · (n + 1) / W       while n < W
+        max · decay(r)          from there on, where r = (T - n) / (T - W) falls from 1 to 0, and stays 0 after T
 
-    so that no update has a rate of 0, and update W has the maximum.
+    so that no update of the warm-up has a rate of 0, and update W has the maximum.
 
     Args:
         max_learning_rate: the peak.
@@ -26,10 +26,6 @@ class UpDown(keras.optimizers.schedules.LearningRateSchedule):
 
     Raises:
         UserError: an argument is out of range.
-
-    Example:
-        >>> [float(UpDown(1.0, total_steps=10, warmup_frac=0.4)(n)) for n in (0, 3, 4, 7, 10)]
-        [0.25, 1.0, 1.0, 0.5, 0.0]
     """
 
     def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float) -> None:
@@ -49,8 +45,12 @@ class UpDown(keras.optimizers.schedules.LearningRateSchedule):
         """Return the rate after ``step`` updates, a float32 scalar."""
         done = tf.cast(step, tf.float32)
         up = (done + 1.0) / max(self.warmup_steps, 1)
-        down = (self.total_steps - done) / max(self.total_steps - self.warmup_steps, 1)
-        return self.max_learning_rate * tf.where(done < self.warmup_steps, up, tf.maximum(down, 0.0))
+        remaining = tf.maximum((self.total_steps - done) / max(self.total_steps - self.warmup_steps, 1), 0.0)
+        return self.max_learning_rate * tf.where(done < self.warmup_steps, up, self.decay(remaining))
+
+    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
+        """Return the rate as a fraction of the peak, where ``remaining`` of the updates after the warm-up are left."""
+        raise NotImplementedError
 
     def get_config(self) -> Dict[str, Any]:
         return {
@@ -58,3 +58,58 @@ class UpDown(keras.optimizers.schedules.LearningRateSchedule):
             "total_steps": self.total_steps,
             "warmup_frac": self.warmup_frac,
         }
+
+
+@keras.utils.register_keras_serializable(package="bert")
+class UpDown(WarmUp):
+    """Linear decay to 0: the published ``up_down`` schedule.
+
+    Example:
+        >>> [float(UpDown(1.0, total_steps=10, warmup_frac=0.4)(n)) for n in (0, 3, 4, 7, 10)]
+        [0.25, 1.0, 1.0, 0.5, 0.0]
+    """
+
+    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
+        return remaining
+
+
+@keras.utils.register_keras_serializable(package="bert")
+class Constant(WarmUp):
+    """The peak after the warm-up."""
+
+    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
+        return tf.ones_like(remaining)
+
+
+@keras.utils.register_keras_serializable(package="bert")
+class Cosine(WarmUp):
+    """Half a period of a cosine, from the peak to 0."""
+
+    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
+        return (1.0 - tf.cos(math.pi * remaining)) / 2.0
+
+
+@keras.utils.register_keras_serializable(package="bert")
+class Polynomial(WarmUp):
+    """Decay to 0 as a power of the remaining share of updates; NVIDIA pre-trains BERT by LAMB with the power 0.5."""
+
+    def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float, power: float = 1.0) -> None:
+        super().__init__(max_learning_rate, total_steps, warmup_frac)
+        self.power = power
+
+    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
+        return remaining**self.power
+
+    def get_config(self) -> Dict[str, Any]:
+        return {**super().get_config(), "power": self.power}
+
+
+def make_schedule(
+    name: str, max_learning_rate: float, total_steps: int, warmup_frac: float, power: float = 1.0
+) -> WarmUp:
+    """Return the schedule that a config names; ``power`` is that of ``polynomial``."""
+    if name == "polynomial":
+        return Polynomial(max_learning_rate, total_steps, warmup_frac, power)
+    return {"up_down": UpDown, "constant": Constant, "cosine": Cosine}[name](
+        max_learning_rate, total_steps, warmup_frac
+    )

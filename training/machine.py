@@ -7,7 +7,7 @@ import logging
 from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.select import processes_for, select_platform
-from keras_extensions.schedules import UpDown
+from keras_extensions.schedules import make_schedule
 from optimization.loss_scaling import INITIAL_SCALE
 from training.sparsity import sparse_xla
 from utilities.config.fields import Machine
@@ -91,11 +91,13 @@ def optimizer_settings(config: TrainingConfig, updates: int, packing_factor: flo
         updates: weight updates of the whole run.
         packing_factor: average number of samples per row of the batch.
     """
-    options = config.optimizer_opts
+    options, rate = config.optimizer_opts, config.optimizer_opts.learning_rate
     beta_1, beta_2 = betas(config, packing_factor)
     return OptimizerSettings(
         name=options.name,
-        learning_rate=UpDown(max_learning_rate(config), updates, options.learning_rate.warmup_frac),
+        learning_rate=make_schedule(
+            rate.schedule_name, max_learning_rate(config), updates, rate.warmup_frac, rate.power
+        ),
         weight_decay_rate=options.weight_decay_rate,
         beta_1=beta_1,
         beta_2=beta_2,

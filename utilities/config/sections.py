@@ -81,8 +81,15 @@ class GlobalBatch(Section):
 class LearningRate(Section):
     """Learning-rate schedule."""
 
-    schedule_name: Literal["up_down"] = Field(
-        "up_down", description="Shape: linear warm-up to max_learning_rate, then linear decay to 0."
+    schedule_name: Literal["up_down", "constant", "cosine", "polynomial"] = Field(
+        "up_down",
+        description="What follows the linear warm-up to max_learning_rate: up_down falls to 0 in a straight line, "
+        "cosine in half a period of a cosine, polynomial by power; constant stays.",
+    )
+    power: Positive = Field(
+        1.0,
+        description="With schedule_name polynomial: the rate is max_learning_rate × (remaining share of the updates "
+        "after the warm-up) to this power.",
     )
     max_learning_rate: Positive = Field(1e-4, description="Learning rate at the end of the warm-up.")
     warmup_frac: Fraction = Field(0.1, description="Warm-up as a fraction of all updates, 0 to 1.")

@@ -1,4 +1,4 @@
-"""The up-down schedule against its definition, piece by piece, in numpy."""
+"""The schedules against their definitions, piece by piece, in numpy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import keras, tf
-from keras_extensions.schedules import UpDown
+from keras_extensions.schedules import Polynomial, UpDown, make_schedule
 from utilities.errors import UserError
 
 
@@ -25,16 +25,32 @@ def test_every_update_of_a_run(total, fraction, warmup):
     assert rates.dtype == tf.float32
 
 
-def test_rate_is_zero_after_the_run():
-    schedule = UpDown(1.0, 10, 0.5)
+@pytest.mark.parametrize(
+    "name, shape",
+    [
+        ("up_down", lambda done: 1 - done),
+        ("constant", np.ones_like),
+        ("cosine", lambda done: 0.5 * (1 + np.cos(np.pi * done))),
+        ("polynomial", lambda done: (1 - done) ** 0.5),
+    ],
+)
+def test_shape_after_the_warm_up(name, shape):
+    rates = make_schedule(name, 0.006, 50, 0.2, power=0.5)(tf.range(51))
+    np.testing.assert_allclose(rates[:10], 0.006 * np.arange(1, 11) / 10, rtol=1e-5)
+    np.testing.assert_allclose(rates[10:], 0.006 * shape(np.arange(41) / 40), rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["up_down", "cosine", "polynomial"])
+def test_rate_is_zero_after_the_run(name):
+    schedule = make_schedule(name, 1.0, 10, 0.5)
     assert float(schedule(10)) == 0.0
     assert float(schedule(25)) == 0.0
 
 
-def test_configuration_round_trip():
-    serialized = keras.optimizers.schedules.serialize(UpDown(0.1, 20, 0.25))
-    copy = keras.optimizers.schedules.deserialize(serialized)
-    assert (copy.max_learning_rate, copy.total_steps, copy.warmup_frac) == (0.1, 20, 0.25)
+@pytest.mark.parametrize("schedule", [UpDown(0.1, 20, 0.25), Polynomial(0.1, 20, 0.25, 2.0)])
+def test_configuration_round_trip(schedule):
+    copy = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
+    assert type(copy) is type(schedule) and vars(copy) == vars(schedule)
 
 
 @pytest.mark.parametrize(
