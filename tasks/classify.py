@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from model.architecture import CLASSIFICATION, TASKS
 from tasks import task_class
@@ -12,8 +12,10 @@ from utilities.errors import UserError
 
 if TYPE_CHECKING:  # with TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
+    from training.task import Predict
 
 CHECKPOINT = "--checkpoint"
+USUAL_LENGTH = 128
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -31,7 +33,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="one text or two, as the task has them")
     parser.add_argument("--glue-task", metavar="NAME", help="task of the model [as the checkpoint says]")
-    parser.add_argument("--max-seq-length", type=int, metavar="N", help="tokens at most [as in training, else 128]")
+    parser.add_argument(
+        "--max-seq-length", type=int, metavar="N", help=f"tokens at most [as in training, else {USUAL_LENGTH}]"
+    )
     parser.add_argument("--vocab-file", metavar="FILE", help="vocab.txt [the one that belongs to the checkpoint]")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
@@ -54,11 +58,15 @@ def classify(options: argparse.Namespace) -> List[str]:
     trained = (start.settings.get("config") or {}) if start.own else {}
     settings = {
         "glue_task": options.glue_task or trained.get("glue_task"),
-        "max_seq_length": options.max_seq_length or trained.get("max_seq_length") or 128,
+        "max_seq_length": options.max_seq_length
+        or trained.get("max_seq_length")
+        or min(USUAL_LENGTH, start.architecture["max_position_embeddings"]),
         "vocab_file": options.vocab_file,
     }
     task.check_texts(settings["glue_task"], options.texts, f"{CHECKPOINT}: {start.origin}")
-    return describe(start, name, settings, options.texts)
+    model, predict = restored(start, name, settings)
+    lines: List[str] = model.describe(predict, options.texts)
+    return lines
 
 
 def task_of(start: Pretrained) -> str:
@@ -70,14 +78,13 @@ def task_of(start: Pretrained) -> str:
     return next((name for name in named if hasattr(task_class(name), "describe")), CLASSIFICATION)
 
 
-def describe(start: Pretrained, name: str, settings: Dict[str, Any], texts: Sequence[str]) -> List[str]:
-    """Return what the model says of a text or a pair of texts.
+def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[Any, Predict]:
+    """Return a task whose model has a checkpoint's weights, and the function that predicts with it.
 
     Args:
         start: the checkpoint.
         name: of its task.
         settings: benchmark task, length and vocabulary, as a config has them.
-        texts: one or two.
     """
     from training.evaluation import predictor
     from training.machine import platform_of
@@ -92,13 +99,11 @@ def describe(start: Pretrained, name: str, settings: Dict[str, Any], texts: Sequ
         "execution": {"platform": "software", "xla": False},
     }
     config = TrainingConfig.model_validate(values)
-    architecture = resolved_architecture(config, start)
-    task = task_class(name)(config, architecture, start)
+    task = task_class(name)(config, resolved_architecture(config, start), start)
     platform = platform_of(config)
     built = task.build(platform, start.fill_source)
     start.load_blocks(built.blocks)
-    lines: List[str] = task.describe(predictor(built.model, 1, platform), texts)
-    return lines
+    return task, predictor(built.model, 1, platform)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
