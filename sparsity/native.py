@@ -17,9 +17,8 @@ from typing import Any, Callable, NamedTuple, Tuple
 
 import numpy as np
 
-from sparsity.machine_code import SPAN, module_text, tile_tokens
-
 BLOCK_SIZES = (4, 8, 16)  # blocks of one weight would leave the vector units unused
+SPAN = 32  # tokens whose activations ``outer`` copies side by side before it loops over the blocks
 _ALIGNMENT = 64  # bytes; TensorFlow uses arrays with this alignment without a copy
 
 
@@ -157,10 +156,18 @@ def _pointer(array: np.ndarray) -> int:
     return array.ctypes.data
 
 
+def tile_tokens(block_size: int, vector_registers: int, register_floats: int) -> int:
+    """Return the tokens of a tile whose sums fit into three quarters of the processor's vector registers."""
+    registers_per_token = max(1, block_size // register_floats)
+    return max(1, vector_registers * 3 // 4 // registers_per_token)
+
+
 @functools.lru_cache(maxsize=None)
 def compiled(block_size: int) -> Functions:
     """Compile the functions for one block size."""
     import llvmlite.binding as llvm
+
+    from sparsity.machine_code import module_text  # needs llvmlite
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
