@@ -21,7 +21,7 @@ from llvmlite import ir
 
 from sparsity.native import SPAN
 
-FLOAT, INDEX, SIZE, POINTER = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.PointerType()
+FLOAT, INDEX, SIZE = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 Number = Union[int, ir.Value]  # of type SIZE
 Values = List[ir.Value]
 
@@ -48,7 +48,7 @@ class _Code:
     """Writes one function, whose arguments are pointers to arrays that do not overlap, then sizes."""
 
     def __init__(self, module: ir.Module, name: str, pointers: int, sizes: int) -> None:
-        kind = ir.FunctionType(ir.VoidType(), [POINTER] * pointers + [SIZE] * sizes)
+        kind = ir.FunctionType(ir.VoidType(), [ir.PointerType()] * pointers + [SIZE] * sizes)
         function = ir.Function(module, kind, name)
         for argument in function.args[:pointers]:
             argument.add_attribute("noalias")
