@@ -52,13 +52,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(positions: np.ndarray, inputs: int, outputs: int) -> Layout:
-    """Return the layout of a pattern.
-
-    Args:
-        positions: (n,) ascending numbers, column · inputs + row.
-        inputs: rows of blocks.
-        outputs: columns of blocks.
-    """
+    """Return the layout of the pattern ``positions`` (n,), ascending, in a grid of ``inputs`` × ``outputs`` blocks."""
     rows, columns = positions % inputs, positions // inputs
     transposed = np.argsort(rows, kind="stable")
     return Layout(
@@ -77,7 +71,7 @@ def _starts(numbers: np.ndarray, count: int) -> np.ndarray:
 
 
 def is_available() -> bool:
-    """Whether llvmlite, the Python package of LLVM, is installed."""
+    """Return whether llvmlite, the Python package of LLVM, is installed."""
     return importlib.util.find_spec("llvmlite") is not None
 
 
