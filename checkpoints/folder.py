@@ -196,14 +196,9 @@ def _problem_of(facts: Any) -> Optional[str]:
 
 
 def set_aside(checkpoint: Path, reason: str) -> Path:
-    """Rename a checkpoint so that it is kept but never used.
+    """Rename a checkpoint so that it is kept but never used, and return its new path.
 
-    Args:
-        checkpoint: folder of the checkpoint.
-        reason: prefix of the new name, such as ``damaged``.
-
-    Returns:
-        The new path.
+    The new name begins with ``reason``, such as ``damaged``.
 
     Raises:
         UserError: it cannot be renamed.

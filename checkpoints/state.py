@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
 from checkpoints.folder import OPTIMIZER, WEIGHTS, Checkpoint
+from execution.processes import Processes
 from keras_extensions.backend import keras, tf
 from optimization.sharding import pieces
 from utilities.errors import UserError
@@ -33,21 +34,6 @@ class Parts(Protocol):
 
     def own(self, variable: tf.Variable, whole: np.ndarray) -> np.ndarray:
         """Return this replica's part of the whole value."""
-
-
-class Replicas(Protocol):
-    """The replicas of a run; see :class:`execution.replicas.Replicas`."""
-
-    @property
-    def is_single(self) -> bool:
-        """Whether there is only one replica."""
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this replica reads and writes the checkpoints."""
-
-    def broadcast(self, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
-        """Return the chief's arrays."""
 
 
 class TrainingState:
@@ -96,39 +82,37 @@ class TrainingState:
         _read(tf.train.Checkpoint(**self._weights), checkpoint, checkpoint.weights)
         _read(tf.train.Checkpoint(**self._optimizer), checkpoint, checkpoint.folder / OPTIMIZER)
 
-    def restore_on_all(self, checkpoint: Optional[Checkpoint], replicas: Replicas) -> None:
-        """Set all variables of all replicas to the values of a checkpoint, which only the chief reads.
+    def restore_on_all(self, checkpoint: Optional[Checkpoint], processes: Processes) -> None:
+        """Set the variables of all processes, which must all call this, to a checkpoint that only the chief reads.
 
-        Args:
-            checkpoint: None: the chief's present values.
-            replicas: all replicas must call this method together.
+        Without a checkpoint, the others take the chief's present values.
 
         Raises:
             UserError: see :meth:`restore`.
         """
-        if replicas.is_single:
+        if processes.is_single:
             if checkpoint is not None:
                 self.restore(checkpoint)
             return
         weights, moments = _variables(self._weights), _variables(self._optimizer)
-        if checkpoint is not None and replicas.is_chief:
+        if checkpoint is not None and processes.is_chief:
             self._check_order(checkpoint)
             _read(tf.train.Checkpoint(**self._weights), checkpoint, checkpoint.weights)
-        values = [variable.numpy() for variable in weights] + self._whole_moments(moments, checkpoint, replicas)
+        values = [variable.numpy() for variable in weights] + self._whole_moments(moments, checkpoint, processes)
         for group in pieces([value.nbytes for value in values], BROADCAST_BYTES):
-            received = replicas.broadcast([values[number] for number in group])
+            received = processes.broadcast([values[number] for number in group])
             for number, value in zip(group, received):
                 variable = [*weights, *moments][number]
                 variable.assign(value if self.parts is None else self.parts.own(variable, value))
 
     def _whole_moments(
-        self, moments: Sequence[tf.Variable], checkpoint: Optional[Checkpoint], replicas: Replicas
+        self, moments: Sequence[tf.Variable], checkpoint: Optional[Checkpoint], processes: Processes
     ) -> List[np.ndarray]:
         """Return the unsharded moments to broadcast; where they are not the chief's, only shapes and dtypes matter."""
         if checkpoint is None:
             return [_value(variable) if self.parts is None else self.parts.whole(variable) for variable in moments]
         blank = _value if self.parts is None else self.parts.blank
-        if not replicas.is_chief:
+        if not processes.is_chief:
             return [blank(variable) for variable in moments]
         prefix = checkpoint.folder / OPTIMIZER
         return HostCopy(self._optimizer, blank).read_values(lambda reader: _read(reader, checkpoint, prefix))
@@ -144,13 +128,7 @@ class TrainingState:
 
 
 class StateCopy(NamedTuple):
-    """A copy of the state in host memory, which any thread can write.
-
-    Attributes:
-        weights: the weights of the blocks.
-        optimizer: the optimizer and other objects.
-        facts: added to checkpoint.json.
-    """
+    """A copy of the state in host memory, which any thread can write; ``facts`` are added to checkpoint.json."""
 
     weights: HostCopy
     optimizer: HostCopy
@@ -176,7 +154,6 @@ def load_weights(checkpoint: Checkpoint, blocks: Sequence[keras.layers.Layer]) -
 
 
 def by_name(blocks: Sequence[keras.layers.Layer]) -> Dict[str, keras.layers.Layer]:
-    """Return the blocks by name."""
     return {block.name: block for block in blocks}
 
 
@@ -195,23 +172,7 @@ def _read(reader: tf.train.Checkpoint, checkpoint: Checkpoint, prefix: Path) -> 
 # Copies of trackable objects
 
 
-class TrackedObject(NamedTuple):
-    """An object that TensorFlow tracks.
-
-    Attributes:
-        thing: the object itself.
-        children: name → index of the child in the list of all objects.
-    """
-
-    thing: Any
-    children: Dict[str, int]
-
-
-class CopiedObject(NamedTuple):
-    """The copy of a tracked object: the indices of its children by name, and its value if it is a variable."""
-
-    children: Dict[str, int]
-    value: Any
+Children = Dict[str, int]  # name → number of the child in the list of all objects
 
 
 class HostCopy:
@@ -224,15 +185,9 @@ class HostCopy:
 
     def __init__(self, objects: Mapping[str, Any], value: Optional[Callable[[tf.Variable], np.ndarray]] = None) -> None:
         read = value or _value
-        self._objects = [
-            CopiedObject(children, np.asarray(read(thing)) if isinstance(thing, tf.Variable) else None)
-            for thing, children in tracked_objects(objects)
-        ]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all values."""
-        return sum(copied.value.nbytes for copied in self._objects if copied.value is not None)
+        found = tracked_objects(objects)
+        self._children = [children for _, children in found]
+        self._values = [np.asarray(read(thing)) if isinstance(thing, tf.Variable) else None for thing, _ in found]
 
     def write(self, prefix: Path) -> None:
         """Write a TensorFlow checkpoint, from any thread.
@@ -255,32 +210,32 @@ class HostCopy:
         with tf.device("CPU:0"):
             objects = self._new_objects()
             read(self._checkpoint_of(objects))
-        return [thing.numpy() for thing, copied in zip(objects, self._objects) if copied.value is not None]
+        return [thing.numpy() for thing, value in zip(objects, self._values) if value is not None]
 
     def _new_objects(self) -> List[Any]:
-        return [tf.Module() if copied.value is None else tf.Variable(copied.value) for copied in self._objects]
+        return [tf.Module() if value is None else tf.Variable(value) for value in self._values]
 
     def _checkpoint_of(self, objects: List[Any]) -> tf.train.Checkpoint:
         """Connect the objects by the names of the copied ones."""
-        for thing, copied in zip(objects, self._objects):
-            for name, number in copied.children.items():
+        for thing, children in zip(objects, self._children):
+            for name, number in children.items():
                 setattr(thing, name, objects[number])
-        return tf.train.Checkpoint(**{name: objects[number] for name, number in self._objects[0].children.items()})
+        return tf.train.Checkpoint(**{name: objects[number] for name, number in self._children[0].items()})
 
 
-def tracked_objects(objects: Mapping[str, Any]) -> List[TrackedObject]:
-    """List every object below some others once, breadth first; the first entry is their common root."""
+def tracked_objects(objects: Mapping[str, Any]) -> List[Tuple[Any, Children]]:
+    """List every object below some others once, with its children, breadth first; the first one is the common root."""
     root = tf.train.Checkpoint(**objects)
     numbers = {id(root): 0}
     things, found = [root], []
     for thing in things:  # grows during the loop
-        children: Dict[str, int] = {}
+        children: Children = {}
         for name, child in ({} if isinstance(thing, tf.Variable) else _children(thing)).items():
             if id(child) not in numbers:
                 numbers[id(child)] = len(things)
                 things.append(child)
             children[name] = numbers[id(child)]
-        found.append(TrackedObject(thing, children))
+        found.append((thing, children))
     return found
 
 
@@ -291,13 +246,13 @@ def variable_names(variables: Sequence[tf.Variable], objects: Mapping[str, Any])
     for number, (_, children) in enumerate(found):
         for name, child in children.items():
             names.setdefault(child, f"{names[number]}/{name}".lstrip("/"))
-    by_identity = {id(tracked.thing): names[number] for number, tracked in enumerate(found)}
+    by_identity = {id(thing): names[number] for number, (thing, _) in enumerate(found)}
     return [by_identity[id(variable)] for variable in variables]
 
 
 def _variables(objects: Mapping[str, Any]) -> List[tf.Variable]:
     """List the variables below some objects, each once, in the order of :class:`HostCopy`."""
-    return [tracked.thing for tracked in tracked_objects(objects) if isinstance(tracked.thing, tf.Variable)]
+    return [thing for thing, _ in tracked_objects(objects) if isinstance(thing, tf.Variable)]
 
 
 def _value(variable: tf.Variable) -> np.ndarray:

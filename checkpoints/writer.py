@@ -72,7 +72,7 @@ def atomic_checkpoint(folder: Path, step: int, facts: Dict[str, Any]) -> Iterato
 def write_checkpoint(
     copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[Path] = None
 ) -> Path:
-    """Write a checkpoint.
+    """Write a checkpoint and return its folder; see :func:`atomic_checkpoint`.
 
     Args:
         copy: the state to write.
@@ -80,12 +80,6 @@ def write_checkpoint(
         step: weight updates done.
         facts: what a reader must know to build the model (task, architecture, seed, …).
         vocabulary: ``vocab.txt`` to store beside the weights.
-
-    Returns:
-        The checkpoint's folder.
-
-    Raises:
-        UserError: the file system refused.
     """
     with atomic_checkpoint(folder, step, {**facts, **copy.facts}) as temporary:
         copy.write_files(temporary)
@@ -128,10 +122,7 @@ KEEP_ALL = Rotation()
 
 
 def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
-    """Return the steps whose checkpoints are not kept.
-
-    Args:
-        steps: steps of all checkpoints, ascending.
+    """Return those of the ascending steps whose checkpoints are not kept.
 
     Example:
         >>> steps_to_remove([100, 200, 300, 400, 500], Rotation(keep_last=2, keep_every=200))
@@ -149,13 +140,9 @@ def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
 
 
 def rotate(folder: Path, run: str, rotation: Rotation) -> None:
-    """Remove the checkpoints of a run that are not kept; those of other runs stay.
+    """Remove the checkpoints that are not kept of the run with the id ``run``; those of other runs stay.
 
     A failing removal is a warning only, because the run does not depend on it.
-
-    Args:
-        folder: the run's checkpoints folder.
-        run: the run's id, as in the checkpoints' facts.
     """
     own = {}
     for path in step_folders(folder):
@@ -216,10 +203,7 @@ class CheckpointWriter:
         self._pending: List[Future] = []
 
     def save(self, step: int) -> None:
-        """Copy the present state and write it in the background.
-
-        Args:
-            step: weight updates done.
+        """Copy the present state, after ``step`` updates, and write it in the background.
 
         Raises:
             UserError: the checkpoint before could not be written.
@@ -232,9 +216,6 @@ class CheckpointWriter:
 
         A new thread writes: it has normal priority, unlike this class's own, and is outside the strategy in whose scope
         Keras calls, where new variables would be placed on the machine and, with several processes, shared by all.
-
-        Args:
-            step: weight updates done.
 
         Raises:
             UserError: this checkpoint, or the one before, could not be written.
@@ -276,12 +257,7 @@ class CheckpointWriter:
 
 
 class ReplicaWriter:
-    """Takes the writer's place in replicas other than the chief: contributes to the chief's copy and writes nothing.
-
-    Args:
-        folder: the run's checkpoints folder, as this replica knows it.
-        state: a state of which this replica may hold a shard.
-    """
+    """Takes the writer's place in replicas other than the chief: contributes to the chief's copy and writes nothing."""
 
     def __init__(self, folder: Path, state: TrainingState) -> None:
         self.folder = folder

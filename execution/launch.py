@@ -61,7 +61,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """Start the replicas and wait for them.
 
     Returns:
-        The exit status of the first replica that failed (128 + the signal's number if a signal ended it), else 0.
+        The exit status of the first replica that failed, 2 if a signal ended it; 0 if none failed.
     """
     try:
         options = parse(argv)
@@ -158,9 +158,7 @@ def gpu_shares(replicas: int, environment: Mapping[str, str]) -> List[Dict[str, 
 def start(command: Sequence[str], environment: Mapping[str, str], reader: int, chief: bool) -> subprocess.Popen:
     """Start a process in its own session, so that it gets a terminal's Ctrl-C only from this process.
 
-    Args:
-        reader: file descriptor that it inherits.
-        chief: whether it writes directly to this process' output.
+    The process inherits the file descriptor ``reader``. Only the chief writes directly to this process' output.
     """
     pipe = None if chief else subprocess.PIPE
     try:
@@ -206,7 +204,7 @@ def signals_passed_on(processes: List[subprocess.Popen]) -> Iterator[None]:
 
 
 def wait(processes: Sequence[subprocess.Popen]) -> int:
-    """Wait until all processes have ended; return the exit status of the first that failed, else 0."""
+    """Wait until all processes have ended; return the exit status as :func:`main` does."""
     status, deadline = 0, float("inf")
     running = dict(enumerate(processes))
     while running:
@@ -216,7 +214,7 @@ def wait(processes: Sequence[subprocess.Popen]) -> int:
         for index, code in sorted(ended.items(), key=lambda item: (item[1] or 0, item[0])):
             del running[index]
             if code and not status:
-                status, deadline = (128 - code if code < 0 else code), time.monotonic() + SECONDS_TO_STOP
+                status, deadline = (EXIT_USER_ERROR if code < 0 else code), time.monotonic() + SECONDS_TO_STOP
                 how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
                 if len(processes) > 1:
                     print(f"replica {index} {how}; the others stop", file=sys.stderr, flush=True)

@@ -33,9 +33,8 @@ class BlockSparseDense(keras.layers.Layer):
         block_size: b, a divisor of I and O.
         count: n.
         use_bias: whether there is a bias.
-        kernel: see :func:`sparsity.products.choose`, as for ``on_host``.
+        kernel: one of :data:`sparsity.products.KERNELS`.
         on_host: whether the training step may call this processor's own code.
-        name: of the layer.
     """
 
     def __init__(

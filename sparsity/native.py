@@ -17,9 +17,8 @@ from typing import Any, Callable, NamedTuple, Tuple
 
 import numpy as np
 
-from sparsity.machine_code import SPAN, module_text, tile_tokens
-
 BLOCK_SIZES = (4, 8, 16)  # blocks of one weight would leave the vector units unused
+SPAN = 32  # tokens whose activations ``outer`` copies side by side before it loops over the blocks
 _ALIGNMENT = 64  # bytes; TensorFlow uses arrays with this alignment without a copy
 
 
@@ -53,13 +52,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(positions: np.ndarray, inputs: int, outputs: int) -> Layout:
-    """Return the layout of a pattern.
-
-    Args:
-        positions: (n,) ascending numbers, column · inputs + row.
-        inputs: rows of blocks.
-        outputs: columns of blocks.
-    """
+    """Return the layout of the pattern ``positions`` (n,), ascending, in a grid of ``inputs`` × ``outputs`` blocks."""
     rows, columns = positions % inputs, positions // inputs
     transposed = np.argsort(rows, kind="stable")
     return Layout(
@@ -78,7 +71,7 @@ def _starts(numbers: np.ndarray, count: int) -> np.ndarray:
 
 
 def is_available() -> bool:
-    """Whether llvmlite, the Python package of LLVM, is installed."""
+    """Return whether llvmlite, the Python package of LLVM, is installed."""
     return importlib.util.find_spec("llvmlite") is not None
 
 
@@ -157,10 +150,18 @@ def _pointer(array: np.ndarray) -> int:
     return array.ctypes.data
 
 
+def tile_tokens(block_size: int, vector_registers: int, register_floats: int) -> int:
+    """Return the tokens of a tile whose sums fit into three quarters of the processor's vector registers."""
+    registers_per_token = max(1, block_size // register_floats)
+    return max(1, vector_registers * 3 // 4 // registers_per_token)
+
+
 @functools.lru_cache(maxsize=None)
 def compiled(block_size: int) -> Functions:
     """Compile the functions for one block size."""
     import llvmlite.binding as llvm
+
+    from sparsity.machine_code import module_text  # needs llvmlite
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

@@ -89,7 +89,7 @@ def shuffled(size: int, *key: int) -> np.ndarray:
 
 
 def random_pattern(grid: Grid, count: int, *key: int) -> np.ndarray:
-    """Draw ``count`` blocks uniformly; (count,) int32, ascending. See :func:`shuffled` for ``key``."""
+    """Draw ``count`` blocks uniformly; returns (count,) int32, ascending. See :func:`shuffled` for ``key``."""
     return np.sort(shuffled(grid.size, *key)[:count]).astype(np.int32)
 
 
@@ -134,8 +134,8 @@ def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, gr
         pattern: (n,) ascending.
         block_norms: (n,) of the weights.
         fraction: rounded down to whole blocks, and limited by the number of absent ones.
-        grid: of the matrix.
-        key: what the draw depends on: seed, update, layer.
+        grid: the blocks of the matrix.
+        key: numbers that the draw depends on: seed, update, layer.
     """
     absent = np.setdiff1d(np.arange(grid.size, dtype=np.int64), pattern, assume_unique=True)
     count = min(int(fraction * len(pattern)), len(absent))
@@ -152,10 +152,10 @@ def rigl_change(
 
     Args:
         pattern: (n,) ascending.
-        block_norms: (n,) of the weights.
-        gradient_norms: (R · C,) of the dense gradient.
+        block_norms: (n,) norms of the weights.
+        gradient_norms: (R · C,) norms of the dense gradient.
         fraction: rounded down to whole blocks.
-        grid: of the matrix.
+        grid: the blocks of the matrix.
     """
     count = min(int(fraction * len(pattern)), grid.size - len(pattern))
     kept = _kept(block_norms, count)
@@ -173,7 +173,7 @@ def moved(values: np.ndarray, change: Change) -> np.ndarray:
 
 
 def _kept(block_norms: np.ndarray, dropped: int) -> np.ndarray:
-    """Indices of the blocks that stay, ascending; of equal norms the first are dropped first."""
+    """Return the indices of the blocks that stay, ascending; of equal norms the first are dropped first."""
     return np.sort(np.argsort(block_norms, kind="stable")[dropped:])
 
 
@@ -188,11 +188,7 @@ def _changed(pattern: np.ndarray, kept: np.ndarray, grown: np.ndarray) -> Change
 
 
 def pattern_steps(updates: int, changes: int) -> List[int]:
-    """Return the weight updates after which the pattern changes: evenly spaced, none at the end of training.
-
-    Args:
-        updates: weight updates of the whole training.
-        changes: of the pattern; an update has one at most.
+    """Return after which of ``updates`` the pattern changes: evenly spaced, at most once an update, never at the end.
 
     Example:
         >>> pattern_steps(100, 4)

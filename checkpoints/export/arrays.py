@@ -46,12 +46,10 @@ _TRAINED: Dict[str, Head] = {  # by class
 
 
 def _head_of(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
-    """Return the kind of model that weights of these names belong to.
+    """Return the kind of model that weights with these PyTorch names belong to.
 
-    Args:
-        names: PyTorch's.
-        architectures: classes that the weights' own config names, if they have one. They decide between heads whose
-            weights have the same names, such as those of tokens and of sequences.
+    ``architectures``, the classes that the weights' own config names, decide between heads whose weights have the same
+    names, such as those of tokens and of sequences.
     """
     if f"{SPAN_HEAD}.weight" in names:
         return _TRAINED["BertForQuestionAnswering"]
@@ -110,7 +108,8 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
             value = resize_vocabulary(weight, rows, vocabulary, f"{start.key}: {start.origin}")
         else:
             value = weight.value()
-        arrays[_pytorch_name(name, head)] = np.ascontiguousarray(value)
+        exported_name = name[len("bert.") :] if head is ENCODER else name  # as Hugging Face does without a head
+        arrays[exported_name] = np.ascontiguousarray(value)
     return Exported(arrays, rows, head, notes)
 
 
@@ -158,8 +157,3 @@ def _notes(start: Pretrained, names: Set[str]) -> List[str]:
             " precision it does not."
         )
     return notes
-
-
-def _pytorch_name(name: str, head: Head) -> str:
-    """Drop the prefix ``bert.`` where the model has no head, as Hugging Face does."""
-    return name[len("bert.") :] if head is ENCODER else name

@@ -27,16 +27,7 @@ _SETTINGS: Tuple[Tuple[str, str], ...] = (
 def model_card(
     name: str, start: Pretrained, head: Head, config: BertConfig, notes: List[str], with_tokenizer: bool
 ) -> str:
-    """Return the text of the card.
-
-    Args:
-        name: the model's name.
-        start: the checkpoint.
-        head: what the model is for.
-        config: the exported config.
-        notes: what a user should know about the weights.
-        with_tokenizer: whether the tokenizer's files are there.
-    """
+    """Return the text of the card; ``notes`` say what a user should know about the weights."""
     run = _run_of(start)
     parts = [
         _header(head),

@@ -134,12 +134,12 @@ def _class_names(start: Pretrained, classes: int) -> List[str]:
 def _write_tokenizer(
     start: Pretrained, folder: Path, vocabulary: Path, lower_case: Optional[bool], positions: int
 ) -> None:
-    """Write the tokenizer's files; those of another project are copied, unless something else is asked for.
+    """Write the tokenizer's files to ``folder``; those of another project are copied unless the arguments differ.
 
     Args:
         start: the checkpoint.
-        folder: to write to.
-        vocabulary: ``vocab.txt``.
+        folder: the exported folder.
+        vocabulary: path of ``vocab.txt``.
         lower_case: whether text is lower-cased; None: as the checkpoint says, else as the vocabulary looks.
         positions: number of tokens of the longest sequence.
     """

@@ -20,17 +20,11 @@ _KERAS_LAYER = "weight_names"  # attribute of an HDF5 group in which Keras saved
 
 
 class Format(NamedTuple):
-    """A format of Hugging Face folders.
+    """A format of Hugging Face folders."""
 
-    Attributes:
-        name: the file's name in a folder.
-        suffixes: the suffixes of files in this format.
-        open: opens a file as weights by PyTorch's names.
-    """
-
-    name: str
+    name: str  # of the file in a folder
     suffixes: Tuple[str, ...]
-    open: Callable[[Path], Weights]
+    open: Callable[[Path], Weights]  # returns the weights by PyTorch's names
 
 
 def _open_safetensors(path: Path) -> Weights:
@@ -91,16 +85,12 @@ def find_weights_file(folder: Path) -> Optional[Path]:
 
 
 def is_weights_file(path: Path) -> bool:
-    """Whether a file is, by its name, in one of Hugging Face's formats."""
+    """Return whether a file is, by its name, in one of Hugging Face's formats."""
     return path.name.endswith(INDEX) or _format_of(path) is not None
 
 
 def open_weights_file(path: Path, key: str) -> Weights:
-    """Open a file, or all files of an index, as weights by PyTorch's names.
-
-    Args:
-        path: for which :func:`is_weights_file` is true.
-        key: config key or flag that named it, for messages.
+    """Open a file, or all files of an index, as weights by PyTorch's names; see :func:`is_weights_file`.
 
     Raises:
         UserError: a file is missing or cannot be read.
@@ -127,14 +117,11 @@ def _format_of(path: Path) -> Optional[Format]:
 
 
 def open_tensorflow(prefix: Path, integers: bool = False) -> Weights:
-    """Open a TensorFlow checkpoint, Google's ``bert_model.ckpt`` or one of this project.
+    """Return the weights of a TensorFlow checkpoint by variable name or by path in the graph of objects.
 
     Args:
         prefix: the checkpoint's path without ``.index``.
         integers: return the integer arrays instead of the floating-point ones.
-
-    Returns:
-        Weights by variable name or by path in the graph of objects.
     """
     with readable(str(prefix)):
         reader = tf.train.load_checkpoint(str(prefix))

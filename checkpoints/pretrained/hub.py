@@ -14,15 +14,12 @@ _MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 
 
 def is_model_name(text: str) -> bool:
-    """Whether a text may name a model of huggingface.co, as ``bert-base-uncased`` or ``someone/some-bert`` do."""
+    """Return whether a text may name a model of huggingface.co, such as ``someone/some-bert``."""
     return _MODEL_NAME.fullmatch(text) is not None
 
 
 def fetch(name: str, key: str) -> Path:
-    """Fetch the files of a model that are needed, or take them from the cache where the network is not reachable.
-
-    Returns:
-        The folder of the files.
+    """Fetch the files that a model needs, or find them in the cache if the network is down; return their folder.
 
     Raises:
         UserError: there is no such model or the site is out of reach, and the cache does not have it.

@@ -95,14 +95,10 @@ class OwnWeights(NamedTuple):
 
 
 def open_own(prefix: Path, key: str) -> OwnWeights:
-    """Open a TensorFlow checkpoint that training wrote.
-
-    Args:
-        prefix: its path without ``.index``.
-        key: config key or flag that named it, for messages.
+    """Open a TensorFlow checkpoint that training wrote; ``prefix`` is its path without ``.index``.
 
     Raises:
-        UserError: it cannot be read, or is of something else.
+        UserError: it cannot be read, or holds no model of this project.
     """
     saved, integers = _variables(open_tensorflow(prefix)), _variables(open_tensorflow(prefix, integers=True))
     saved = _with_dense_matrices(saved, integers)
@@ -204,12 +200,7 @@ _VARIANTS: Tuple[Optional[Architecture], ...] = (
 
 @functools.lru_cache(maxsize=None)
 def _origins_of_saved_weights(task: str, variant: Optional[Architecture]) -> Mapping[str, Sequence[Name]]:
-    """Return, by saved name, the PyTorch names of the weights that lie side by side in a saved weight.
-
-    Args:
-        task: the task of the model.
-        variant: one of ``_VARIANTS``.
-    """
+    """Return, by saved name, the PyTorch names of the weights that lie side by side in a saved weight."""
     source, blocks, routes = _tiny_model(task, variant)
     origins = {id(variable): [variable] for variable in source.weights}
     origins.update({id(route.target): route.sources for route in routes})

@@ -161,10 +161,7 @@ def _check_instructions(data: bytes) -> None:
 
 
 def open_pytorch_file(path: Path) -> Weights:
-    """Open a ``pytorch_model.bin``.
-
-    Returns:
-        Weights by the names in the file.
+    """Return the weights of a ``pytorch_model.bin`` by the names in the file.
 
     Raises:
         UserError: the file is damaged, is of the format before PyTorch 1.6, or its pickle asks for more than tensors.
@@ -208,7 +205,6 @@ def _weight(path: Path, folder: str, order: str, name: str, tensor: Tensor) -> W
 
 
 def _conversion_command(path: Path) -> str:
-    """Return the command that makes a safetensors file of a ``.bin``."""
     source, target = json.dumps(str(path)), json.dumps(str(path.with_name("model.safetensors")))
     code = (
         "import torch; from safetensors.torch import save_file; "

@@ -61,11 +61,7 @@ def read_config(folder: Path, key: str) -> Dict[str, Any]:
 
 
 def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
-    """Return the fields of :class:`model.architecture.Architecture` for a model's settings.
-
-    Args:
-        config: from :func:`read_config`.
-        key: config key or flag that named the model, for messages.
+    """Return the fields of :class:`model.architecture.Architecture` for settings from :func:`read_config`.
 
     Raises:
         UserError: the model is no BERT, or has parts that this project does not have.
@@ -100,23 +96,18 @@ def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
 
 
 def find_vocabulary(folder: Path) -> Optional[Path]:
-    """Return the ``vocab.txt`` of a folder; None if it has none."""
     path = folder / VOCABULARY
     return path if path.is_file() else None
 
 
 def count_word_pieces(vocabulary: Path) -> int:
-    """Count the word pieces of a ``vocab.txt``."""
     return len(vocabulary.read_bytes().rstrip(b"\r\n").split(b"\n"))
 
 
 def find_lower_case(folder: Path, key: str) -> Optional[bool]:
-    """Whether a model was trained on lower-cased text, by its tokenizer's settings or the name of Google's folder.
+    """Return whether a model was trained on lower-cased text; None if unknown.
 
-    Hugging Face's tokenizer lower-cases unless its settings say otherwise.
-
-    Returns:
-        None if nothing tells.
+    The tokenizer's settings or the name of Google's folder tell. Hugging Face's tokenizer lower-cases by default.
     """
     path = folder / TOKENIZER_CONFIG
     if path.is_file():

@@ -147,12 +147,7 @@ def _with_root(name: str) -> str:
 
 
 def renamed(weights: Weights, rule: Rule) -> Weights:
-    """Rename weights to PyTorch's names. Of tied weights only the first name is kept.
-
-    Args:
-        weights: by the names in their file.
-        rule: gives PyTorch's name.
-    """
+    """Rename weights, given by the names in their file, to PyTorch's names. Tied weights keep their first name only."""
     named: Weights = {}
     for name, weight in weights.items():
         known = rule(name)
@@ -189,7 +184,7 @@ def without_optimizer(weights: Weights) -> Weights:
 
 
 def is_encoder_weight(name: str) -> bool:
-    """Whether BERT cannot do without a weight; heads and the pooler are often trained anew."""
+    """Return whether BERT cannot do without a weight; heads and the pooler are often trained anew."""
     return name.startswith("bert.") and not name.startswith("bert.pooler.")
 
 

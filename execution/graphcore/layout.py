@@ -14,17 +14,17 @@ PREDICTION_STEPS = 16
 
 
 def is_pipelined(options: ExecutionOptions) -> bool:
-    """Whether the model has more than one stage."""
+    """Return whether the model has more than one stage."""
     return len(options.device_mapping) > 1
 
 
 def ipus_per_replica(options: ExecutionOptions) -> int:
-    """IPUs are given out in powers of two."""
+    """Return the number of IPUs of a replica, a power of two, as IPUs are allocated."""
     return 2 ** math.ceil(math.log2(max(options.device_mapping, default=0) + 1))
 
 
 def matmul_options(options: ExecutionOptions, ipu: int) -> Dict[str, str]:
-    """Poplar's options of matrix products on one IPU."""
+    """Return Poplar's options for matrix products on one IPU."""
     chosen = {"partialsType": options.matmul_partials}
     if options.matmul_proportions:
         chosen["availableMemoryProportion"] = str(options.matmul_proportions[ipu])
@@ -32,7 +32,7 @@ def matmul_options(options: ExecutionOptions, ipu: int) -> Dict[str, str]:
 
 
 def largest_divisor(number: int, at_most: int) -> int:
-    """Return the updates of an execution, where all executions of a run must have the same number.
+    """Return the largest divisor: updates per execution, where all executions of a run must have the same number.
 
     Example:
         >>> largest_divisor(12, at_most=5)
@@ -42,28 +42,27 @@ def largest_divisor(number: int, at_most: int) -> int:
 
 
 def prediction_steps(options: ExecutionOptions, batches: int) -> int:
-    """Batches that each replica predicts in one execution: what fills a pipeline, or many, to cross to the host less.
+    """Return the number of batches that each replica predicts in one execution.
+
+    They fill the pipeline; without one, many batches save transfers to the host.
 
     Args:
-        batches: that there are for each replica.
+        options: the config's execution options.
+        batches: all batches of each replica.
     """
     return 2 * len(options.device_mapping) if is_pipelined(options) else min(PREDICTION_STEPS, batches)
 
 
 def micro_batches(data: Any, ahead: int) -> Any:
-    """Elements (A, B, …) of whole updates as micro batches (B, …).
+    """Split a data set of updates (A, B, …) into micro batches (B, …), of which ``ahead`` are prefetched.
 
-    Args:
-        ahead: micro batches to have ready.
-
-    Returns:
-        A data set of pairs: the micro batch, and the target that Keras wants beside it, which nothing looks at.
+    Each is paired with a target that Keras requires and nothing reads.
     """
     return data.unbatch().map(lambda element: (element, tf.zeros((1, 1)))).prefetch(ahead)
 
 
 def use_executable_cache(folder: Optional[str]) -> None:
-    """Keep compiled programs in ``folder``; Poplar reads this when it is first used."""
+    """Cache compiled programs in ``folder``; Poplar reads this setting when it is first used."""
     flags = os.environ.get("TF_POPLAR_FLAGS", "")
     if folder is not None and EXECUTABLE_CACHE not in flags:
         os.environ["TF_POPLAR_FLAGS"] = f"{flags} {EXECUTABLE_CACHE}{folder}".strip()

@@ -1,7 +1,7 @@
-"""What is added to Graphcore's optimizers, as classes to be mixed into them.
+"""Mixins that extend Graphcore's optimizers.
 
-They are of Keras 2.6, whose optimizers call these methods: ``_prepare_local`` for what all weights share, then
-``_resource_apply_dense`` for each weight.
+Keras 2.6's optimizers call ``_prepare_local`` once for what all weights share, then ``_resource_apply_dense`` for each
+weight.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from execution.interface import OptimizerSettings
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
-_KerasOptimizer: Any = object  # the class that these are mixed into has the methods of Keras' optimizers
+_KerasOptimizer: Any = object  # stands for the optimizer class that the mixin is combined with
 
-# Patterns of weights' names, as published for LAMB on IPUs: gains of LayerNorm decay, though no other vector does.
+# Patterns of weights' names, as published for LAMB on IPUs: LayerNorm's gains decay, but no other vector does.
 NOT_DECAYED = (r"(^|/)(bias|beta)$",)
 NOT_ADAPTED = (r"(^|/)(bias|beta|gamma)$",)
 
@@ -23,21 +23,20 @@ class FullPrecision(_KerasOptimizer):
     """Unscales gradients and computes the learning rate in float32, whatever the dtype of the weights.
 
     Attributes:
-        divisor: loss scale × replicas, for gradients are summed over replicas.
-        tell_rate: called with the learning rate of each update.
+        divisor: loss scale × replicas, because gradients are summed over replicas.
+        report_rate: called with the learning rate of each update.
     """
 
     divisor = 1.0
-    tell_rate: Optional[Callable[[tf.Tensor], Any]] = None
+    report_rate: Optional[Callable[[tf.Tensor], Any]] = None
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """One update; see Keras."""
-        if self.tell_rate is not None:
-            self.tell_rate(self.rate())
+        if self.report_rate is not None:
+            self.report_rate(self.rate())
         return super().apply_gradients(grads_and_vars, *args, **kwargs)
 
     def rate(self) -> tf.Tensor:
-        """Learning rate of the present update; Keras would count updates in the weights' dtype, which may be short."""
+        """Return the learning rate of this update; Keras would count updates in the weights' dtype, perhaps float16."""
         return self.learning_rate(tf.cast(self.iterations, tf.float32))
 
     def _prepare_local(self, var_device: str, var_dtype: tf.DType, apply_state: Dict[Any, Any]) -> None:
@@ -49,12 +48,7 @@ class FullPrecision(_KerasOptimizer):
 
 
 class DecoupledDecay(FullPrecision):
-    """Besides, weight matrices decay by learning rate × λ × w (Loshchilov & Hutter 2019).
-
-    Args:
-        weight_decay_rate: λ.
-        **kwargs: of the optimizer.
-    """
+    """Adds decoupled weight decay: matrices decay by learning rate × λ × w (Loshchilov & Hutter 2019)."""
 
     def __init__(self, weight_decay_rate: float, **kwargs: Any):
         super().__init__(**kwargs)
@@ -69,10 +63,10 @@ class DecoupledDecay(FullPrecision):
 
 
 def constants(settings: OptimizerSettings) -> Dict[str, Any]:
-    """Arguments that Graphcore's optimizers share.
+    """Return the arguments that Graphcore's optimizers share.
 
     Raises:
-        UserError: gradients shall be clipped.
+        UserError: the settings ask for gradient clipping.
     """
     if settings.max_gradient_norm is not None:
         raise UserError(

@@ -1,9 +1,10 @@
 """The platform of IPU systems, and the only file that imports Graphcore's packages.
 
-Keras' IPU extensions run ``fit`` as programs of many steps, a step being one micro batch on each replica: so elements
-of whole updates are taken apart, and callbacks get updates again. Losses, rate and metrics leave by outfeed queues.
+Keras' IPU extensions run ``fit`` as programs of many steps, a step being one micro batch on each replica. So the data
+set's elements, whole updates, are split into micro batches, and callbacks are called once per update again. Losses,
+learning rates and metrics leave the IPU by outfeed queues.
 
-A micro batches per update · B micro batch
+A  micro batches of an update      B  samples of a micro batch
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from tensorflow.python.ipu.ops import embedding_ops, functional_ops, math_ops, n
 from tensorflow.python.ipu.ops import pipelining_ops as pipelining
 
 from execution.graphcore import layout
-from execution.graphcore.instances import HostCollectives
 from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
 from execution.graphcore.streams import OBJECTIVE, StreamedLoss, Terms, Updates, narrow_cross_entropy
 from execution.interface import ExecutionOptions, Objective, OptimizerSettings, Platform, Tensors, Update
@@ -46,7 +46,7 @@ SCHEDULES = {
     "interleaved": pipelining.PipelineSchedule.Interleaved,
     "sequential": pipelining.PipelineSchedule.Sequential,
 }
-RECOMPUTATION = {  # interleaved with the backward pass it needs the least memory, where the schedule can
+RECOMPUTATION = {  # the mode that needs the least memory of those that the schedule supports
     "grouped": pipelining.RecomputationMode.RecomputeAndBackpropagateInterleaved,
     "interleaved": pipelining.RecomputationMode.RecomputeThenBackpropagate,
     "sequential": pipelining.RecomputationMode.RecomputeAndBackpropagateInterleaved,
@@ -61,22 +61,32 @@ SUM_BUFFER = 10 << 20  # bytes of gradients that are summed over replicas at onc
 SUM = tf.distribute.ReduceOp.SUM
 
 
+class HostCollectives:
+    """Collective operations of PopRun's processes, on the hosts. Gradients are exchanged by the IPUs themselves."""
+
+    def total(self, values: tf.Tensor) -> tf.Tensor:
+        return allreduce(values, SUM)
+
+    def largest(self, values: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_max(allgather(values), axis=0)
+
+
 def instances() -> Processes:
-    """The processes that PopRun started, or this one alone."""
+    """Return the processes that PopRun started, which it calls instances, or this one alone."""
     if not popdist.isPopdistEnvSet():
         return SINGLE_PROCESS
-    count, index = popdist.getNumInstances(), popdist.getInstanceIndex()
-    return Processes(count, index, HostCollectives(count, index, lambda values: allreduce(values, SUM), allgather))
+    return Processes(popdist.getNumInstances(), popdist.getInstanceIndex(), HostCollectives())
 
 
-# What a config asks, in Graphcore's terms
+# The config in Graphcore's terms
 
 
 def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> IPUConfig:
-    """The configuration of the IPU system, not yet applied.
+    """Return the configuration of the IPU system, which is not applied yet.
 
     Args:
-        replicas: those of this process; None: all; 0 where PopRun chooses its IPUs.
+        options: the config's execution options.
+        replicas: replicas of this process; None: all; 0 where PopRun chooses its IPUs.
     """
     config = IPUConfig()
     replicas = options.replicas if replicas is None else replicas
@@ -105,7 +115,7 @@ def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> 
 
 
 def pipelining_options(options: ExecutionOptions) -> Dict[str, Any]:
-    """Arguments of ``set_pipelining_options`` that hold for training and inference."""
+    """Return the arguments of ``set_pipelining_options`` that training and inference share."""
     stages = [
         pipelining.PipelineStageOptions(matmul_options=layout.matmul_options(options, ipu))
         for ipu in options.device_mapping
@@ -118,16 +128,15 @@ def pipelining_options(options: ExecutionOptions) -> Dict[str, Any]:
 
 
 def training_options(options: ExecutionOptions, update: Update, replicas: Optional[int] = None) -> Dict[str, Any]:
-    """Arguments of ``set_pipelining_options``, or without stages of ``set_gradient_accumulation_options``.
+    """Return the arguments of ``set_pipelining_options`` or, without stages, ``set_gradient_accumulation_options``.
 
-    Args:
-        replicas: those of this process; None: all.
+    ``replicas`` is the number of replicas of this process; None: all.
     """
     sharded = options.replicated_tensor_sharding
     chosen = {
         "gradient_accumulation_steps_per_replica": update.micro_batches // (replicas or options.replicas),
         "gradient_accumulation_reduction_method": REDUCTIONS[update.reduction],
-        "offload_weight_update_variables": options.optimizer_state_offchip or sharded,  # only what is there is sharded
+        "offload_weight_update_variables": options.optimizer_state_offchip or sharded,  # sharding needs it
         "replicated_optimizer_state_sharding": sharded,
     }
     if not layout.is_pipelined(options):
@@ -155,9 +164,9 @@ class IpuDropout(Dropout):
 
 
 def make_optimizer(settings: OptimizerSettings, options: ExecutionOptions) -> keras.optimizers.Optimizer:
-    """LAMB or AdamW with moments, norms and update in float32; LAMB's last product is in the weights' format."""
+    """Return LAMB or AdamW with moments, norms and update in float32; LAMB's last product has the weights' format."""
     shared = constants(settings)
-    if options.outlining and not options.replicated_tensor_sharding:  # parts of variables are in no outlined function
+    if options.outlining and not options.replicated_tensor_sharding:  # outlined functions cannot use parts of variables
         shared.update(outline_apply_gradients=True, outline_apply_gradients_kwargs={"unique_sharding": True})
     if settings.name == "AdamW":
         return IpuAdamW(optimizer_compute_precisions=(tf.float32,), **shared)
@@ -170,7 +179,7 @@ def make_optimizer(settings: OptimizerSettings, options: ExecutionOptions) -> ke
 
 
 class Job(NamedTuple):
-    """What ``compile`` was given."""
+    """The arguments of ``compile``."""
 
     optimizer: keras.optimizers.Optimizer
     objective: Objective
@@ -182,15 +191,15 @@ class GraphcorePlatform(Platform):
     """IPUs that this process has for itself or, under PopRun, shares with other processes.
 
     Args:
-        options: what the config asks for.
-        processes: those of :func:`instances`; None: asks for them.
+        options: the config's execution options.
+        processes: the result of :func:`instances`; None: calls it.
 
     Raises:
-        UserError: the config asks for something that IPUs lack, or for other replicas than PopRun started.
+        UserError: the config asks for something that IPUs lack, or for another number of replicas than PopRun started.
     """
 
     name = "graphcore"
-    activation = "gelu_new"  # the one that Poplar has a kernel for
+    activation = "gelu_new"  # Poplar has a kernel for this one only
     all_processes_predict = True  # all IPUs of a run execute the same programs
 
     def __init__(self, options: ExecutionOptions, processes: Optional[Processes] = None):
@@ -203,7 +212,7 @@ class GraphcorePlatform(Platform):
                 logger.warning("execution.%s has no meaning on IPUs and is left out", name)
         self.precision = PRECISIONS[options.precision]
         layout.use_executable_cache(options.executable_cache)
-        tf.get_logger().propagate = False  # it prints by itself; every line would come twice
+        tf.get_logger().propagate = False  # it prints by itself; every line would appear twice
         self._options = options
         self._processes = instances() if processes is None else processes
         self._replicas = options.replicas // self._processes.count  # of this process
@@ -218,7 +227,7 @@ class GraphcorePlatform(Platform):
         ipu_utils.reset_ipu_seed(options.seed)
 
     def _joined_strategy(self) -> tf.distribute.Strategy:
-        """Joins the processes that PopRun started, and configures the IPUs that it gave to this one."""
+        """Join the processes that PopRun started, and configure the IPUs that it gave to this one."""
         options, started = self._options, popdist.getNumTotalReplicas()
         if started != options.replicas:
             raise UserError(
@@ -246,10 +255,11 @@ class GraphcorePlatform(Platform):
             yield
 
     def model_input(self, shape: Tuple[int, ...], dtype: str, name: str) -> tf.Tensor:
-        # By its whole shape: a batch size alone would be divided by the replicas.
+        # The whole shape is given, because Keras would divide a batch size by the replicas.
         return keras.Input(batch_input_shape=(self.batch_size, *shape), dtype=dtype, name=name)
 
-    # Layers and operations. Marks of compilation come once the weights are made: within them none can be.
+    # Layers and operations. They are marked for the compiler after the weights have been created, which is not possible
+    # inside of a marked function.
 
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
         return IpuDropout(rate, name=name)
@@ -346,10 +356,10 @@ class GraphcorePlatform(Platform):
     def _fit(self, model: keras.Model, data: Any, updates: int, callbacks: Optional[Sequence[Any]]) -> None:
         job, values, rates = self._job, IPUOutfeedQueue(), IPUOutfeedQueue()
         steps = job.update.micro_batches // self._replicas
-        job.optimizer.tell_rate = rates.enqueue
-        together = layout.largest_divisor(updates, job.updates_per_execution)
-        if together < job.updates_per_execution:
-            logger.info("%d updates in an execution, for IPUs run no shorter last one", together)
+        job.optimizer.report_rate = rates.enqueue
+        updates_per_execution = layout.largest_divisor(updates, job.updates_per_execution)
+        if updates_per_execution < job.updates_per_execution:
+            logger.info("%d updates in an execution, for IPUs run no shorter last one", updates_per_execution)
         with self.scope():
             trained, terms = self._trained(model, data.element_spec)
             set_options = trained.set_pipelining_options
@@ -357,7 +367,7 @@ class GraphcorePlatform(Platform):
                 set_options = trained.set_gradient_accumulation_options
             set_options(**training_options(self._options, job.update, self._replicas))
             loss = StreamedLoss(terms, job.objective.losses, job.update.loss_scale, values.enqueue)
-            trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=together * steps)
+            trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=updates_per_execution * steps)
             reported = Updates(callbacks or (), steps, terms, lambda: self._summed(values), lambda: dequeued(rates))
             trained.fit(
                 layout.micro_batches(data, job.update.micro_batches),
@@ -367,7 +377,7 @@ class GraphcorePlatform(Platform):
             )
 
     def _trained(self, model: keras.Model, spec: Dict[str, tf.TensorSpec]) -> Any:
-        """The model with the objective as its output, in the last stage, and the names of the objective's terms."""
+        """Return the model with the objective as its output, in the last stage, and the names of its terms."""
         labels = {
             name: self.model_input(tuple(feature.shape[2:]), feature.dtype.name, name)
             for name, feature in spec.items()
@@ -378,7 +388,7 @@ class GraphcorePlatform(Platform):
         return self._staged(keras.Model(inputs=batch, outputs=result)), terms.names
 
     def _staged(self, model: Any) -> Any:
-        """A model whose layers, and in the last stage the objective, are assigned to pipeline stages."""
+        """Assign a model's layers to pipeline stages, the objective to the last one, and return the model."""
         if layout.is_pipelined(self._options):
             last = max(self._stages.values())
             assignments = model.get_pipeline_stage_assignment()
@@ -389,11 +399,11 @@ class GraphcorePlatform(Platform):
         return model
 
     def _summed(self, queue: IPUOutfeedQueue) -> Any:
-        """What a queue holds, added up over the processes."""
+        """Return the content of a queue, summed over the processes."""
         values = dequeued(queue)
         return values if self._processes.is_single else allreduce(values, SUM)
 
 
 def dequeued(queue: IPUOutfeedQueue) -> Any:
-    """What a queue holds, once all of the execution is there."""
+    """Return the content of a queue when the whole execution has arrived."""
     return queue.dequeue(wait_for_completion=True)

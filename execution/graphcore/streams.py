@@ -1,9 +1,9 @@
-"""The objective on an IPU, and its values' way to the trainer's callbacks.
+"""The objective on an IPU, and how its values reach the trainer's callbacks.
 
-An IPU averages the losses in each micro batch, for it cannot look at the whole update first; what is reported is still
-the mean over whole updates, because sums and counts leave the IPU, not means.
+An IPU averages the losses in each micro batch, because it cannot read the whole update first. Reported values are still
+means over whole updates, because sums and counts leave the IPU, not means.
 
-B micro batch · T terms of the objective
+B  samples of a micro batch      T  terms of the objective
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ OBJECTIVE = "objective"  # the layer's name
 
 
 class Terms(keras.layers.Layer):
-    """Sums and counts of the objective's terms over one micro batch, side by side: (1, 2T), float32.
+    """Computes sums, then counts, of the objective's terms over one micro batch: (1, 2T), float32.
 
     Attributes:
-        names: of the terms, in order; known once the layer was called.
+        names: names of the terms, in order; known after the layer was called.
     """
 
     def __init__(self, objective: Objective):
@@ -40,33 +40,33 @@ class Terms(keras.layers.Layer):
 
 
 class StreamedLoss(keras.losses.Loss):
-    """The scaled sum of the losses' means over a micro batch; sums and counts are handed on.
+    """The scaled sum of the losses' means over a micro batch.
 
     Args:
-        terms: names of the terms.
-        losses: those of them that are minimised.
+        terms: names of all terms.
+        losses: names of the terms that are minimised.
         scale: loss scale.
-        tell: called with the sums and counts of each micro batch, (2T,).
+        report: called with the sums and counts of each micro batch, (2T,).
     """
 
-    def __init__(self, terms: Sequence[str], losses: Sequence[str], scale: float, tell: Callable[[tf.Tensor], Any]):
-        # Any other reduction would divide by the replicas, or not, depending on the strategy.
+    def __init__(self, terms: Sequence[str], losses: Sequence[str], scale: float, report: Callable[[tf.Tensor], Any]):
+        # It depends on the strategy whether any other reduction divides by the number of replicas.
         super().__init__(reduction=keras.losses.Reduction.SUM, name="objective")
         self._wanted = [list(terms).index(name) for name in losses]
         self._scale = scale
-        self._tell = tell
+        self._report = report
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         values = tf.reshape(y_pred, [-1])
-        self._tell(values)
+        self._report(values)
         sums, counts = tf.split(values, 2)
         return self._scale * tf.gather(tf.math.divide_no_nan(sums, counts), self._wanted)
 
 
 def narrow_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Negative log-likelihood of ``labels`` (…) under softmax of ``scores`` (…, V), in float32.
+    """Return the negative log-likelihood (…) of ``labels`` (…) given logits ``scores`` (…, V), in float32.
 
-    What is as large as the scores stays in their format: on the IPU that has the word embedding there is no room for a
+    Tensors as large as the scores stay in their format, because the IPU that has the word embedding has no room for a
     copy in float32. Only sums over V are float32.
     """
     largest = tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))
@@ -77,14 +77,14 @@ def narrow_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 class Updates(keras.callbacks.Callback):
-    """Gives callbacks updates where Keras counts micro batches, and what came from the IPU for logs.
+    """Calls callbacks once per update, where Keras counts micro batches, with the values from the IPU as logs.
 
     Args:
-        callbacks: those of the trainer.
+        callbacks: the trainer's callbacks.
         steps: micro batches of an update on each replica.
         terms: names of the objective's terms.
-        values: gives all sums and counts since it was last called, (micro batches, …, 2T).
-        rates: gives the learning rates since it was last called, (updates, …).
+        values: returns all sums and counts since the last call, (micro batches, …, 2T).
+        rates: returns the learning rates since the last call, (updates, …).
     """
 
     def __init__(
@@ -116,7 +116,6 @@ class Updates(keras.callbacks.Callback):
         self._all.on_train_batch_begin(batch // self._steps, logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Keras: an execution ended; ``batch`` is the last of its micro batches."""
         self._all.on_train_batch_end((batch + 1) // self._steps - 1, self._logs())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -31,12 +31,7 @@ class Bucket(NamedTuple):
 
 
 class Collectives:
-    """Collective operations over all processes of a run.
-
-    Args:
-        count: R.
-        index: number of this process.
-    """
+    """Collective operations over all ``count`` processes of a run, of which this one has the number ``index``."""
 
     def __init__(self, count: int, index: int) -> None:
         self.count = count

@@ -62,12 +62,7 @@ def unreachable(membership: Membership) -> List[int]:
 
 
 def wait_for_all(membership: Membership, warn_every: float = SECONDS_BETWEEN_WARNINGS) -> None:
-    """Wait until every other process listens; a warning now and then names those that do not yet.
-
-    Args:
-        membership: the processes of the run.
-        warn_every: seconds between warnings.
-    """
+    """Wait until every other process listens; every ``warn_every`` seconds, name those that do not yet."""
     warned = time.monotonic()
     while True:
         absent = [f"{number} ({membership.addresses[number]})" for number in unreachable(membership)]
@@ -80,7 +75,6 @@ def wait_for_all(membership: Membership, warn_every: float = SECONDS_BETWEEN_WAR
 
 
 def lost_message(membership: Membership, gone: Sequence[int]) -> str:
-    """Say which processes are gone."""
     names = " and ".join(f"replica {number} ({membership.addresses[number]})" for number in gone)
     return f"{names} {'has' if len(gone) == 1 else 'have'} ended, or cannot be reached"
 
@@ -115,11 +109,7 @@ class Timing(NamedTuple):
 
 
 class ProbeHistory:
-    """Decides from the results of probes which processes are gone.
-
-    Args:
-        silence: seconds without an answer after which a process is gone.
-    """
+    """Decides from the results of probes which processes are gone; see :class:`Timing` for ``silence``."""
 
     REFUSALS = 2  # consecutive refusals; a single one may come from a busy system
 
@@ -129,13 +119,7 @@ class ProbeHistory:
         self._refusals: Dict[int, int] = {}
 
     def is_gone(self, number: int, result: str, probed: float, now: float) -> bool:
-        """Return whether a process is gone.
-
-        Args:
-            number: number of the process.
-            result: result of its last probe.
-            probed, now: when the probe began and ended, in seconds of a monotonic clock.
-        """
+        """Return whether process ``number`` is gone, given the result of a probe from second ``probed`` to ``now``."""
         self._refusals[number] = self._refusals.get(number, 0) + 1 if result == REFUSES else 0
         if result == LISTENS:
             self._silent_since.pop(number, None)

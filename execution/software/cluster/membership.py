@@ -44,6 +44,12 @@ class Membership:
     def count(self) -> int:
         return max(len(self.addresses), 1)
 
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether all processes reach each other by a loopback address, so that none is on another machine."""
+        hosts = [address.rpartition(":")[0].strip("[]") for address in self.addresses]
+        return all(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
+
 
 def membership_of(environment: Mapping[str, str] = os.environ) -> Membership:
     """Read ``TF_CONFIG``, else Slurm's variables.

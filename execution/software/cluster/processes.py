@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
+import socket
+import stat
 import threading
-from typing import Any, ContextManager, Iterator, Optional
+from typing import Any, ContextManager, List, Optional
 
 from execution.processes import Processes
 from execution.software.cluster.collectives import Collectives
 from execution.software.cluster.heartbeat import Heartbeat, lost_replicas, wait_for_all
 from execution.software.cluster.membership import Membership
 from keras_extensions.backend import tf
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = b"lo\0"  # Linux' name of the network device
 
 
 class ClusterProcesses(Processes):
@@ -58,28 +65,49 @@ def start_server(membership: Membership) -> None:
     coordination service; see ``heartbeat.py``. Variables are plain ones on the devices of this process, and stay equal
     because every process applies the same update.
     """
-    with dtensor_environment(membership):
+    addresses = {
+        "DTENSOR_JOBS": ",".join(membership.addresses),
+        "DTENSOR_CLIENT_ID": str(membership.index),
+        "DTENSOR_JOB_NAME": "worker",
+    }
+    os.environ.update(addresses)  # that function takes them from there
+    try:
         tf.experimental.dtensor.initialize_accelerator_system("CPU", enable_coordination_service=False)
+    finally:
+        for name in addresses:
+            del os.environ[name]
+    if membership.is_on_loopback:
+        confine_to_loopback(int(membership.addresses[membership.index].rpartition(":")[2]))
     if threading.current_thread() is threading.main_thread():
         # TensorFlow has replaced Python's handler of SIGTERM by its own, which ignores the signal.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
-@contextlib.contextmanager
-def dtensor_environment(membership: Membership) -> Iterator[None]:
-    """Within the block, set the environment variables from which that function takes the addresses."""
-    values = {
-        "DTENSOR_JOBS": ",".join(membership.addresses),
-        "DTENSOR_CLIENT_ID": str(membership.index),
-        "DTENSOR_JOB_NAME": "worker",
-    }
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
+def confine_to_loopback(port: int) -> None:
+    """Have the system refuse connections to this process' server from other machines.
+
+    TensorFlow's server has no password and always listens on every address (``0.0.0.0`` is fixed in its source code),
+    so its sockets are bound to the loopback device afterwards.
+    """
     try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for listener in listening_sockets():
+            with listener:
+                if listener.getsockname()[1] == port:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, LOOPBACK)
+    except (AttributeError, OSError) as error:  # AttributeError: not Linux; OSError: not allowed before Linux 5.7
+        logger.warning("port %d of this replica can be reached from other machines (%s)", port, error)
+
+
+def listening_sockets() -> List[socket.socket]:
+    """Return duplicates of all TCP sockets on which any library in this process accepts connections."""
+    found = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                candidate = socket.socket(fileno=os.dup(number))
+                is_tcp = candidate.family in (socket.AF_INET, socket.AF_INET6)
+                if is_tcp and candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    found.append(candidate)
+                else:
+                    candidate.close()
+    return found

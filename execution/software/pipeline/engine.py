@@ -120,14 +120,9 @@ class Stage:
         self.forward_and_backward = tf.function(self._forward_and_backward, jit_compile=xla, autograph=False)
 
     def trace(self, batch: Tensors, received: Tensors) -> Tensors:
-        """Find the weights that the stage uses.
+        """Find the weights that the stage uses, and return the ``TensorSpec`` of each sent tensor.
 
-        Args:
-            batch: ``TensorSpec`` of each tensor from the batch.
-            received: ``TensorSpec`` of each received tensor.
-
-        Returns:
-            ``TensorSpec`` of each sent tensor.
+        ``batch`` and ``received`` have the ``TensorSpec`` of each tensor from the batch and from the previous stage.
         """
         with tf.device(self.device):
             seed = tf.TensorSpec([2], tf.int32)
@@ -136,14 +131,7 @@ class Stage:
         return {name: tf.TensorSpec(value.shape, value.dtype) for name, value in traced.structured_outputs.items()}
 
     def compile(self, batch: Tensors, received: Tensors, weights: Tensors, last: bool) -> None:
-        """Compile the stage's functions by calling them, which changes no weight.
-
-        Args:
-            batch: any micro batch, with all its tensors.
-            received: any received tensors.
-            weights: any weights of the losses.
-            last: whether this is the last stage.
-        """
+        """Compile the stage's functions by calling them with any tensors, which changes no weight."""
         seed, read = tf.zeros([2], tf.int32), {name: batch[name] for name in self.tensors.from_batch}
         with tf.device(self.device):
             if last:
@@ -390,5 +378,4 @@ class PipelineEngine:
 
 
 def zeros(specs: Dict[str, Any]) -> Tensors:
-    """Return zeros of the given specifications."""
     return {name: tf.zeros(spec.shape, spec.dtype) for name, spec in specs.items()}

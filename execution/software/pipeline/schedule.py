@@ -67,11 +67,7 @@ class Schedule:
 
 
 def make_schedule(name: str, stages: int) -> Schedule:
-    """Return the schedule that ``ipu_config.pipeline_schedule`` names.
-
-    Args:
-        name: ``grouped``, ``interleaved`` or ``sequential``.
-        stages: S, at least 1.
+    """Return the schedule of this name in ``ipu_config.pipeline_schedule``, for one or more stages.
 
     Raises:
         UserError: there is no such schedule.
@@ -102,14 +98,7 @@ def make_schedule(name: str, stages: int) -> Schedule:
 
 
 class Interval(NamedTuple):
-    """The time of one job on one micro batch.
-
-    Attributes:
-        job: the job.
-        micro_batch: number of the micro batch.
-        start: start, in the unit of the durations.
-        end: end, in the unit of the durations.
-    """
+    """The time of one job on one micro batch, in the unit of the durations."""
 
     job: Job
     micro_batch: int

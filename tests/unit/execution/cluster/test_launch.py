@@ -65,7 +65,7 @@ def test_a_killed_replica_is_the_cause(tmp_path):
     done = started(
         write(tmp_path, "after_the_first()\nif task == 1: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(2)"), 2
     )
-    assert done.returncode == 128 + signal.SIGKILL
+    assert done.returncode == 2
     assert "replica 1 was ended by SIGKILL" in done.stderr
 
 
@@ -137,6 +137,28 @@ def freed(lock: Any, seconds: float) -> bool:
         except BlockingIOError:
             time.sleep(0.05)
     return False
+
+
+JOINED = f"""
+import socket
+sys.path.insert(0, {str(ROOT)!r})
+from execution.select import processes_for
+from execution.software.cluster.processes import listening_sockets
+
+processes = processes_for("software")
+processes.join()
+found = listening_sockets()
+devices = {{one.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).strip(b"\\0").decode() for one in found}}
+os.write(1, f"{{task}} listens on {{devices}}\\n".encode())
+processes.barrier()
+"""
+
+
+def test_local_replicas_cannot_be_reached_from_other_machines(tmp_path):
+    done = started(write(tmp_path, JOINED), 2)
+    assert done.returncode == 0, done.stderr
+    assert "0 listens on {'lo'}\n" in done.stdout and "[1] 1 listens on {'lo'}\n" in done.stdout
+    assert "can be reached" not in done.stderr
 
 
 @pytest.mark.parametrize("lifeline", ["", "x", "987654:1", "0:1"])

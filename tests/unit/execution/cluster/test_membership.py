@@ -55,6 +55,18 @@ def test_what_the_launcher_sets_is_understood():
 
 
 @pytest.mark.parametrize(
+    ("addresses", "is_on_loopback"),
+    [
+        (("localhost:1", "127.0.0.1:2", "[::1]:3"), True),
+        (("localhost:1", "node-b:1"), False),
+        (("10.0.0.1:1", "10.0.0.1:2"), False),
+    ],
+)
+def test_which_processes_need_no_network(addresses, is_on_loopback):
+    assert Membership(addresses).is_on_loopback == is_on_loopback
+
+
+@pytest.mark.parametrize(
     ("config", "names"),
     [
         ("{", "no JSON"),

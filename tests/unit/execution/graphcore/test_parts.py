@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from execution.graphcore.instances import HostCollectives
 from execution.graphcore.layout import prediction_steps
 from execution.graphcore.streams import narrow_cross_entropy
 from execution.interface import ExecutionOptions, cross_entropy
@@ -16,12 +15,14 @@ from execution.software.layers import Dropout, DropoutSeeds
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
 from tests import ROOT
+from tests.unit.execution.graphcore.double import installed
 from training.evaluation import evaluation_batch_size
 from training.machine import update_settings
 from training.start import resolved_architecture
 from utilities.config.loading import load_config
 from utilities.config.schema import TrainingConfig
 
+HOSTS = "tensorflow.python.ipu.distributed.host_collective_ops"
 TINY = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
 
 
@@ -91,8 +92,10 @@ def test_batches_predicted_per_execution(stages: tuple[int, ...], batches: int, 
 
 def test_instances_exchange_values() -> None:
     """This is instance 1 of 2; instance 0 contributes 7."""
-    chiefs = HostCollectives(2, 1, total=lambda values: values + 7, gathered=lambda values: tf.stack([[7], values]))
-    instance = Processes(2, 1, chiefs)
+    with installed({f"{HOSTS}.allreduce": lambda x, op: x + 7, f"{HOSTS}.allgather": lambda x: tf.stack([[7], x])}):
+        from execution.graphcore.platform import HostCollectives
+
+    instance = Processes(2, 1, HostCollectives())
     assert (instance.count, instance.index, instance.is_chief, instance.is_single) == (2, 1, False, False)
     assert [instance.maximum(3), instance.maximum(9)] == [7, 9]
     assert instance.broadcast([np.array([0, 0], np.int32)])[0].tolist() == [7, 7]
