@@ -80,8 +80,13 @@ def tables_of(runs: Sequence[RunData]) -> List[Table]:
 
 
 def differences(mappings: Sequence[Dict[str, Any]], left_out: Sequence[str] = ()) -> List[Row]:
-    """Return the keys whose values differ between mappings; None where a mapping lacks the key."""
-    keys = dict.fromkeys(key for mapping in mappings for key in mapping if key not in left_out)
+    """Return the keys whose values differ between mappings; None where a mapping lacks the key.
+
+    Args:
+        mappings: with dotted keys.
+        left_out: keys to leave out, with everything in them.
+    """
+    keys = dict.fromkeys(key for mapping in mappings for key in mapping if key.split(".")[0] not in left_out)
     rows = []
     for key in keys:
         cells = tuple(text(mapping[key]) if key in mapping else None for mapping in mappings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -21,6 +20,7 @@ from model.architecture import (
 from utilities.config.problems import COMMAND_LINE, with_origin
 from utilities.config.schema import TrainingConfig
 from utilities.config.sections import BertConfig
+from utilities.environment import is_graphcore
 
 # Sizes of Devlin et al. 2019, section 3, by the words with which the names of released models begin.
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
@@ -111,10 +111,7 @@ def _with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConf
 
 def runs_on_ipus(config: TrainingConfig) -> bool:
     """Return whether the run uses Graphcore's TensorFlow, without importing it."""
-    platform = config.execution.platform
-    return platform == "graphcore" or (
-        platform == "auto" and importlib.util.find_spec("ipu_tensorflow_addons") is not None
-    )
+    return is_graphcore(config.execution.platform)
 
 
 def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:

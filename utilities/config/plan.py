@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, TextIO, Tuple
 
-from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, block_parameters, model_flops_per_sample
+from model.architecture import BLOCK_NAMES, EMB, HEADS, SQUAD, Architecture, block_parameters, model_flops_per_sample
 from utilities.config.fields import IpuOnly, Machine, value_at
 from utilities.config.figures import (
     architecture_of,
@@ -26,7 +28,7 @@ from utilities.config.figures import (
     warmup_steps,
 )
 from utilities.config.loading import LoadedConfig
-from utilities.config.problems import DEFAULT, DERIVED
+from utilities.config.problems import DEFAULT, DERIVED, with_origin
 from utilities.config.schema import TrainingConfig, leaves
 from utilities.secrets import mask_value
 
@@ -62,8 +64,25 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
     if unused and not runs_on_ipus(config):
         header = ("field (from)", "on an IPU it", "here")
         yield from titled("Without effect on stock TensorFlow (on one CPU, or as execution says)", header, unused, "")
-    for note in loaded.notes:
+    for note in [*loaded.notes, *_missing_data(loaded)]:
         yield f"warning: {note}"
+
+
+def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
+    """Yield a note for each folder or file of the data set that the run would look for and not find."""
+    config = loaded.config
+    if config.dataset_dir is None or config.generated_dataset:
+        return
+    folder = Path(config.dataset_dir)
+    wanted = {"dataset_dir": folder}
+    if loaded.task == SQUAD and folder.is_dir() and config.do_training:
+        wanted["squad.train_file"] = folder / config.squad.train_file
+    if loaded.task == SQUAD and folder.is_dir() and config.do_validation:
+        wanted["squad.dev_file"] = folder / config.squad.dev_file
+    for name, path in wanted.items():
+        if not os.path.exists(path):  # unlike Path.exists, no error for a name that is too long
+            place = with_origin(name, value_at(config, leaves()[name].path), loaded.origins)
+            yield f"{place}: {path} is not there; correct it, or give {leaves()[name].flag} PATH"
 
 
 def _config_rows(loaded: LoadedConfig) -> Iterator[Row]:

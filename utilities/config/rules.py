@@ -97,7 +97,7 @@ def data_is_named(config: TrainingConfig, task: str) -> None:
         raise FieldError(
             ["dataset_dir"],
             "pre-training needs data",
-            "set dataset_dir (or --dataset-dir PATH), or generated_dataset to true for random data",
+            "set dataset_dir, or generated_dataset to true for random data",
         )
 
 

@@ -14,7 +14,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from model.architecture import EMB, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, Architecture, block_flops, block_parameters
 from utilities.config.figures import masked_positions, number_of_labels
-from utilities.config.schema import TrainingConfig
+from utilities.config.schema import NARROW, TrainingConfig
 
 MEGABYTE = 10**6
 IN_PROCESSOR_MEMORY = 900 * MEGABYTE  # of one Mk2 IPU
@@ -174,6 +174,20 @@ def is_feasible(config: TrainingConfig, task: str, architecture: Architecture, l
     """Return whether every IPU holds its share, and the streaming memory the rest."""
     on_chip = all(ipu.fits for ipu in ipu_memory(config, task, architecture, layout))
     return on_chip and streaming_memory(config, architecture, layout) <= STREAMING_MEMORY
+
+
+def host_memory(config: TrainingConfig, task: str, architecture: Architecture, blocks: Sequence[str]) -> float:
+    """Return the least bytes of a process that runs on a CPU with one micro batch at a time.
+
+    Counted are weights and, for training, accumulated gradients, moments, and what the backward pass keeps.
+    """
+    parameters = sum(block_parameters(architecture, block, number_of_labels(config)) for block in blocks)
+    width = HALF if config.execution.precision in NARROW else SINGLE
+    if not config.do_training:
+        return width * parameters
+    moments = 0 if config.ipu_config.replicated_tensor_sharding else MOMENTS  # other processes may keep them
+    activations = stage_activations(config, task, architecture, blocks, kept=1)
+    return (2 * width + moments) * parameters + activations * width / HALF
 
 
 # Balance, waiting and communication

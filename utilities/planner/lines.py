@@ -13,11 +13,13 @@ from utilities.config.figures import (
     manifest_records,
     masked_positions,
     number_of_labels,
+    runs_on_ipus,
     training_steps,
 )
 from utilities.config.loading import LoadedConfig
 from utilities.config.plan import titled
 from utilities.config.schema import TrainingConfig
+from utilities.environment import memory_bytes
 from utilities.planner.estimates import (
     IN_PROCESSOR_MEMORY,
     MEGABYTE,
@@ -27,6 +29,7 @@ from utilities.planner.estimates import (
     balance,
     bubbles,
     communication,
+    host_memory,
     ipu_memory,
     is_feasible,
     layout_of,
@@ -59,6 +62,7 @@ def planner_lines(
     if architecture is None or blocks is None:
         return
     layout = layout_of(config, blocks)
+    yield from host_memory_lines(config, task, architecture, blocks)
     yield from memory_table(config, task, architecture, layout)
     yield from titled("Pipeline", (), pipeline_rows(config, task, architecture, layout), "")
     if throughput is not None or calibrated:
@@ -66,6 +70,21 @@ def planner_lines(
     if ipus is not None:
         limit = IN_PROCESSOR_MEMORY if limit_megabytes is None else limit_megabytes * MEGABYTE
         yield from suggestion_lines(config, task, architecture, ipus, limit)
+
+
+def host_memory_lines(
+    config: TrainingConfig, task: str, architecture: Architecture, blocks: List[str]
+) -> Iterator[str]:
+    """Yield a warning where the memory of this machine cannot hold a run on its CPU."""
+    needed, there = host_memory(config, task, architecture, blocks), memory_bytes()
+    if runs_on_ipus(config) or config.execution.device == "gpu" or there is None or needed <= there:
+        return
+    yield ""
+    yield (
+        f"warning: on a CPU this run needs at least {needed / 2**30:,.1f} GiB of memory, and this machine has "
+        f"{there / 2**30:,.1f} GiB; lower --global-batch.micro-batch-size, --max-seq-length or the sizes of the model, "
+        "or give --enable-recomputation"
+    )
 
 
 def memory_table(config: TrainingConfig, task: str, architecture: Architecture, layout: Layout) -> Iterator[str]:

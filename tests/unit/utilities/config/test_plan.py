@@ -92,6 +92,17 @@ def test_plan_warns_of_what_has_no_effect(tmp_path: Path, capsys: pytest.Capture
     assert "warning: num_epochs = 2" in capsys.readouterr().out
 
 
+def test_plan_warns_of_data_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = write(tmp_path, {**FINE_TUNING, "dataset_dir": str(tmp_path / "none")})
+    assert run_command("squad", ["--config", str(path), "--plan"]) == 0
+    assert "is not there; correct it, or give --dataset-dir PATH" in capsys.readouterr().out
+    (tmp_path / "dev-v1.1.json").touch()
+    assert run_command("squad", ["--config", str(path), "--dataset-dir", str(tmp_path), "--plan"]) == 0
+    shown = capsys.readouterr().out
+    assert "give --squad.train-file PATH" in shown and "--dataset-dir PATH" not in shown
+    assert "--squad.dev-file PATH" not in shown
+
+
 def test_plan_is_quick_and_needs_no_tensorflow(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(

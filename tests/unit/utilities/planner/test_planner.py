@@ -27,6 +27,7 @@ from utilities.planner.estimates import (
     stage_flops,
     streaming_memory,
 )
+from utilities.planner.lines import planner_lines
 from utilities.planner.suggest import layout_of_counts, suggest
 
 PUBLISHED = sorted(
@@ -68,6 +69,15 @@ def test_what_is_obviously_too_large_is_infeasible():
     assert not is_feasible(wide[0], "pretraining", *wide[1:])
     whole = planned("pretraining", LARGE, "--enable-recomputation", "false", "--global-batch.micro-batch-size", "32")
     assert not is_feasible(whole[0], "pretraining", *whole[1:])
+
+
+def test_memory_of_the_host_is_checked(monkeypatch):
+    config = load_config("pretraining", ["--config", str(LARGE), "--generated-dataset", "true"])
+    weights = 16 * total_parameters(architecture_of(config.config), "pretraining")
+    for memory, warned in ((weights, True), (100 * weights, False), (None, False)):
+        monkeypatch.setattr("utilities.planner.lines.memory_bytes", lambda memory=memory: memory)
+        shown = [line for line in planner_lines(config) if line.startswith("warning: on a CPU this run needs at least")]
+        assert bool(shown) == warned
 
 
 def test_weights_and_moments_add_up_to_the_model():
