@@ -43,11 +43,6 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; {self.prog} --help lists the flags")
 
 
-def program_of(task: str) -> str:
-    """Return the script of a task."""
-    return TASKS[task].program
-
-
 def build_parser(task: str) -> argparse.ArgumentParser:
     """Return the parser of a task's command, with one flag for every field of the schema."""
     program, description = TASKS[task].program, TASKS[task].description

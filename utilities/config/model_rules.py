@@ -21,7 +21,6 @@ BLOCK_SIZES = (1, 4, 8, 16)
 
 
 def heads_divide_hidden_size(config: TrainingConfig, task: str) -> None:
-    """Attention heads share the hidden size evenly."""
     sizes = config.bert_config
     if sizes is None or sizes.hidden_size % sizes.num_attention_heads == 0:
         return
@@ -34,7 +33,6 @@ def heads_divide_hidden_size(config: TrainingConfig, task: str) -> None:
 
 
 def vocabulary_divides(config: TrainingConfig, task: str) -> None:
-    """The tied embedding is cut into equal slices."""
     sizes, factor = config.bert_config, config.embedding_serialization_factor
     if sizes is None or sizes.vocab_size % factor == 0:
         return
@@ -58,7 +56,6 @@ def _nearest_divisor(number: int, wish: int) -> int:
 
 
 def sequence_fits_positions(config: TrainingConfig, task: str) -> None:
-    """The model has an embedding for each position."""
     sizes = bert_sizes(config)
     if sizes is None or config.max_seq_length <= sizes.max_position_embeddings:
         return
@@ -72,7 +69,6 @@ def sequence_fits_positions(config: TrainingConfig, task: str) -> None:
 
 
 def qkv_bias_needs_split(config: TrainingConfig, task: str) -> None:
-    """Biases exist on the separate matrices only."""
     if config.use_qkv_bias and not config.use_qkv_split:
         raise FieldError(
             ["use_qkv_bias", "use_qkv_split"],
@@ -82,7 +78,6 @@ def qkv_bias_needs_split(config: TrainingConfig, task: str) -> None:
 
 
 def options_need_replaced_layers(config: TrainingConfig, task: str) -> None:
-    """Hugging Face's own layers have every bias; only their replacements can do without."""
     if config.replace_layers:
         return
     switched_off = [name for name in LAYER_OPTIONS if getattr(config, name) is False]
@@ -95,7 +90,6 @@ def options_need_replaced_layers(config: TrainingConfig, task: str) -> None:
 
 
 def narrow_formats_need_replaced_layers(config: TrainingConfig, task: str) -> None:
-    """Hugging Face's own layers compute in float32."""
     if not config.replace_layers and config.execution.precision in NARROW:
         raise FieldError(
             ["execution.precision", "replace_layers"],
@@ -112,7 +106,6 @@ def _blocks(config: TrainingConfig) -> List[str]:
 
 
 def blocks_are_known(config: TrainingConfig, task: str) -> None:
-    """Every name in the stages is that of a block."""
     for number, stage in enumerate(config.ipu_config.pipeline_stages or []):
         for block in stage:
             if block not in BLOCK_NAMES:
@@ -124,7 +117,6 @@ def blocks_are_known(config: TrainingConfig, task: str) -> None:
 
 
 def layers_match(config: TrainingConfig, task: str) -> None:
-    """There are as many hid as the model has encoder layers."""
     sizes, blocks = bert_sizes(config), _blocks(config)
     if sizes is None or not blocks or blocks.count(HID) == sizes.num_hidden_layers:
         return
@@ -139,7 +131,6 @@ def layers_match(config: TrainingConfig, task: str) -> None:
 
 
 def blocks_are_the_tasks(config: TrainingConfig, task: str) -> None:
-    """Joined, the stages are the task's blocks in order."""
     blocks = _blocks(config)
     if not blocks or any(block not in BLOCK_NAMES for block in blocks):
         return
@@ -154,7 +145,6 @@ def blocks_are_the_tasks(config: TrainingConfig, task: str) -> None:
 
 
 def device_per_stage(config: TrainingConfig, task: str) -> None:
-    """Each stage has a device."""
     stages, devices = config.ipu_config.pipeline_stages, config.ipu_config.pipeline_device_mapping
     if devices is None:
         return
@@ -173,7 +163,6 @@ def device_per_stage(config: TrainingConfig, task: str) -> None:
 
 
 def devices_are_contiguous(config: TrainingConfig, task: str) -> None:
-    """Devices are numbered 0, 1, 2 … without a gap."""
     devices = config.ipu_config.pipeline_device_mapping
     if devices and set(devices) != set(range(len(set(devices)))):
         renumbered = [sorted(set(devices)).index(device) for device in devices]
@@ -181,7 +170,6 @@ def devices_are_contiguous(config: TrainingConfig, task: str) -> None:
 
 
 def tied_blocks_share_a_device(config: TrainingConfig, task: str) -> None:
-    """Embedding and masked-LM head use one table, so they live on one device."""
     stages, devices = config.ipu_config.pipeline_stages, config.ipu_config.pipeline_device_mapping
     if not stages or not devices or len(stages) != len(devices):
         return
@@ -196,7 +184,6 @@ def tied_blocks_share_a_device(config: TrainingConfig, task: str) -> None:
 
 
 def proportion_per_ipu(config: TrainingConfig, task: str) -> None:
-    """Each IPU has a memory proportion, if any has."""
     given = config.ipu_config.matmul_available_memory_proportion_per_pipeline_stage
     ipus = number_of_ipus(config)
     if given is not None and len(given) != ipus:
@@ -208,7 +195,6 @@ def proportion_per_ipu(config: TrainingConfig, task: str) -> None:
 
 
 def accumulation_fills_the_pipeline(config: TrainingConfig, task: str) -> None:
-    """A pipeline schedule works through micro batches in rounds."""
     stages = config.ipu_config.pipeline_stages
     if not stages or len(stages) == 1:
         return
@@ -226,7 +212,6 @@ def accumulation_fills_the_pipeline(config: TrainingConfig, task: str) -> None:
 
 
 def interleaved_stages_have_their_own_ipus(config: TrainingConfig, task: str) -> None:
-    """Graphcore's interleaved schedule cannot train a pipeline that comes back to an IPU."""
     devices, schedule = config.ipu_config.pipeline_device_mapping or [], config.ipu_config.pipeline_schedule
     if schedule == "interleaved" and len(set(devices)) < len(devices) and runs_on_ipus(config):
         raise FieldError(
@@ -237,7 +222,6 @@ def interleaved_stages_have_their_own_ipus(config: TrainingConfig, task: str) ->
 
 
 def sharded_state_is_offchip_on_ipus(config: TrainingConfig, task: str) -> None:
-    """Graphcore's resource update shards only optimizer state that is kept off the chip."""
     sharded = config.ipu_config.replicated_tensor_sharding
     if sharded and not config.optimizer_state_offchip and runs_on_ipus(config):
         raise FieldError(
@@ -251,7 +235,6 @@ def sharded_state_is_offchip_on_ipus(config: TrainingConfig, task: str) -> None:
 
 
 def blocks_fit(config: TrainingConfig, task: str) -> None:
-    """Blocks come in four sizes and divide the encoder's matrices."""
     size, sizes = config.sparsity.block_size, bert_sizes(config)
     if size not in BLOCK_SIZES:
         raise FieldError(["sparsity.block_size"], "blocks are of 1, 4, 8 or 16 rows and columns", "set it to 16")
@@ -268,7 +251,6 @@ def blocks_fit(config: TrainingConfig, task: str) -> None:
 
 
 def sparse_layers_are_known(config: TrainingConfig, task: str) -> None:
-    """Only matrices that exist can be sparse."""
     unknown = [name for name in config.sparsity.layers if name not in SPARSE_PARTS]
     if unknown:
         known = ", ".join(SPARSE_PARTS)
@@ -276,7 +258,6 @@ def sparse_layers_are_known(config: TrainingConfig, task: str) -> None:
 
 
 def sparsity_needs_this_projects_layers(config: TrainingConfig, task: str) -> None:
-    """Hugging Face's own layers are dense, and so are those of IPUs."""
     if not config.sparsity.ratio:
         return
     if not config.replace_layers:
@@ -292,7 +273,6 @@ def sparsity_needs_this_projects_layers(config: TrainingConfig, task: str) -> No
 
 
 def native_code_runs_outside_xla(config: TrainingConfig, task: str) -> None:
-    """Native products cannot be called from a function that XLA compiles, and need blocks of several weights."""
     if not config.sparsity.ratio or config.sparsity.kernel != "native":
         return
     if config.execution.xla:

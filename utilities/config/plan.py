@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, TextIO, Tuple
 
-from model.architecture import BLOCK_NAMES, EMB, HEADS, SQUAD, Architecture, block_parameters, model_flops_per_sample
+from model.architecture import BLOCK_NAMES, EMB, HEADS, SQUAD, Architecture, block_parameters
 from utilities.config.fields import IpuOnly, Machine, value_at
 from utilities.config.figures import (
     architecture_of,
     betas,
     blocks_of,
+    flops_per_row,
     is_packed,
     manifest_records,
-    masked_positions,
     max_learning_rate,
     micro_batches,
     number_of_ipus,
@@ -104,14 +105,8 @@ def _text(value: object) -> str:
 
 def _short(blocks: Sequence[str]) -> str:
     """Return the blocks with runs of one block counted, ``emb hid×3``."""
-    words: List[str] = []
-    count = 0
-    for position, block in enumerate(blocks):
-        count += 1
-        if position + 1 == len(blocks) or blocks[position + 1] != block:
-            words.append(block if count == 1 else f"{block}×{count}")
-            count = 0
-    return " ".join(words)
+    counted = [(block, len(list(run))) for block, run in itertools.groupby(blocks)]
+    return " ".join(block if count == 1 else f"{block}×{count}" for block, count in counted)
 
 
 def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row]:
@@ -140,9 +135,9 @@ def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row
         yield "tokens to train on", f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)"
     ipus = number_of_ipus(config)
     yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
-    architecture, blocks = architecture_of(config), blocks_of(config, task)
-    if architecture is not None and blocks is not None:
-        yield from _flops_rows(config, task, architecture, blocks, steps)
+    architecture = architecture_of(config)
+    if architecture is not None and blocks_of(config, task) is not None:
+        yield from _flops_rows(config, task, architecture, steps)
 
 
 def _processes(config: TrainingConfig, count: int) -> str:
@@ -160,18 +155,8 @@ def _betas(config: TrainingConfig, factor: Optional[float]) -> str:
     return "{:.4g} and {:.4g}".format(*betas(config, factor or 1))
 
 
-def _flops_rows(
-    config: TrainingConfig, task: str, architecture: Architecture, blocks: List[str], steps: Optional[int]
-) -> Iterator[Row]:
-    flops = model_flops_per_sample(
-        architecture,
-        task,
-        config.max_seq_length,
-        masked_positions(config, task),
-        blocks=blocks,
-        num_labels=number_of_labels(config),
-        sequences=config.packing.max_sequences_per_pack or 1,
-    )
+def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, steps: Optional[int]) -> Iterator[Row]:
+    flops = flops_per_row(config, task, architecture)
     yield (
         f"model FLOPs per {'pack' if is_packed(config) else 'sample'}",
         f"{flops / 1e9:,.4g} GFLOP, forward and backward",

@@ -17,7 +17,6 @@ SHORTEST_SEQUENCE = 5  # tokens: [CLS] a [SEP] b [SEP]
 
 
 def model_is_named(config: TrainingConfig, task: str) -> None:
-    """A model needs an architecture."""
     if config.bert_config is None and task == PRETRAINING:
         raise FieldError(["bert_config"], "pre-training needs it", "add the section bert_config")
     if config.bert_config is None and config.bert_model_name is None:
@@ -29,7 +28,6 @@ def model_is_named(config: TrainingConfig, task: str) -> None:
 
 
 def model_name_is_for_fine_tuning(config: TrainingConfig, task: str) -> None:
-    """Pre-training builds its model from bert_config."""
     if config.bert_model_name is not None and task == PRETRAINING:
         raise FieldError(
             ["bert_model_name"],
@@ -39,7 +37,6 @@ def model_name_is_for_fine_tuning(config: TrainingConfig, task: str) -> None:
 
 
 def sequence_holds_special_tokens(config: TrainingConfig, task: str) -> None:
-    """[CLS] a [SEP] b [SEP] needs five tokens."""
     if config.max_seq_length < SHORTEST_SEQUENCE:
         raise FieldError(
             ["max_seq_length"],
@@ -49,7 +46,6 @@ def sequence_holds_special_tokens(config: TrainingConfig, task: str) -> None:
 
 
 def question_leaves_room(config: TrainingConfig, task: str) -> None:
-    """A window holds the question and some of the context."""
     room = config.max_seq_length - 4  # [CLS], two [SEP], and one token of the context
     if task == SQUAD and config.squad.max_query_length > room:
         raise FieldError(
@@ -60,7 +56,6 @@ def question_leaves_room(config: TrainingConfig, task: str) -> None:
 
 
 def predictions_fit_sequence(config: TrainingConfig, task: str) -> None:
-    """There are no more masked tokens than tokens."""
     about = max(1, config.max_seq_length * 3 // 20)
     if task == PRETRAINING and config.max_predictions_per_seq > config.max_seq_length:
         raise FieldError(
@@ -71,7 +66,6 @@ def predictions_fit_sequence(config: TrainingConfig, task: str) -> None:
 
 
 def packs_hold_their_sequences(config: TrainingConfig, task: str) -> None:
-    """Each sequence of a pack has special tokens and at least one masked one."""
     places, room = config.packing.max_sequences_per_pack, config.packing.max_predictions_per_pack
     if places is None or task != PRETRAINING:
         return
@@ -92,7 +86,6 @@ def packs_hold_their_sequences(config: TrainingConfig, task: str) -> None:
 
 
 def data_is_named(config: TrainingConfig, task: str) -> None:
-    """Pre-training reads a folder or uses random data."""
     if task == PRETRAINING and config.dataset_dir is None and not config.generated_dataset:
         raise FieldError(
             ["dataset_dir"],
@@ -102,7 +95,6 @@ def data_is_named(config: TrainingConfig, task: str) -> None:
 
 
 def training_has_a_length(config: TrainingConfig, task: str) -> None:
-    """A run that trains has a length."""
     trains = task == PRETRAINING or config.do_training
     if trains and config.total_num_train_samples is None and config.num_epochs is None:
         lengths = ", ".join(map(str, PUBLISHED_SAMPLES))
@@ -115,7 +107,6 @@ def training_has_a_length(config: TrainingConfig, task: str) -> None:
 
 
 def random_data_has_a_length(config: TrainingConfig, task: str) -> None:
-    """Random data has no end, and so no epochs."""
     if task == PRETRAINING and config.generated_dataset and config.total_num_train_samples is None:
         raise FieldError(
             ["num_epochs", "generated_dataset"],
@@ -125,7 +116,6 @@ def random_data_has_a_length(config: TrainingConfig, task: str) -> None:
 
 
 def training_has_a_step(config: TrainingConfig, task: str) -> None:
-    """Training has at least one global batch."""
     samples = config.total_num_train_samples
     batch = math.ceil(config.samples_per_update * (packing_factor(config) or 1))
     if samples is not None and samples < batch:
@@ -137,7 +127,6 @@ def training_has_a_step(config: TrainingConfig, task: str) -> None:
 
 
 def something_is_done(config: TrainingConfig, task: str) -> None:
-    """Fine-tuning trains, validates or tests."""
     if task != PRETRAINING and not (config.do_training or config.do_validation or config.do_test):
         raise FieldError(
             ["do_training", "do_validation", "do_test"], "there is nothing to do", "set one of them to true"
@@ -145,13 +134,11 @@ def something_is_done(config: TrainingConfig, task: str) -> None:
 
 
 def pretraining_trains(config: TrainingConfig, task: str) -> None:
-    """Pre-training has no other phase than training."""
     if task == PRETRAINING and not config.do_training:
         raise FieldError(["do_training"], "pre-training only trains", "set do_training to true")
 
 
 def test_is_for_classification(config: TrainingConfig, task: str) -> None:
-    """SQuAD and pre-training have no public test set."""
     if config.do_test and not TASKS[task].has_test_set:
         raise FieldError(
             ["do_test"], f"{task} has no test set", "set do_test to false, or use run_seq_classification.py"
@@ -159,7 +146,6 @@ def test_is_for_classification(config: TrainingConfig, task: str) -> None:
 
 
 def evaluation_has_weights(config: TrainingConfig, task: str) -> None:
-    """Without training, weights must come from somewhere."""
     if task != PRETRAINING and not config.do_training and not starts_from_checkpoint(config):
         raise FieldError(
             ["pretrained_ckpt_path", "bert_model_name"],
@@ -169,7 +155,6 @@ def evaluation_has_weights(config: TrainingConfig, task: str) -> None:
 
 
 def glue_task_fits(config: TrainingConfig, task: str) -> None:
-    """Only classification has a benchmark task."""
     if config.glue_task is not None and task != CLASSIFICATION:
         raise FieldError(
             ["glue_task"], f"{task} has no GLUE task", "remove glue_task, or use run_seq_classification.py"
@@ -177,7 +162,6 @@ def glue_task_fits(config: TrainingConfig, task: str) -> None:
 
 
 def seeds_are_for_classification(config: TrainingConfig, task: str) -> None:
-    """Only classification, whose scores vary with the seed, trains once for each of several seeds."""
     if config.seeds is None:
         return
     if task != CLASSIFICATION:
@@ -190,7 +174,6 @@ def seeds_are_for_classification(config: TrainingConfig, task: str) -> None:
 
 
 def name_is_a_folder_name(config: TrainingConfig, task: str) -> None:
-    """The run's folder is output_dir/name."""
     name = config.name or ""
     if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 for c in name):
         raise FieldError(["name"], "the run's folder has this name", r"use a name without / \ : and control characters")
