@@ -125,17 +125,23 @@ def _split_stages(value: Any) -> Any:
     return [stage.split() if isinstance(stage, str) else stage for stage in value]
 
 
-_Whole = Annotated[int, BeforeValidator(_whole), Field(strict=True)]
+_WHOLE = BeforeValidator(_whole)  # after the bounds, so that these reach the JSON Schema
 _Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _LIMIT = 2**63 - 1  # TensorFlow has no larger whole numbers
 
-Count = Annotated[_Whole, Field(ge=1, le=_LIMIT), Kind("int", "a whole number, 1 or more")]
-CountOrZero = Annotated[_Whole, Field(ge=0, le=_LIMIT), Kind("int", "a whole number, 0 or more")]
+Count = Annotated[int, Field(strict=True, ge=1, le=_LIMIT), _WHOLE, Kind("int", "a whole number, 1 or more")]
+CountOrZero = Annotated[int, Field(strict=True, ge=0, le=_LIMIT), _WHOLE, Kind("int", "a whole number, 0 or more")]
 # A dimension of a tensor. The limit is far above any BERT's, and keeps products of sizes within TensorFlow's integers.
-Size = Annotated[_Whole, Field(ge=1, le=10**7), Kind("int", "a whole number, 1 or more and at most 10,000,000")]
-Layers = Annotated[_Whole, Field(ge=1, le=10_000), Kind("int", "a whole number from 1 to 10,000")]
-Workers = Annotated[_Whole, Field(ge=1, le=1024), Kind("int", "a whole number, 1 or more and at most 1,024")]
-Seed = Annotated[_Whole, Field(ge=0, le=2**32 - 1), Kind("int", "a whole number from 0 to 4294967295")]
+Size = Annotated[
+    int, Field(strict=True, ge=1, le=10**7), _WHOLE, Kind("int", "a whole number, 1 or more and at most 10,000,000")
+]
+Layers = Annotated[int, Field(strict=True, ge=1, le=10_000), _WHOLE, Kind("int", "a whole number from 1 to 10,000")]
+Workers = Annotated[
+    int, Field(strict=True, ge=1, le=1024), _WHOLE, Kind("int", "a whole number, 1 or more and at most 1,024")
+]
+Seed = Annotated[
+    int, Field(strict=True, ge=0, le=2**32 - 1), _WHOLE, Kind("int", "a whole number from 0 to 4294967295")
+]
 Seeds = Annotated[List[Seed], Field(min_length=1), Kind("list[int]", "a list of whole numbers from 0 to 4294967295")]
 Positive = Annotated[_Finite, Field(gt=0), Kind("float", "a number above 0")]
 AboveOne = Annotated[_Finite, Field(gt=1), Kind("float", "a number above 1")]

@@ -17,6 +17,9 @@ STAGES = "ipu_config/pipeline_stages"
 DEVICES = "ipu_config/pipeline_device_mapping"
 PROPORTIONS = "ipu_config/matmul_available_memory_proportion_per_pipeline_stage"
 RATE = "optimizer_opts/learning_rate"
+ACCUMULATION = "global_batch/grad_acc_steps_per_replica"
+SCHEDULE = "ipu_config/pipeline_schedule"
+ON_IPU = {"execution/platform": "graphcore"}
 
 
 class Case(NamedTuple):
@@ -120,28 +123,15 @@ BROKEN_RULES = [
     case({DEVICES: [0, 2, 0]}, "pipeline_device_mapping", "write [0, 1, 0]"),
     case({DEVICES: [0, 1, 1]}, "pipeline_device_mapping", "as in [0, 1, 0]"),
     case({PROPORTIONS: [0.2, 0.2, 0.2]}, "proportion_per_pipeline_stage", "2 in all"),
-    case({"global_batch/grad_acc_steps_per_replica": 13}, "grad_acc_steps_per_replica", "12 or 18"),
-    case({"global_batch/grad_acc_steps_per_replica": 1}, "grad_acc_steps_per_replica", "set it to 6"),
+    case({ACCUMULATION: 13}, "grad_acc_steps_per_replica", "12 or 18"),
+    case({ACCUMULATION: 1}, "grad_acc_steps_per_replica", "set it to 6"),
+    case({ACCUMULATION: 10, SCHEDULE: "interleaved"}, "grad_acc_steps_per_replica", "9 or 12"),
     case(
-        {"global_batch/grad_acc_steps_per_replica": 10, "ipu_config/pipeline_schedule": "interleaved"},
-        "grad_acc_steps_per_replica",
-        "9 or 12",
+        {**ON_IPU, "optimizer_state_offchip": False, "ipu_config/replicated_tensor_sharding": True},
+        *("optimizer_state_offchip", "replicated_tensor_sharding", "to true"),
     ),
     case(
-        {
-            "optimizer_state_offchip": False,
-            "ipu_config/replicated_tensor_sharding": True,
-            "execution/platform": "graphcore",
-        },
-        "optimizer_state_offchip",
-        "replicated_tensor_sharding",
-        "to true",
-    ),
-    case(
-        {"ipu_config/pipeline_schedule": "interleaved", "execution/platform": "graphcore"},
-        "pipeline_schedule",
-        "pipeline_device_mapping",
-        "to grouped",
+        {**ON_IPU, SCHEDULE: "interleaved"}, "pipeline_schedule", "pipeline_device_mapping", "on one IPU", "to grouped"
     ),
     case({"use_qkv_bias": True}, "use_qkv_bias", "set use_qkv_split to true"),
     case({"max_seq_length": 1024}, "max_seq_length", "at most 512"),
@@ -154,8 +144,7 @@ BROKEN_RULES = [
     case({"total_num_train_samples": 23}, "total_num_train_samples", "24 or more"),
     case(
         {"total_num_train_samples": ..., "num_epochs": 2, "generated_dataset": True},
-        "num_epochs",
-        "set total_num_train_samples",
+        *("num_epochs", "set total_num_train_samples"),
     ),
     case({"glue_task": "mrpc"}, "glue_task", "run_seq_classification.py"),
     case({"bert_config": ...}, "bert_config", "add the section"),
@@ -179,8 +168,7 @@ BROKEN_FINE_TUNING = [
     case({"glue_task": "mprc"}, "glue_task", 'did you mean "mrpc"', task="classification"),
     case(
         {"bert_model_name": ..., "bert_config": {}, "do_training": False},
-        "pretrained_ckpt_path",
-        "bert_model_name",
+        *("pretrained_ckpt_path", "bert_model_name"),
         task="squad",
     ),
 ]
