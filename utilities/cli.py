@@ -17,7 +17,7 @@ from execution.software.cluster.membership import membership_of
 from model.architecture import TASKS
 from utilities.config.flags import FALSE_WORDS, TRUE_WORDS, parse_flags
 from utilities.config.loading import LoadedConfig, resolve
-from utilities.config.plan import print_plan
+from utilities.config.plan import plan_lines
 from utilities.config.problems import ConfigError
 from utilities.config.schema import TrainingConfig
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
@@ -80,7 +80,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         return 0
     loaded = resolve(task, options, flag_values)
     if options.plan:
-        print_plan(loaded, membership_of().count)
+        print("\n".join(plan_lines(loaded, membership_of().count)))
         print_estimates(loaded, options)
         sys.stdout.flush()
         return 0

@@ -19,15 +19,12 @@ INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
 
 
 def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
-    """Describe machine and software in a form that JSON can represent.
+    """Describe machine and software in values that JSON can represent; unknown ones are None.
 
     Does not import TensorFlow; its devices are listed only if it is loaded already.
 
     Args:
         repository: folder whose git commit is recorded; None: this project's.
-
-    Returns:
-        A dict from names to values; unknown values are None.
     """
     return {
         "python": platform.python_version(),

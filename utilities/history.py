@@ -16,11 +16,7 @@ SKIP = "skip"  # corrupt records were skipped
 
 
 class History:
-    """The events of a run.
-
-    Args:
-        folder: the run's folder.
-    """
+    """The events of the run in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / HISTORY_NAME

@@ -137,12 +137,7 @@ def _unknown_flag(argument: str) -> str:
 
 
 def read_value(leaf: Leaf, given: Any) -> Any:
-    """Return the value that a flag's text stands for; other text is returned as it is, for validation to refuse.
-
-    Args:
-        leaf: the field.
-        given: the text, or for lists the texts.
-    """
+    """Return the value that a flag's text, or a list's texts, stands for; validation refuses text returned as it is."""
     if isinstance(given, list):
         return _read_list(leaf, given)
     if leaf.optional and given.lower() in ("none", "null"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, TextIO, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, SQUAD, Architecture, block_parameters
 from utilities.config.fields import IpuOnly, Machine, value_at
@@ -38,13 +38,8 @@ UNKNOWN = "unknown until the data set is read"
 Row = Tuple[str, ...]
 
 
-def print_plan(loaded: LoadedConfig, processes: int = 1, stream: Optional[TextIO] = None) -> None:
-    """Print the plan of a run to ``stream`` (standard output by default). Reads no data but the manifest."""
-    print("\n".join(plan_lines(loaded, processes)), file=stream)
-
-
 def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
-    """Yield the plan, line by line.
+    """Yield the plan, line by line. Reads no data but the manifest.
 
     Args:
         loaded: the config.

@@ -23,14 +23,11 @@ _CENTURY = 100 * 365 * 86400  # seconds; a longer duration is damaged data
 
 
 def write_report(run_folder: Path, live: bool = False) -> Path:
-    """Write ``report.html`` into a run folder, from the files there.
+    """Write ``report.html`` into the folder of a run, finished or not, and return its path.
 
     Args:
-        run_folder: of a training run, finished or not.
+        run_folder: the folder.
         live: whether a browser that shows the page should reload it regularly.
-
-    Returns:
-        Path of the report.
 
     Raises:
         UserError: there is no such folder.
