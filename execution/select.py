@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Optional
 
 from execution.interface import ExecutionOptions, Platform
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.cluster.membership import membership_of
 from execution.software.cluster.processes import ClusterProcesses
+from utilities.environment import graphcore_installed, is_graphcore
 from utilities.errors import UserError
 
 # Measured with micro batch 8, sequence length 128, dropout and AdamW on 2 cores with AVX-512: XLA was faster than graph
@@ -33,7 +33,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
             "execution.platform is graphcore, but this Python has no Graphcore TensorFlow; install the wheels of its"
             " Poplar SDK (TensorFlow 2.6, Keras, ipu_tensorflow_addons), or set execution.platform to software"
         )
-    if _is_graphcore(options.platform):
+    if is_graphcore(options.platform):
         from execution.graphcore.platform import GraphcorePlatform
 
         return GraphcorePlatform(options, processes)
@@ -69,22 +69,10 @@ def processes_for(platform: str) -> Processes:
     Args:
         platform: the config's ``execution.platform``.
     """
-    if not _is_graphcore(platform):
+    if not is_graphcore(platform):
         return ClusterProcesses(membership_of())
     if not graphcore_installed():
         return SINGLE_PROCESS  # select_platform reports the missing package
     from execution.graphcore.platform import instances
 
     return instances()
-
-
-def _is_graphcore(platform: str) -> bool:
-    return platform == "graphcore" or (platform == "auto" and graphcore_installed())
-
-
-def graphcore_installed() -> bool:
-    """Return whether this is Graphcore's TensorFlow."""
-    try:
-        return importlib.util.find_spec("tensorflow.python.ipu") is not None
-    except ModuleNotFoundError:
-        return False

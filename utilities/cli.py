@@ -14,9 +14,10 @@ from typing import Callable, List, Optional, Sequence
 
 from execution.software.cluster.lifeline import watch_lifeline
 from execution.software.cluster.membership import membership_of
-from utilities.config.flags import FALSE_WORDS, TRUE_WORDS, parse_flags, program_of
+from model.architecture import TASKS
+from utilities.config.flags import FALSE_WORDS, TRUE_WORDS, parse_flags
 from utilities.config.loading import LoadedConfig, resolve
-from utilities.config.plan import print_plan
+from utilities.config.plan import plan_lines
 from utilities.config.problems import ConfigError
 from utilities.config.schema import TrainingConfig
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
@@ -50,7 +51,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
     except UserError as error:
         if debug:
             print(mask(traceback.format_exc()), end="", file=sys.stderr)
-        for message in _messages(error, debug):
+        for message in error.problems if debug and isinstance(error, ConfigError) else [str(error)]:
             print(f"error: {shown_line(message)}", file=sys.stderr)
         return EXIT_USER_ERROR
     except Stopped as stop:
@@ -59,7 +60,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
         if not stop.run:
             print(f"{stop} before there was anything to go on with", file=sys.stderr)
             return EXIT_INTERRUPTED
-        print(f"{stop}; to go on:\n  {mask(resume_command(program_of(task), arguments, stop.run))}")
+        print(f"{stop}; to go on:\n  {mask(resume_command(TASKS[task].program, arguments, stop.run))}")
         return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -79,7 +80,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         return 0
     loaded = resolve(task, options, flag_values)
     if options.plan:
-        print_plan(loaded, membership_of().count)
+        print("\n".join(plan_lines(loaded, membership_of().count)))
         print_estimates(loaded, options)
         sys.stdout.flush()
         return 0
@@ -104,10 +105,6 @@ def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
     if options.picture:
         draw(loaded, Path(options.picture))
         print(f"picture: {options.picture}")
-
-
-def _messages(error: UserError, debug: bool) -> List[str]:
-    return error.problems if debug and isinstance(error, ConfigError) else [str(error)]
 
 
 def resume_command(program: str, arguments: Sequence[str], name: str) -> str:

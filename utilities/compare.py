@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 from utilities.errors import UserError
 from utilities.files import write_atomically
-from utilities.report.charts import MOST_CURVES, Curve, line_chart, thinned
+from utilities.report.charts import MOST_CURVES, Curve, chart_card, thinned
 from utilities.report.html import Markup, element, join, number, page, table, text
 from utilities.report.page import STYLE, final_value, steady_throughput
 from utilities.report.reference import TrailingMean, curve
@@ -80,8 +80,13 @@ def tables_of(runs: Sequence[RunData]) -> List[Table]:
 
 
 def differences(mappings: Sequence[Dict[str, Any]], left_out: Sequence[str] = ()) -> List[Row]:
-    """Return the keys whose values differ between mappings; None where a mapping lacks the key."""
-    keys = dict.fromkeys(key for mapping in mappings for key in mapping if key not in left_out)
+    """Return the keys whose values differ between mappings; None where a mapping lacks the key.
+
+    Args:
+        mappings: with dotted keys.
+        left_out: keys to leave out, with everything in them.
+    """
+    keys = dict.fromkeys(key for mapping in mappings for key in mapping if key.split(".")[0] not in left_out)
     rows = []
     for key in keys:
         cells = tuple(text(mapping[key]) if key in mapping else None for mapping in mappings)
@@ -90,32 +95,29 @@ def differences(mappings: Sequence[Dict[str, Any]], left_out: Sequence[str] = ()
     return rows
 
 
-def _each(name: str, runs: Sequence[RunData], value: Callable[[RunData], Optional[str]]) -> List[Row]:
-    cells = tuple(value(run) for run in runs)
-    return [Row(name, cells)] if any(cell is not None for cell in cells) else []
-
-
 def _progress(runs: Sequence[RunData]) -> List[Row]:
-    def steps(run: RunData) -> Optional[str]:
-        if not run.periods:
-            return None
-        done, total = run.periods[-1]["step"], run.periods[-1].get("total_steps")
-        return f"{number(done)} of {number(total)}" if is_number(total) and total != done else number(done)
+    last = [run.periods[-1] if run.periods else {} for run in runs]
+    rates = [steady_throughput(run)[1] for run in runs]
+    rows = [
+        Row("steps", tuple(map(_steps, last))),
+        Row("samples", tuple(_if_number(period.get("samples"), number) for period in last)),
+        Row("duration", tuple(_if_number(period.get("seconds"), _duration) for period in last)),
+        Row("throughput, samples/s (median)", tuple(f"{statistics.median(r):,.1f}" if r else None for r in rates)),
+    ]
+    return [row for row in rows if any(cell is not None for cell in row.cells)]
 
-    def duration(run: RunData) -> Optional[str]:
-        seconds = run.periods[-1].get("seconds") if run.periods else None
-        return str(datetime.timedelta(seconds=round(seconds))) if is_number(seconds) and seconds < 1e10 else None
 
-    def samples(run: RunData) -> Optional[str]:
-        value = run.periods[-1].get("samples") if run.periods else None
-        return number(value) if is_number(value) else None
+def _steps(period: Dict[str, Any]) -> Optional[str]:
+    done, total = period.get("step"), period.get("total_steps")
+    return f"{number(done)} of {number(total)}" if is_number(total) and total != done else _if_number(done, number)
 
-    def throughput(run: RunData) -> Optional[str]:
-        values = steady_throughput(run)[1]
-        return f"{statistics.median(values):,.1f}" if values else None
 
-    rows = _each("steps", runs, steps) + _each("samples", runs, samples) + _each("duration", runs, duration)
-    return rows + _each("throughput, samples/s (median)", runs, throughput)
+def _duration(seconds: float) -> Optional[str]:
+    return str(datetime.timedelta(seconds=round(seconds))) if seconds < 1e10 else None
+
+
+def _if_number(value: Any, shown: Callable[[float], Optional[str]]) -> Optional[str]:
+    return shown(value) if is_number(value) else None
 
 
 def _final(runs: Sequence[RunData]) -> List[Row]:
@@ -124,12 +126,9 @@ def _final(runs: Sequence[RunData]) -> List[Row]:
         scores = tuple(number(run.scores[name]) if name in run.scores else None for run in runs)
         rows.append(Row(f"{name} (evaluation)", scores))
     for name in dict.fromkeys(name for run in runs for name in run.metric_names()):
-
-        def final(run: RunData, name: str = name) -> Optional[str]:
-            value = final_value(run, name)
-            return None if value is None else f"{value:.4f}"
-
-        rows += _each(name, runs, final)
+        values = tuple(_if_number(final_value(run, name), "{:.4f}".format) for run in runs)
+        if any(values):
+            rows.append(Row(name, values))
     return rows
 
 
@@ -225,9 +224,7 @@ def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence
     title = name.replace("_", " ")
     lines = [thinned(Curve(label, places, values)) for label, places, values in kept]
     unit = "loss in nats" if name.endswith("loss") else "share"
-    return element(
-        "div", element("h3", title), line_chart(identifier, title, unit, lines, axis="samples"), class_="card"
-    )
+    return chart_card(identifier, title, unit, lines, axis="samples")
 
 
 # The command

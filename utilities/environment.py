@@ -6,6 +6,7 @@ They contain no environment variables and no user or host names, so a report can
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import subprocess
@@ -18,15 +19,12 @@ INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
 
 
 def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
-    """Describe machine and software in a form that JSON can represent.
+    """Describe machine and software in values that JSON can represent; unknown ones are None.
 
     Does not import TensorFlow; its devices are listed only if it is loaded already.
 
     Args:
         repository: folder whose git commit is recorded; None: this project's.
-
-    Returns:
-        A dict from names to values; unknown values are None.
     """
     return {
         "python": platform.python_version(),
@@ -40,6 +38,30 @@ def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
         "packages": _versions(),
         "git_commit": git_commit(repository or Path(__file__).resolve().parent),
     }
+
+
+def graphcore_installed() -> bool:
+    """Return whether Graphcore's packages for TensorFlow are installed, without importing any."""
+    return importlib.util.find_spec("ipu_tensorflow_addons") is not None
+
+
+def is_graphcore(platform: str) -> bool:
+    """Return whether a config's ``execution.platform`` stands for Graphcore's TensorFlow on this machine."""
+    return platform == "graphcore" or (platform == "auto" and graphcore_installed())
+
+
+def memory_bytes() -> Optional[int]:
+    """Return the memory of this machine, or of the container if that is less; None where it cannot be known."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            memory = min(memory, int(Path(limit).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return memory
 
 
 def git_commit(folder: Path) -> Optional[str]:
@@ -95,10 +117,8 @@ def _instruction_sets() -> List[str]:
 
 
 def _memory_gib() -> Optional[float]:
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (AttributeError, OSError, ValueError):
-        return None
+    memory = memory_bytes()
+    return None if memory is None else round(memory / 2**30, 1)
 
 
 def _gpus() -> Optional[List[str]]:

@@ -1,12 +1,13 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and files of JSON lines, which may end in a torn one."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 from pathlib import Path
-from typing import BinaryIO, Iterator, Union
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Union
 
 
 def temporary_beside(path: Path) -> Path:
@@ -40,3 +41,21 @@ def write_atomically(path: Path, content: Union[str, bytes]) -> Path:
     with replacing(path) as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
     return path
+
+
+def read_json_lines(path: Path) -> List[Optional[Dict[str, Any]]]:
+    """Return the objects of a file with one per line, and None for each line that is no object, such as a torn one.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [_parsed(line) for line in lines if line.strip()]
+
+
+def _parsed(line: str) -> Optional[Dict[str, Any]]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List
 
+from utilities.files import read_json_lines
+
 HISTORY_NAME = "history.jsonl"
 
 BEGIN, RESUME, INTERRUPT, REWIND, END = "begin", "resume", "interrupt", "rewind", "end"
@@ -14,11 +16,7 @@ SKIP = "skip"  # corrupt records were skipped
 
 
 class History:
-    """The events of a run.
-
-    Args:
-        folder: the run's folder.
-    """
+    """The events of the run in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / HISTORY_NAME
@@ -34,20 +32,11 @@ class History:
     def events(self) -> List[Dict[str, Any]]:
         """Return all events, oldest first, without unreadable lines."""
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            return [event for event in read_json_lines(self.path) if event]
         except OSError:
             return []
-        return [event for event in map(_parsed, lines) if event]
 
     @property
     def finished(self) -> bool:
         """Whether the run came to its end and was not resumed after that."""
         return [event.get("event") for event in self.events()][-1:] == [END]
-
-
-def _parsed(line: str) -> Dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}

@@ -71,7 +71,7 @@ def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
     """Mask all secrets in a text.
 
     Args:
-        text: to be masked.
+        text: the text.
         environment: variables whose secret values are masked; None for those of this process.
 
     Example:
@@ -87,12 +87,7 @@ def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
 
 
 def mask_value(value: Any, name: str = "") -> Any:
-    """Mask the secrets in a nested JSON value, by the names of its keys and as :func:`mask` does.
-
-    Args:
-        value: to be masked.
-        name: of the value.
-    """
+    """Mask the secrets in a nested JSON value, by its name, by the names of its keys, and as :func:`mask` does."""
     if isinstance(value, Mapping):
         return {mask(str(key)): mask_value(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

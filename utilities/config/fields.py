@@ -125,41 +125,30 @@ def _split_stages(value: Any) -> Any:
     return [stage.split() if isinstance(stage, str) else stage for stage in value]
 
 
+_WHOLE = BeforeValidator(_whole)  # after the bounds, so that these reach the JSON Schema
+_Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _LIMIT = 2**63 - 1  # TensorFlow has no larger whole numbers
 
-Count = Annotated[
-    int, BeforeValidator(_whole), Field(strict=True, ge=1, le=_LIMIT), Kind("int", "a whole number, 1 or more")
+Count = Annotated[int, Field(strict=True, ge=1, le=_LIMIT), _WHOLE, Kind("int", "a whole number, 1 or more")]
+CountOrZero = Annotated[int, Field(strict=True, ge=0, le=_LIMIT), _WHOLE, Kind("int", "a whole number, 0 or more")]
+# A dimension of a tensor. The limit is far above any BERT's, and keeps products of sizes within TensorFlow's integers.
+Size = Annotated[
+    int, Field(strict=True, ge=1, le=10**7), _WHOLE, Kind("int", "a whole number, 1 or more and at most 10,000,000")
 ]
-Layers = Annotated[
-    int,
-    BeforeValidator(_whole),
-    Field(strict=True, ge=1, le=10_000),  # the stages list every layer by name
-    Kind("int", "a whole number from 1 to 10,000"),
-]
-CountOrZero = Annotated[
-    int, BeforeValidator(_whole), Field(strict=True, ge=0, le=_LIMIT), Kind("int", "a whole number, 0 or more")
+Layers = Annotated[int, Field(strict=True, ge=1, le=10_000), _WHOLE, Kind("int", "a whole number from 1 to 10,000")]
+Workers = Annotated[
+    int, Field(strict=True, ge=1, le=1024), _WHOLE, Kind("int", "a whole number, 1 or more and at most 1,024")
 ]
 Seed = Annotated[
-    int,
-    BeforeValidator(_whole),
-    Field(strict=True, ge=0, le=2**32 - 1),
-    Kind("int", "a whole number from 0 to 4294967295"),
+    int, Field(strict=True, ge=0, le=2**32 - 1), _WHOLE, Kind("int", "a whole number from 0 to 4294967295")
 ]
 Seeds = Annotated[List[Seed], Field(min_length=1), Kind("list[int]", "a list of whole numbers from 0 to 4294967295")]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Kind("float", "a number above 0")]
-AboveOne = Annotated[float, Field(strict=True, gt=1, allow_inf_nan=False), Kind("float", "a number above 1")]
-NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), Kind("float", "a number, 0 or more")]
-Fraction = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False), Kind("float", "a number from 0 to 1")]
-BelowOne = Annotated[
-    float,
-    Field(strict=True, ge=0, lt=1, allow_inf_nan=False),
-    Kind("float", "a number from 0 up to, not including, 1"),
-]
-LossScale = Annotated[
-    float,
-    Field(strict=True, gt=0, allow_inf_nan=False),
-    Kind("float", 'a number above 0, "auto", or null or "none" for no scaling'),
-]
+Positive = Annotated[_Finite, Field(gt=0), Kind("float", "a number above 0")]
+AboveOne = Annotated[_Finite, Field(gt=1), Kind("float", "a number above 1")]
+NonNegative = Annotated[_Finite, Field(ge=0), Kind("float", "a number, 0 or more")]
+Fraction = Annotated[_Finite, Field(ge=0, le=1), Kind("float", "a number from 0 to 1")]
+BelowOne = Annotated[_Finite, Field(ge=0, lt=1), Kind("float", "a number from 0 up to, not including, 1")]
+LossScale = Annotated[_Finite, Field(gt=0), Kind("float", 'a number above 0, "auto", or null or "none" for no scaling')]
 LossScaleWord = BeforeValidator(_none_word, json_schema_input_type=Union[LossScale, Literal["auto", "none"], None])
 Text = Annotated[str, Field(strict=True, min_length=1), Kind("str", "a text that is not empty")]
 PathText = Annotated[
@@ -169,7 +158,7 @@ Names = Annotated[List[Text], Kind("list[str]", "a list of texts")]
 Devices = Annotated[
     List[CountOrZero], Field(min_length=1), Kind("list[int]", "a list of IPU numbers, each a whole number, 0 or more")
 ]
-Proportion = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
+Proportion = Annotated[_Finite, Field(gt=0, le=1)]
 Proportions = Annotated[
     List[Proportion], Field(min_length=1), Kind("list[float]", "a list of numbers, each above 0 and at most 1")
 ]

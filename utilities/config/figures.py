@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -21,6 +20,7 @@ from model.architecture import (
 from utilities.config.problems import COMMAND_LINE, with_origin
 from utilities.config.schema import TrainingConfig
 from utilities.config.sections import BertConfig
+from utilities.environment import is_graphcore
 
 # Sizes of Devlin et al. 2019, section 3, by the words with which the names of released models begin.
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
@@ -111,10 +111,7 @@ def _with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConf
 
 def runs_on_ipus(config: TrainingConfig) -> bool:
     """Return whether the run uses Graphcore's TensorFlow, without importing it."""
-    platform = config.execution.platform
-    return platform == "graphcore" or (
-        platform == "auto" and importlib.util.find_spec("ipu_tensorflow_addons") is not None
-    )
+    return is_graphcore(config.execution.platform)
 
 
 def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
@@ -321,6 +318,13 @@ def masked_positions(config: TrainingConfig, task: str) -> int:
     return config.packing.max_predictions_per_pack or predictions_per_pack(config)
 
 
+def flops_per_row(config: TrainingConfig, task: str, architecture: Architecture) -> int:
+    """Return the model FLOPs, forward and backward, of a row of the batch: a sample, or a pack of them."""
+    sequences, positions = config.packing.max_sequences_per_pack or 1, masked_positions(config, task)
+    blocks, labels = blocks_of(config, task), number_of_labels(config)
+    return model_flops_per_sample(architecture, task, config.max_seq_length, positions, blocks, labels, sequences)
+
+
 def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:
     """Return parameters and operations of a model with a sparse encoder, and their ratio to those of the dense model.
 
@@ -329,13 +333,8 @@ def sparsity_figures(config: TrainingConfig, task: str, architecture: Architectu
     if not architecture.sparsity_ratio:
         return {}
     dense = dataclasses.replace(architecture, sparsity_ratio=0.0)
-    labels, blocks = number_of_labels(config), blocks_of(config, task)
-    parameters, of_dense = (total_parameters(a, task, labels) for a in (architecture, dense))
-    positions, sequences = masked_positions(config, task), config.packing.max_sequences_per_pack or 1
-    flops, flops_of_dense = (
-        model_flops_per_sample(a, task, config.max_seq_length, positions, blocks, labels, sequences)
-        for a in (architecture, dense)
-    )
+    parameters, of_dense = (total_parameters(a, task, number_of_labels(config)) for a in (architecture, dense))
+    flops, flops_of_dense = (flops_per_row(config, task, a) for a in (architecture, dense))
     encoder, encoder_of_dense = (sum(a.encoder_weights(part) for part in SPARSE_PARTS) for a in (architecture, dense))
     return {
         "encoder_density": encoder / encoder_of_dense,

@@ -26,16 +26,21 @@ _EPILOG = (
 )
 
 
+# Options of the command that change nothing without another one.
+_NEEDS = {
+    "--suggest": "--plan",
+    "--memory-limit": "--suggest",
+    "--throughput": "--plan",
+    "--calibrate": "--plan",
+    "--picture": "--plan",
+}
+
+
 class _Parser(argparse.ArgumentParser):
     """An argument parser whose errors are UserErrors of one line."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help lists the flags")
-
-
-def program_of(task: str) -> str:
-    """Return the script of a task."""
-    return TASKS[task].program
 
 
 def build_parser(task: str) -> argparse.ArgumentParser:
@@ -91,13 +96,16 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
     """Return the options of the command itself, and the config values given by flag, nested as in a config file.
 
     Raises:
-        UserError: a flag is unknown or lacks its value.
+        UserError: a flag is unknown, or lacks its value or another flag that it needs.
         SystemExit: after ``--help``.
     """
     parser = build_parser(task)
     parsed, unknown = parser.parse_known_args(list(argv))
     if unknown:
         raise UserError(_unknown_flag(unknown[0]))
+    for flag, needed in _NEEDS.items():
+        if _given(parsed, flag) and not _given(parsed, needed):
+            raise UserError(f"{flag} has no effect without {needed}; add {needed}, or remove {flag}")
     fields = leaves()
     options = argparse.Namespace(**{name: value for name, value in vars(parsed).items() if name not in fields})
     values: Dict[str, Any] = {}
@@ -109,6 +117,11 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
             target = target.setdefault(key, {})
         target[leaf.path[-1]] = read_value(leaf, getattr(parsed, name))
     return options, values
+
+
+def _given(parsed: argparse.Namespace, flag: str) -> bool:
+    value = getattr(parsed, flag[2:].replace("-", "_"))
+    return value is not None and value is not False
 
 
 def _unknown_flag(argument: str) -> str:
@@ -124,12 +137,7 @@ def _unknown_flag(argument: str) -> str:
 
 
 def read_value(leaf: Leaf, given: Any) -> Any:
-    """Return the value that a flag's text stands for; other text is returned as it is, for validation to refuse.
-
-    Args:
-        leaf: the field.
-        given: the text, or for lists the texts.
-    """
+    """Return the value that a flag's text, or a list's texts, stands for; validation refuses text returned as it is."""
     if isinstance(given, list):
         return _read_list(leaf, given)
     if leaf.optional and given.lower() in ("none", "null"):

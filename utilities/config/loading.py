@@ -136,10 +136,7 @@ class Tree:
 def move_misplaced_keys(tree: Tree) -> List[str]:
     """Move keys from a section in which published configs have them to their place, unless they have a value there.
 
-    The published application ignored such keys.
-
-    Returns:
-        One note for each such key, which says where it belongs.
+    The published application ignored such keys. Return a note for each, which says where it belongs.
     """
     notes: List[str] = []
     for leaf in leaves().values():
@@ -292,12 +289,9 @@ def display(path: Path) -> str:
 
 
 def expand_paths(values: Dict[str, Any], origins: Dict[str, str]) -> List[str]:
-    """Expand ``$VAR``, ``${VAR}`` and ``~`` in every path field, in place.
+    """Expand ``$VAR``, ``${VAR}`` and ``~`` in every path field, in place, and return the problems, one line each.
 
     ``dataset_dir`` stays as it is where random data takes its place: such a run needs no data folder.
-
-    Returns:
-        Problems, one line each.
     """
     problems: List[str] = []
     for leaf in leaves().values():

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, TextIO, Tuple
+import itertools
+import os
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, block_parameters, model_flops_per_sample
+from model.architecture import BLOCK_NAMES, EMB, HEADS, SQUAD, Architecture, block_parameters
 from utilities.config.fields import IpuOnly, Machine, value_at
 from utilities.config.figures import (
     architecture_of,
     betas,
     blocks_of,
+    flops_per_row,
     is_packed,
     manifest_records,
-    masked_positions,
     max_learning_rate,
     micro_batches,
     number_of_ipus,
@@ -26,7 +29,7 @@ from utilities.config.figures import (
     warmup_steps,
 )
 from utilities.config.loading import LoadedConfig
-from utilities.config.problems import DEFAULT, DERIVED
+from utilities.config.problems import DEFAULT, DERIVED, with_origin
 from utilities.config.schema import TrainingConfig, leaves
 from utilities.secrets import mask_value
 
@@ -35,13 +38,8 @@ UNKNOWN = "unknown until the data set is read"
 Row = Tuple[str, ...]
 
 
-def print_plan(loaded: LoadedConfig, processes: int = 1, stream: Optional[TextIO] = None) -> None:
-    """Print the plan of a run to ``stream`` (standard output by default). Reads no data but the manifest."""
-    print("\n".join(plan_lines(loaded, processes)), file=stream)
-
-
 def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
-    """Yield the plan, line by line.
+    """Yield the plan, line by line. Reads no data but the manifest.
 
     Args:
         loaded: the config.
@@ -62,8 +60,25 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
     if unused and not runs_on_ipus(config):
         header = ("field (from)", "on an IPU it", "here")
         yield from titled("Without effect on stock TensorFlow (on one CPU, or as execution says)", header, unused, "")
-    for note in loaded.notes:
+    for note in [*loaded.notes, *_missing_data(loaded)]:
         yield f"warning: {note}"
+
+
+def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
+    """Yield a note for each folder or file of the data set that the run would look for and not find."""
+    config = loaded.config
+    if config.dataset_dir is None or config.generated_dataset:
+        return
+    folder = Path(config.dataset_dir)
+    wanted = {"dataset_dir": folder}
+    if loaded.task == SQUAD and folder.is_dir() and config.do_training:
+        wanted["squad.train_file"] = folder / config.squad.train_file
+    if loaded.task == SQUAD and folder.is_dir() and config.do_validation:
+        wanted["squad.dev_file"] = folder / config.squad.dev_file
+    for name, path in wanted.items():
+        if not os.path.exists(path):  # unlike Path.exists, no error for a name that is too long
+            place = with_origin(name, value_at(config, leaves()[name].path), loaded.origins)
+            yield f"{place}: {path} is not there; correct it, or give {leaves()[name].flag} PATH"
 
 
 def _config_rows(loaded: LoadedConfig) -> Iterator[Row]:
@@ -85,14 +100,8 @@ def _text(value: object) -> str:
 
 def _short(blocks: Sequence[str]) -> str:
     """Return the blocks with runs of one block counted, ``emb hid×3``."""
-    words: List[str] = []
-    count = 0
-    for position, block in enumerate(blocks):
-        count += 1
-        if position + 1 == len(blocks) or blocks[position + 1] != block:
-            words.append(block if count == 1 else f"{block}×{count}")
-            count = 0
-    return " ".join(words)
+    counted = [(block, len(list(run))) for block, run in itertools.groupby(blocks)]
+    return " ".join(block if count == 1 else f"{block}×{count}" for block, count in counted)
 
 
 def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row]:
@@ -121,9 +130,9 @@ def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row
         yield "tokens to train on", f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)"
     ipus = number_of_ipus(config)
     yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
-    architecture, blocks = architecture_of(config), blocks_of(config, task)
-    if architecture is not None and blocks is not None:
-        yield from _flops_rows(config, task, architecture, blocks, steps)
+    architecture = architecture_of(config)
+    if architecture is not None and blocks_of(config, task) is not None:
+        yield from _flops_rows(config, task, architecture, steps)
 
 
 def _processes(config: TrainingConfig, count: int) -> str:
@@ -141,18 +150,8 @@ def _betas(config: TrainingConfig, factor: Optional[float]) -> str:
     return "{:.4g} and {:.4g}".format(*betas(config, factor or 1))
 
 
-def _flops_rows(
-    config: TrainingConfig, task: str, architecture: Architecture, blocks: List[str], steps: Optional[int]
-) -> Iterator[Row]:
-    flops = model_flops_per_sample(
-        architecture,
-        task,
-        config.max_seq_length,
-        masked_positions(config, task),
-        blocks=blocks,
-        num_labels=number_of_labels(config),
-        sequences=config.packing.max_sequences_per_pack or 1,
-    )
+def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, steps: Optional[int]) -> Iterator[Row]:
+    flops = flops_per_row(config, task, architecture)
     yield (
         f"model FLOPs per {'pack' if is_packed(config) else 'sample'}",
         f"{flops / 1e9:,.4g} GFLOP, forward and backward",

@@ -68,9 +68,15 @@ def origin_of(name: str, origins: Dict[str, str]) -> str:
 
 
 def describe_rule(problem: FieldError, config: Any, origins: Dict[str, str]) -> str:
-    """Return the line for a broken rule, with the value and origin of each field concerned."""
+    """Return the line for a broken rule, with the value and origin of each field concerned, and their flags."""
     fields = [with_origin(name, value_at(config, tuple(name.split("."))), origins) for name in problem.fields]
-    return f"{', '.join(fields)}: {problem.reason}; {problem.fix}"
+    return f"{', '.join(fields)}: {problem.reason}; {problem.fix}" + _flags_of(problem.fields)
+
+
+def _flags_of(names: Sequence[str]) -> str:
+    """Return the flags of the fields among these names, for the end of a message."""
+    flags = [leaves()[name].flag for name in names if name in leaves()]
+    return f" (flag{'s' if len(flags) > 1 else ''}: {', '.join(flags)})" if flags else ""
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -110,7 +116,7 @@ def _known_part(keys: Sequence[str]) -> Tuple[str, ...]:
 def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str]) -> str:
     place = leaf.name if index is None else f"{leaf.name}[{index}]"
     line = f"{place} = {show(value)} ({origin_of(leaf.name, origins)})"
-    return f"{line}: expected {leaf.kind.expected}; {_value_hint(leaf, value)}"
+    return f"{line}: expected {leaf.kind.expected}; {_value_hint(leaf, value)}" + _flags_of([leaf.name])
 
 
 def _value_hint(leaf: Leaf, value: Any) -> str:

@@ -26,6 +26,7 @@ from utilities.config.fields import (
     SectionInfo,
     Seed,
     Seeds,
+    Size,
     Text,
     walk,
 )
@@ -93,8 +94,8 @@ class TrainingConfig(Section):
     generated_dataset: bool = Field(
         False, description="Train on random data in place of dataset_dir, to measure throughput."
     )
-    max_seq_length: Annotated[Count, Misplaced("bert_config")] = Field(128, description="Tokens per sequence.")
-    max_predictions_per_seq: Annotated[Count, Misplaced("bert_config")] = Field(
+    max_seq_length: Annotated[Size, Misplaced("bert_config")] = Field(128, description="Tokens per sequence.")
+    max_predictions_per_seq: Annotated[Size, Misplaced("bert_config")] = Field(
         20, description="Most masked tokens per sequence (pre-training)."
     )
     data: Data = Field(default_factory=Data, description="Reading of the data set.")
@@ -131,7 +132,9 @@ class TrainingConfig(Section):
         "460,849,152; 384 and 512: 34,239,360).",
     )
     num_epochs: Optional[Count] = Field(
-        None, description="Length of training in passes over the data; total_num_train_samples takes precedence."
+        None,
+        description="Length of training in passes over the data. Where total_num_train_samples is given as well, that "
+        "takes precedence, unless only num_epochs is given as a flag.",
     )
     sparsity: Sparsity = Field(default_factory=Sparsity, description="Block-sparse encoder.")
     optimizer_opts: OptimizerOptions = Field(
@@ -145,7 +148,7 @@ class TrainingConfig(Section):
     do_test: Annotated[bool, MAY_CHANGE] = Field(
         False, description="Write predictions for the test set (classification)."
     )
-    evaluation_batch_size: Annotated[Optional[Count], MAY_CHANGE] = Field(
+    evaluation_batch_size: Annotated[Optional[Size], MAY_CHANGE] = Field(
         None,
         description="Samples per evaluation batch. Unset: 32, or the micro batch where that is larger.",
     )

@@ -27,8 +27,10 @@ from utilities.config.fields import (
     Positive,
     Proportions,
     Seed,
+    Size,
     Stages,
     Text,
+    Workers,
 )
 
 
@@ -41,15 +43,15 @@ class Section(BaseModel):
 class BertConfig(Section):
     """Architecture of the model. In fine-tuning optional where bert_model_name is given."""
 
-    hidden_size: Count = Field(768, description="Width of the encoder, a multiple of num_attention_heads.")
-    vocab_size: Count = Field(30522, description="Number of word pieces, a multiple of embedding_serialization_factor.")
-    num_attention_heads: Count = Field(12, description="Attention heads per encoder layer.")
+    hidden_size: Size = Field(768, description="Width of the encoder, a multiple of num_attention_heads.")
+    vocab_size: Size = Field(30522, description="Number of word pieces, a multiple of embedding_serialization_factor.")
+    num_attention_heads: Size = Field(12, description="Attention heads per encoder layer.")
     num_hidden_layers: Layers = Field(12, description="Number of encoder layers (blocks named hid).")
-    intermediate_size: Count = Field(3072, description="Width of the feed-forward layer.")
+    intermediate_size: Size = Field(3072, description="Width of the feed-forward layer.")
     hidden_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of hidden states and embeddings.")
     attention_probs_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of attention weights.")
-    max_position_embeddings: Count = Field(512, description="Longest sequence the model has positions for, in tokens.")
-    type_vocab_size: Count = Field(2, description="Number of token types (segments).")
+    max_position_embeddings: Size = Field(512, description="Longest sequence the model has positions for, in tokens.")
+    type_vocab_size: Size = Field(2, description="Number of token types (segments).")
     initializer_range: Positive = Field(
         0.02, description="Standard deviation of the truncated normal that initial weights are drawn from."
     )
@@ -65,7 +67,7 @@ class BertConfig(Section):
 class GlobalBatch(Section):
     """Samples per weight update = micro_batch_size × replicas × grad_acc_steps_per_replica."""
 
-    micro_batch_size: Count = Field(1, description="Samples of one forward and backward pass on one replica.")
+    micro_batch_size: Size = Field(1, description="Samples of one forward and backward pass on one replica.")
     replicas: Count = Field(
         1,
         description="Copies of the model that train side by side on shares of the batch. On stock TensorFlow the "
@@ -101,7 +103,7 @@ class LearningRate(Section):
 
 
 def _unneeded_loss_scale(value: Any, machine: Machine) -> bool:
-    return value == "auto" and machine.precision != "float16"
+    return value not in (None, 1) and machine.precision != "float16"
 
 
 class OptimizerOptions(Section):
@@ -116,7 +118,7 @@ class OptimizerOptions(Section):
         LossScaleWord,
         IpuOnly(
             "keeps small gradients within float16's range",
-            "the range is wide enough, so the loss is not scaled",
+            "the range is wide enough: auto does not scale, and a number has no effect",
             _unneeded_loss_scale,
         ),
     ] = Field(
@@ -218,7 +220,7 @@ class Execution(Section):
     xla: Annotated[Optional[bool], MAY_CHANGE] = Field(
         None, description="Compile each micro batch's computation with XLA. Unset: chosen by a measured rule."
     )
-    pipeline_devices: Annotated[Optional[Count], MAY_CHANGE] = Field(
+    pipeline_devices: Annotated[Optional[Workers], MAY_CHANGE] = Field(
         None,
         description="Devices that the pipeline's IPUs are spread over; on a CPU, this many logical devices that share "
         "its cores. Unset: every GPU, or the CPU as one device, on which stages run in sequence.",
@@ -228,7 +230,7 @@ class Execution(Section):
         description="Number format of weights and computation; moments, updates, norms and losses are always float32. "
         "auto: float16 on IPUs and on GPUs with tensor cores, float32 elsewhere.",
     )
-    threads: Annotated[Optional[Count], PER_REPLICA] = Field(
+    threads: Annotated[Optional[Workers], PER_REPLICA] = Field(
         None, description="CPU threads to compute with. Unset: all cores."
     )
     executable_cache: Annotated[
@@ -244,7 +246,7 @@ class Data(Section):
     """Reading of the data set."""
 
     shuffle: bool = Field(True, description="Shuffle samples anew in each epoch, as a function of seed and epoch.")
-    reader_threads: Annotated[Count, PER_REPLICA] = Field(2, description="Threads that read and parse records.")
+    reader_threads: Annotated[Workers, PER_REPLICA] = Field(2, description="Threads that read and parse records.")
     prefetch: Annotated[CountOrZero, PER_REPLICA] = Field(2, description="Batches that are prepared ahead of training.")
     verify_checksums: Annotated[bool, PER_REPLICA] = Field(
         False, description="Check every file against the manifest's SHA-256 at start-up."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,18 +11,8 @@ SECONDS = 0.5
 SHARE = 0.6  # training BERT reaches roughly this share of the rate of large products; see RESULTS.md
 
 
-class Calibration(NamedTuple):
-    """Operations per second of float32 matrix products."""
-
-    flops: float
-
-    def samples_per_second(self, flops_per_sample: float) -> float:
-        """Return the throughput that training might reach."""
-        return self.flops * SHARE / flops_per_sample
-
-
-def calibrate() -> Calibration:
-    """Time products of two square matrices, for about half a second after a first product."""
+def matrix_flops() -> float:
+    """Return the operations per second of float32 products of two square matrices, the best of half a second."""
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((SIDE, SIDE), np.float32) for _ in range(2))
     a @ b
@@ -32,4 +21,4 @@ def calibrate() -> Calibration:
         start = time.perf_counter()
         a @ b
         best = max(best, 2 * SIDE**3 / (time.perf_counter() - start))
-    return Calibration(best)
+    return best

@@ -9,12 +9,12 @@ B micro batch · S sequence · H hidden · I intermediate · A heads · P masked
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from model.architecture import EMB, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, Architecture, block_flops, block_parameters
-from utilities.config.figures import masked_positions, number_of_labels
-from utilities.config.schema import TrainingConfig
+from utilities.config.figures import architecture_of, blocks_of, masked_positions, number_of_labels
+from utilities.config.schema import NARROW, TrainingConfig
 
 MEGABYTE = 10**6
 IN_PROCESSOR_MEMORY = 900 * MEGABYTE  # of one Mk2 IPU
@@ -65,31 +65,57 @@ class IpuMemory(NamedTuple):
         return self.total <= IN_PROCESSOR_MEMORY
 
 
-class Layout(NamedTuple):
-    """The blocks of each stage, and each stage's IPU."""
+class Planned(NamedTuple):
+    """A config whose sizes are known, and its pipeline.
 
+    Attributes:
+        config: the config.
+        task: ``pretraining``, ``squad`` or ``classification``.
+        architecture: of the model.
+        stages: the blocks of each stage.
+        devices: the IPU of each stage.
+    """
+
+    config: TrainingConfig
+    task: str
+    architecture: Architecture
     stages: Sequence[Sequence[str]]
     devices: Sequence[int]
 
+    def parameters(self, blocks: Iterable[str]) -> int:
+        """Return the number of parameters of these blocks."""
+        labels = number_of_labels(self.config)
+        return sum(block_parameters(self.architecture, block, labels) for block in blocks)
 
-def layout_of(config: TrainingConfig, blocks: List[str]) -> Layout:
-    """Return the config's stages, or one stage with all blocks."""
+    def parameters_by_ipu(self) -> List[int]:
+        """Return the number of parameters on each IPU."""
+        return [self.parameters(self.blocks_on(ipu)) for ipu in range(max(self.devices) + 1)]
+
+    def blocks_on(self, ipu: int) -> List[str]:
+        """Return the blocks of an IPU's stages."""
+        return [block for stage, device in zip(self.stages, self.devices) if device == ipu for block in stage]
+
+
+def planned(config: TrainingConfig, task: str) -> Optional[Planned]:
+    """Return the config with its stages, or with one stage of all blocks; None where the sizes are unknown."""
+    architecture, blocks = architecture_of(config), blocks_of(config, task)
+    if architecture is None or blocks is None:
+        return None
     ipu = config.ipu_config
-    return Layout(ipu.pipeline_stages or [blocks], ipu.pipeline_device_mapping or [0])
+    return Planned(config, task, architecture, ipu.pipeline_stages or [blocks], ipu.pipeline_device_mapping or [0])
 
 
-def ipu_memory(config: TrainingConfig, task: str, architecture: Architecture, layout: Layout) -> List[IpuMemory]:
+def ipu_memory(run: Planned) -> List[IpuMemory]:
     """Return the memory of each IPU of a replica."""
+    config = run.config
     proportions = config.ipu_config.matmul_available_memory_proportion_per_pipeline_stage
-    schedule = make_schedule(config.ipu_config.pipeline_schedule, len(layout.stages))
+    schedule = make_schedule(config.ipu_config.pipeline_schedule, len(run.stages))
     found: List[IpuMemory] = []
-    for ipu in range(max(layout.devices) + 1):
-        here = [number for number, device in enumerate(layout.devices) if device == ipu]
-        blocks = [block for number in here for block in layout.stages[number]]
-        parameters = sum(block_parameters(architecture, block, number_of_labels(config)) for block in blocks)
+    for ipu, parameters in enumerate(run.parameters_by_ipu()):
         activations = sum(
-            stage_activations(config, task, architecture, layout.stages[number], schedule.kept(number))
-            for number in here
+            stage_activations(run, stage, schedule.kept(number))
+            for number, (stage, device) in enumerate(zip(run.stages, run.devices))
+            if device == ipu
         )
         found.append(
             IpuMemory(
@@ -98,7 +124,7 @@ def ipu_memory(config: TrainingConfig, task: str, architecture: Architecture, la
                 optimizer=0.0 if config.optimizer_state_offchip else moments_per_weight(config) * parameters,
                 activations=activations,
                 temporaries=temporaries(proportions[ipu] if proportions else None),
-                code=CODE_OF_A_PROGRAM + CODE_OF_A_BLOCK * different(config, blocks),
+                code=CODE_OF_A_PROGRAM + CODE_OF_A_BLOCK * different(config, run.blocks_on(ipu)),
             )
         )
     return found
@@ -110,15 +136,9 @@ def moments_per_weight(config: TrainingConfig) -> float:
     return MOMENTS / replicas if config.ipu_config.replicated_tensor_sharding else MOMENTS
 
 
-def streaming_memory(config: TrainingConfig, architecture: Architecture, layout: Layout) -> float:
+def streaming_memory(run: Planned) -> float:
     """Return the bytes outside the chips, for the IPU with most."""
-    if not config.optimizer_state_offchip:
-        return 0.0
-    by_ipu: Dict[int, float] = {}
-    for blocks, device in zip(layout.stages, layout.devices):
-        parameters = sum(block_parameters(architecture, block, number_of_labels(config)) for block in blocks)
-        by_ipu[device] = by_ipu.get(device, 0.0) + moments_per_weight(config) * parameters
-    return max(by_ipu.values())
+    return moments_per_weight(run.config) * max(run.parameters_by_ipu()) if run.config.optimizer_state_offchip else 0.0
 
 
 def temporaries(proportion: Optional[float]) -> float:
@@ -134,13 +154,12 @@ def different(config: TrainingConfig, blocks: Sequence[str]) -> int:
     return len(set(blocks)) if config.use_outlining else len(blocks)
 
 
-def stage_activations(
-    config: TrainingConfig, task: str, architecture: Architecture, blocks: Sequence[str], kept: int
-) -> float:
+def stage_activations(run: Planned, blocks: Sequence[str], kept: int) -> float:
     """Return the bytes of activations of one stage, with ``kept`` micro batches in flight."""
+    config = run.config
     tokens = config.global_batch.micro_batch_size * config.max_seq_length
-    boundary = HALF * tokens * architecture.hidden_size
-    inner = [block_activations(config, task, architecture, block) for block in blocks]
+    boundary = HALF * tokens * run.architecture.hidden_size
+    inner = [block_activations(run, block) for block in blocks]
     if not config.enable_recomputation:
         return kept * sum(inner)
     # The stage keeps its input for each micro batch. For the one in its backward pass it holds a checkpoint after each
@@ -148,8 +167,9 @@ def stage_activations(
     return kept * boundary + len(blocks) * boundary + max(inner)
 
 
-def block_activations(config: TrainingConfig, task: str, a: Architecture, block: str) -> float:
+def block_activations(run: Planned, block: str) -> float:
     """Return the bytes that the backward pass of a block needs for one micro batch."""
+    config, task, a = run.config, run.task, run.architecture
     batch, length = config.global_batch.micro_batch_size, config.max_seq_length
     tokens, h = batch * length, a.hidden_size
     if block == EMB:
@@ -170,10 +190,23 @@ def block_activations(config: TrainingConfig, task: str, a: Architecture, block:
     return HALF * batch * masked_positions(config, task) * h
 
 
-def is_feasible(config: TrainingConfig, task: str, architecture: Architecture, layout: Layout) -> bool:
+def is_feasible(run: Planned) -> bool:
     """Return whether every IPU holds its share, and the streaming memory the rest."""
-    on_chip = all(ipu.fits for ipu in ipu_memory(config, task, architecture, layout))
-    return on_chip and streaming_memory(config, architecture, layout) <= STREAMING_MEMORY
+    return all(ipu.fits for ipu in ipu_memory(run)) and streaming_memory(run) <= STREAMING_MEMORY
+
+
+def host_memory(run: Planned) -> float:
+    """Return the least bytes of a process that runs on a CPU with one micro batch at a time.
+
+    Counted are weights and, for training, accumulated gradients, moments, and what the backward pass keeps.
+    """
+    config, blocks = run.config, [block for stage in run.stages for block in stage]
+    width = HALF if config.execution.precision in NARROW else SINGLE
+    if not config.do_training:
+        return width * run.parameters(blocks)
+    moments = 0 if config.ipu_config.replicated_tensor_sharding else MOMENTS  # other processes may keep them
+    activations = stage_activations(run, blocks, kept=1)
+    return (2 * width + moments) * run.parameters(blocks) + activations * width / HALF
 
 
 # Balance, waiting and communication
@@ -193,58 +226,53 @@ class Communication(NamedTuple):
     streaming: float
 
 
-def stage_flops(config: TrainingConfig, task: str, architecture: Architecture, layout: Layout) -> List[int]:
+def stage_flops(run: Planned) -> List[int]:
     """Return the operations of each stage's forward pass on one sample; an embedding counts as the cost of its copy."""
-    masked, labels = masked_positions(config, task), number_of_labels(config)
+    masked, labels = masked_positions(run.config, run.task), number_of_labels(run.config)
     return [
-        sum(block_flops(architecture, block, config.max_seq_length, masked, labels) for block in blocks)
-        for blocks in layout.stages
+        sum(block_flops(run.architecture, block, run.config.max_seq_length, masked, labels) for block in blocks)
+        for blocks in run.stages
     ]
 
 
-def balance(flops: List[int], layout: Layout) -> float:
+def flops_by_ipu(run: Planned) -> List[int]:
+    """Return the operations of each IPU's forward pass on one sample."""
+    pairs = list(zip(stage_flops(run), run.devices))
+    return [sum(work for work, device in pairs if device == ipu) for ipu in range(max(run.devices) + 1)]
+
+
+def balance(run: Planned) -> float:
     """Return the mean load of the IPUs divided by the largest; 1 is perfect."""
-    by_ipu: Dict[int, int] = {}
-    for work, device in zip(flops, layout.devices):
-        by_ipu[device] = by_ipu.get(device, 0) + work
-    return sum(by_ipu.values()) / (len(by_ipu) * max(by_ipu.values()))
+    loads = flops_by_ipu(run)
+    return sum(loads) / (len(loads) * max(loads))
 
 
-def bubbles(config: TrainingConfig, flops: List[int], layout: Layout) -> Dict[str, float]:
-    """Return the share of their time that the IPUs wait, by schedule."""
-    return {name: bubble(config, flops, layout, name) for name in SCHEDULES}
+def bubble(run: Planned, schedule: str) -> float:
+    """Return the share of their time that the IPUs wait under a schedule."""
+    micro_batches = min(run.config.global_batch.grad_acc_steps_per_replica, LONGEST_SIMULATION)
+    jobs = make_schedule(schedule, len(run.stages))
+    intervals = simulate(jobs, job_costs(run), micro_batches, list(run.devices))
+    return idle_fraction(intervals, len(set(run.devices)))
 
 
-def bubble(config: TrainingConfig, flops: List[int], layout: Layout, name: str) -> float:
-    """Return the share of their time that the IPUs wait under one schedule."""
-    micro_batches = min(config.global_batch.grad_acc_steps_per_replica, LONGEST_SIMULATION)
-    intervals = simulate(
-        make_schedule(name, len(layout.stages)), job_costs(config, flops), micro_batches, list(layout.devices)
-    )
-    return idle_fraction(intervals, len(set(layout.devices)))
-
-
-def job_costs(config: TrainingConfig, flops: List[int]) -> Dict[Job, float]:
+def job_costs(run: Planned) -> Dict[Job, float]:
     """Return the operations of each job: backward is twice forward, plus one forward where it is recomputed."""
-    last = len(flops) - 1
-    backward = 3.0 if config.enable_recomputation else 2.0
+    last = len(run.stages) - 1
     costs: Dict[Job, float] = {}
-    for stage, work in enumerate(flops):
+    for stage, work in enumerate(stage_flops(run)):
         costs[FORWARD, stage] = float(work)
-        costs[BACKWARD, stage] = work * (3.0 if stage == last else backward)
+        costs[BACKWARD, stage] = work * (3.0 if stage == last or run.config.enable_recomputation else 2.0)
     return costs
 
 
-def communication(config: TrainingConfig, architecture: Architecture, layout: Layout) -> Communication:
+def communication(run: Planned) -> Communication:
     """Return the bytes that an update moves."""
-    batch = config.global_batch
+    config, batch = run.config, run.config.global_batch
     tokens = batch.micro_batch_size * config.max_seq_length
-    links = sum(one != other for one, other in zip(layout.devices, layout.devices[1:]))
-    parameters = sum(
-        block_parameters(architecture, block, number_of_labels(config)) for blocks in layout.stages for block in blocks
-    )
+    links = sum(one != other for one, other in zip(run.devices, run.devices[1:]))
+    parameters = sum(run.parameters_by_ipu())
     return Communication(
-        between_stages=2.0 * HALF * tokens * architecture.hidden_size * links * batch.grad_acc_steps_per_replica,
+        between_stages=2.0 * HALF * tokens * run.architecture.hidden_size * links * batch.grad_acc_steps_per_replica,
         between_replicas=2.0 * HALF * parameters * (batch.replicas - 1) / batch.replicas,
         streaming=2.0 * moments_per_weight(config) * parameters if config.optimizer_state_offchip else 0.0,
     )

@@ -6,20 +6,16 @@ from pathlib import Path
 from typing import Any, List
 
 from execution.software.pipeline.schedule import FORWARD, make_schedule, simulate
-from model.architecture import Architecture
-from utilities.config.figures import architecture_of, blocks_of
 from utilities.config.loading import LoadedConfig
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.planner.estimates import (
     IN_PROCESSOR_MEMORY,
     MEGABYTE,
     IpuMemory,
-    Layout,
+    Planned,
     ipu_memory,
     job_costs,
-    layout_of,
-    stage_flops,
+    planned,
 )
 
 MICRO_BATCHES = 8  # drawn
@@ -31,19 +27,17 @@ def draw(loaded: LoadedConfig, path: Path) -> None:
     Raises:
         UserError: the model must be loaded to know its sizes, or the file cannot be written.
     """
-    config, task = loaded.config, loaded.task
-    architecture, blocks = architecture_of(config), blocks_of(config, task)
-    if architecture is None or blocks is None:
-        raise UserError(f"--picture: the sizes of {config.bert_model_name} are unknown; name a local folder")
+    run = planned(loaded.config, loaded.task)
+    if run is None:
+        raise UserError(f"--picture: the sizes of {loaded.config.bert_model_name} are unknown; name a local folder")
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    layout = layout_of(config, blocks)
     figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(11, 6))
-    _draw_schedule(upper, config, task, architecture, layout)
-    _draw_memory(lower, ipu_memory(config, task, architecture, layout))
+    _draw_schedule(upper, run)
+    _draw_memory(lower, ipu_memory(run))
     figure.tight_layout()
     try:
         figure.savefig(path)
@@ -53,17 +47,17 @@ def draw(loaded: LoadedConfig, path: Path) -> None:
         pyplot.close(figure)
 
 
-def _draw_schedule(axes: Any, config: TrainingConfig, task: str, architecture: Architecture, layout: Layout) -> None:
-    schedule = make_schedule(config.ipu_config.pipeline_schedule, len(layout.stages))
-    costs = job_costs(config, stage_flops(config, task, architecture, layout))
-    for (kind, stage), micro_batch, start, end in simulate(schedule, costs, MICRO_BATCHES, list(layout.devices)):
-        ipu = layout.devices[stage]
+def _draw_schedule(axes: Any, run: Planned) -> None:
+    name = run.config.ipu_config.pipeline_schedule
+    schedule = make_schedule(name, len(run.stages))
+    for (kind, stage), micro_batch, start, end in simulate(schedule, job_costs(run), MICRO_BATCHES, list(run.devices)):
+        ipu = run.devices[stage]
         color = "tab:blue" if kind == FORWARD else "tab:orange"
         axes.barh(ipu, end - start, left=start, color=color, edgecolor="white", linewidth=0.5)
         axes.text((start + end) / 2, ipu, str(micro_batch), ha="center", va="center", fontsize=6)
-    what = f"{config.ipu_config.pipeline_schedule} schedule, {MICRO_BATCHES} micro batches"
-    axes.set_title(f"{config.name}: {what} (blue forward, orange backward)", fontsize=9, loc="left")
-    _label_ipus(axes, max(layout.devices) + 1)
+    what = f"{name} schedule, {MICRO_BATCHES} micro batches"
+    axes.set_title(f"{run.config.name}: {what} (blue forward, orange backward)", fontsize=9, loc="left")
+    _label_ipus(axes, max(run.devices) + 1)
     axes.set_xlabel("operations")
 
 

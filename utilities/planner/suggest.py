@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Tuple
 
-from model.architecture import EMB, HID, Architecture, expected_blocks
-from utilities.config.schema import TrainingConfig
+from model.architecture import EMB, HID, expected_blocks
 from utilities.errors import UserError
-from utilities.planner.estimates import IN_PROCESSOR_MEMORY, Layout, ipu_memory, stage_flops
+from utilities.planner.estimates import IN_PROCESSOR_MEMORY, Planned, flops_by_ipu, ipu_memory
 
 
 class Suggestion(NamedTuple):
     """The best partition found.
 
     Attributes:
-        layout: stages and their IPUs.
+        run: the config with the suggested stages.
         bottleneck: operations of the busiest IPU's forward pass on one sample.
         memory: bytes on the fullest IPU.
     """
 
-    layout: Layout
+    run: Planned
     bottleneck: int
     memory: float
 
 
-def suggest(
-    config: TrainingConfig, task: str, architecture: Architecture, ipus: int, limit: float = IN_PROCESSOR_MEMORY
-) -> Suggestion:
+def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Suggestion:
     """Return the partition over ``ipus`` whose busiest IPU has least to do, with every IPU within ``limit`` bytes.
 
     The first and last stage share IPU 0, because the embedding is tied to the heads. Encoder layers are split in order.
@@ -34,18 +31,15 @@ def suggest(
     Raises:
         UserError: no partition fits.
     """
-    layers, tail = architecture.num_hidden_layers, expected_blocks(task, num_layers=1)[2:]
-    bare = without_proportions(config)
+    layers = run.architecture.num_hidden_layers
     options: Dict[Tuple[int, int], Tuple[int, float]] = {}
 
     def cost(ipu: int, count: int) -> Tuple[int, float]:
         """Return operations and bytes of an IPU with ``count`` layers; the other IPUs' layers change neither."""
         key = (ipu, count)
         if key not in options:
-            layout = layout_of_counts([count if other == ipu else 1 for other in range(ipus)], tail)
-            flops = stage_flops(bare, task, architecture, layout)
-            work = sum(part for part, device in zip(flops, layout.devices) if device == ipu)
-            options[key] = work, ipu_memory(bare, task, architecture, layout)[ipu].total
+            split = partitioned(run, [count if other == ipu else 1 for other in range(ipus)])
+            options[key] = flops_by_ipu(split)[ipu], ipu_memory(split)[ipu].total
         return options[key]
 
     # best[n], after i IPUs: the partition of the first n layers over those IPUs with the smallest bottleneck
@@ -71,25 +65,24 @@ def suggest(
             f" {limit / 1e6:,.0f} MB; give more IPUs, lower global_batch.micro_batch_size, or set enable_recomputation"
         )
     bottleneck, fullest, counts = best[layers]
-    return Suggestion(layout_of_counts(counts, tail), bottleneck, fullest)
+    return Suggestion(partitioned(run, counts), bottleneck, fullest)
 
 
-def layout_of_counts(counts: List[int], tail: List[str]) -> Layout:
-    """Return stages with these counts of encoder layers by IPU; embedding first and ``tail`` last, both on IPU 0."""
-    first = [EMB] + [HID] * counts[0]
+def partitioned(run: Planned, counts: List[int]) -> Planned:
+    """Return the run with these counts of encoder layers by IPU; embedding first and heads last, both on IPU 0.
+
+    It has no memory proportions, because the number of IPUs may now be another.
+    """
+    ipu = run.config.ipu_config.model_copy(update={"matmul_available_memory_proportion_per_pipeline_stage": None})
+    config = run.config.model_copy(update={"ipu_config": ipu})
+    first, tail = [EMB] + [HID] * counts[0], expected_blocks(run.task, num_layers=1)[2:]
     if len(counts) == 1:
-        return Layout([[*first, *tail]], [0])
+        return run._replace(config=config, stages=[[*first, *tail]], devices=[0])
     middle = [[HID] * count for count in counts[1:]]
-    return Layout([first, *middle, list(tail)], [*range(len(counts)), 0])
-
-
-def without_proportions(config: TrainingConfig) -> TrainingConfig:
-    """Return the config without memory proportions, because the number of IPUs may now be another."""
-    ipu = config.ipu_config.model_copy(update={"matmul_available_memory_proportion_per_pipeline_stage": None})
-    return config.model_copy(update={"ipu_config": ipu})
+    return run._replace(config=config, stages=[first, *middle, tail], devices=[*range(len(counts)), 0])
 
 
 def fragment(suggestion: Suggestion) -> Dict[str, object]:
     """Return the part of a config that asks for the suggested partition."""
-    stages = [" ".join(stage) for stage in suggestion.layout.stages]
-    return {"ipu_config": {"pipeline_stages": stages, "pipeline_device_mapping": list(suggestion.layout.devices)}}
+    stages = [" ".join(stage) for stage in suggestion.run.stages]
+    return {"ipu_config": {"pipeline_stages": stages, "pipeline_device_mapping": list(suggestion.run.devices)}}

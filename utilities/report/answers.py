@@ -54,12 +54,12 @@ class Answered(NamedTuple):
 
 
 def write_answers(path: Path, title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> Path:
-    """Write the page.
+    """Write the page, and return its path.
 
     Args:
-        path: of the HTML file.
+        path: the HTML file.
         title: its heading.
-        answered: in the order of the file; the questions of an article are adjacent.
+        answered: the questions in the order of the file; those of an article are adjacent.
         scores: of all questions, in percent.
     """
     return write_atomically(path, render(title, answered, scores))

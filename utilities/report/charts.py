@@ -8,7 +8,7 @@ import logging
 import re
 from typing import Any, List, Optional, Sequence, Tuple
 
-from utilities.report.html import Markup
+from utilities.report.html import Markup, element
 from utilities.secrets import mask
 
 # matplotlib writes colours as hexadecimal numbers. These are placeholders for CSS variables of the page.
@@ -123,6 +123,11 @@ def line_chart(
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return _inline(buffer.getvalue(), identifier, title)
+
+
+def chart_card(identifier: str, title: str, *arguments: Any, **options: Any) -> Markup:
+    """Return a box with a chart under its title; the arguments are those of :func:`line_chart`."""
+    return element("div", element("h3", title), line_chart(identifier, title, *arguments, **options), class_="card")
 
 
 def _label(name: str) -> str:

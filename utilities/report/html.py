@@ -45,11 +45,7 @@ def join(parts: Iterable[Any]) -> Markup:
 def page(title: str, style: str, *sections: Any, reload_seconds: Optional[int] = None) -> str:
     """Return a whole HTML document that needs no other file.
 
-    Args:
-        title: of the document.
-        style: CSS.
-        sections: content of the body.
-        reload_seconds: interval at which a browser reloads the page; None for never.
+    A browser reloads it every ``reload_seconds``, if that is not None.
     """
     head = element(
         "head",

@@ -10,7 +10,7 @@ from typing import Any, List, Optional, Tuple
 
 from utilities.files import write_atomically
 from utilities.history import INTERRUPT, SKIP
-from utilities.report.charts import Area, Curve, line_chart, thinned
+from utilities.report.charts import Area, Curve, chart_card, thinned
 from utilities.report.html import Markup, card, element, join, mapping_table, number, page, records_table, table
 from utilities.report.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, Judge, curve, kept_band
 from utilities.report.run_folder import RunData, is_number, read_run_folder
@@ -23,14 +23,11 @@ _CENTURY = 100 * 365 * 86400  # seconds; a longer duration is damaged data
 
 
 def write_report(run_folder: Path, live: bool = False) -> Path:
-    """Write ``report.html`` into a run folder, from the files there.
+    """Write ``report.html`` into the folder of a run, finished or not, and return its path.
 
     Args:
-        run_folder: of a training run, finished or not.
+        run_folder: the folder.
         live: whether a browser that shows the page should reload it regularly.
-
-    Returns:
-        Path of the report.
 
     Raises:
         UserError: there is no such folder.
@@ -175,8 +172,7 @@ def _charts(run: RunData) -> Markup:
             title = name.replace("_", " ")
             zero = name == "throughput"
             area = _band_area(run, name)
-            chart = line_chart(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area)
-            cards.append(element("div", element("h3", title), chart, class_="card"))
+            cards.append(chart_card(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area))
     cards += _sparsity_charts(run)
     if not cards:
         return Markup("")
@@ -272,16 +268,13 @@ def _sparsity_charts(run: RunData) -> List[Markup]:
     """Return the cards of a sparse encoder: what its patterns explored, loss against FLOPs, densities."""
     if not run.patterns:
         return []
-    cards = [_chart_card("explored", "blocks that ever existed", "share of all blocks", _explored(run), "step")]
+    curves = _explored(run)
+    cards = [chart_card("chart-explored", "blocks that ever existed", "share of all blocks", curves, from_zero=True)]
     loss = _loss_against_flops(run)
     if loss.steps:
-        cards.append(_chart_card("flops", "loss against FLOPs", "loss in nats", [thinned(loss)], "model FLOPs"))
+        against = [thinned(loss)]
+        cards.append(chart_card("chart-flops", "loss against FLOPs", "loss in nats", against, axis="model FLOPs"))
     return [*cards, element("div", element("h3", "density of the patterns"), _densities(run), class_="card")]
-
-
-def _chart_card(name: str, title: str, unit: str, curves: List[Curve], axis: str) -> Markup:
-    chart = line_chart(f"chart-{name}", title, unit, curves, from_zero=name == "explored", axis=axis)
-    return element("div", element("h3", title), chart, class_="card")
 
 
 def _explored(run: RunData) -> List[Curve]:

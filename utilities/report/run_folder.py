@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
 
 from utilities.errors import UserError
+from utilities.files import read_json_lines
 from utilities.history import History
 from utilities.secrets import mask_value
 
@@ -166,53 +167,40 @@ def _read_json(path: Path, notes: List[str]) -> Any:
 
 def _read_periods(path: Path, notes: List[str]) -> List[Dict[str, Any]]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        rows = [row if _is_period(row) else None for row in read_json_lines(path)]
     except FileNotFoundError:
         return []
     except OSError as error:
         notes.append(f"{path.name} could not be read: {error}")
         return []
-    periods: List[Dict[str, Any]] = []
-    bad = 0
-    for number, line in enumerate(lines, start=1):
-        period = _parse_period(line)
-        if period is None:
-            # The last line may be being written right now.
-            bad += bool(line.strip()) and number < len(lines)
-            continue
-        # A run that was resumed from an earlier step repeats steps; the later ones made the weights.
-        while periods and periods[-1]["step"] >= period["step"]:
-            periods.pop()
-        periods.append(period)
+    bad = rows[:-1].count(None)  # the last line may be being written right now
     if bad:
         notes.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
-    return periods
+    return _last_of_each_step(row for row in rows if row)
+
+
+def _is_period(row: Optional[Dict[str, Any]]) -> bool:
+    return row is not None and isinstance(row.get("metrics"), dict) and is_number(row.get("step"))
 
 
 def _read_patterns(path: Path) -> List[Dict[str, Any]]:
-    """Read the complete lines; where a resumed run repeated steps, the later ones."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        rows = read_json_lines(path)
     except OSError:
         return []
-    patterns: List[Dict[str, Any]] = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(row, dict) or not (is_number(row.get("step")) and is_number(row.get("explored"))):
-            continue
-        if isinstance(row.get("density"), dict) and isinstance(row.get("layers"), dict):
-            patterns = [before for before in patterns if before["step"] < row["step"]] + [row]
-    return patterns
+    return _last_of_each_step(row for row in rows if row and _is_pattern(row))
 
 
-def _parse_period(line: str) -> Optional[Dict[str, Any]]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("metrics"), dict):
-        return None
-    return record if is_number(record.get("step")) else None
+def _is_pattern(row: Dict[str, Any]) -> bool:
+    has_numbers = is_number(row.get("step")) and is_number(row.get("explored"))
+    return has_numbers and isinstance(row.get("density"), dict) and isinstance(row.get("layers"), dict)
+
+
+def _last_of_each_step(rows: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Drop what a resumed run repeated: the later rows made the weights."""
+    kept: List[Dict[str, Any]] = []
+    for row in rows:
+        while kept and kept[-1]["step"] >= row["step"]:
+            kept.pop()
+        kept.append(row)
+    return kept

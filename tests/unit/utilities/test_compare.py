@@ -51,6 +51,11 @@ def test_only_differences_of_the_config_are_shown(two):
     assert rows(two)["Machine: what differs"] == {"cpu": ("Zen 3", "Zen 4")}
 
 
+def test_comments_are_no_difference(tmp_path):
+    folders = [run(tmp_path / name, 0.1, 8, 0, config={"about": {"command": name}}) for name in ("a", "b")]
+    assert "Config: what differs" not in rows(folders)
+
+
 def test_a_key_that_only_one_has():
     found = differences([{"a": 1, "b": [1, 2]}, {"b": [1, 2], "c": None}])
     assert [(row.name, row.cells) for row in found] == [("a", ("1", None)), ("c", (None, "none"))]

@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 
-from utilities.environment import environment_facts, git_commit
+from utilities.environment import environment_facts, git_commit, is_graphcore
 
 
 def test_facts_are_json_and_true(monkeypatch):
@@ -20,6 +20,12 @@ def test_facts_are_json_and_true(monkeypatch):
     assert facts["packages"]["numpy"] == importlib.metadata.version("numpy")
     assert facts["cpu_cores"] >= facts["cpu_cores_usable"] >= 1
     assert facts["memory_gib"] > 0.1
+
+
+def test_the_platform_that_a_config_names(monkeypatch):
+    assert [is_graphcore(name) for name in ("auto", "software", "graphcore")] == [False, False, True]
+    monkeypatch.setattr("utilities.environment.graphcore_installed", lambda: True)
+    assert [is_graphcore(name) for name in ("auto", "software", "graphcore")] == [True, False, True]
 
 
 def test_tensorflow_is_not_imported_for_it():

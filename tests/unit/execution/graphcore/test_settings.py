@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from execution.interface import ExecutionOptions, OptimizerSettings, Update
-from execution.select import graphcore_installed, processes_for, select_platform
+from execution.select import processes_for, select_platform
 from keras_extensions.schedules import UpDown
 from tests.unit.execution.graphcore.double import Recorder, installed
 from tests.unit.utilities.config.test_published_settings import ROWS, load
 from training.machine import execution_options
+from utilities.environment import graphcore_installed
 from utilities.errors import UserError
 
 SIZE_OF_POD = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8}  # IPUs come in powers of two

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from utilities.cli import main
+from utilities.config.loading import LoadedConfig
+from utilities.config.plan import plan_lines
 
 TINY: dict[str, Any] = {
     "dataset_dir": "data",
@@ -60,3 +62,9 @@ def never_run(loaded: object) -> int:
 def run_command(task: str, argv: list[str]) -> int:
     """The exit status of a command whose run must not be reached."""
     return main(task, never_run, argv)
+
+
+def plan_of(loaded: LoadedConfig) -> dict[str, str]:
+    """Lines of the plan by their first column."""
+    cells = [line.strip().split("  ", 1) for line in plan_lines(loaded) if "  " in line.strip()]
+    return {first: " ".join(rest.split()) for first, rest in cells}

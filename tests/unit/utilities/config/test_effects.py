@@ -68,6 +68,13 @@ def test_it_depends_on_the_machine(tmp_path):
     assert "pipeline_device_mapping" not in pipelined
 
 
+@pytest.mark.parametrize("precision, noted", [("float32", True), ("bfloat16", True), ("float16", False)])
+def test_a_loss_scale_works_in_float16_only(tmp_path, precision, noted):
+    given = loaded(tmp_path, "--optimizer-opts.loss-scaling", "4096")
+    assert ("optimizer_opts.loss_scaling" in (line_of(given, Machine(precision, pipelined=False)) or "")) == noted
+    assert "loss_scaling" not in (line_of(loaded(tmp_path, "--optimizer-opts.loss-scaling", "none")) or "")
+
+
 def test_where_the_optimizer_state_lies_depends_on_device_and_processes(tmp_path):
     offchip = loaded(tmp_path, "--optimizer-state-offchip", "true")
     assert "optimizer_state_offchip" in line_of(offchip)

@@ -7,53 +7,36 @@ from pathlib import Path
 import pytest
 
 from tests.unit.utilities.config.config_files import FINE_TUNING, TINY, changed, write
+from utilities.config.fields import value_at
 from utilities.config.loading import LoadedConfig, load_config
 from utilities.errors import UserError
+
+STAGES, DEVICES = "ipu_config/pipeline_stages", "ipu_config/pipeline_device_mapping"
 
 
 def load(path: Path, *flags: str, task: str = "pretraining") -> LoadedConfig:
     return load_config(task, ["--config", str(path), *flags])
 
 
-def test_one_file_form(tmp_path: Path) -> None:
-    """A config as users of IPU systems have it, every section in one file."""
-    text = """{
-      "about_nothing": 1
-    }"""
-    with pytest.raises(UserError, match="about_nothing"):
-        load(write(tmp_path, text))
-    old = changed(
-        TINY,
-        {
-            "name": "old",
-            "optimizer_opts": {
-                "name": "LAMB",
-                "weight_decay_rate": 0.01,
-                "loss_scaling": 4096,
-                "learning_rate": {
-                    "schedule_name": "up_down", "max_learning_rate": 0.006, "warmup_frac": 0.28,
-                },
-            },
-            "bert_config/position_embedding_type": "absolute",
-            "bert_config/layer_norm_eps": 1e-12,
-            "replace_layers": True,
-            "matmul_partials_type": "half",
-            "fp_exceptions": False,
-            "enable_wandb": False,
-            "wandb_tags": ["a", "b"],
-        },
-    )  # fmt: skip
-    config = load(write(tmp_path, old)).config
-    assert config.name == "old"
-    assert config.optimizer_opts.loss_scaling == 4096
-    assert config.ipu_config.pipeline_stages == [["emb"], ["hid", "hid", "enc_out"], ["pool", "heads"]]
-    assert config.wandb_tags == ["a", "b"]
-
-
-def test_stage_as_one_text(tmp_path: Path) -> None:
-    stages = ["emb", "hid hid enc_out", ["pool", "heads"]]
-    config = load(write(tmp_path, changed(TINY, {"ipu_config/pipeline_stages": stages}))).config
-    assert config.ipu_config.pipeline_stages == [["emb"], ["hid", "hid", "enc_out"], ["pool", "heads"]]
+@pytest.mark.parametrize(
+    ("change", "name", "expected"),
+    [
+        ({STAGES: ["emb", "hid hid enc_out", ["pool", "heads"]]}, STAGES, TINY["ipu_config"]["pipeline_stages"]),
+        ({"total_num_train_samples": 1e6}, "total_num_train_samples", 1_000_000),
+        ({"optimizer_opts/loss_scaling": 4096}, "optimizer_opts/loss_scaling", 4096),
+        ({"optimizer_opts/loss_scaling": None}, "optimizer_opts/loss_scaling", None),
+        ({"optimizer_opts/loss_scaling": "none"}, "optimizer_opts/loss_scaling", None),
+        ({"optimizer_opts/loss_scaling": "None"}, "optimizer_opts/loss_scaling", None),
+        ({"name": "$HOME-run"}, "name", "$HOME-run"),  # paths alone are expanded
+        ({"ipu_config/replicated_tensor_sharding": True}, "optimizer_state_offchip", True),
+        ({"ipu_config": {"pipeline_stages": ["emb", "hid hid enc_out", "pool heads"]}}, DEVICES, [0, 1, 0]),
+        ({"ipu_config": ...}, STAGES, [["emb", "hid", "hid", "enc_out", "pool", "heads"]]),
+        ({"ipu_config": ...}, DEVICES, [0]),
+    ],
+)
+def test_values(change: dict[str, object], name: str, expected: object, tmp_path: Path) -> None:
+    config = load(write(tmp_path, changed(TINY, change))).config
+    assert value_at(config, tuple(name.split("/"))) == expected
 
 
 def test_extends_merges_objects_and_replaces_the_rest(tmp_path: Path) -> None:
@@ -146,31 +129,17 @@ def test_flag_goes_over_an_unset_variable(tmp_path: Path, monkeypatch: pytest.Mo
     assert load(path, "--generated-dataset", "true").config.generated_dataset
 
 
-def test_no_other_field_is_expanded(tmp_path: Path) -> None:
-    assert load(write(tmp_path, changed(TINY, {"name": "$HOME-run"}))).config.name == "$HOME-run"
-
-
-def test_sharding_goes_together_with_offloading(tmp_path: Path) -> None:
-    loaded = load(write(tmp_path, changed(TINY, {"ipu_config/replicated_tensor_sharding": True})))
-    assert loaded.config.optimizer_state_offchip is True
-    assert loaded.origins["optimizer_state_offchip"] == "default"
-
-
-def test_sharded_state_may_be_on_the_device_of_stock_tensorflow_only(tmp_path: Path) -> None:
-    change = {"ipu_config/replicated_tensor_sharding": True, "optimizer_state_offchip": False}
-    path = write(tmp_path, changed(TINY, change))
-    assert load(path, "--execution.platform", "software").config.optimizer_state_offchip is False
-    with pytest.raises(
-        UserError, match=r"run\.json.*run\.json.*must be off the chip; set optimizer_state_offchip to true"
-    ):
-        load(path, "--execution.platform", "graphcore")
-
-
-def test_interleaved_stages_share_an_ipu_on_stock_tensorflow_only(tmp_path: Path) -> None:
-    path = write(tmp_path, changed(TINY, {"ipu_config/pipeline_schedule": "interleaved"}))
-    load(path, "--execution.platform", "software")
-    with pytest.raises(UserError, match=r"pipeline_schedule.*pipeline_device_mapping.*several stages on one IPU"):
-        load(path, "--execution.platform", "graphcore")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ipu_config/replicated_tensor_sharding": True, "optimizer_state_offchip": False},
+        {"ipu_config/pipeline_schedule": "interleaved"},
+    ],
+)
+def test_what_only_ipus_refuse(change: dict[str, object], tmp_path: Path) -> None:
+    load(write(tmp_path, changed(TINY, change)), "--execution.platform", "software")
+    with pytest.raises(UserError, match=r"run\.json.*run\.json"):
+        load(write(tmp_path, changed(TINY, change)), "--execution.platform", "graphcore")
 
 
 @pytest.mark.parametrize(("platform", "reduction"), [("software", "mean"), ("graphcore", "running_mean")])
@@ -205,18 +174,6 @@ def test_keys_that_published_configs_have_in_the_wrong_place(tmp_path: Path) -> 
     assert load(write(tmp_path, changed(TINY, misplaced)), "--max-seq-length", "32").config.max_seq_length == 32
 
 
-def test_one_stage_where_none_is_given(tmp_path: Path) -> None:
-    loaded = load(write(tmp_path, changed(TINY, {"ipu_config": ...})))
-    assert loaded.config.ipu_config.pipeline_stages == [["emb", "hid", "hid", "enc_out", "pool", "heads"]]
-    assert loaded.config.ipu_config.pipeline_device_mapping == [0]
-    assert loaded.origins["ipu_config.pipeline_stages"] == "derived"
-
-
-def test_mapping_where_none_is_given_keeps_the_tied_blocks_together(tmp_path: Path) -> None:
-    values = changed(TINY, {"ipu_config": {"pipeline_stages": ["emb", "hid hid enc_out", "pool heads"]}})
-    assert load(write(tmp_path, values)).config.ipu_config.pipeline_device_mapping == [0, 1, 0]
-
-
 @pytest.mark.parametrize(("schedule", "steps"), [("interleaved", 9), ("sequential", 7), ("grouped", 18)])
 def test_accumulation_by_schedule(schedule: str, steps: int, tmp_path: Path) -> None:
     values = changed(
@@ -247,17 +204,6 @@ def test_fine_tuning_knows_the_depth_of_a_local_model(tmp_path: Path) -> None:
 def test_fine_tuning_leaves_an_unknown_models_stages_open(tmp_path: Path) -> None:
     path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
     assert load(path, task="squad").config.ipu_config.pipeline_stages is None
-
-
-def test_whole_floats_serve_as_whole_numbers(tmp_path: Path) -> None:
-    path = write(tmp_path, changed(TINY, {"total_num_train_samples": 1e6}))
-    assert load(path).config.total_num_train_samples == 1_000_000
-
-
-@pytest.mark.parametrize("value", [None, "none", "None"])
-def test_no_loss_scaling(value: object, tmp_path: Path) -> None:
-    path = write(tmp_path, changed(TINY, {"optimizer_opts/loss_scaling": value}))
-    assert load(path).config.optimizer_opts.loss_scaling is None
 
 
 def test_about_is_free_and_has_no_effect(tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.utilities.config.config_files import TINY, changed, run_command, write
+from tests.unit.utilities.config.config_files import TINY, changed, plan_of, run_command, write
 from utilities.config.figures import betas, masked_positions, training_samples, training_steps
 from utilities.config.loading import LoadedConfig, load_config
-from utilities.config.plan import plan_lines
 
 ROWS = 24  # of TINY's global batch: 2 × 1 × 12
 
@@ -84,19 +83,13 @@ def test_an_adjusted_update_forgets_as_much_as_two_with_the_same_gradient(tmp_pa
         assert adjusted * moment + (1 - adjusted) * gradient == pytest.approx(twice)
 
 
-def shown(loaded: LoadedConfig) -> dict[str, str]:
-    """Lines of the plan by their first column."""
-    cells = [line.strip().split("  ", 1) for line in plan_lines(loaded) if "  " in line.strip()]
-    return {first: rest.strip() for first, rest in cells}
-
-
 def test_the_plan_counts_packs(tmp_path: Path) -> None:
     packing = {"packing/max_sequences_per_pack": 3}
-    unknown = shown(load(tmp_path, packing))
+    unknown = plan_of(load(tmp_path, packing))
     assert unknown["global batch"].startswith("24 packs = ")
     assert unknown["steps"] == unknown["betas"] == unknown["samples in a pack"] == "unknown until the data set is read"
     describe(tmp_path)
-    plan = shown(load(tmp_path, packing))
+    plan = plan_of(load(tmp_path, packing))
     assert plan["steps"] == "66 weight updates"  # 2400 / (24 × 1.5)
     assert plan["samples in a pack"] == "1.5 on average"
     assert plan["betas"] == "0.8538 and 0.9985"  # 0.9 and 0.999 to the power of 1.5

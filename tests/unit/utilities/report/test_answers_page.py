@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from tests.unit.utilities.report.test_page import Page
 from utilities.report.answers import Answered, render, write_answers
 
 CONTEXT = "Oslo is the capital of Norway. " + "It lies on a fjord. " * 30 + "Bergen is the second city."
@@ -38,43 +38,8 @@ ROWS = [
 ]
 
 
-class Elements(HTMLParser):
-    """Collects elements with their attributes and texts; complains of what is not closed."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.found: list[tuple[str, dict[str, str | None], list[str]]] = []
-        self._texts: list[list[str]] = []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        text: list[str] = []
-        self.found.append((tag, dict(attributes), text))
-        if tag not in ("meta", "input"):
-            self.open.append(tag)
-            self._texts.append(text)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-        self._texts.pop()
-
-    def handle_data(self, data: str) -> None:
-        for text in self._texts:
-            text.append(data)
-
-    def of(self, tag: str, kind: str = "") -> list[str]:
-        """Texts of all elements of a tag whose class has ``kind``."""
-        return [
-            "".join(text) for name, attributes, text in self.found
-            if name == tag and kind in [*(attributes.get("class") or "").split(), ""]
-        ]  # fmt: skip
-
-
 def test_every_question_stands_there_with_its_verdict() -> None:
-    page = Elements(render("squad", ROWS, SCORES))
+    page = Page(render("squad", ROWS, SCORES))
     assert len(page.of("article", "question")) == 4
     assert [len(page.of("article", verdict)) for verdict in ("right", "partly", "wrong")] == [1, 1, 2]
     (right,) = page.of("article", "right")
@@ -87,7 +52,7 @@ def test_every_question_stands_there_with_its_verdict() -> None:
 
 
 def test_answers_are_marked_in_their_contexts() -> None:
-    page = Elements(render("squad", ROWS, SCORES))
+    page = Page(render("squad", ROWS, SCORES))
     assert page.of("mark", "answer")[1:] == ["Oslo", "capital of Norway", "fjord", "Bergen"]  # the first is the legend
     assert page.of("mark", "expected")[1:] == ["Bergen", "Oslo"]
     wrong = page.of("article", "wrong")[1]
@@ -104,7 +69,7 @@ def test_a_data_sets_words_stand_as_they_are() -> None:
 
 
 def test_how_sure_and_how_often_right() -> None:
-    page = Elements(render("squad", ROWS, SCORES))
+    page = Page(render("squad", ROWS, SCORES))
     cells = page.of("td")
     assert cells == [
         *("0% to 20%", "1", "0.0", "0.0"),
@@ -119,7 +84,7 @@ def test_texts_cannot_become_markup() -> None:
     page = render(evil, [row], SCORES)
     assert "<script" not in page
     assert "<b>" not in page
-    elements = Elements(page)
+    elements = Page(page)
     assert elements.of("h1") == [evil]
     assert evil in "".join(elements.of("article", "question"))
 
@@ -131,15 +96,15 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
 
 def test_questions_without_expected_answers() -> None:
     rows = [row._replace(expected=[], expected_at=None, exact_match=None, f1=None) for row in ROWS]
-    page = Elements(render("squad", rows, {}))
+    page = Page(render("squad", rows, {}))
     assert len(page.of("article", "unmarked")) == 4
     assert page.of("td") == []
-    assert "input" not in [tag for tag, *_ in page.found]
+    assert "input" not in page.tags
 
 
 def test_an_empty_answer_and_an_empty_list() -> None:
-    assert len(Elements(render("squad", [ROWS[0]._replace(answer=(0, 0))], SCORES)).of("article")) == 1
-    assert Elements(render("squad", [], {})).of("article") == []
+    assert len(Page(render("squad", [ROWS[0]._replace(answer=(0, 0))], SCORES)).of("article")) == 1
+    assert Page(render("squad", [], {})).of("article") == []
 
 
 def test_the_page_is_replaced_at_once(tmp_path: Path) -> None:

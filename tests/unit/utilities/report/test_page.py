@@ -26,6 +26,7 @@ class Page(HTMLParser):
     def __init__(self, source):
         super().__init__(convert_charrefs=True)
         self.open, self.tags, self.texts, self.attributes = [], [], [], []
+        self._found, self._texts_of_open = [], []
         self.feed(source)
         self.close()
         assert not self.open, f"never closed: {self.open}"
@@ -33,8 +34,11 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
         self.attributes += [(tag, *pair) for pair in attributes]
+        text = []
+        self._found.append((tag, (dict(attributes).get("class") or "").split(), text))
         if tag not in VOID:
             self.open.append(tag)
+            self._texts_of_open.append(text)
 
     def handle_startendtag(self, tag, attributes):
         self.tags.append(tag)
@@ -43,10 +47,17 @@ class Page(HTMLParser):
     def handle_endtag(self, tag):
         assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
         self.open.pop()
+        self._texts_of_open.pop()
 
     def handle_data(self, data):
         if "style" not in self.open:
             self.texts.append(data.strip())
+        for text in self._texts_of_open:
+            text.append(data)
+
+    def of(self, tag, kind=""):
+        """Return the texts of all elements of a tag, or only of those with a class."""
+        return ["".join(text) for name, classes, text in self._found if name == tag and kind in [*classes, ""]]
 
 
 def period(step, mlm=5.0, total=100, **changes):
