@@ -1,4 +1,4 @@
-"""Records of a data set as batches of checked arrays, by position, corrupt ones refused or skipped.
+"""Reads records by position as batches of checked arrays; corrupt records are refused or skipped.
 
 N records asked for · L length of a feature
 """
@@ -34,7 +34,7 @@ class _Batch(NamedTuple):
     """Records that were read together.
 
     Attributes:
-        arrays: of the good records: name → ``(rows, L)``.
+        arrays: the good records, name → ``(rows, L)``.
         rows: their places among all records that were asked for.
         errors: why the others cannot be used, by place.
     """
@@ -53,7 +53,6 @@ class RecordReader:
 
     Args:
         source: the data set folder, or a list of record files.
-        spec: what each record must hold.
         verify_checksums: compare every file's SHA-256 with the manifest first; reads all data once.
         on_corrupt: ``"fail"`` raises at a record that is damaged or not what ``spec`` says; ``"skip"`` reads the next
             good one in its place, so that what is read still depends on the positions only.
@@ -63,9 +62,6 @@ class RecordReader:
         UserError: there is nothing to read, or it is not what ``spec`` says.
 
     Attributes:
-        spec: as given.
-        count: records in the data set.
-        manifest: the folder's manifest, if it has one.
         failures: errors of recent reads, for :func:`data_utils.records.pipeline.raise_data_errors`.
         corrupt: records that were skipped.
 
@@ -103,12 +99,10 @@ class RecordReader:
 
     @property
     def count(self) -> int:
-        """Records in the data set."""
         return self._files.count
 
     @property
     def manifest(self) -> Optional[Manifest]:
-        """The folder's manifest, if it has one."""
         return self._files.manifest
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
@@ -223,11 +217,7 @@ class CorruptRecords:
         return tuple(errors[position] for position in sorted(errors))
 
     def passed_over(self, positions: np.ndarray) -> np.ndarray:
-        """Return the positions, those of known corrupt records moved to the next good one.
-
-        Args:
-            positions: int64 ``(N,)``.
-        """
+        """Return the positions, those of known corrupt records moved to the next good one."""
         if not self._errors:
             return positions
         moved = positions.copy()
@@ -237,11 +227,7 @@ class CorruptRecords:
         return moved
 
     def add(self, errors: Mapping[int, RecordError]) -> None:
-        """Add corrupt records, by position.
-
-        Raises:
-            UserError: there are too many now.
-        """
+        """Add corrupt records, by position; too many are a ``UserError``."""
         with self._adding:
             new = {position: error for position, error in errors.items() if position not in self._errors}
             if not new:
@@ -267,7 +253,7 @@ def _stored_type(feature: Feature) -> tf.DType:
 
 
 def _explain(payloads: Mapping[int, bytes], spec: FeatureSpec) -> Iterator[Tuple[int, Problem]]:
-    """Yield which records TensorFlow refused to parse, and why; its own message names neither place nor length."""
+    """Yield the records that TensorFlow cannot parse, and why; its own message names neither place nor length."""
     found = False
     for row, payload in payloads.items():
         problem = _problem_of_payload(row, payload, spec)

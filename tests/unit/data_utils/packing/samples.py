@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_extensions.backend import tf
+from tests.unit.data_utils.records import samples
 
 LENGTH, PREDICTIONS, VOCABULARY = 24, 4, 300
 
@@ -37,24 +37,11 @@ def sequence(number: int, length: int | None = None) -> Sequence:
     }
 
 
-def serialized(features: Sequence) -> bytes:
-    """A message as the protobuf library writes it."""
-    message = {}
-    for name, values in features.items():
-        if np.asarray(values).dtype.kind == "f":
-            message[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        else:
-            message[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=np.asarray(values).tolist()))
-    return tf.train.Example(features=tf.train.Features(feature=message)).SerializeToString()
-
-
 def write(folder: Path, files: list[list[Sequence]]) -> None:
     """Record files of these records."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, records in enumerate(files):
-        with tf.io.TFRecordWriter(str(folder / f"data_{number}.tfrecord")) as writer:
-            for record in records:
-                writer.write(serialized(record))
+        samples.write(folder / f"data_{number}.tfrecord", [samples.example(record) for record in records])
 
 
 def comparable(features: Sequence) -> tuple:

@@ -16,8 +16,8 @@ from data_utils.packing.dataset import pack_dataset
 from data_utils.packing.plan import read_plan
 from data_utils.parallel import Pool
 from data_utils.records.features import packed_pretraining_features
+from data_utils.records.manifest import write_manifest
 from data_utils.records.reader import RecordReader
-from data_utils.records.writer import write_manifest
 from tests.unit.data_utils.packing.samples import (
     LENGTH,
     PREDICTIONS,
@@ -157,11 +157,11 @@ def test_a_killed_run_comes_to_the_same_bytes(
     for module, name, runs in ((records, "_measure", 2), (dataset, "_write_file", 3)):
         function = getattr(module, name)
 
-        def dies(task: Any, unit: Any, function: Any = function, runs: int = runs) -> Any:
-            calls.append(unit)
+        def dies(*arguments: Any, function: Any = function, runs: int = runs) -> Any:
+            calls.append(arguments)
             if len(calls) > runs:
                 raise KeyboardInterrupt
-            return function(task, unit)
+            return function(*arguments)
 
         with monkeypatch.context() as patch:
             patch.setattr(module, name, dies)

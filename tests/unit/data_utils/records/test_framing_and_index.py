@@ -13,7 +13,7 @@ import pytest
 
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import masked_crc32c, record_boundaries
-from data_utils.records.index import build_index, find_index, load_index, main, summarize_index
+from data_utils.records.index import build_index, count_records, find_index, load_index, main
 from keras_extensions.backend import tf
 from tests import ROOT
 from tests.unit.data_utils.records.samples import write
@@ -53,9 +53,9 @@ def test_loaded_index_equals_walked_headers(record_file: Path) -> None:
     index = index_by_tfrecord_package(record_file)
     size = record_file.stat().st_size
     assert np.array_equal(load_index(index, record_file, size), record_boundaries(record_file))
-    assert summarize_index(index, record_file, size) == (len(PAYLOADS), size)
+    assert count_records(index, record_file, size) == len(PAYLOADS)
     index.write_bytes(index.read_bytes().rstrip())  # A last line without its newline counts too.
-    assert summarize_index(index, record_file, size).records == len(PAYLOADS)
+    assert count_records(index, record_file, size) == len(PAYLOADS)
     assert load_index(index, record_file, size).size == len(PAYLOADS) + 1
 
 
