@@ -118,14 +118,13 @@ def _best_spans(
 ) -> Spans:
     """Return the ``wanted`` best spans of each window by question, best first; equal ones by place in the context."""
     parts: List[Spans] = []
-    for chosen in np.array_split(
-        np.arange(windows.count), range(_WINDOWS_AT_A_TIME, windows.count, _WINDOWS_AT_A_TIME)
-    ):
+    for begin in range(0, windows.count, _WINDOWS_AT_A_TIME):
+        chosen = np.arange(begin, min(begin + _WINDOWS_AT_A_TIME, windows.count))
         window, first, last = _best_of(windows, chosen, start_logits, end_logits, wanted, max_answer_length)
-        begin = windows.first_token()[window] - windows.first_column()[window]
+        shift = windows.first_token()[window] - windows.first_column()[window]
         start = start_logits[window, first].astype(np.float64)
         end = end_logits[window, last].astype(np.float64)
-        parts.append(Spans(windows.question[window], begin + first, begin + last, start, end))
+        parts.append(Spans(windows.question[window], shift + first, shift + last, start, end))
     spans = Spans(*(np.concatenate(part) for part in zip(*parts)))
     order = np.lexsort((spans.last, spans.first, -(spans.start_logit + spans.end_logit), spans.question))
     return Spans(*(part[order] for part in spans))

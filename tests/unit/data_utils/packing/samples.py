@@ -10,6 +10,7 @@ import numpy as np
 from tests.unit.data_utils.records import samples
 
 LENGTH, PREDICTIONS, VOCABULARY = 24, 4, 300
+MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 Sequence = dict[str, Any]
 
@@ -49,11 +50,8 @@ def comparable(features: Sequence) -> tuple:
     tokens = int(np.sum(np.asarray(features["input_mask"]) > 0))
     real = np.asarray(features["masked_lm_weights"]) > 0
     return (
-        tuple(np.asarray(features["input_ids"])[:tokens].tolist()),
-        tuple(np.asarray(features["segment_ids"])[:tokens].tolist()),
-        tuple(np.asarray(features["masked_lm_positions"])[real].tolist()),
-        tuple(np.asarray(features["masked_lm_ids"])[real].tolist()),
-        tuple(np.asarray(features["masked_lm_weights"])[real].tolist()),
+        *(tuple(np.asarray(features[name])[:tokens].tolist()) for name in ("input_ids", "segment_ids")),
+        *(tuple(np.asarray(features[name])[real].tolist()) for name in MASKED),
         int(np.asarray(features["next_sentence_labels"])[0]),
     )
 
@@ -62,7 +60,7 @@ def taken_apart(pack: Sequence) -> list[tuple]:
     """The sequences of a pack as :func:`comparable` tells them, and everything else in it is checked to be padding."""
     found = []
     mask = np.asarray(pack["input_mask"])
-    masked = {name: np.asarray(pack[name]) for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")}
+    masked = {name: np.asarray(pack[name]) for name in MASKED}
     used = np.zeros(masked["masked_lm_ids"].size, bool)
     for number in range(1, int(mask.max()) + 1):
         places = np.flatnonzero(mask == number)
