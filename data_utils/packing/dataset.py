@@ -35,7 +35,7 @@ DEFAULT_SEED = 42
 _MAX_PACKS_OF_FILE = 8192
 _MIN_PACKS_OF_FILE = 256  # where the input has more files than that makes
 _PACKS_AT_ONCE = 1024
-_BYTES_OF_PACK_TOKEN = 8  # read and written, roughly; it only tells a small data set from a large one
+_BYTES_OF_PACK_TOKEN = 8  # read and written, roughly; used only to tell small data sets from large ones
 
 
 class Sizes(NamedTuple):

@@ -25,7 +25,7 @@ from utilities.files import write_atomically
 
 RECORDS_OF_UNIT = 1 << 17
 _RECORDS_AT_ONCE = 4096
-_BYTES_OF_TOKEN = 4  # in a file, roughly; it only tells a small data set from a large one
+_BYTES_OF_TOKEN = 4  # in a file, roughly; used only to tell small data sets from large ones
 
 _MEASURED = ("input_mask", "masked_lm_positions", "masked_lm_weights")
 _ANY_VOCABULARY = 1 << 31

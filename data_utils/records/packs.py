@@ -118,7 +118,7 @@ def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout)
 
 def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> List[List[int]]:
     """Decide which samples, of ``lengths`` ``(W,)``, share a pack; the seed chooses among samples of equal length."""
-    from data_utils.packing import plan_packing  # only where it is asked for: it loads SciPy
+    from data_utils.packing import plan_packing  # imported here because it loads SciPy
 
     counts = np.bincount(lengths, minlength=max_seq_length + 1)[1:]
     plan = plan_packing(counts.tolist(), max_seq_length, max_sequences_per_pack, ALGORITHM)

@@ -63,7 +63,6 @@ class RecordReader:
 
     Attributes:
         failures: errors of recent reads, for :func:`data_utils.records.pipeline.raise_data_errors`.
-        corrupt: records that were skipped.
 
     Example:
         >>> reader = RecordReader("data/phase1", pretraining_features(128, 20, 30522))  # doctest: +SKIP
@@ -84,7 +83,7 @@ class RecordReader:
         self.failures: Deque[UserError] = deque(maxlen=16)
         self._files = RecordFiles(source, verify_checksums)
         self._skips = on_corrupt == SKIP
-        self.corrupt = CorruptRecords(self._files.count, max_corrupt_records)
+        self._corrupt = _CorruptRecords(self._files.count, max_corrupt_records)
         self._parse_spec = {
             feature.name: tf.io.FixedLenFeature([feature.length], _stored_type(feature)) for feature in spec.features
         }
@@ -95,7 +94,7 @@ class RecordReader:
     @property
     def corrupt_records(self) -> int:
         """Different records that were skipped so far."""
-        return len(self.corrupt)
+        return len(self._corrupt)
 
     @property
     def count(self) -> int:
@@ -137,13 +136,13 @@ class RecordReader:
             raise batch.errors[min(batch.errors)]
 
     def _read_chunk(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        wanted = self.corrupt.passed_over(positions)
+        wanted = self._corrupt.passed_over(positions)
         batch = self._read_each(wanted)
         if not batch.errors:
             return batch.arrays
         if not self._skips:
             raise batch.errors[min(batch.errors)]
-        self.corrupt.add({int(wanted[row]): error for row, error in batch.errors.items()})
+        self._corrupt.add({int(wanted[row]): error for row, error in batch.errors.items()})
         bad = np.array(sorted(batch.errors))
         instead = self._read_chunk(wanted[bad])  # now that they are known, others come in their place
         order = np.argsort(np.concatenate([batch.rows, bad]))
@@ -190,7 +189,7 @@ class RecordReader:
         return RecordError(path, record, problem.reason, problem.fix)
 
 
-class CorruptRecords:
+class _CorruptRecords:
     """The corrupt records that were found so far; may be used from several threads.
 
     A corrupt record is replaced by the next good one, the last by the first, so that what is read at a position does
@@ -207,14 +206,7 @@ class CorruptRecords:
         self._adding = threading.Lock()
 
     def __len__(self) -> int:
-        """Return the number of different corrupt records."""
         return len(self._errors)
-
-    @property
-    def errors(self) -> Tuple[RecordError, ...]:
-        """What is wrong with each, in the order of the data set."""
-        errors = dict(self._errors)
-        return tuple(errors[position] for position in sorted(errors))
 
     def passed_over(self, positions: np.ndarray) -> np.ndarray:
         """Return the positions, those of known corrupt records moved to the next good one."""

@@ -57,7 +57,7 @@ def comparable(features: Sequence) -> tuple:
 
 
 def taken_apart(pack: Sequence) -> list[tuple]:
-    """The sequences of a pack as :func:`comparable` tells them, and everything else in it is checked to be padding."""
+    """Return the sequences of a pack as :func:`comparable` does, and check that everything else in it is padding."""
     found = []
     mask = np.asarray(pack["input_mask"])
     masked = {name: np.asarray(pack[name]) for name in MASKED}

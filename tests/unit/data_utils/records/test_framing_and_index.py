@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import struct
 import subprocess
 import sys
 import threading
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from data_utils.records.files import RecordFiles
-from data_utils.records.framing import masked_crc32c, record_boundaries
+from data_utils.records.framing import record_boundaries
 from data_utils.records.index import build_index, count_records, find_index, load_index, main
 from keras_extensions.backend import tf
 from tests import ROOT
@@ -35,11 +34,6 @@ def index_by_tfrecord_package(path: Path, name: str = "wiki_000.index") -> Path:
     command = [sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(path), str(target)]
     subprocess.run(command, check=True)
     return target
-
-
-def test_checksum_is_tensorflows(record_file: Path) -> None:
-    data = record_file.read_bytes()
-    assert masked_crc32c(data[:8]) == struct.unpack("<I", data[8:12])[0]
 
 
 def test_built_index_is_byte_for_byte_the_tfrecord_packages(record_file: Path) -> None:

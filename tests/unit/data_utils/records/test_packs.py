@@ -61,7 +61,7 @@ def test_packs_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert set(read) == set(arrays)
     for name, values in arrays.items():
         np.testing.assert_array_equal(read[name], values, err_msg=name)
-    assert sequences_per_pack(reader) == 2.0  # counted, as no manifest tells
+    assert sequences_per_pack(reader) == 2.0  # counted, as there is no manifest
 
 
 def test_the_manifest_tells_the_packing_factor(tmp_path: Path) -> None:
