@@ -1,4 +1,4 @@
-"""Data sets of the ``datasets`` library, if it is installed, and its hub can be reached or has them cached."""
+"""Loads data sets with the ``datasets`` library, where that is installed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
     """Return a split of a data set of the hub, or of a local folder that the library understands.
 
     Args:
-        path, configuration, split: arguments of ``datasets.load_dataset``.
+        path, configuration, split: arguments of ``datasets.load_dataset``, which returns the result.
         instead: what ``dataset_dir`` may be set to instead, for messages.
-
-    Returns:
-        A ``datasets.Dataset``.
 
     Raises:
         UserError: the library is missing, or cannot get the data.

@@ -19,7 +19,9 @@ from crc32c import crc32c
 
 from data_utils.command_line import Progress
 from data_utils.parallel import Pool
-from data_utils.records.writer import MANIFEST_NAME, TEMPORARY_FILES, index_path
+from data_utils.records.index import index_path
+from data_utils.records.manifest import MANIFEST_NAME
+from data_utils.records.writer import TEMPORARY_FILES
 from utilities.errors import UserError
 from utilities.files import write_atomically
 

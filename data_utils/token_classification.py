@@ -1,4 +1,4 @@
-"""Named entities: CoNLL's column files and CLUENER's JSON lines as tagged words, words as word pieces, and entity F1.
+"""Reads named entities from CoNLL's column files and CLUENER's JSON lines, makes model inputs, and scores predictions.
 
 Tags are those of the files, such as ``B-PER I-PER O``. The first piece of a word carries its tag (Devlin et al. 2019,
 section 5.3).
@@ -38,11 +38,11 @@ class Sentences(NamedTuple):
     """The sentences of a split.
 
     Attributes:
-        words: of each sentence; in CLUENER, its characters.
-        tags: of each word; None where the file has none.
-        ids: of the sentences; their numbers where the file has none.
+        words: words of each sentence; in CLUENER, its characters.
+        tags: tag of each word; None where the file has none.
+        ids: the file's numbers of the sentences, or their places.
         origin: the file.
-        overlapping: entities that overlap one before them and are left out.
+        overlapping: how many entities are left out because they overlap an earlier one.
     """
 
     words: List[List[str]]
@@ -53,16 +53,11 @@ class Sentences(NamedTuple):
 
     @property
     def is_cluener(self) -> bool:
-        """Whether the words are characters."""
         return self.origin.endswith(".json")
 
 
 def read_sentences(dataset_dir: str, split: str) -> Sentences:
-    """Read a split of a data set.
-
-    Args:
-        dataset_dir: folder with one of ``FILES``: CoNLL's columns, or CLUENER's ``.json``.
-        split: one of ``FILES``.
+    """Read a split from one of ``FILES``: CoNLL's columns, or CLUENER's ``.json``.
 
     Raises:
         UserError: there is no such file, or a line of it cannot be used; names file, line and fix.
@@ -143,14 +138,7 @@ def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterat
 
 
 def token_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
-    """Return the features of tagged sentences.
-
-    Args:
-        max_seq_length: word pieces in a sentence, padding included.
-        vocab_size: rows of the model's embedding table.
-        classes: number of different tags.
-        labels: whether these are there; False for prediction.
-    """
+    """Return the features of sentences with ``classes`` different tags; ``labels`` is False for prediction."""
     tags = (Feature("labels", max_seq_length, TAGS, classes + 1),) if labels else ()
     return fine_tuning_features("token_classification", max_seq_length, vocab_size, *tags)
 
@@ -160,9 +148,9 @@ class Encoded(NamedTuple):
 
     Attributes:
         arrays: ``input_ids``, ``input_mask``, ``segment_ids``, each int32 ``(N, S)``.
-        rows, columns, words: sentence, place in it, and number in it of each word that was kept; of one length.
-        cut: sentences that are longer than S.
-        cut_words: words that do not fit.
+        rows, columns, words: sentence, column of the first piece, and number of each word that was kept.
+        cut: number of sentences that are longer than S.
+        cut_words: number of words that do not fit.
         unknown: share of [UNK] among all pieces, 0 to 1.
     """
 
@@ -195,13 +183,7 @@ class Encoded(NamedTuple):
 
 
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_seq_length: int) -> Encoded:
-    """Tokenise words, and put the pieces of each sentence between [CLS] and [SEP], cut where they do not fit.
-
-    Args:
-        tokenizer: BERT's, see :func:`data_utils.tokenizer.load_tokenizer`.
-        sentences: words of each.
-        max_seq_length: S.
-    """
+    """Tokenise words, and put the pieces of each sentence between [CLS] and [SEP]; what does not fit is cut."""
     known = sorted(set(chain.from_iterable(sentences)))
     unknown = tokenizer.token_to_id(UNKNOWN)
     encodings = tokenizer.encode_batch_fast(known, add_special_tokens=False)
@@ -258,9 +240,6 @@ def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequenc
     """Return precision, recall, F1 and the number of expected entities of each type, and under ``""`` of all.
 
     An entity counts only if type, first and last word are right.
-
-    Args:
-        expected, predicted: tags of each sentence.
     """
     pairs = [(set(entities_of(gold)), set(entities_of(found))) for gold, found in zip(expected, predicted)]
     kinds = sorted({kind for gold, found in pairs for kind, _, _ in gold | found})

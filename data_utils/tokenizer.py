@@ -25,13 +25,7 @@ CONTINUATION = "##"
 
 
 class Vocabulary(NamedTuple):
-    """A WordPiece vocabulary.
-
-    Attributes:
-        pieces: in the order of their ids.
-        path: the file it was read from.
-        sha256: of the file.
-    """
+    """A WordPiece vocabulary: its pieces in the order of their ids, and the file that it was read from."""
 
     pieces: List[str]
     path: Path
@@ -57,11 +51,7 @@ class Vocabulary(NamedTuple):
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a ``vocab.txt``, which has a piece on each line.
-
-    Raises:
-        UserError: the file is missing, lacks a special token, or has a piece twice.
-    """
+    """Read a ``vocab.txt``, which has a piece on each line; one that BERT cannot use is a ``UserError``."""
     if not path.is_file():
         raise UserError(f"{path}: no such vocabulary file")
     data = path.read_bytes()
@@ -87,7 +77,7 @@ def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
     """Return BERT's tokenizer, cached per process; it splits as Hugging Face's ``BertTokenizer``.
 
     Args:
-        path: a ``vocab.txt`` that :func:`read_vocabulary` takes.
+        path: a ``vocab.txt`` that :func:`read_vocabulary` accepts.
         lower_case: lower-case text and strip its accents, as BERT "uncased".
 
     Example:

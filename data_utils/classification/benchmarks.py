@@ -35,9 +35,9 @@ def zero_one(negative: str, positive: str) -> Tuple[Label, Label]:
     return Label("0", negative), Label("1", positive)
 
 
-def classes_named(*names: str) -> Tuple[Label, ...]:
-    """Return classes that the files write by name."""
-    return tuple(Label(name, name) for name in names)
+def classes_named(*names: Any) -> Tuple[Label, ...]:
+    """Return classes that the files write by name or number."""
+    return tuple(Label(str(name), str(name)) for name in names)
 
 
 def held_out_rows(folder: Path) -> Set[Tuple[str, ...]]:
@@ -54,7 +54,7 @@ def held_out_rows(folder: Path) -> Set[Tuple[str, ...]]:
 
 
 def held_out(wanted: bool) -> Callable[[Path], Callable[[Row], bool]]:
-    """Return what keeps MRPC's rows that are held out for validation, or the others."""
+    """Return a filter of MRPC's rows: those that are held out for validation, or the others."""
 
     def keep(path: Path) -> Callable[[Row], bool]:
         ids = held_out_rows(path.parent)
@@ -152,11 +152,7 @@ def marked_spans(row: Row) -> Tuple[str]:
 
 
 def span_of(text: str, target: Row, span: str) -> Tuple[int, int]:
-    """Return start and end of a span.
-
-    Raises:
-        FieldError: the text has something else there.
-    """
+    """Return start and end of a span; a text that has something else there is a ``FieldError``."""
     name = f"target.{span}_index"
     words, start = target.get(f"{span}_text"), target.get(f"{span}_index")
     if not isinstance(words, str) or not words:
@@ -178,16 +174,6 @@ def keywords_and_abstract(row: Row) -> Tuple[str, str]:
     return " ".join(keywords), text_of(row, "abst")
 
 
-def numbered(*values: int) -> Tuple[Label, ...]:
-    """Return classes that are numbers."""
-    return tuple(Label(str(value), str(value)) for value in values)
-
-
-def unchanged_test(name: str) -> Tuple[Split, ...]:
-    """Return the test split of a task whose test data CLUE has never changed."""
-    return (Split((SourceFile("test.json"),), "test", submission=f"{name}_predict.json"),)
-
-
 def replaced_test(name: str) -> Tuple[Split, ...]:
     """Return both test splits of a task whose test data CLUE 1.1 replaced; the leaderboard still takes the first."""
     current = (SourceFile("test.json"), SourceFile("test1.1.json"))
@@ -203,7 +189,7 @@ def clue_task(name: str, folder: str, fields: Tuple[str, ...], labels: Tuple[Lab
         "texts": plain(*fields),
         "is_pair": len(fields) == 2,
         "hub": (CLUE_HUB, name),
-        "test": unchanged_test(name),
+        "test": (Split((SourceFile("test.json"),), "test", submission=f"{name}_predict.json"),),
         **more,
     }
     return BenchmarkTask(
@@ -226,23 +212,23 @@ TNEWS_TOPICS = {
 }  # fmt: skip
 
 _CLUE: Tuple[BenchmarkTask, ...] = (
-    clue_task("afqmc", "afqmc", PAIR, (Label("0", "different"), Label("1", "same"))),
+    clue_task("afqmc", "afqmc", PAIR, zero_one("different", "same")),
     clue_task(
         "tnews", "tnews", ("sentence",),
         tuple(Label(str(number), f"news_{topic}") for number, topic in TNEWS_TOPICS.items()),
         test=replaced_test("tnews"),
     ),
-    clue_task("iflytek", "iflytek", ("sentence",), numbered(*range(119))),
+    clue_task("iflytek", "iflytek", ("sentence",), classes_named(*range(119))),
     clue_task(
-        "cmnli", "cmnli", PAIR, tuple(Label(name, name) for name in ("neutral", "entailment", "contradiction")),
+        "cmnli", "cmnli", PAIR, classes_named("neutral", "entailment", "contradiction"),
         undecided=frozenset("-"),
     ),
     clue_task(
-        "wsc", "cluewsc2020", ("text",), (Label("false", "false"), Label("true", "true")),
+        "wsc", "cluewsc2020", ("text",), classes_named("false", "true"),
         texts=marked_spans, test=replaced_test("cluewsc"), hub=(CLUE_HUB, "cluewsc2020"),
     ),
     clue_task(
-        "csl", "csl", ("keyword", "abst"), (Label("0", "false keywords"), Label("1", "true keywords")),
+        "csl", "csl", ("keyword", "abst"), zero_one("false keywords", "true keywords"),
         texts=keywords_and_abstract,
     ),
 )  # fmt: skip

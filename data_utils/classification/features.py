@@ -1,4 +1,4 @@
-"""Texts as the model's inputs: [CLS] a [SEP] or [CLS] a [SEP] b [SEP], padded to one length.
+"""Makes model inputs of texts: [CLS] a [SEP] or [CLS] a [SEP] b [SEP], padded to one length.
 
 N samples · S max_seq_length
 """
@@ -37,14 +37,7 @@ class Features(NamedTuple):
 
 
 def classification_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
-    """Return the features of a benchmark task's sentences or pairs, with their class or score.
-
-    Args:
-        max_seq_length: word pieces in a sample, padding included.
-        vocab_size: rows of the model's embedding table.
-        classes: of the task; 1 for a regression.
-        labels: whether these are there; False for prediction.
-    """
+    """Return the features of a task's samples; ``classes`` is 1 for a regression, ``labels`` False for prediction."""
     label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
     return fine_tuning_features("classification", max_seq_length, vocab_size, *((label,) if labels else ()))
 
@@ -53,9 +46,7 @@ def text_features(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_se
     """Tokenise samples and cut the longer text of a pair first (Devlin et al.'s ``run_classifier``).
 
     Args:
-        tokenizer: BERT's, see :func:`data_utils.tokenizer.load_tokenizer`; works on all cores.
-        texts: one or two texts for each sample, as many for all.
-        max_seq_length: S.
+        texts: either one text for each sample, or two.
     """
     shape = (len(texts), max_seq_length)
     arrays = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
@@ -65,8 +56,8 @@ def text_features(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_se
         columns = [_encoded(tokenizer, [text[place] for text in part]) for place in range(len(part[0]))]
         lengths = np.array([[len(ids) for ids in column] for column in columns]).T  # (n, 1 or 2)
         kept = kept_lengths(lengths, max_seq_length - 1 - len(columns))
-        rows = packed_rows(tokenizer, columns, kept)
-        for name, values in padded(rows, kept, max_seq_length, tokenizer.token_to_id(PADDING)).items():
+        rows = _joined(tokenizer, columns, kept)
+        for name, values in _padded(rows, kept, max_seq_length, tokenizer.token_to_id(PADDING)).items():
             arrays[name][begin : begin + CHUNK] = values
         cut += int(np.sum(lengths.sum(axis=1) > kept.sum(axis=1)))
         unknown += sum(row.count(tokenizer.token_to_id(UNKNOWN)) for row in rows)
@@ -78,13 +69,9 @@ def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
 
 
 def kept_lengths(lengths: np.ndarray, room: int) -> np.ndarray:
-    """Return how many pieces of each text are kept.
+    """Return how many pieces of each text, of ``lengths`` (N, 1) or (N, 2), are kept so that ``room`` pieces remain.
 
-    The longer text loses its last piece, the second one where both are as long, until they fit.
-
-    Args:
-        lengths: (N, 1) or (N, 2) pieces of each text.
-        room: pieces that fit, special ones not counted.
+    The longer text loses its last piece, the second one where both are equally long, until they fit.
 
     Example:
         >>> kept_lengths(np.array([[9, 2], [9, 8], [3, 9]]), room=7).tolist()
@@ -98,7 +85,7 @@ def kept_lengths(lengths: np.ndarray, room: int) -> np.ndarray:
     return np.stack([kept_first, np.minimum(second, room - kept_first)], axis=1)
 
 
-def packed_rows(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.ndarray) -> List[List[int]]:
+def _joined(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.ndarray) -> List[List[int]]:
     """Return the ids of each sample, special tokens included."""
     begin, end = [tokenizer.token_to_id(CLASSIFIER)], [tokenizer.token_to_id(SEPARATOR)]
     if len(columns) == 1:
@@ -107,7 +94,7 @@ def packed_rows(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.n
     return [begin + first[:a] + end + second[:b] + end for first, second, (a, b) in pairs]
 
 
-def padded(rows: List[List[int]], kept: np.ndarray, max_seq_length: int, padding: int) -> Dict[str, np.ndarray]:
+def _padded(rows: List[List[int]], kept: np.ndarray, max_seq_length: int, padding: int) -> Dict[str, np.ndarray]:
     """Return rows of ids as arrays of one width, with mask and segments."""
     lengths = np.array([len(row) for row in rows])[:, None]  # (N, 1)
     places = np.arange(max_seq_length)

@@ -1,4 +1,4 @@
-"""A split of a benchmark task as texts, labels and ids, from the benchmark's files or the ``datasets`` library.
+"""Reads a split of a benchmark task as texts, labels and ids, from its files or the ``datasets`` library.
 
 GLUE's files are tab-separated and have no quoting: a quotation mark is a character like any other, and only a line feed
 ends a line. CLUE's are JSON lines. N samples.
@@ -10,25 +10,27 @@ import json
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from data_utils.classification.tasks import GLUE, BenchmarkTask, FieldError, Row, SourceFile, Split, short
+from data_utils.classification.tasks import GLUE, BenchmarkTask, FieldError, Row, Split, short
 from data_utils.hub import hub_split
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
+REPAIR = "correct it there, or copy the benchmark's own file again"
+
 
 class Examples(NamedTuple):
-    """Samples of one split.
+    """The samples of one split.
 
     Attributes:
         texts: the one or two texts of each sample.
         labels: ``(N,)``, int32 classes or float32 scores; None for test data.
         ids: as the benchmark numbers the samples in submissions.
-        origin: file or data set they were read from.
+        origin: the file or data set that they were read from.
     """
 
     texts: List[Tuple[str, ...]]
@@ -43,37 +45,46 @@ def read_split(
     """Return the samples of a split.
 
     Args:
-        task: the benchmark task.
-        split: one of its splits.
         dataset_dir: folder of the task or of its benchmark; None for the ``datasets`` library.
-        with_labels: False for test data, whose labels are secret or left alone.
+        with_labels: False for test data, whose labels are secret or ignored.
 
     Returns:
         The samples; None where the split is optional and absent.
 
     Raises:
-        UserError: there is no data, or a row of it cannot be used; names file, line, field and fix.
+        UserError: there is no data, or a row cannot be used; names file, line, field and fix.
     """
     if dataset_dir is None:
         if split.hub is None:
             return None
-        origin, lines = "/".join((*task.hub, split.hub)), hub_lines(task, split)
-    else:
-        found = find_file(find_folder(dataset_dir, task), task, split)
-        if found is None:
+        data = hub_split(*task.hub, split.hub, f"a folder that holds {task.folders[0]}")
+        return _collect(task, _hub_lines(task, data), "/".join((*task.hub, split.hub)), with_labels)
+    folder = _find_folder(dataset_dir, task)
+    source = next((source for source in split.files if (folder / source.name).is_file()), None)
+    if source is None:
+        if split.optional:
             return None
-        origin, lines = str(found.path), read_lines(found, task)
-        if found.source.keep is not None:
-            lines = kept(lines, found.source.keep(found.path))
-    return collected(task, lines, origin, with_labels)
+        wanted = " or ".join(source.name for source in split.files)
+        raise UserError(f"dataset_dir: {folder} has no {wanted}, which {task.name} needs; copy it there")
+    path = folder / source.name
+    if task.benchmark == GLUE:
+        lines = _tab_separated(path, source.header, task.broken_lines)
+    else:
+        lines = _json_lines(path)
+    if source.keep is not None:
+        keep = source.keep(path)
+        lines = (line for line in lines if line.row is None or keep(line.row))
+    return _collect(task, lines, str(path), with_labels)
 
 
-def kept(lines: Iterator[Line], keep: Any) -> Iterator[Line]:
-    """Return the lines whose rows belong to the split."""
-    return (line for line in lines if line.row is None or keep(line.row))
+class Line(NamedTuple):
+    """A row and its line number, counted from 1; ``row`` is None for a line that lacks fields."""
+
+    number: int
+    row: Optional[Row]
 
 
-def collected(task: BenchmarkTask, lines: Iterator[Line], origin: str, with_labels: bool) -> Examples:
+def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_labels: bool) -> Examples:
     """Return texts, labels and ids of all lines; log how many lines the benchmark says to leave out."""
     texts: List[Tuple[str, ...]] = []
     labels: List[float] = []
@@ -85,13 +96,15 @@ def collected(task: BenchmarkTask, lines: Iterator[Line], origin: str, with_labe
             left_out.setdefault("that lack columns", []).append(number)
             continue
         try:
-            if with_labels and label_value(row, task) in task.undecided:
+            if with_labels and _label_text(row, task) in task.undecided:
                 left_out.setdefault("without an agreed label", []).append(number)
                 continue
             texts.append(task.texts(row))
             if with_labels:
-                labels.append(label_of(row, task, classes))
-            ids.append(id_of(row, task, len(ids)))
+                labels.append(_label(row, task, classes))
+            identity = row.get(task.id_field, len(ids))
+            is_number = isinstance(identity, str) and identity.isdecimal()
+            ids.append(int(identity) if is_number else identity)
         except FieldError as problem:
             raise UserError(f"{origin}: line {number}: {problem.field} {problem.reason}; {REPAIR}") from None
     for kind, numbers in left_out.items():
@@ -102,25 +115,17 @@ def collected(task: BenchmarkTask, lines: Iterator[Line], origin: str, with_labe
     return Examples(texts, np.array(labels, dtype) if with_labels else None, ids, origin)
 
 
-def label_value(row: Row, task: BenchmarkTask) -> str:
-    """Return the label as text: JSON files have numbers, texts and truth values.
-
-    Raises:
-        FieldError: there is none.
-    """
+def _label_text(row: Row, task: BenchmarkTask) -> str:
+    """Return the label as text: JSON files have numbers, texts and truth values."""
     value = row.get(task.label_field)
     if value is None:
         raise FieldError(task.label_field, "is missing")
     return value.strip() if isinstance(value, str) else json.dumps(value)
 
 
-def label_of(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
-    """Return the number of the class, or the score.
-
-    Raises:
-        FieldError: it is not one of the task's.
-    """
-    value = label_value(row, task)
+def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
+    """Return the number of the class, or the score."""
+    value = _label_text(row, task)
     if not task.is_regression:
         if value not in classes:
             known = ", ".join(list(classes)[:8]) + (", …" if len(classes) > 8 else "")
@@ -136,35 +141,8 @@ def label_of(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
     return score
 
 
-def id_of(row: Row, task: BenchmarkTask, position: int) -> Any:
-    """Return the sample's number in submissions: the file's own, else its position."""
-    value = row.get(task.id_field, position)
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
-REPAIR = "correct it there, or copy the benchmark's own file again"
-
-
-class Line(NamedTuple):
-    """A row and its line number; ``row`` is None for a line that lacks fields."""
-
-    number: int  # from 1
-    row: Optional[Row]
-
-
-class FoundFile(NamedTuple):
-    """The file that holds a split."""
-
-    path: Path
-    source: SourceFile
-
-
-def find_folder(dataset_dir: Path, task: BenchmarkTask) -> Path:
-    """Return the task's folder: ``dataset_dir``, or the one that the benchmark's archive makes inside it.
-
-    Raises:
-        UserError: neither has the task's files.
-    """
+def _find_folder(dataset_dir: Path, task: BenchmarkTask) -> Path:
+    """Return the task's folder: ``dataset_dir``, or the one that the benchmark's archive makes inside it."""
     names = [file.name for split in (task.train, *task.validation, *task.test) for file in split.files]
     for folder in (*(dataset_dir / name for name in task.folders), dataset_dir):
         if any((folder / name).is_file() for name in names):
@@ -177,39 +155,8 @@ def find_folder(dataset_dir: Path, task: BenchmarkTask) -> Path:
     )
 
 
-def find_file(folder: Path, task: BenchmarkTask, split: Split) -> Optional[FoundFile]:
-    """Return the file of a split; None if it is optional and absent.
-
-    Raises:
-        UserError: it is absent but not optional.
-    """
-    for source in split.files:
-        if (folder / source.name).is_file():
-            return FoundFile(folder / source.name, source)
-    if split.optional:
-        return None
-    wanted = " or ".join(source.name for source in split.files)
-    raise UserError(f"dataset_dir: {folder} has no {wanted}, which {task.name} needs; copy it there")
-
-
-def read_lines(found: FoundFile, task: BenchmarkTask) -> Iterator[Line]:
-    """Return the rows of a file, in order, without empty lines.
-
-    Raises:
-        UserError: a line is not what the format says; names file, line and fix.
-    """
-    lines = text_lines(found.path)
-    if task.benchmark == GLUE:
-        return tab_separated(found, lines, task.broken_lines)
-    return json_lines(found.path, lines)
-
-
-def text_lines(path: Path) -> List[Tuple[int, str]]:
-    """Return the lines of a file that are not empty, with their numbers from 1.
-
-    Raises:
-        UserError: the file cannot be read or is not UTF-8.
-    """
+def _text_lines(path: Path) -> List[Tuple[int, str]]:
+    """Return the lines of a file that are not empty, with their numbers from 1."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -223,9 +170,8 @@ def text_lines(path: Path) -> List[Tuple[int, str]]:
     return [(number, line) for number, line in lines if line]
 
 
-def tab_separated(found: FoundFile, lines: List[Tuple[int, str]], broken_lines: bool) -> Iterator[Line]:
-    """Yield rows of tab-separated values."""
-    header, path = found.source.header, found.path
+def _tab_separated(path: Path, header: Optional[Tuple[str, ...]], broken_lines: bool) -> Iterator[Line]:
+    lines = _text_lines(path)
     if header is None:
         if not lines:
             raise UserError(f"{path}: is empty; copy the benchmark's own file again")
@@ -242,9 +188,8 @@ def tab_separated(found: FoundFile, lines: List[Tuple[int, str]], broken_lines: 
         yield Line(number, dict(zip(header, values)))
 
 
-def json_lines(path: Path, lines: List[Tuple[int, str]]) -> Iterator[Line]:
-    """Yield rows of JSON lines."""
-    for number, line in lines:
+def _json_lines(path: Path) -> Iterator[Line]:
+    for number, line in _text_lines(path):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -254,21 +199,10 @@ def json_lines(path: Path, lines: List[Tuple[int, str]]) -> Iterator[Line]:
         yield Line(number, row)
 
 
-def hub_lines(task: BenchmarkTask, split: Split) -> Iterator[Line]:
-    """Return the library's rows of a split with the field names and label values of the benchmark's own files.
-
-    Raises:
-        UserError: the library is missing, or cannot get the data.
-    """
-    assert split.hub is not None
-    path, configuration = task.hub
-    return as_file_rows(task, hub_split(path, configuration, split.hub, f"a folder that holds {task.folders[0]}"))
-
-
-def as_file_rows(task: BenchmarkTask, data: Any) -> Iterator[Line]:
-    """Yield rows of a ``datasets.Dataset`` as the benchmark's own files have them."""
+def _hub_lines(task: BenchmarkTask, data: Any) -> Iterator[Line]:
+    """Yield rows of a ``datasets.Dataset`` with the field names and label values of the benchmark's own files."""
     renamed = {theirs: ours for ours, theirs in {task.id_field: "idx", **task.hub_fields}.items()}
-    names = label_names(data)
+    names = getattr(data.features.get("label"), "names", None)  # of the classes, in the order of the library's numbers
     by_name = {label.name: label.value for label in task.labels}
     for number, row in enumerate(data, start=1):
         ours: Dict[str, Any] = {renamed.get(name, name): value for name, value in row.items()}
@@ -277,9 +211,3 @@ def as_file_rows(task: BenchmarkTask, data: Any) -> Iterator[Line]:
             name = names[label]
             ours[task.label_field] = by_name.get(name, name)
         yield Line(number, ours)
-
-
-def label_names(data: Any) -> Tuple[str, ...]:
-    """Return the names of the classes in the order of the library's numbers; none if labels are no classes."""
-    feature = data.features.get("label")
-    return tuple(getattr(feature, "names", None) or ())

@@ -1,13 +1,13 @@
-"""Scores of predictions, and predictions in the form that the benchmarks' leaderboards take. N samples.
+"""Scores predictions, and writes them as the benchmarks' leaderboards take them. N samples.
 
-Where a metric is not defined (no variance, no positive sample) it is 0, as no better than guessing.
+A metric that is not defined (no variance, no positive sample) is 0, as for guessing.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Sequence
+from typing import Any, Callable, Dict, Iterable, Sequence
 
 import numpy as np
 
@@ -73,25 +73,17 @@ def predicted(task: BenchmarkTask, logits: np.ndarray) -> np.ndarray:
     return logits[:, 0] if task.is_regression else np.argmax(logits, axis=1)
 
 
-def submission_values(task: BenchmarkTask, predictions: np.ndarray) -> Iterator[str]:
-    """Return predictions as the benchmark writes them: a class's value, or a score within the task's range."""
-    if not task.is_regression:
-        return (task.labels[number].value for number in predictions.tolist())
-    return (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
-
-
 def write_submission(path: Path, task: BenchmarkTask, ids: Sequence[Any], predictions: np.ndarray) -> None:
-    """Write predictions in the order of the test file.
+    """Write predictions, ``(N,)`` classes or scores, in the order of the test file.
 
     GLUE takes tab-separated ``index`` and ``prediction`` with a header, CLUE JSON lines with ``id`` and ``label``.
-
-    Args:
-        path: of the file, with a name that the leaderboard knows.
-        ids: of the samples.
-        predictions: ``(N,)`` classes or scores.
     """
     assert len(ids) == len(predictions)
-    values = zip(ids, submission_values(task, predictions))
+    if task.is_regression:
+        written: Iterable[str] = (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
+    else:
+        written = (task.labels[number].value for number in predictions.tolist())
+    values = zip(ids, written)
     if task.benchmark == GLUE:
         lines = ["index\tprediction", *(f"{number}\t{value}" for number, value in values)]
     else:

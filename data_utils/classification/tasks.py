@@ -15,25 +15,19 @@ Row = Mapping[str, Any]
 # Takes a file's path and returns what decides whether a row of it belongs to the split.
 Keep = Callable[[Path], Callable[[Row], bool]]
 
+# Returns the one or two texts of a row.
+Texts = Callable[[Row], Tuple[str, ...]]
+
 GLUE, CLUE = "glue", "clue"
 
 
 class FieldError(ValueError):
-    """A field of a row that cannot be used; the reader adds file and line.
-
-    Attributes:
-        field: its name.
-        reason: what is wrong, such as "is missing".
-    """
+    """A field of a row cannot be used, for a reason such as "is missing"; the reader adds file and line."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field} {reason}")
         self.field = field
         self.reason = reason
-
-
-# Returns the one or two texts of a row.
-Texts = Callable[[Row], Tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -83,15 +77,12 @@ class BenchmarkTask:
     """One task of a benchmark.
 
     Attributes:
-        name: as ``glue_task`` gives it.
+        name: value of ``glue_task``.
         benchmark: GLUE (tab-separated files) or CLUE (JSON lines).
         folders: names that the benchmark's archives give the task's folder.
-        texts: returns the one or two texts of a row.
         is_pair: whether a sample has two texts.
         labels: the classes in the order of the model's outputs; empty for a regression.
-        label_field, id_field: names of those fields.
         metrics: names from ``scoring.METRICS``; the first is the main one.
-        train, validation, test: the splits.
         hub: data set and configuration in the ``datasets`` library.
         hub_fields: fields that have another name there: name in the benchmark's own files → name in the library.
         undecided: label values of rows on which annotators did not agree; training and validation leave these out.
@@ -129,7 +120,7 @@ class BenchmarkTask:
 
 
 def plain(*fields: str) -> Texts:
-    """Return what reads texts from these fields."""
+    """Return a function that reads texts from these fields."""
 
     def texts(row: Row) -> Tuple[str, ...]:
         return tuple(text_of(row, name) for name in fields)
@@ -138,11 +129,7 @@ def plain(*fields: str) -> Texts:
 
 
 def text_of(row: Row, name: str) -> str:
-    """Return the text in a field.
-
-    Raises:
-        FieldError: it is missing or no text.
-    """
+    """Return the text in a field, or raise ``FieldError``."""
     value = row.get(name)
     if isinstance(value, str):
         return value

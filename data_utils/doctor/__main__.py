@@ -17,7 +17,9 @@ from data_utils.doctor.records import Checker, DataSet, open_dataset
 from data_utils.doctor.report import as_text, draw
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
-from data_utils.records.writer import RecordFile, frame_records, index_path, write_manifest
+from data_utils.records.index import index_path
+from data_utils.records.manifest import write_manifest
+from data_utils.records.writer import RecordFile, frame_records
 from data_utils.resume import Done, Ledger, forget, identity_of, prepare_dataset_folder, run_units
 from data_utils.tokenizer import VOCABULARY_NAME
 from utilities.errors import UserError

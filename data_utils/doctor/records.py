@@ -18,9 +18,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_utils.packing.decoding import FLOATS, ExampleError, decode_examples, decode_records
 from data_utils.packing.merge import holds_one_sequence
-from data_utils.records.features import PACKS_FORMAT, FeatureSpec, packed_pretraining_features, pretraining_features
+from data_utils.records.decoding import ExampleError, decode_examples
+from data_utils.records.features import (
+    PACKS_FORMAT,
+    WEIGHTS,
+    Feature,
+    FeatureSpec,
+    packed_pretraining_features,
+    pretraining_features,
+)
 from data_utils.records.files import files_of_folder
 from data_utils.records.framing import FRAMING_BYTES, RecordError, masked_crc32c, unframe
 from data_utils.records.index import find_index, load_index
@@ -130,7 +137,7 @@ class Checker:
         if not payloads:
             return None
         try:
-            return decode_records(list(payloads.values()), self.spec.features)
+            return decode_examples(list(payloads.values()), self.spec.features)
         except ExampleError as error:
             if len(payloads) == 1:
                 problems[next(iter(payloads))] = error.reason
@@ -304,9 +311,10 @@ def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
 def _form_of_record(record: bytes | str) -> Form:
     if isinstance(record, str):
         raise ExampleError(0, record)
-    batch = decode_records([record], pretraining_features(1, 1, ANY_VOCABULARY).features, any_length=True)
+    batch = decode_examples([record], pretraining_features(1, 1, ANY_VOCABULARY).features, any_length=True)
     sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
     try:
-        return Form(*sizes, decode_examples([record], {"next_sentence_weights": FLOATS})["next_sentence_weights"].size)
+        weights = Feature("next_sentence_weights", 1, WEIGHTS)
+        return Form(*sizes, decode_examples([record], [weights], any_length=True)[weights.name].size)
     except ExampleError:
         return Form(*sizes)

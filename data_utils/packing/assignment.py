@@ -1,8 +1,8 @@
-"""Which record goes into which pack: a plan of lengths, filled with records of those lengths in random order.
+"""Decides which record goes into which pack: a plan of lengths is filled with records of those lengths.
 
 All records are listed by length, those of one length in an order drawn from the seed. A plan uses each of its packs
 several times in a row, and each place in that pack takes as many records in a row from the list of its length. So the
-records of any pack follow by arithmetic, and only the list, on disk, has to be kept.
+records of any pack follow by arithmetic, and only the list is kept, on disk.
 
 Shapes: R records, M packs, K different packs of the plan, S max_sequence_length.
 """
@@ -23,14 +23,14 @@ _RECORDS_EPOCH, _PACKS_EPOCH = 1, 0  # two permutations from one seed
 
 
 class Assignment(NamedTuple):
-    """The records of each pack, and the order of the packs. Can be sent to workers.
+    """The records of each pack, and the order of the packs.
 
     Attributes:
         list_path: NumPy file of all records, (R,), those of length 1 first.
         pack_starts: (K + 1,), the number of the first pack that repeats each of the plan's, and M.
         place_starts: (K + 1,), the number of the first place in each of the plan's packs, and the number of places.
         place_offsets: for each place, where in the list its first record is.
-        seed: of the order.
+        seed: decides the order.
     """
 
     list_path: Path
@@ -71,13 +71,11 @@ def histogram(lengths: np.ndarray, max_sequence_length: int) -> np.ndarray:
 def list_by_length(lengths: np.ndarray, counts: np.ndarray, seed: int, path: Path) -> None:
     """Write the list of all records by length, in random order within each.
 
-    This is a counting sort into a file, chunk by chunk, so that memory does not grow with the number of records.
+    This is a counting sort into a NumPy file, chunk by chunk, so that memory does not grow with the number of records.
 
     Args:
         lengths: (R,); may be a file mapped to memory.
         counts: their histogram.
-        seed: of the order.
-        path: of the list, a NumPy file.
     """
     count = lengths.size
     listed = np.lib.format.open_memmap(path, "w+", np.uint32 if count < 1 << 32 else np.int64, (count,))

@@ -1,7 +1,7 @@
-"""From a folder of pre-training records to a folder of packs: TFRecords, index files and manifest.
+"""Makes a folder of packs from a folder of pre-training records: TFRecords, index files and manifest.
 
-There are two passes: every record is measured and the lengths are planned; then the packs are written in an order drawn
-from the seed, their records read by position. Memory does not grow with the data, and a killed run resumes.
+The first pass measures every record, and the packs are planned; the second writes them in an order drawn from the seed,
+and reads their records by position. Memory does not grow with the data, and a killed run resumes.
 """
 
 from __future__ import annotations
@@ -19,27 +19,13 @@ from data_utils.command_line import Progress
 from data_utils.packing.assignment import Assignment, assign, histogram, list_by_length, most_in_a_pack
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import PackingPlan, checked_choices, plan_packing, write_plan
-from data_utils.packing.source import Shape, Source, WorkUnit, source_of, survey, work_units
+from data_utils.packing.source import Shape, Source, WorkUnit, survey, work_units
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT
-from data_utils.records.writer import (
-    MANIFEST_NAME,
-    RecordFile,
-    encode_examples,
-    frame_records,
-    index_path,
-    write_manifest,
-)
-from data_utils.resume import (
-    WORK_FOLDER,
-    Done,
-    Ledger,
-    digest_of,
-    forget,
-    identity_of,
-    prepare_dataset_folder,
-    run_units,
-)
+from data_utils.records.index import index_path
+from data_utils.records.manifest import MANIFEST_NAME, write_manifest
+from data_utils.records.writer import RecordFile, encode_examples, frame_records
+from data_utils.resume import WORK_FOLDER, Done, Ledger, digest_of, forget, prepare_dataset_folder, run_units
 from utilities.errors import UserError
 
 DEFAULT_SEQUENCES = 3
@@ -49,7 +35,7 @@ DEFAULT_SEED = 42
 _MAX_PACKS_OF_FILE = 8192
 _MIN_PACKS_OF_FILE = 256  # where the input has more files than that makes
 _PACKS_AT_ONCE = 1024
-_BYTES_OF_PACK_TOKEN = 8  # read and written, roughly; it only tells a small data set from a large one
+_BYTES_OF_PACK_TOKEN = 8  # read and written, roughly; used only to tell small data sets from large ones
 
 
 class Sizes(NamedTuple):
@@ -58,17 +44,6 @@ class Sizes(NamedTuple):
     max_seq_length: int
     max_predictions_per_pack: int
     max_sequences_per_pack: int
-
-
-class _Task(NamedTuple):
-    """What a worker of the second pass needs."""
-
-    folder: str
-    identity: str
-    assignment: Assignment
-    sizes: Sizes
-    digits: int  # of a file's number
-    ledger: Ledger
 
 
 def pack_dataset(
@@ -86,7 +61,6 @@ def pack_dataset(
 
     Args:
         input_folder: pre-training records, with or without manifest and index files.
-        output: folder for the packs.
         max_sequences_per_pack: N, or ``"max"`` for as many as fit.
         algorithm: of the plan; see :func:`data_utils.packing.plan_packing`.
         max_seq_length: S, tokens of a pack; by default those of a record.
@@ -96,7 +70,7 @@ def pack_dataset(
         overwrite: whether another data set in the output folder may be replaced.
 
     Returns:
-        The manifest of the packs.
+        The path of the packs' manifest.
 
     Raises:
         UserError: input, output or a setting cannot be used.
@@ -111,7 +85,7 @@ def pack_dataset(
     room = source.shape.max_seq_length if max_seq_length is None else max_seq_length
     checked_choices(room, max_sequences_per_pack, algorithm)
     recipe = {
-        "input": identity_of(source.paths),
+        "input": source.identity,
         "packs": {
             "max_seq_length": room,
             "max_sequences_per_pack": max_sequences_per_pack,
@@ -124,8 +98,8 @@ def pack_dataset(
         print(f"packing: {output} is complete already", file=sys.stderr)
         return output / MANIFEST_NAME
     pool = pool or Pool()
-    measured = survey(source, output, recipe["input"], pool)
-    counts = histogram(measured.lengths, room)
+    lengths, masked_positions = survey(source, output, pool)
+    counts = histogram(lengths, room)
     if counts.size > room:
         longer = int(counts[room:].sum())
         raise UserError(
@@ -134,15 +108,15 @@ def pack_dataset(
     plan = plan_packing(counts, room, max_sequences_per_pack, algorithm)
     write_plan(output, plan)
     list_path = (output / WORK_FOLDER / "by_length.npy").absolute()
-    list_by_length(measured.lengths, counts, seed, list_path)
+    list_by_length(lengths, counts, seed, list_path)
     assignment = assign(plan, list_path, seed)
     sequences = plan.max_sequences_in_a_pack if isinstance(max_sequences_per_pack, str) else max_sequences_per_pack
-    needed = most_in_a_pack(assignment, measured.predictions)
+    needed = most_in_a_pack(assignment, masked_positions)
     predictions = predictions_of_pack(source.shape, room, sequences, needed, max_predictions_per_pack)
     sizes = Sizes(room, predictions, sequences)
     entries = _write(source, output, recipe, plan, assignment, sizes, pool)
-    masked_positions = int(measured.predictions.sum(dtype=np.int64))
-    _finish(source, output, plan, sizes, entries, {"algorithm": algorithm, "seed": seed}, masked_positions)
+    total = int(masked_positions.sum(dtype=np.int64))
+    _finish(source, output, plan, sizes, entries, {"algorithm": algorithm, "seed": seed}, total)
     return output / MANIFEST_NAME
 
 
@@ -158,8 +132,6 @@ def predictions_of_pack(
 
     Args:
         shape: L and Q of the records.
-        max_seq_length: S.
-        max_sequences_per_pack: N.
         needed: masked positions of the pack that has most.
         wanted: P, if the user chose it.
 
@@ -193,14 +165,9 @@ def _write(
     units = work_units(packs, -(-packs // files))
     # Files of another plan, such as another version's, must not be mixed with this one's.
     made_with = {**recipe, "sizes": sizes._asdict(), "plan": digest_of([plan.packs, plan.repeats])}
-    task = _Task(
-        folder=str(source.folder.absolute()),
-        identity=digest_of(recipe["input"]),
-        assignment=assignment,
-        sizes=sizes,
-        digits=max(3, len(str(len(units) - 1))),
-        ledger=Ledger.begin(output, "pack", made_with),
-    )
+    ledger = Ledger.begin(output, "pack", made_with)
+    digits = max(3, len(str(len(units) - 1)))
+    write_file = functools.partial(_write_file, source, assignment, sizes, digits, ledger)
     entries: Dict[int, Dict[str, Any]] = {}
 
     def on_file(number: int, facts: Dict[str, Any]) -> str:
@@ -209,24 +176,25 @@ def _write(
 
     size = packs * sizes.max_seq_length * _BYTES_OF_PACK_TOKEN
     with Progress(packs, "pack", "packs") as progress:
-        run_units(pool, task.ledger, functools.partial(_write_file, task), units, size, progress, on_file)
+        run_units(pool, ledger, write_file, units, size, progress, on_file)
     return [entries[number] for number in sorted(entries)]
 
 
-def _write_file(task: _Task, unit: WorkUnit) -> Done:
-    source = source_of(task.folder, task.identity)
-    path = task.ledger.files / f"packed_{unit.number:0{task.digits}d}.tfrecord"
+def _write_file(
+    source: Source, assignment: Assignment, sizes: Sizes, digits: int, ledger: Ledger, unit: WorkUnit
+) -> Done:
+    path = ledger.files / f"packed_{unit.number:0{digits}d}.tfrecord"
     with RecordFile(path) as file:
         for begin in range(unit.begin, unit.end, _PACKS_AT_ONCE):
-            packs = task.assignment.shuffled(begin, min(begin + _PACKS_AT_ONCE, unit.end))
-            records, amounts = task.assignment.records_of(packs)
+            packs = assignment.shuffled(begin, min(begin + _PACKS_AT_ONCE, unit.end))
+            records, amounts = assignment.records_of(packs)
             bounds = np.cumsum([0, *amounts]).tolist()
             rows = [range(first, last) for first, last in zip(bounds, bounds[1:])]
-            features = pack_arrays(source.read(records), rows, *task.sizes)
+            features = pack_arrays(source.read(records), rows, *sizes)
             file.add(frame_records(encode_examples(features)))
         entry = file.finish()
     names = [entry["name"], index_path(path).name]
-    return Done(unit.number, unit.size, task.ledger.finish(unit.number, names, {"entry": entry}))
+    return Done(unit.number, unit.size, ledger.finish(unit.number, names, {"entry": entry}))
 
 
 def _finish(

@@ -1,7 +1,7 @@
 """The two published heuristics: the longest sequences first, each into the emptiest or into the fullest open pack.
 
 SPFHP, shortest-pack-first histogram packing, is worst-fit decreasing on a histogram; LPFHP, longest-pack-first, is
-best-fit decreasing. All sequences of a length are placed together, in groups of equal packs.
+best-fit decreasing. All sequences of a length are placed at once, in groups of equal packs.
 
 Source: arXiv 2107.02027.
 """
@@ -14,25 +14,17 @@ from typing import Dict, List, Sequence, Tuple
 Pack = Tuple[int, ...]
 
 
-def spfhp(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:
-    """Put each sequence into the pack with most space left.
+def longest_first(counts: Sequence[int], max_sequences: int, prefer_full: bool) -> Dict[Pack, int]:
+    """Put each sequence, the longest first, into the pack that it fills best (LPFHP), or that has most space (SPFHP).
 
     Args:
         counts: ``counts[i]`` sequences of length i + 1, with an entry for each length up to that of a pack.
         max_sequences: limit on the sequences in a pack.
+        prefer_full: whether the pack with the least sufficient space is taken, which is LPFHP.
 
     Returns:
         Packs, longest sequence first, and how often each is used.
     """
-    return _longest_first(counts, max_sequences, prefer_full=False)
-
-
-def lpfhp(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:
-    """Put each sequence into the pack that it fills best; arguments and result as for :func:`spfhp`."""
-    return _longest_first(counts, max_sequences, prefer_full=True)
-
-
-def _longest_first(counts: Sequence[int], max_sequences: int, prefer_full: bool) -> Dict[Pack, int]:
     size = len(counts)
     groups: Dict[int, List[Tuple[int, Pack]]] = {}  # space left → groups of equal packs, the newest last
     spaces: List[int] = []  # the keys of `groups`, ascending

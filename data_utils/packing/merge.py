@@ -8,7 +8,7 @@ Source: arXiv 2107.02027, section 3.2 (what packing has to change for BERT).
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, NamedTuple, Sequence
+from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -17,11 +17,11 @@ class Layout(NamedTuple):
     """Where each sequence lies in its pack; all arrays int64 (T,), one pack after another.
 
     Attributes:
-        rows: the sequence.
-        packs: its pack.
+        rows: number of the sequence.
+        packs: number of its pack.
         places: its place among the pack's sequences, from 0.
-        lengths: its tokens.
-        starts: where in the pack its first token is.
+        lengths: number of its tokens.
+        starts: place of its first token in the pack.
     """
 
     rows: np.ndarray
@@ -29,6 +29,11 @@ class Layout(NamedTuple):
     places: np.ndarray
     lengths: np.ndarray
     starts: np.ndarray
+
+    def tokens(self, columns: int) -> Tuple[np.ndarray, np.ndarray]:
+        """Return sequence and column of every real token, where a sequence has at most so many columns."""
+        sequences, places = np.nonzero(np.arange(columns) < self.lengths[:, None])
+        return sequences, places
 
 
 def holds_one_sequence(input_mask: np.ndarray) -> np.ndarray:
@@ -39,13 +44,10 @@ def holds_one_sequence(input_mask: np.ndarray) -> np.ndarray:
 
 
 def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
-    """Return the number of real tokens of each sequence, int64 (R,).
-
-    Args:
-        input_mask: (R, L), 1 for a token and 0 for padding.
+    """Return the number of real tokens of each sequence in ``input_mask`` (R, L), int64 (R,).
 
     Raises:
-        ValueError: a sequence is empty, or has padding between its tokens; names the first such sequence.
+        ValueError: a sequence is empty, or has padding between its tokens.
     """
     good = holds_one_sequence(input_mask)
     if not good.all():
@@ -54,12 +56,7 @@ def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
 
 
 def lay_out(lengths: np.ndarray, packs: Sequence[Sequence[int]]) -> Layout:
-    """Put the sequences of each pack one behind the other.
-
-    Args:
-        lengths: (R,) tokens of each sequence.
-        packs: the sequences of each pack, as rows of ``lengths``.
-    """
+    """Put the sequences of each pack, given as rows of ``lengths`` (R,), one behind the other."""
     sizes = np.array([len(pack) for pack in packs], np.int64)
     rows = np.array([row for pack in packs for row in pack], np.int64)
     pack = np.repeat(np.arange(len(packs)), sizes)
@@ -75,20 +72,17 @@ def _sum_before(amounts: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 def scatter_tokens(layout: Layout, values: np.ndarray, packs: int, max_seq_length: int) -> np.ndarray:
-    """Move one value a token from sequences to packs; padding becomes 0.
-
-    Args:
-        layout: from :func:`lay_out`.
-        values: (T, L), for each token of the sequences in ``layout``; what lies behind their tokens is ignored.
-        packs: M.
-        max_seq_length: S.
-
-    Returns:
-        (M, S), of the type of ``values``.
-    """
-    sequence, column = np.nonzero(np.arange(values.shape[1]) < layout.lengths[:, None])  # every real token
+    """Return (M, S) from one value for each token, (T, L); what lies behind the tokens is ignored, padding is 0."""
+    sequence, column = layout.tokens(values.shape[1])
     packed = np.zeros((packs, max_seq_length), values.dtype)
     packed[layout.packs[sequence], layout.starts[sequence] + column] = values[sequence, column]
+    return packed
+
+
+def scatter_sequences(layout: Layout, values: np.ndarray, packs: int, max_sequences: int) -> np.ndarray:
+    """Return (M, N) from one value for each sequence, (T,); 0 where a pack has fewer sequences."""
+    packed = np.zeros((packs, max_sequences), values.dtype)
+    packed[layout.packs, layout.places] = values
     return packed
 
 
@@ -106,9 +100,6 @@ def pack_arrays(
             ``masked_lm_positions masked_lm_ids masked_lm_weights`` (R, Q), ``next_sentence_labels`` (R, 1).
             A masked position counts where its weight is above 0.
         packs: for each of M packs, the rows of ``batch`` in it, in their order in the pack.
-        max_seq_length: S.
-        max_predictions_per_pack: P.
-        max_sequences_per_pack: N.
 
     Returns:
         int32, weights float32:
@@ -144,8 +135,7 @@ def pack_arrays(
         "next_sentence_weights": np.ones(layout.rows.size, np.float32),
     }
     for name, values in sequences.items():
-        packed[name] = np.zeros((count, max_sequences_per_pack), values.dtype)
-        packed[name][layout.packs, layout.places] = values
+        packed[name] = scatter_sequences(layout, values, count, max_sequences_per_pack)
     return packed
 
 

@@ -1,7 +1,4 @@
-"""From a histogram of sequence lengths to a plan of packs, by any of the algorithms; and the plan as a file.
-
-``counts[i]`` is the number of sequences of length i + 1. A plan says which lengths share a pack, and how often.
-"""
+"""Makes a plan of packs from a histogram of sequence lengths, by any of the algorithms; writes and reads its file."""
 
 from __future__ import annotations
 
@@ -11,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple, Union
 
-from data_utils.packing.heuristics import lpfhp, spfhp
+from data_utils.packing.heuristics import Pack, longest_first
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
-
-Pack = Tuple[int, ...]
 
 ALGORITHMS = ("spfhp", "lpfhp", "nnlshp", "optimal")
 UNLIMITED = "max"
@@ -33,8 +28,8 @@ class PackingPlan:
         packs: different packs, the most used first; each is the lengths of its sequences, longest first.
         repeats: how often each pack is used.
         max_sequence_length: tokens in a pack, padding included.
-        fewest_packs: a lower bound on the number of packs of any plan for these sequences. ``optimal`` proves a tight
-            one; the other algorithms only count tokens and sequences.
+        fewest_packs: a lower bound on the number of packs of any plan for these sequences, which ``optimal`` proves and
+            the other algorithms estimate from the numbers of tokens and sequences.
     """
 
     packs: Tuple[Pack, ...]
@@ -81,8 +76,7 @@ def plan_packing(
 
     Args:
         counts: ``counts[i]`` sequences of length i + 1; a sequence or an array of whole numbers.
-        max_sequence_length: tokens in a pack.
-        max_sequences_per_pack: limit on the sequences in a pack; ``"max"`` for as many as fit.
+        max_sequences_per_pack: ``"max"`` for as many as fit.
         algorithm: one of ``ALGORITHMS``: ``spfhp``, ``lpfhp`` and ``nnlshp`` as published (arXiv 2107.02027);
             ``optimal`` rounds the solution of a linear program.
 
@@ -104,7 +98,7 @@ def plan_packing(
     tokens = sum(length * number for length, number in enumerate(numbers, 1))
     bound = max(-(-tokens // size), -(-sum(numbers) // limit))
     if algorithm in ("spfhp", "lpfhp"):
-        uses = (spfhp if algorithm == "spfhp" else lpfhp)(numbers, limit)
+        uses = longest_first(numbers, limit, prefer_full=algorithm == "lpfhp")
     else:
         from data_utils.packing import solvers  # imported here because it loads SciPy
 
@@ -120,14 +114,7 @@ def plan_packing(
 def checked_choices(
     max_sequence_length: int, max_sequences_per_pack: Union[int, str], algorithm: str
 ) -> Tuple[int, int]:
-    """Check the arguments of :func:`plan_packing` other than the histogram.
-
-    Returns:
-        Limits on the tokens and on the sequences of a pack.
-
-    Raises:
-        UserError: an argument cannot be used.
-    """
+    """Check the arguments of :func:`plan_packing`; return the limits on the tokens and the sequences of a pack."""
     size = _whole("max_sequence_length", max_sequence_length, 1)
     if algorithm not in ALGORITHMS:
         raise UserError(f"algorithm {algorithm!r}: not known; use one of {', '.join(ALGORITHMS)}")
@@ -188,11 +175,7 @@ def write_plan(folder: Path, plan: PackingPlan) -> None:
 
 
 def read_plan(folder: Path) -> PackingPlan:
-    """Read the plan of a folder of packs.
-
-    Raises:
-        UserError: there is none, or it cannot be read.
-    """
+    """Read the plan of a folder of packs; where there is none that can be read, raise a ``UserError``."""
     path = folder / PLAN_NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What packing makes of a data set: as a table, and as a picture."""
+"""Shows what packing makes of a data set, as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from data_utils.packing.plan import PackingPlan
 from utilities.errors import UserError
-from utilities.files import temporary_beside
+from utilities.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,10 +24,6 @@ _LABELS = 16  # most labels that fit under a chart
 
 def before_and_after(plan: PackingPlan, unpacked_max_seq_length: int) -> str:
     """Return the table of rows, tokens and padding before and after packing.
-
-    Args:
-        plan: of the packs.
-        unpacked_max_seq_length: tokens of an unpacked record, padding included.
 
     Example:
         >>> from data_utils.packing import plan_packing
@@ -77,11 +73,7 @@ def _percent(part: int, whole: int, digits: int) -> str:
 
 
 def check_picture(path: Path) -> str:
-    """Return the format of a picture, from its suffix.
-
-    Raises:
-        UserError: no picture can be drawn in it.
-    """
+    """Return the format of a picture from its suffix; an unknown one is a ``UserError``."""
     kind = path.suffix[1:].lower()
     if kind not in _KINDS:
         raise UserError(f"--picture {path}: use the suffix .{', .'.join(_KINDS[:-1])} or .{_KINDS[-1]}")
@@ -89,15 +81,11 @@ def check_picture(path: Path) -> str:
 
 
 def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) -> None:
-    """Draw the lengths of sequences, the sizes of packs, and how full rows are before and after.
+    """Draw the lengths of sequences, the sizes of packs, and how full rows are before and after packing.
 
     Args:
-        plan: of the packs, not empty.
-        unpacked_max_seq_length: tokens of an unpacked record, padding included.
-        path: of the picture; its suffix decides the format (``.png``, ``.svg``, ``.pdf``).
-
-    Raises:
-        UserError: the suffix is not that of a picture.
+        plan: it must not be empty.
+        path: its suffix decides the format (``.png``, ``.svg``, ``.pdf``).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -129,9 +117,8 @@ def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) ->
     right.yaxis.set_major_formatter("{x:g}")
     right.legend(loc="upper left")
 
-    temporary = temporary_beside(path)
-    figure.savefig(temporary, format=check_picture(path), dpi=120)
-    temporary.replace(path)
+    with replacing(path) as stream:
+        figure.savefig(stream, format=check_picture(path), dpi=120)
 
 
 def _draw_fills(axes: Axes, filled: np.ndarray, rows: np.ndarray, label: str, colour: str) -> None:

@@ -1,9 +1,8 @@
-"""The two algorithms that choose among all packs that there can be: ``optimal`` and ``nnlshp``.
+"""The two algorithms that choose among all possible packs: ``optimal`` and ``nnlshp``.
 
-There are too many packs to list, so SciPy solves for a few of them, and its solution says what a sequence of each
-length is worth. A knapsack then finds the packs of greatest worth, which are missing; they are added, and so on until
-none is missing (column generation: Gilmore and Gomory, "A linear programming approach to the cutting-stock problem",
-1961).
+There are too many packs to list. So SciPy solves for a few of them, its solution says what a sequence of each length is
+worth, and a knapsack finds the packs of greatest worth, which are added until none is missing (column generation:
+Gilmore and Gomory, "A linear programming approach to the cutting-stock problem", 1961).
 
 Shapes: S tokens of a pack, P packs, L lengths that occur.
 """
@@ -17,17 +16,15 @@ import numpy as np
 from scipy.optimize import linprog, nnls
 from scipy.sparse import csc_matrix
 
-from data_utils.packing.heuristics import lpfhp, spfhp
-
-Pack = Tuple[int, ...]
+from data_utils.packing.heuristics import Pack, longest_first
 
 IMPOSSIBLE = -1e300  # the worth of what must not be used; sums of it stay finite and lowest
 
 # optimal
 STARTS = 24
 DISTURBANCE = 0.02
-GAP = 1e-5  # a solution this near to its bound is good enough
-GAIN = 1e-9  # worth above 1 that counts
+GAP = 1e-5  # relative distance from the bound at which a solution is good enough
+GAIN = 1e-9  # smallest worth above 1 that counts
 MAX_SOLUTIONS = 60
 UNIT = 2.0**40  # of duals in the knapsack: their sums are whole numbers below 2**53, exact in floating point
 SEQUENCES = 1000.0  # total to which the linear program's counts are scaled, because its tolerances are absolute
@@ -40,11 +37,11 @@ SMALLEST_GRADIENT = 1e-7  # relative to the greatest number of sequences of a le
 
 
 class BestPacks(NamedTuple):
-    """Find for each length the best pack that contains a sequence of that length.
+    """The best packs with a sequence of each length.
 
     Attributes:
-        worth: (S,), of the best pack with a sequence of length i + 1; hugely negative where there is none.
-        pack: returns the pack for a length: its lengths, longest first.
+        worth: (S,), that of the best pack with a sequence of length i + 1; hugely negative where there is none.
+        pack: returns that pack's lengths, longest first, for a length.
     """
 
     worth: np.ndarray
@@ -56,13 +53,12 @@ def best_packs(values: np.ndarray, max_sequences: int, exact: bool = False) -> B
 
     Args:
         values: (S,), what a sequence of length i + 1 is worth; ``IMPOSSIBLE`` for lengths that must not be used.
-        max_sequences: limit on the sequences in a pack.
         exact: whether a pack must be filled to the last token.
     """
     size = values.size
     spaces = np.arange(size + 1)
-    rest = spaces[:, None] - np.arange(1, size + 1)  # (S + 1, S): the space left beside a sequence; negative: none
-    best = np.zeros(size + 1)  # (S + 1,): the greatest worth of each space with 0, then 1, 2, … sequences at most
+    rest = spaces[:, None] - np.arange(1, size + 1)  # (S + 1, S), the space left beside a sequence; negative: none
+    best = np.zeros(size + 1)  # (S + 1,), the greatest worth of each space with 0, then 1, 2, … sequences at most
     if exact:
         best[1:] = IMPOSSIBLE
     taken: List[np.ndarray] = []  # each (S + 1,): the length taken there, 0 for none
@@ -103,11 +99,10 @@ def optimal(counts: Sequence[int], max_sequences: int, bound: int) -> Tuple[Dict
 
     Args:
         counts: ``counts[i]`` sequences of length i + 1, not all 0, with an entry for each length up to that of a pack.
-        max_sequences: limit on the sequences in a pack.
         bound: a number of packs that every plan needs.
 
     Returns:
-        Packs, longest sequence first, with how often each is used; and the number of packs that every plan needs.
+        Packs, longest sequence first, with how often each is used; and a higher ``bound`` if one was proven.
     """
     rest = simple = _best_heuristic(counts, max_sequences)
     if sum(simple.values()) == bound:
@@ -130,7 +125,8 @@ def optimal(counts: Sequence[int], max_sequences: int, bound: int) -> Tuple[Dict
 
 
 def _best_heuristic(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:
-    return min(lpfhp(counts, max_sequences), spfhp(counts, max_sequences), key=lambda uses: sum(uses.values()))
+    found = [longest_first(counts, max_sequences, prefer_full) for prefer_full in (True, False)]
+    return min(found, key=lambda uses: sum(uses.values()))
 
 
 class _Program:
@@ -148,11 +144,7 @@ class _Program:
         self._random = np.random.default_rng(0)
 
     def solve(self, counts: Sequence[int], known: Iterable[Pack]) -> Tuple[List[Pack], List[float], int]:
-        """Find the fewest packs for a histogram.
-
-        Args:
-            counts: as in :func:`optimal`.
-            known: packs that can hold all sequences.
+        """Find the fewest packs for a histogram; ``known`` packs can hold all its sequences.
 
         Returns:
             The packs in use, the most used first; how often each is used; and a proven bound on the number of packs.
@@ -222,12 +214,8 @@ def _take(pack: Pack, times: int, left: List[int], uses: Dict[Pack, int]) -> Non
 def nnlshp(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:
     """Non-negative least squares histogram packing, as published (arXiv 2107.02027).
 
-    Finds how often to use each pack that fills the full length, so that the lengths used come nearest to those there
-    are; rounds that to the nearest whole numbers; and packs each sequence that is left over with padding.
-
-    Args:
-        counts: as in :func:`optimal`.
-        max_sequences: limit on the sequences in a pack.
+    Find how often to use each pack that fills the full length, so that the lengths used come nearest to ``counts``;
+    round that to whole numbers; and pack each sequence that is left over alone.
 
     Returns:
         Packs, longest sequence first, and how often each is used.

@@ -1,4 +1,4 @@
-"""The data set to be packed: its records by position as checked arrays, and the first pass, which measures them all.
+"""Reads the data set to be packed: records by position, and the first pass, which measures all of them.
 
 Shapes: R records, B records asked for, L their max_seq_length, Q their max_predictions_per_seq.
 """
@@ -7,44 +7,39 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from data_utils.command_line import Progress
-from data_utils.packing.decoding import ExampleError, decode_records
 from data_utils.packing.merge import holds_one_sequence
 from data_utils.parallel import Pool
+from data_utils.records.decoding import ExampleError, decode_examples
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, Feature, pretraining_features
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.manifest import Manifest
-from data_utils.resume import WORK_FOLDER, Done, Ledger, digest_of, run_units
+from data_utils.resume import WORK_FOLDER, Done, Ledger, digest_of, identity_of, run_units
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
 RECORDS_OF_UNIT = 1 << 17
 _RECORDS_AT_ONCE = 4096
-_BYTES_OF_TOKEN = 4  # in a file, roughly; it only tells a small data set from a large one
+_BYTES_OF_TOKEN = 4  # in a file, roughly; used only to tell small data sets from large ones
 
 _MEASURED = ("input_mask", "masked_lm_positions", "masked_lm_weights")
 _ANY_VOCABULARY = 1 << 31
 
 
 class Shape(NamedTuple):
-    """Sizes of a data set's records.
-
-    Attributes:
-        max_seq_length: L.
-        max_predictions_per_seq: Q.
-    """
+    """Sizes of a data set's records: L and Q."""
 
     max_seq_length: int
     max_predictions_per_seq: int
 
 
 class Source:
-    """A folder of pre-training records of one sequence each.
+    """A folder of pre-training records of one sequence each; workers that it is sent to open it once.
 
     Args:
         folder: with ``*.tfrecord`` files; index files and manifest are used where they exist.
@@ -68,6 +63,14 @@ class Source:
         first = self._decode(np.zeros(1, np.int64), pretraining_features(1, 1, _ANY_VOCABULARY).features, True)
         self.shape = Shape(first["input_ids"].shape[1], first["masked_lm_ids"].shape[1])
         self._features = pretraining_features(*self.shape, _ANY_VOCABULARY).features
+
+    @functools.cached_property
+    def identity(self) -> Dict[str, Any]:
+        """What changes with the content of the files."""
+        return identity_of(self._files.paths)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return _source_of, (str(self.folder.absolute()), digest_of(self.identity))
 
     @property
     def manifest(self) -> Optional[Manifest]:
@@ -105,7 +108,7 @@ class Source:
         self, positions: np.ndarray, features: Sequence[Feature], any_length: bool = False
     ) -> Dict[str, np.ndarray]:
         try:
-            return decode_records(self._files.fetch(positions), features, any_length)
+            return decode_examples(self._files.fetch(positions), features, any_length)
         except ExampleError as error:
             raise self._error(positions, error.row, error.reason) from None
 
@@ -115,8 +118,7 @@ class Source:
 
 
 @functools.lru_cache(maxsize=1)
-def source_of(folder: str, identity: str) -> Source:
-    """Open the source of a folder once in each process; ``identity`` changes with the folder's content."""
+def _source_of(folder: str, identity: str) -> Source:
     return Source(Path(folder))
 
 
@@ -138,45 +140,26 @@ def work_units(count: int, each: int) -> List[WorkUnit]:
     return [WorkUnit(number, begin, min(begin + each, count)) for number, begin in enumerate(begins)]
 
 
-class Survey(NamedTuple):
-    """The numbers of tokens and of masked positions of all records, both (R,) uint16, mapped from a file."""
-
-    lengths: np.ndarray
-    predictions: np.ndarray
-
-
-class _Task(NamedTuple):
-    """What a worker of the survey needs."""
-
-    folder: str
-    identity: str
-    ledger: Ledger
-
-
 def _file_name(unit: int) -> str:
     return f"{WORK_FOLDER}/measured_{unit:06d}.bin"
 
 
-def _measure(task: _Task, unit: WorkUnit) -> Done:
-    source = source_of(task.folder, task.identity)
+def _measure(source: Source, ledger: Ledger, unit: WorkUnit) -> Done:
     chunks = np.split(np.arange(unit.begin, unit.end), range(_RECORDS_AT_ONCE, unit.size, _RECORDS_AT_ONCE))
     measured = np.concatenate([source.measure(positions) for positions in chunks])
     name = _file_name(unit.number)
-    write_atomically(task.ledger.files / name, measured.astype("<u2").tobytes())
+    write_atomically(ledger.files / name, measured.astype("<u2").tobytes())
     facts = {"longest": int(measured[:, 0].max())}
-    return Done(unit.number, unit.size, task.ledger.finish(unit.number, [name], facts))
+    return Done(unit.number, unit.size, ledger.finish(unit.number, [name], facts))
 
 
-def survey(source: Source, output: Path, recipe: Dict[str, Any], pool: Pool) -> Survey:
-    """Measure all records, except those that a killed run of the same recipe has measured.
+def survey(source: Source, output: Path, pool: Pool) -> Tuple[np.ndarray, np.ndarray]:
+    """Measure all records, except those that a killed run has measured, in the work folder of ``output``.
 
-    Args:
-        source: the records.
-        output: folder of the packed data set; the measurements go to its work folder.
-        recipe: identifies the records.
-        pool: workers.
+    Returns:
+        The numbers of tokens and of masked positions of all records, both (R,) uint16, mapped from a file.
     """
-    task = _Task(str(source.folder.absolute()), digest_of(recipe), Ledger.begin(output, "measure", recipe))
+    ledger = Ledger.begin(output, "measure", source.identity)
     units = work_units(source.count, RECORDS_OF_UNIT)
     longest = 0
 
@@ -187,11 +170,11 @@ def survey(source: Source, output: Path, recipe: Dict[str, Any], pool: Pool) -> 
 
     size = source.count * source.shape.max_seq_length * _BYTES_OF_TOKEN
     with Progress(source.count, "measure", "records") as progress:
-        run_units(pool, task.ledger, functools.partial(_measure, task), units, size, progress, on_unit)
+        run_units(pool, ledger, functools.partial(_measure, source, ledger), units, size, progress, on_unit)
     path = output / WORK_FOLDER / "measured.bin"
     with open(path, "wb") as stream:
         for unit in units:
             stream.write((output / _file_name(unit.number)).read_bytes())
     measured = np.memmap(path, "<u2", "r").reshape(-1, 2)
     assert len(measured) == source.count
-    return Survey(measured[:, 0], measured[:, 1])
+    return measured[:, 0], measured[:, 1]

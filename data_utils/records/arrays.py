@@ -18,15 +18,7 @@ POOL_SAMPLES = 1024
 
 
 class ArrayReader:
-    """Samples of arrays, used like ``RecordReader``.
-
-    Args:
-        spec: what each sample holds.
-        arrays: name → ``(count, L)``, one for each feature of ``spec``; other names are left out.
-
-    Example:
-        >>> reader = ArrayReader(classification_features(128, 30522, 2), arrays)  # doctest: +SKIP
-    """
+    """Reads samples from arrays, name → ``(count, L)``; names that are no features of ``spec`` are ignored."""
 
     def __init__(self, spec: FeatureSpec, arrays: Mapping[str, np.ndarray]) -> None:
         self.spec = spec
@@ -48,11 +40,6 @@ class GeneratedReader(ArrayReader):
     the vocabulary, with [CLS] first and [SEP] last; every token is real; the second half is the second segment; masked
     positions are distinct, ascending and never that of [CLS]; all weights are 1. Targets do not depend on the inputs: a
     model can at best learn the pool by heart, and its loss begins near ln(vocabulary).
-
-    Args:
-        spec: what each sample holds.
-        seed: decides the samples.
-        count: samples in an epoch.
     """
 
     def __init__(self, spec: FeatureSpec, seed: int, count: int = POOL_SAMPLES) -> None:

@@ -1,7 +1,7 @@
 """What a row of a task's data holds: names, lengths, meaning and range of every feature.
 
-The reader, the validation, the generated data and the model's inputs all follow from such a specification. A row is a
-pack of up to N sequences; a padded row, a pack of one, lacks the features that say where its sequences lie.
+Reading, validation, generated data and the model's inputs follow from such a specification. A row is a pack of up to N
+sequences; a padded row, a pack of one, lacks the features that say where its sequences lie.
 """
 
 from __future__ import annotations
@@ -31,12 +31,9 @@ PACKING_COMMAND = "python -m data_utils.packing"
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature of a row.
+    """One feature of a row, with ``length`` numbers of a ``kind``, a constant of this module.
 
     Attributes:
-        name: key in ``tf.train.Example``.
-        length: how many numbers each row has.
-        kind: what they mean, one of the constants of this module.
         below: integers must lie in [0, below); None for weights and scores, which are float32.
         length_setting: config field that decides the length, if one does.
         range_setting: config field that decides ``below``, if one does.
@@ -60,11 +57,9 @@ class FeatureSpec:
     """All features of a task's rows, and what the data set's manifest must agree with.
 
     Attributes:
-        features: the features, in the order of the batch's keys.
+        features: in the order of the batch's keys.
         vocab_size: rows of the model's embedding table.
-        manifest_format: ``format`` of the manifest.
-        manifest_settings: settings of the manifest that must have these values, by the config field that sets each;
-            in the manifest they have the last part of that name.
+        manifest_settings: config field → value that the manifest's setting with the last part of that name must have.
         other_formats: formats that a data set may have instead → what to do then.
         packed: whether rows say where their sequences lie.
     """
@@ -87,11 +82,7 @@ def pretraining_features(
 ) -> FeatureSpec:
     """Return the features of masked-LM and next-sentence records, as the published data scripts write them.
 
-    Args:
-        max_seq_length: word pieces in a sequence, padding included.
-        max_predictions_per_seq: masked positions in a sequence, padding included.
-        vocab_size: rows of the model's embedding table.
-        type_vocab_size: segments that the model knows.
+    Lengths include padding.
 
     Example:
         >>> [feature.name for feature in pretraining_features(128, 20, 30522).features][:3]
@@ -130,14 +121,7 @@ def packed_pretraining_features(
     vocab_size: int,
     type_vocab_size: int = 2,
 ) -> FeatureSpec:
-    """Return the features of the packs that ``data_utils.packing`` writes (arXiv 2107.02027, section 3.2).
-
-    Args:
-        max_seq_length: word pieces in a pack, padding included.
-        max_predictions_per_pack: masked positions in a pack, padding included.
-        max_sequences_per_pack: sequences in a pack at most.
-        vocab_size, type_vocab_size: as in :func:`pretraining_features`.
-    """
+    """Return the features of the packs that ``data_utils.packing`` writes (arXiv 2107.02027, section 3.2)."""
     predictions, sequences = "packing.max_predictions_per_pack", "packing.max_sequences_per_pack"
     single = pretraining_features(max_seq_length, max_predictions_per_pack, vocab_size, type_vocab_size)
     features = []
@@ -167,13 +151,11 @@ def packed_pretraining_features(
 
 
 def fine_tuning_features(name: str, max_seq_length: int, vocab_size: int, *labels: Feature) -> FeatureSpec:
-    """Return the features of fine-tuning's samples, one a row: the tokens and what is to be predicted of them.
+    """Return the features of fine-tuning samples, one in each row: the tokens and what to predict of them.
 
     Args:
-        name: of the task.
-        max_seq_length: word pieces in a sample, padding included.
-        vocab_size: rows of the model's embedding table.
-        labels: of the kinds LABEL, PLACE, SCORE or TAGS; none where predictions are wanted.
+        name: the task.
+        labels: features of the kinds LABEL, PLACE, SCORE or TAGS; none for prediction.
     """
     tokens = (
         Feature("input_ids", max_seq_length, TOKENS, vocab_size),
@@ -184,11 +166,10 @@ def fine_tuning_features(name: str, max_seq_length: int, vocab_size: int, *label
 
 
 def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bool = False) -> FeatureSpec:
-    """Return the features of packs of fine-tuning's samples.
+    """Return the features of packs of fine-tuning samples.
 
     Args:
-        single: the features of one sample a row.
-        max_sequences_per_pack: samples in a pack at most.
+        single: the features of rows with one sample each.
         cls_positions: whether the model reads the [CLS] of each sample.
     """
     places, length = max_sequences_per_pack, single.features[0].length
@@ -203,5 +184,5 @@ def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bo
 
 
 def _numbered(feature: Feature, sequences: int) -> Feature:
-    """Return a feature as packs have it: their mask numbers the sequences."""
+    """Return a feature as packs have it: the mask numbers the sequences."""
     return replace(feature, kind=NUMBERS, below=sequences + 1) if feature.kind == MASK else feature

@@ -1,7 +1,4 @@
-"""A folder of record files as one numbered sequence of payloads, read by random access.
-
-This module knows files, manifest, index and framing, but neither TensorFlow nor the content of records.
-"""
+"""A folder of record files as one numbered sequence of payloads, read by random access, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from data_utils.records.framing import RandomAccessFile, RecordError, file_size, renew_index, unframe, unreadable
-from data_utils.records.index import build_index, find_index, load_index, summarize_index
+from data_utils.records.index import build_index, count_records, find_index, load_index
 from data_utils.records.manifest import Manifest, check_checksums, check_counts, check_files, load_manifest
 from utilities.errors import UserError
 
@@ -30,8 +27,8 @@ _RUN_BYTES = 8 << 20
 class RecordFiles:
     """Record files in the order of their names, with their records numbered consecutively.
 
-    Counts come from the manifest or the indices; only a file that has neither is scanned, once. Everything that can be
-    checked without reading the records is checked here.
+    Counts come from the indices; a file without one is scanned once. Everything that can be checked without reading the
+    records is checked here.
 
     Args:
         source: a data set folder (its ``*.tfrecord`` files, not those of folders below), or a list of files, whose
@@ -39,13 +36,11 @@ class RecordFiles:
         verify_checksums: compare the SHA-256 of every file with the manifest, which reads all data once.
 
     Raises:
-        UserError: nothing to read, or files, indices and manifest contradict one another.
+        UserError: there is nothing to read, or files, indices and manifest contradict one another.
 
     Attributes:
-        paths: the files.
-        counts: records in each.
-        count: records in all.
-        manifest: the folder's manifest, if it has one.
+        counts: number of records in each file of ``paths``.
+        count: number of all records.
     """
 
     def __init__(self, source: Union[PathLike, Sequence[PathLike]], verify_checksums: bool = False) -> None:
@@ -87,11 +82,10 @@ class RecordFiles:
         Neighbouring records are read with one system call.
 
         Args:
-            positions: int64 ``(count,)`` in [0, self.count); may repeat.
+            positions: int64, in [0, self.count); may repeat.
 
         Raises:
             RecordError: a record is damaged or cut off.
-            UserError: a file cannot be read, or its index does not fit.
         """
         payloads = self.fetch_each(positions)
         for payload in payloads:
@@ -151,9 +145,8 @@ class RecordFiles:
         index = find_index(path)
         boundaries = build_index(path) if index is None else load_index(index, path, self._sizes[file])
         if boundaries.size - 1 != self.counts[file]:
-            raise UserError(
-                f"{path}: its index has {boundaries.size - 1} records in {self.counts[file]} lines; {renew_index(path)}"
-            )
+            reason = f"its index has {boundaries.size - 1} records in {self.counts[file]} lines"
+            raise UserError(f"{path}: {reason}; {renew_index(path)}")
         return boundaries
 
     def _handle(self, file: int) -> RandomAccessFile:
@@ -177,7 +170,7 @@ class RecordFiles:
                 self._boundaries[file] = build_index(path)
                 counted = self._boundaries[file].size - 1
             else:
-                counted = summarize_index(index, path, self._sizes[file]).records
+                counted = count_records(index, path, self._sizes[file])
             counts.append(counted)
         if self.manifest is not None:
             check_counts(self.manifest, dict(zip((path.name for path in self.paths), counts)))
@@ -185,9 +178,8 @@ class RecordFiles:
 
     def _verify(self, folder: Path) -> None:
         if self.manifest is None:
-            raise UserError(
-                f"{folder}: has no manifest.json to verify checksums with; set data.verify_checksums to false"
-            )
+            reason = "has no manifest.json to verify checksums with"
+            raise UserError(f"{folder}: {reason}; set data.verify_checksums to false")
         logger.info("verifying the checksums of %d files (data.verify_checksums)", len(self.paths))
         check_checksums(self.manifest, folder)
 

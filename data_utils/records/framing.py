@@ -44,12 +44,7 @@ class RecordError(UserError):
         self.fix = fix
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return RecordError, (
-            self.path,
-            self.record,
-            self.reason,
-            self.fix,
-        )  # so that worker processes can raise it
+        return RecordError, (self.path, self.record, self.reason, self.fix)  # so that workers can raise it
 
 
 def masked_crc32c(data: Union[bytes, memoryview]) -> int:
@@ -61,12 +56,8 @@ def masked_crc32c(data: Union[bytes, memoryview]) -> int:
 def unframe(framed: memoryview, path: Path, record: int) -> bytes:
     """Return the payload of one framed record after verifying its length and both checksums.
 
-    Args:
-        framed: the bytes that the index gives for the record: header, payload and checksum.
-        path, record: where it comes from, for the message.
-
     Raises:
-        RecordError: a checksum is wrong, or the record's own length is not the index's.
+        RecordError: a checksum is wrong, or the record's own length is not the one that the index gives.
     """
     if len(framed) < FRAMING_BYTES:
         raise RecordError(path, record, "is cut off", _FRESH_COPY)
@@ -88,9 +79,6 @@ def unframe(framed: memoryview, path: Path, record: int) -> bytes:
 
 def record_boundaries(path: Path) -> np.ndarray:
     """Return where every record of a file begins and the last one ends, by reading all headers.
-
-    Args:
-        path: a TFRecord file; an empty one has no records.
 
     Returns:
         int64 ``(records + 1,)``: record ``i`` is the bytes ``[result[i], result[i + 1])``.
@@ -123,7 +111,7 @@ def record_boundaries(path: Path) -> np.ndarray:
 
 
 class RandomAccessFile:
-    """A file open for reading at any offset, from any thread; closed when nothing refers to it any more."""
+    """A file open for reading at any offset, from any thread; it closes when nothing refers to it any more."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = -1
@@ -134,11 +122,7 @@ class RandomAccessFile:
             raise unreadable(path, error) from error
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return the bytes ``[offset, offset + size)``, or fewer at the end of the file.
-
-        Raises:
-            UserError: the file cannot be read.
-        """
+        """Return the bytes ``[offset, offset + size)``, or fewer at the end of the file."""
         try:
             data = os.pread(self._descriptor, size, offset)
             while len(data) < size:  # A read may legally return less than asked for.
@@ -161,11 +145,7 @@ def renew_index(record_path: Path) -> str:
 
 
 def file_size(path: Path) -> int:
-    """Return the size of a regular file in bytes.
-
-    Raises:
-        UserError: it is a folder, or cannot be reached.
-    """
+    """Return the size of a regular file in bytes; anything else is a ``UserError``."""
     try:
         if path.is_dir():
             raise UserError(f"{path}: is a folder, not a record file; move it away")
@@ -182,12 +162,8 @@ def unreadable(path: Path, error: OSError) -> UserError:
 
 def _bad_header(path: Path, record: int, first_bytes: bytes) -> RecordError:
     if record == 0 and first_bytes == b"\x1f\x8b":
-        return RecordError(
-            path,
-            0,
-            "is compressed with gzip",
-            "unpack the file first (gunzip), records are read uncompressed",
-        )
+        fix = "unpack the file first (gunzip), records are read uncompressed"
+        return RecordError(path, 0, "is compressed with gzip", fix)
     if record == 0 and first_bytes[:1] == b"\x78":
         return RecordError(path, 0, "is damaged, or compressed with zlib", "write the file again without compression")
     reason = "is damaged (checksum of its length does not match)"

@@ -10,7 +10,7 @@ import argparse
 import logging
 import sys
 from pathlib import Path
-from typing import List, NamedTuple, Optional
+from typing import List, Optional
 
 import numpy as np
 
@@ -24,41 +24,26 @@ _LEGAL_BYTES = b"0123456789 \t\r\n"
 _CHUNK_BYTES = 1 << 24
 
 
-class IndexSummary(NamedTuple):
-    """What is known of an index without parsing it."""
-
-    records: int
-    end: int  # byte at which its last record ends
-
-
 def index_path(record_path: Path) -> Path:
     """Return where an index is written: that of ``wiki_000.tfrecord`` is ``wiki_000.index``."""
     return record_path.with_suffix(".index")
 
 
 def find_index(record_path: Path) -> Optional[Path]:
-    """Return the index of a record file under any of the names in use, or None.
-
-    Names in use are ``wiki_000.index``, ``wiki_000.tfrecord.index``, and ``wiki_000.tfindex``, which the ``tfrecord``
-    package's tool writes for folders.
-    """
+    """Return the index of a record file under any of the names in use, or None."""
     candidates = (
         index_path(record_path),
         record_path.with_name(record_path.name + ".index"),
-        record_path.with_suffix(".tfindex"),
+        record_path.with_suffix(".tfindex"),  # the ``tfrecord`` package's tool writes this for folders
     )
     return next((path for path in candidates if path.exists()), None)
 
 
-def summarize_index(path: Path, record_path: Path, record_bytes: int) -> IndexSummary:
+def count_records(path: Path, record_path: Path, record_bytes: int) -> int:
     """Count the lines of an index and check the last against the record file, without parsing the others.
 
-    Args:
-        path: the index.
-        record_path, record_bytes: the record file and its size.
-
     Raises:
-        UserError: it is not an index, or not of this state of the file.
+        UserError: ``path`` is not an index, or not of a file of this size.
     """
     lines, tail = 0, b""
     try:
@@ -68,9 +53,8 @@ def summarize_index(path: Path, record_path: Path, record_bytes: int) -> IndexSu
                 tail = (tail + chunk)[-256:]
     except OSError as error:
         raise unreadable(path, error) from error
-    if not tail:
-        end = 0
-    else:
+    end = 0
+    if tail:
         lines += not tail.endswith(b"\n")
         fields = tail.rstrip(b"\r\n").rpartition(b"\n")[2].split()
         if len(fields) != 2 or not all(field.isdigit() for field in fields):
@@ -78,21 +62,17 @@ def summarize_index(path: Path, record_path: Path, record_bytes: int) -> IndexSu
         end = int(fields[0]) + int(fields[1])
     if end != record_bytes:
         raise _misfit(path, record_path, f"it ends at byte {end}, the file has {record_bytes} bytes")
-    return IndexSummary(lines, end)
+    return lines
 
 
 def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
     """Parse an index and check that it covers its file without gaps.
 
-    Args:
-        path: the index.
-        record_path, record_bytes: the record file and its size.
-
     Returns:
         int64 ``(records + 1,)``: record ``i`` is the bytes ``[result[i], result[i + 1])``.
 
     Raises:
-        UserError: it is not an index, or not of this state of the file.
+        UserError: ``path`` is not an index, or not of a file of this size.
     """
     try:
         text = path.read_bytes()
@@ -113,22 +93,15 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
         wrong[0] = True
     if wrong.any():
         line = int(np.argmax(wrong))
-        described = f"line {line + 1} ('{offsets[line]} {lengths[line]}') leaves a gap or an overlap"
-        raise _misfit(path, record_path, described)
+        reason = f"line {line + 1} ('{offsets[line]} {lengths[line]}') leaves a gap or an overlap"
+        raise _misfit(path, record_path, reason)
     if not offsets.size and record_bytes:
         raise _misfit(path, record_path, f"it is empty, the file has {record_bytes} bytes")
     return boundaries
 
 
 def build_index(record_path: Path) -> np.ndarray:
-    """Walk the headers of a record file and save its index beside it, where the folder is writable.
-
-    Returns:
-        the boundaries, as :func:`load_index` gives them.
-
-    Raises:
-        UserError: the file is damaged or cannot be read.
-    """
+    """Return the boundaries of a file's records from their headers, and save its index where the folder is writable."""
     boundaries = record_boundaries(record_path)
     target = index_path(record_path)
     try:
@@ -173,7 +146,7 @@ def _index_folder(folder: Path, force: bool) -> None:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Run the command line of this module and return the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m data_utils.records.index",
         description="Write the missing index of every *.tfrecord file in a folder, check the others.",

@@ -6,14 +6,44 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-from data_utils.records.features import FeatureSpec
+from data_utils.records.features import SEQUENCES_FORMAT, FeatureSpec
 from data_utils.records.framing import file_size, renew_index, unreadable
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION = 1
+
+
+def write_manifest(
+    folder: Path,
+    settings: Mapping[str, Any],
+    vocabulary: Mapping[str, Any],
+    files: Sequence[Mapping[str, Any]],
+    totals: Mapping[str, int],
+    unigram_entropy_nats: Optional[float],
+    manifest_format: str = SEQUENCES_FORMAT,
+) -> Dict[str, Any]:
+    """Write ``manifest.json``, the last file of a data set: where it exists, the set is complete.
+
+    The arguments are the attributes of :class:`Manifest`.
+
+    Args:
+        files: what ``write_record_file`` returned, in order.
+    """
+    manifest = {
+        "format": manifest_format,
+        "version": MANIFEST_VERSION,
+        "settings": dict(settings),
+        "vocabulary": dict(vocabulary),
+        "files": [dict(entry) for entry in files],
+        "totals": dict(totals),
+        "unigram_entropy_nats": unigram_entropy_nats,
+    }
+    write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    return manifest
 
 
 @dataclass(frozen=True)
@@ -31,14 +61,12 @@ class Manifest:
     """A data set as its maker described it.
 
     Attributes:
-        path: the manifest file.
         format: the kind of records, such as ``bert-pretraining``.
         settings: how the records were made (``max_seq_length``, ``vocab_size``, …).
         vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary beside the records.
-        files: the record files.
         totals: counts over all files (``records``, ``documents``, ``tokens``, …).
         unigram_entropy_nats: entropy of the distribution of the corpus' word pieces: the masked-LM loss of a model that
-            knows frequencies only.
+            knows only how frequent each piece is; None if that is not known.
     """
 
     path: Path
@@ -56,11 +84,7 @@ class Manifest:
 
 
 def load_manifest(folder: Path) -> Optional[Manifest]:
-    """Return the manifest of a data set folder, or None if it has none.
-
-    Raises:
-        UserError: it is no valid JSON, a field is missing or of the wrong type, or its version is not known.
-    """
+    """Return the manifest of a data set folder, or None if it has none; one that is not valid is a ``UserError``."""
     path = folder / MANIFEST_NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -97,11 +121,7 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
 
 
 def check_files(manifest: Manifest, folder: Path) -> None:
-    """Compare the files of a folder with its manifest by name and size, without reading them.
-
-    Raises:
-        UserError: a file is missing, of another size, or not in the manifest.
-    """
+    """Compare the files of a folder with its manifest by name and size, without reading them."""
     for file in manifest.files:
         path = folder / file.name
         if not path.exists():
@@ -121,11 +141,7 @@ def check_files(manifest: Manifest, folder: Path) -> None:
 
 
 def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
-    """Compare the records that the indices list, by file name, with the manifest.
-
-    Raises:
-        UserError: a file has another number of records.
-    """
+    """Compare the number of records that each file's index lists with the manifest."""
     for file in manifest.files:
         if counts[file.name] != file.records:
             path = manifest.path.with_name(file.name)
@@ -136,11 +152,7 @@ def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
 
 
 def check_checksums(manifest: Manifest, folder: Path) -> None:
-    """Read every file that has a checksum in the manifest, the vocabulary too, and compare.
-
-    Raises:
-        UserError: a file is not the one that the manifest describes.
-    """
+    """Read every file that has a checksum in the manifest, the vocabulary too, and compare."""
     expected = {file.name: file.sha256 for file in manifest.files}
     vocabulary = manifest.vocabulary.get("file")
     if isinstance(vocabulary, str) and _is_file_name(vocabulary) and (folder / vocabulary).exists():
@@ -151,14 +163,9 @@ def check_checksums(manifest: Manifest, folder: Path) -> None:
 
 
 def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
-    """Compare how a data set was made with what the model expects.
+    """Compare how a data set was made with what the model expects; a ``UserError`` names both values.
 
-    Args:
-        spec: names the manifest's format, and the values of settings if the manifest has them. The data set's
-            vocabulary may be smaller than the model's.
-
-    Raises:
-        UserError: they do not fit; both values are named.
+    Settings that the manifest lacks are not compared. The data set's vocabulary may be smaller than the model's.
     """
     if manifest.format != spec.manifest_format:
         fix = spec.other_formats.get(manifest.format, "set dataset_dir to a data set made for it")

@@ -22,10 +22,8 @@ def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bo
     """Return the samples at ``count`` consecutive positions, epoch after epoch without a gap.
 
     Args:
-        seed: any integer.
         epoch: the epoch from whose beginning ``start`` counts; 0 for the position in the whole run.
         start: first position; ``n`` and more lie in later epochs.
-        count: how many positions.
         n: samples in an epoch, at least 1.
         shuffle: False gives 0 … n - 1 in every epoch.
 
@@ -48,11 +46,7 @@ def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bo
 
 
 def batch_of(update: int, skipped: Sequence[int]) -> int:
-    """Return which global batch an update consumes if some are skipped for good.
-
-    Args:
-        update: counted from 0.
-        skipped: numbers of the skipped global batches, ascending.
+    """Return which global batch an update consumes if some, in ascending order, are skipped for good.
 
     Example:
         >>> [batch_of(update, [1, 2]) for update in range(3)]
@@ -67,16 +61,11 @@ def batch_of(update: int, skipped: Sequence[int]) -> int:
 
 
 def permute(place: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarray:
-    """Return the image of places in [0, n) under the permutation of (seed, epoch).
+    """Return the image of places in [0, n) under the permutation of (seed, epoch), int64 ``(count,)``.
 
     Args:
         place: int64 ``(count,)``.
-        n: size of the permutation.
-        seed: any integer.
         epoch: int64 ``(count,)`` or ``(1,)``, the epoch of each place.
-
-    Returns:
-        int64 ``(count,)``.
     """
     left_range = math.isqrt(n - 1) + 1
     right_range = -(-n // left_range)

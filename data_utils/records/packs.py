@@ -1,4 +1,4 @@
-"""Packs: several samples of a task in one row of the batch, and a model's outputs given back to each sample.
+"""Puts several samples of a task into one row of the batch, and gives a model's outputs back to each sample.
 
 W samples · M packs · N samples in a pack at most · S tokens of a pack · P masked positions in a pack at most
 """
@@ -10,7 +10,7 @@ from typing import Callable, Deque, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from data_utils.packing.merge import Layout, lay_out, pack_arrays, scatter_tokens
+from data_utils.packing.merge import Layout, lay_out, pack_arrays, scatter_sequences, scatter_tokens
 from data_utils.records.arrays import POOL_SAMPLES, ArrayReader, GeneratedReader
 from data_utils.records.features import (
     COUNT,
@@ -34,12 +34,12 @@ _COUNTED = 4096  # packs that are read if no manifest has the number: the mean i
 
 
 class PackReader:
-    """Packs of the samples of another reader, merged when they are read.
+    """Reads packs of the samples of another reader, merged when they are read.
 
     Args:
-        spec: of the packs. A feature with one number for each sample is filled by its kind: places are counted in the
+        spec: the packs' features. One with a number for each sample is filled by its kind: places are counted in the
             pack, weights are 1 for a sample, labels are copied.
-        samples: gives one sample a row, padded.
+        samples: reads one sample in each row, padded.
         lengths: ``(W,)`` tokens of each sample.
         packs: the samples of each pack.
 
@@ -75,11 +75,8 @@ class PackReader:
         batch = {}
         for feature in self.spec.features:
             values = _values(feature, samples, layout)
-            if feature.kind in OF_TOKENS:
-                batch[feature.name] = scatter_tokens(layout, values, len(packs), feature.length)
-            else:
-                batch[feature.name] = np.zeros((len(packs), feature.length), feature.dtype)
-                batch[feature.name][layout.packs, layout.places] = values
+            scatter = scatter_tokens if feature.kind in OF_TOKENS else scatter_sequences
+            batch[feature.name] = scatter(layout, values, len(packs), feature.length).astype(feature.dtype, copy=False)
         return batch
 
     def of_samples(self, values: np.ndarray) -> np.ndarray:
@@ -97,7 +94,7 @@ class PackReader:
             given[layout.rows] = values[layout.packs, layout.places]
             return given
         given = np.zeros((self.samples, *values.shape[1:]), values.dtype)
-        sample, column = np.nonzero(np.arange(values.shape[1]) < layout.lengths[:, None])
+        sample, column = layout.tokens(values.shape[1])
         given[layout.rows[sample], column] = values[layout.packs[sample], layout.starts[sample] + column]
         return given
 
@@ -120,15 +117,8 @@ def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout)
 
 
 def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> List[List[int]]:
-    """Decide which samples share a pack; each is in exactly one.
-
-    Args:
-        lengths: ``(W,)`` tokens of each sample.
-        max_seq_length: S.
-        max_sequences_per_pack: N.
-        seed: decides which samples of the same length go where.
-    """
-    from data_utils.packing import plan_packing  # only where it is asked for: it loads SciPy
+    """Decide which samples, of ``lengths`` ``(W,)``, share a pack; the seed chooses among samples of equal length."""
+    from data_utils.packing import plan_packing  # imported here because it loads SciPy
 
     counts = np.bincount(lengths, minlength=max_seq_length + 1)[1:]
     plan = plan_packing(counts.tolist(), max_seq_length, max_sequences_per_pack, ALGORITHM)
@@ -149,7 +139,7 @@ def rows_of(
     """Return samples as rows of the batch.
 
     Args:
-        samples: one sample a row, padded.
+        samples: reads one sample in each row, padded.
         lengths: ``(W,)`` tokens of each sample.
         max_sequences_per_pack: N; None leaves each sample a row of its own.
         seed: decides which samples share a pack.
@@ -176,13 +166,11 @@ def generated_rows(
     seed: int,
     cls_positions: bool = False,
 ) -> SampleReader:
-    """Return random samples of fine-tuning as rows of the batch, packs being full.
+    """Return random fine-tuning samples as rows of the batch; packs are full.
 
     Args:
-        features_of: gives the features of samples of a length.
-        max_seq_length: S.
+        features_of: returns the features of samples of a length.
         max_sequences_per_pack, cls_positions: as in :func:`rows_of`.
-        seed: decides the samples.
     """
     if max_sequences_per_pack is None:
         return GeneratedReader(features_of(max_seq_length), seed)
@@ -202,16 +190,7 @@ def generated_packs(
     seed: int,
     count: int = POOL_SAMPLES,
 ) -> ArrayReader:
-    """Return random full packs for pre-training, each of N sequences of about equal length.
-
-    Args:
-        max_seq_length: S, at least 3 tokens for each sequence.
-        max_predictions_per_pack: P.
-        max_sequences_per_pack: N.
-        vocab_size: rows of the model's embedding table.
-        seed: decides the packs.
-        count: packs in an epoch.
-    """
+    """Return random full packs for pre-training, each of N sequences of about equal length, at least 3 tokens."""
     places = max_sequences_per_pack
     shortest, longer = divmod(max_seq_length, places)  # the first sequences have one token more
     masked = max(1, min(max_predictions_per_pack // places, shortest - 2))
@@ -226,9 +205,9 @@ def generated_packs(
 
 
 def sequences_per_pack(reader: SampleReader) -> float:
-    """Return the packing factor of a data set: sequences in a row on average, 1 for padded rows.
+    """Return the packing factor of a data set: the mean number of sequences in a row, 1 for padded rows.
 
-    The reader or the manifest says it; where neither does, packs spread evenly over the data set are counted.
+    The reader or the manifest knows it; otherwise the sequences of packs spread over the data set are counted.
     """
     if not reader.spec.packed:
         return 1

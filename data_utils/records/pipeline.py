@@ -21,14 +21,13 @@ _IDENTIFYING_SAMPLES = 16
 
 
 class SampleReader(Protocol):
-    """A source of samples, such as ``RecordReader`` and ``ArrayReader``."""
+    """A source of samples, such as ``RecordReader`` and ``ArrayReader``; ``count`` are in an epoch."""
 
     spec: FeatureSpec
     failures: Deque[UserError]
 
     @property
-    def count(self) -> int:
-        """Samples in an epoch."""
+    def count(self) -> int: ...
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the samples at these positions: name → ``(N, L)``."""
@@ -56,11 +55,7 @@ def training_dataset(
     read without the interruption, and how G is split into micro batches and replicas changes only the shape.
 
     Args:
-        reader: the samples.
-        micro_batch_size: B, samples of one forward and backward pass.
-        micro_batches_per_update: A, accumulated by this process before a weight update.
-        seed: decides the order, with the epoch.
-        num_updates: elements of the data set.
+        micro_batches_per_update: A, for this process.
         first_update: update of the first element; the number of updates done, when resuming.
         shuffle: False reads in the files' order.
         reader_threads: elements read at the same time.
@@ -69,7 +64,7 @@ def training_dataset(
         skipped: numbers of global batches to leave out, ascending; the updates after them take the next ones.
 
     Returns:
-        a data set of dicts: name → ``(A, B, L)``, int32 or float32, static shapes.
+        A data set of dicts: name → ``(A, B, L)``, int32 or float32, static shapes.
     """
     assert micro_batch_size > 0 and micro_batches_per_update > 0 and 0 <= replica < replicas
     assert first_update >= 0 and num_updates >= 0
@@ -98,14 +93,12 @@ def evaluation_dataset(
     """Return every sample once, in the files' order.
 
     Args:
-        reader: the samples.
-        batch_size: N.
         reader_threads, prefetch: as in :func:`training_dataset`.
         pad_last: keep the shape static: the last batch is filled with repetitions of the last sample, and each element
             has a float32 ``sample_weight`` ``(N,)``, 0 for repetitions and 1 for the others.
 
     Returns:
-        a data set of dicts: name → ``(N, L)``; without ``pad_last`` the last N may be smaller.
+        A data set of dicts: name → ``(N, L)``; without ``pad_last`` the last N may be smaller.
     """
     assert batch_size > 0
     count = reader.count
@@ -124,13 +117,10 @@ def evaluation_dataset(
 
 
 def identity_of(reader: SampleReader) -> str:
-    """Return a checksum of the number of samples, their features, and some samples spread over the data set.
+    """Return a SHA-256 of the number of samples, their features, and some samples spread over the data set.
 
     It does not depend on the place of the data. Data that was made again with another seed, vocabulary or text has
     another identity; data in which only single samples were changed may have the same.
-
-    Returns:
-        64 hexadecimal digits.
     """
     features = [(feature.name, feature.length, feature.dtype) for feature in reader.spec.features]
     digest = hashlib.sha256(repr((reader.count, features)).encode("utf-8"))

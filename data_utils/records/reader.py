@@ -1,4 +1,4 @@
-"""Records of a data set as batches of checked arrays, by position, corrupt ones refused or skipped.
+"""Reads records by position as batches of checked arrays; corrupt records are refused or skipped.
 
 N records asked for · L length of a feature
 """
@@ -34,7 +34,7 @@ class _Batch(NamedTuple):
     """Records that were read together.
 
     Attributes:
-        arrays: of the good records: name → ``(rows, L)``.
+        arrays: the good records, name → ``(rows, L)``.
         rows: their places among all records that were asked for.
         errors: why the others cannot be used, by place.
     """
@@ -53,7 +53,6 @@ class RecordReader:
 
     Args:
         source: the data set folder, or a list of record files.
-        spec: what each record must hold.
         verify_checksums: compare every file's SHA-256 with the manifest first; reads all data once.
         on_corrupt: ``"fail"`` raises at a record that is damaged or not what ``spec`` says; ``"skip"`` reads the next
             good one in its place, so that what is read still depends on the positions only.
@@ -63,11 +62,7 @@ class RecordReader:
         UserError: there is nothing to read, or it is not what ``spec`` says.
 
     Attributes:
-        spec: as given.
-        count: records in the data set.
-        manifest: the folder's manifest, if it has one.
         failures: errors of recent reads, for :func:`data_utils.records.pipeline.raise_data_errors`.
-        corrupt: records that were skipped.
 
     Example:
         >>> reader = RecordReader("data/phase1", pretraining_features(128, 20, 30522))  # doctest: +SKIP
@@ -88,7 +83,7 @@ class RecordReader:
         self.failures: Deque[UserError] = deque(maxlen=16)
         self._files = RecordFiles(source, verify_checksums)
         self._skips = on_corrupt == SKIP
-        self.corrupt = CorruptRecords(self._files.count, max_corrupt_records)
+        self._corrupt = _CorruptRecords(self._files.count, max_corrupt_records)
         self._parse_spec = {
             feature.name: tf.io.FixedLenFeature([feature.length], _stored_type(feature)) for feature in spec.features
         }
@@ -99,16 +94,14 @@ class RecordReader:
     @property
     def corrupt_records(self) -> int:
         """Different records that were skipped so far."""
-        return len(self.corrupt)
+        return len(self._corrupt)
 
     @property
     def count(self) -> int:
-        """Records in the data set."""
         return self._files.count
 
     @property
     def manifest(self) -> Optional[Manifest]:
-        """The folder's manifest, if it has one."""
         return self._files.manifest
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
@@ -143,13 +136,13 @@ class RecordReader:
             raise batch.errors[min(batch.errors)]
 
     def _read_chunk(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        wanted = self.corrupt.passed_over(positions)
+        wanted = self._corrupt.passed_over(positions)
         batch = self._read_each(wanted)
         if not batch.errors:
             return batch.arrays
         if not self._skips:
             raise batch.errors[min(batch.errors)]
-        self.corrupt.add({int(wanted[row]): error for row, error in batch.errors.items()})
+        self._corrupt.add({int(wanted[row]): error for row, error in batch.errors.items()})
         bad = np.array(sorted(batch.errors))
         instead = self._read_chunk(wanted[bad])  # now that they are known, others come in their place
         order = np.argsort(np.concatenate([batch.rows, bad]))
@@ -196,7 +189,7 @@ class RecordReader:
         return RecordError(path, record, problem.reason, problem.fix)
 
 
-class CorruptRecords:
+class _CorruptRecords:
     """The corrupt records that were found so far; may be used from several threads.
 
     A corrupt record is replaced by the next good one, the last by the first, so that what is read at a position does
@@ -213,21 +206,10 @@ class CorruptRecords:
         self._adding = threading.Lock()
 
     def __len__(self) -> int:
-        """Return the number of different corrupt records."""
         return len(self._errors)
 
-    @property
-    def errors(self) -> Tuple[RecordError, ...]:
-        """What is wrong with each, in the order of the data set."""
-        errors = dict(self._errors)
-        return tuple(errors[position] for position in sorted(errors))
-
     def passed_over(self, positions: np.ndarray) -> np.ndarray:
-        """Return the positions, those of known corrupt records moved to the next good one.
-
-        Args:
-            positions: int64 ``(N,)``.
-        """
+        """Return the positions, those of known corrupt records moved to the next good one."""
         if not self._errors:
             return positions
         moved = positions.copy()
@@ -237,11 +219,7 @@ class CorruptRecords:
         return moved
 
     def add(self, errors: Mapping[int, RecordError]) -> None:
-        """Add corrupt records, by position.
-
-        Raises:
-            UserError: there are too many now.
-        """
+        """Add corrupt records, by position; too many are a ``UserError``."""
         with self._adding:
             new = {position: error for position, error in errors.items() if position not in self._errors}
             if not new:
@@ -267,7 +245,7 @@ def _stored_type(feature: Feature) -> tf.DType:
 
 
 def _explain(payloads: Mapping[int, bytes], spec: FeatureSpec) -> Iterator[Tuple[int, Problem]]:
-    """Yield which records TensorFlow refused to parse, and why; its own message names neither place nor length."""
+    """Yield the records that TensorFlow cannot parse, and why; its own message names neither place nor length."""
     found = False
     for row, payload in payloads.items():
         problem = _problem_of_payload(row, payload, spec)

@@ -21,8 +21,7 @@ def find_problem(spec: FeatureSpec, batch: Mapping[str, np.ndarray]) -> Optional
     """Return the first record of a batch with a value out of range, or None.
 
     Args:
-        spec: the features.
-        batch: name → ``(records, length)``, int64 or float32, before any narrowing.
+        batch: name → ``(records, length)``, int64 or float32, not yet narrowed to int32.
     """
     found = [_problem_of_feature(feature, batch[feature.name]) for feature in spec.features]
     if spec.packed and not any(found):
@@ -36,11 +35,8 @@ def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Proble
         if low >= 0 and np.isfinite(high):  # A NaN makes the minimum NaN.
             return None
         row, place = np.argwhere(~(np.isfinite(values) & (values >= 0)))[0].tolist()
-        return Problem(
-            row,
-            f"has {feature.name} {values[row, place]} at place {place}, not a finite number of at least 0",
-            "make the data set again",
-        )
+        reason = f"has {feature.name} {values[row, place]} at place {place}, not a finite number of at least 0"
+        return Problem(row, reason, "make the data set again")
     if low >= 0 and high < feature.below:
         return None
     row, place = np.argwhere((values < 0) | (values >= feature.below))[0].tolist()
@@ -48,11 +44,8 @@ def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Proble
     reason = f"has {feature.name} {value} at place {place}, outside [0, {feature.below})"
     if feature.range_setting is None or value < 0:
         return Problem(row, reason, "make the data set again")
-    return Problem(
-        row,
-        f"{reason}, which {feature.range_setting} {feature.below} allows",
-        f"set {feature.range_setting} to {value + 1} or more, or dataset_dir to a data set made for {feature.below}",
-    )
+    fix = f"set {feature.range_setting} to {value + 1} or more, or dataset_dir to a data set made for {feature.below}"
+    return Problem(row, f"{reason}, which {feature.range_setting} {feature.below} allows", fix)
 
 
 def _problem_of_packs(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
@@ -62,24 +55,20 @@ def _problem_of_packs(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
     starts, expected = _sequence_starts(numbers, room)
     filled = np.arange(room) < numbers.max(axis=1)[:, None]
     masked = np.take_along_axis(numbers, np.asarray(batch["masked_lm_positions"], np.int64), axis=1)
-    checks = (
-        ("input_mask", "that is not 1, 2, … for one sequence after another, then 0", ~_is_in_order(numbers)),
-        ("position_ids", "that do not start at 0 with each sequence of input_mask", batch["position_ids"] != expected),
-        (
-            "next_sentence_weights",
-            "that are not 1 for each sequence of input_mask, then 0",
-            batch["next_sentence_weights"] != filled,
+    checks = {
+        "input_mask that is not 1, 2, … for one sequence after another, then 0": ~_is_in_order(numbers),
+        "position_ids that do not start at 0 with each sequence of input_mask": batch["position_ids"] != expected,
+        "next_sentence_weights that are not 1 for each sequence of input_mask, then 0": (
+            batch["next_sentence_weights"] != filled
         ),
-        (
-            "next_sentence_positions",
-            "that are not the first tokens of the sequences",
-            filled & (batch["next_sentence_positions"] != starts),
+        "next_sentence_positions that are not the first tokens of the sequences": (
+            filled & (batch["next_sentence_positions"] != starts)
         ),
-        ("masked_lm_positions", "in the padding", (masked == 0) & (batch["masked_lm_weights"] > 0)),
-    )
+        "masked_lm_positions in the padding": (masked == 0) & (batch["masked_lm_weights"] > 0),
+    }
     problems = (
-        Problem(int(np.argmax(wrong.any(axis=1))), f"has {name} {what}", f"make the packs again: {PACKING_COMMAND}")
-        for name, what, wrong in checks
+        Problem(int(np.argmax(wrong.any(axis=1))), f"has {what}", f"make the packs again: {PACKING_COMMAND}")
+        for what, wrong in checks.items()
         if wrong.any()
     )
     return min(problems, default=None, key=lambda problem: problem.row)

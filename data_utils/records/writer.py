@@ -1,16 +1,13 @@
-"""Writing pre-training TFRecords: tf.train.Example bytes, frames, index and manifest, without TensorFlow.
+"""Writes TFRecords and their indices without TensorFlow.
 
-Whole batches are encoded at once with NumPy: building protobuf objects one by one is what makes the usual preparation
-scripts slow.
-
-Shapes: N records, S max_seq_length, P max_predictions_per_seq.
+NumPy encodes whole batches as ``tf.train.Example`` messages, which is many times faster than one protobuf object after
+another. :mod:`data_utils.records.decoding` is the reverse.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import struct
 from pathlib import Path
@@ -19,21 +16,10 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from data_utils.records.framing import FRAMING_BYTES, masked_crc32c
+from data_utils.records.index import index_path
 from utilities.files import temporary_beside, write_atomically
 
-MANIFEST_NAME = "manifest.json"
-MANIFEST_FORMAT = "bert-pretraining"
-MANIFEST_VERSION = 1
-
-INTEGER_FEATURES = (
-    "input_ids",
-    "input_mask",
-    "segment_ids",
-    "masked_lm_positions",
-    "masked_lm_ids",
-    "next_sentence_labels",
-)
-FLOAT_FEATURES = ("masked_lm_weights",)
+TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``utilities.files.temporary_beside`` returns
 
 # Protobuf tags (field number << 3 | wire type 2, "length-delimited") of
 # tensorflow/core/example/{example,feature}.proto.
@@ -54,7 +40,7 @@ class EncodedFile:
     index: List[Tuple[int, int]]
 
 
-def varint(value: int) -> bytes:
+def _varint(value: int) -> bytes:
     """Encode a non-negative integer in protobuf's base-128 form."""
     out = bytearray()
     while value > 127:
@@ -64,13 +50,9 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def varint_rows(values: np.ndarray) -> List[bytes]:
-    """Encode each row of (N, K) integers, 0 ≤ value < 2**63, as packed base-128 numbers."""
+def _varint_rows(values: np.ndarray) -> List[bytes]:
+    """Encode each row of (N, K) integers, 0 ≤ value < 2**63, as packed base-128 numbers; at least one is above 127."""
     rows, columns = values.shape
-    if rows == 0 or columns == 0:
-        return [b""] * rows
-    if int(values.max()) < 128:  # masks, segments, labels: one byte a number
-        return [row.tobytes() for row in values.astype(np.uint8)]
     width = -(-int(values.max()).bit_length() // 7)
     digits = np.empty((rows, columns, width), np.uint8)
     present = np.empty((rows, columns, width), bool)
@@ -87,11 +69,11 @@ def varint_rows(values: np.ndarray) -> List[bytes]:
 
 def _entry_header(name: str, list_tag: bytes, size: int) -> bytes:
     """Return an entry of Features.feature up to its packed values, which take ``size`` bytes."""
-    packed = _LIST_VALUES + varint(size)
-    feature = list_tag + varint(len(packed) + size) + packed
+    packed = _LIST_VALUES + _varint(size)
+    feature = list_tag + _varint(len(packed) + size) + packed
     key = name.encode()
-    body = _ENTRY_KEY + varint(len(key)) + key + _ENTRY_VALUE + varint(len(feature) + size) + feature
-    return _FEATURES_ENTRY + varint(len(body) + size) + body
+    body = _ENTRY_KEY + _varint(len(key)) + key + _ENTRY_VALUE + _varint(len(feature) + size) + feature
+    return _FEATURES_ENTRY + _varint(len(body) + size) + body
 
 
 def _fixed_rows(values: np.ndarray) -> Optional[np.ndarray]:
@@ -120,7 +102,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
     Source: tensorflow/core/example/example.proto and the protobuf wire format.
 
     Args:
-        features: Name → (N, K) array; integer arrays become int64 lists, floating ones float32 lists.
+        features: name → (N, K); integers become int64 lists, floating-point numbers float32 lists.
     """
     columns: List[List[bytes]] = []
     fixed: List[np.ndarray] = []  # features that stand side by side, joined by numpy rather than row by row
@@ -133,13 +115,13 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
         if fixed:
             columns.append(_split_rows(np.concatenate(fixed, axis=1)))
             fixed = []
-        packed = varint_rows(values)
+        packed = _varint_rows(values)
         headers = {size: _entry_header(name, list_tag, size) for size in set(map(len, packed))}
         columns += [[headers[len(row)] for row in packed], packed]
     if fixed:
         columns.append(_split_rows(np.concatenate(fixed, axis=1)))
     bodies = [b"".join(entries) for entries in zip(*columns)]
-    headers = {size: _EXAMPLE_FEATURES + varint(size) for size in set(map(len, bodies))}
+    headers = {size: _EXAMPLE_FEATURES + _varint(size) for size in set(map(len, bodies))}
     return [headers[len(body)] + body for body in bodies]
 
 
@@ -161,19 +143,8 @@ def frame_records(messages: Iterable[bytes]) -> EncodedFile:
     return EncodedFile(b"".join(parts), index)
 
 
-TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``utilities.files.temporary_beside`` returns
-
-
-def index_path(record_file: Path) -> Path:
-    """Return ``wiki_000.index`` for ``wiki_000.tfrecord``."""
-    return record_file.with_suffix(".index")
-
-
 class RecordFile:
     """Writes a TFRecord file and its index piece by piece; they get their names when they are complete.
-
-    Args:
-        path: The TFRecord file.
 
     Example:
         >>> with RecordFile(Path("wiki_000.tfrecord")) as file:  # doctest: +SKIP
@@ -206,26 +177,18 @@ class RecordFile:
         self.bytes += len(encoded.data)
 
     def finish(self) -> Dict[str, Any]:
-        """Give the files their names, the record file last.
-
-        Returns:
-            The file's entry in the manifest: name, records, bytes, sha256.
-        """
+        """Give the files their names, the record file last, and return the file's entry in the manifest."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._stream.close()
         write_atomically(index_path(self.path), "".join(self._lines).encode())
         os.replace(self._temporary, self.path)
-        return {
-            "name": self.path.name,
-            "records": self.records,
-            "bytes": self.bytes,
-            "sha256": self._digest.hexdigest(),
-        }
+        digest = self._digest.hexdigest()
+        return {"name": self.path.name, "records": self.records, "bytes": self.bytes, "sha256": digest}
 
 
 def write_record_file(path: Path, encoded: EncodedFile) -> Dict[str, Any]:
-    """Write records that are in memory as a TFRecord file with its index; see :class:`RecordFile`."""
+    """Write records that are in memory as a TFRecord file with its index; return its entry in the manifest."""
     with RecordFile(path) as file:
         file.add(encoded)
         return file.finish()
@@ -239,38 +202,3 @@ def entropy_nats(counts: Sequence[int]) -> float:
         return 0.0
     probabilities = positive / positive.sum()
     return float(-(probabilities * np.log(probabilities)).sum())
-
-
-def write_manifest(
-    folder: Path,
-    settings: Mapping[str, Any],
-    vocabulary: Mapping[str, Any],
-    files: Sequence[Mapping[str, Any]],
-    totals: Mapping[str, int],
-    unigram_entropy_nats: Optional[float],
-    manifest_format: str = MANIFEST_FORMAT,
-) -> Dict[str, Any]:
-    """Write ``manifest.json``, the last file of a data set: where it is, the set is complete.
-
-    Args:
-        folder: Folder of the data set.
-        settings: How the records were made (max_seq_length, max_predictions_per_seq, vocab_size, …).
-        vocabulary: Its file, sha256 and size.
-        files: What ``write_record_file`` returned, in order.
-        totals: Number of records, documents, sentences, words, tokens.
-        unigram_entropy_nats: Entropy of the corpus' word pieces: the masked-LM loss of a model that knows only how
-            frequent each piece is; None if that is not known.
-        manifest_format: The kind of records.
-    """
-    manifest = {
-        "format": manifest_format,
-        "version": MANIFEST_VERSION,
-        "settings": dict(settings),
-        "vocabulary": dict(vocabulary),
-        "files": [dict(entry) for entry in files],
-        "totals": dict(totals),
-        "unigram_entropy_nats": unigram_entropy_nats,
-    }
-    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(folder / MANIFEST_NAME, text.encode())
-    return manifest

@@ -16,11 +16,7 @@ from utilities.errors import UserError
 
 
 def read_predictions(path: Path) -> Dict[str, str]:
-    """Return answers by the id of their question.
-
-    Raises:
-        UserError: the file cannot be read, or holds something else.
-    """
+    """Return answers by the id of their question."""
     try:
         predictions = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Turns a model's scores of every token into a list of best answers to every question, as text of the context.
+"""Turns a model's scores of every token into the best answers to every question, as text of the context.
 
 An answer's score is the score of its first token as a start plus that of its last token as an end. All spans of at most
 ``max_answer_length`` tokens are compared, so that every question has an answer. If several windows of a question show
@@ -12,7 +12,7 @@ Source: Devlin et al. 2019, section 4.2, and the program that Google published b
 from __future__ import annotations
 
 import unicodedata
-from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Dict, List, NamedTuple, Set, Tuple
 
 import numpy as np
 
@@ -28,9 +28,7 @@ class Candidate(NamedTuple):
     """A possible answer.
 
     Attributes:
-        text: part of the context.
         probability: softmax over the scores of the question's candidates.
-        start_logit, end_logit: the model's scores of its first and its last token.
         begin, end: its first character in the context, and the one after its last.
     """
 
@@ -69,7 +67,6 @@ def best_answers(
     """Return the best answers to each question, best first; at least one.
 
     Args:
-        squad, windows: the questions, and the windows that the model scored.
         start_logits, end_logits: ``(W, S)`` scores of each token as an answer's start and end.
         n_best_size: candidates for a question at most; their texts differ.
         max_answer_length: tokens of an answer at most.
@@ -79,7 +76,7 @@ def best_answers(
     """
     if not (np.isfinite(start_logits).all() and np.isfinite(end_logits).all()):
         raise UserError("the model's scores are not finite numbers; its weights are damaged: take another checkpoint")
-    spans = best_spans(windows, start_logits, end_logits, n_best_size * _SPARE, max_answer_length)
+    spans = _best_spans(windows, start_logits, end_logits, n_best_size * _SPARE, max_answer_length)
     bounds = np.searchsorted(spans.question, np.arange(len(squad.questions) + 1))
     offsets = windows.texts.offsets
     begins, ends = offsets[spans.first, 0].tolist(), offsets[spans.last, 1].tolist()
@@ -116,28 +113,21 @@ def _with_probabilities(candidates: List[Candidate]) -> List[Candidate]:
     return [candidate._replace(probability=share) for candidate, share in zip(candidates, probabilities)]
 
 
-def best_spans(
+def _best_spans(
     windows: Windows, start_logits: np.ndarray, end_logits: np.ndarray, wanted: int, max_answer_length: int
 ) -> Spans:
-    """Return the ``wanted`` best spans of each window, ordered by question and best first.
-
-    Equal scores are in the order of their places in the context.
-    """
+    """Return the ``wanted`` best spans of each window by question, best first; equal ones by place in the context."""
     parts: List[Spans] = []
-    for chosen in _chunks(windows.count):
+    for begin in range(0, windows.count, _WINDOWS_AT_A_TIME):
+        chosen = np.arange(begin, min(begin + _WINDOWS_AT_A_TIME, windows.count))
         window, first, last = _best_of(windows, chosen, start_logits, end_logits, wanted, max_answer_length)
-        begin = windows.first_token()[window] - windows.first_column()[window]
+        shift = windows.first_token()[window] - windows.first_column()[window]
         start = start_logits[window, first].astype(np.float64)
         end = end_logits[window, last].astype(np.float64)
-        parts.append(Spans(windows.question[window], begin + first, begin + last, start, end))
+        parts.append(Spans(windows.question[window], shift + first, shift + last, start, end))
     spans = Spans(*(np.concatenate(part) for part in zip(*parts)))
     order = np.lexsort((spans.last, spans.first, -(spans.start_logit + spans.end_logit), spans.question))
     return Spans(*(part[order] for part in spans))
-
-
-def _chunks(count: int) -> Iterator[np.ndarray]:
-    for first in range(0, count, _WINDOWS_AT_A_TIME):
-        yield np.arange(first, min(first + _WINDOWS_AT_A_TIME, count))
 
 
 def _best_of(

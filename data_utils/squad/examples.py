@@ -1,4 +1,4 @@
-"""SQuAD's questions, contexts and answers, from files or the ``datasets`` library, checked.
+"""Reads and checks SQuAD's questions, contexts and answers, from files or the ``datasets`` library.
 
 Errors name article, paragraph and question. Source of the form: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for
 Machine Comprehension of Text"; version 1.1.
@@ -21,13 +21,10 @@ def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str)
     """Return a data set from a file, or from the ``datasets`` library if no folder is given.
 
     Args:
-        folder: of the file; None for the library.
+        folder: None for the library.
         file_name: in the folder, or a whole path.
         hub_name: the library's name of the data set, or a folder that the library understands.
         split: the library's name of the part.
-
-    Raises:
-        UserError: there is no such data, or it is malformed.
     """
     if folder is not None:
         return read_squad(Path(folder) / file_name)
@@ -82,12 +79,7 @@ class Question(NamedTuple):
 
 
 class SquadSet(NamedTuple):
-    """A data set in memory.
-
-    Attributes:
-        origin: file or data set that it was read from, for messages.
-        sha256: of its content.
-    """
+    """A data set in memory, with the file or data set that it was read from, and the SHA-256 of its content."""
 
     paragraphs: List[Paragraph]
     questions: List[Question]
@@ -131,8 +123,6 @@ def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
 
     Args:
         document: ``{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}``.
-        origin: named in messages.
-        sha256: of the content.
 
     Raises:
         UserError: something is missing, of another type, or duplicate.
@@ -238,11 +228,7 @@ def _short(value: Any) -> str:
 
 
 def place_of_answer(context: str, answer: Answer) -> Optional[int]:
-    """Return the character at which an answer begins: as marked, or else the nearest occurrence of its text.
-
-    Returns:
-        None if the context does not have the text.
-    """
+    """Return the character at which an answer begins: as marked, else where its text occurs nearest, else None."""
     if context.startswith(answer.text, answer.start):
         return answer.start
     return min(_occurrences(context, answer.text), key=lambda place: abs(place - answer.start), default=None)
@@ -256,17 +242,11 @@ def _occurrences(context: str, text: str) -> Iterator[int]:
 
 
 class Alignment(NamedTuple):
-    """How far the marked answers agree with their contexts.
-
-    Attributes:
-        answers: number of answers.
-        moved: ids of questions with an answer whose text is elsewhere than marked.
-        absent: ids of questions with an answer whose text the context does not have.
-    """
+    """How far the marked answers agree with their contexts."""
 
     answers: int
-    moved: List[str]
-    absent: List[str]
+    moved: List[str]  # ids of questions with an answer whose text is elsewhere than marked
+    absent: List[str]  # ids of questions with an answer whose text the context does not have
 
     def notes(self) -> List[str]:
         """Return a line for each kind of disagreement."""

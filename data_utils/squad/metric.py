@@ -1,4 +1,4 @@
-"""Exact match and F1 of SQuAD 1.1, equal to the numbers of the official script to the last digit.
+"""Computes exact match and F1 of SQuAD 1.1, equal to the official script's to the last digit.
 
 Source: Rajpurkar et al. 2016, section 6.1: the mean over all questions of the best agreement with any of the answers
 that people gave, after lower-casing and without punctuation, articles and extra white space.
@@ -21,12 +21,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 class Marks(NamedTuple):
-    """How well one prediction agrees with the best of its answers.
-
-    Attributes:
-        exact_match: 0 or 1.
-        f1: 0 to 1, harmonic mean of precision and recall of the words.
-    """
+    """How well one prediction agrees with the best of its answers: 0 or 1, and the F1 of the words, from 0 to 1."""
 
     exact_match: float
     f1: float
@@ -65,7 +60,7 @@ def score(
 
     Args:
         answers: of each question by its id, in the file's order.
-        predictions: the answer to each question; one without an answer counts 0.
+        predictions: answer to each question; a missing one counts 0.
 
     Returns:
         ``exact_match`` and ``f1`` in percent, and the marks of each question.

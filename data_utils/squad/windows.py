@@ -1,8 +1,8 @@
-"""Questions and contexts as tokens, the windows over them that a model can see at once, and windows as rows of ids.
+"""Tokenises questions and contexts, cuts them into windows that fit the model, and reads windows as rows of ids.
 
-A window is [CLS] question [SEP] part of the context [SEP]. Every text is tokenised once and kept once; a window is only
-where it begins and ends, and becomes a row of ids when it is read, so that a data set takes the memory of its texts and
-not of its padding. Windows are kept between runs in files of plain arrays.
+A window is [CLS] question [SEP] part of the context [SEP]. Every text is tokenised and stored once; a window is only
+its begin and length until it is read as a row of ids, so a data set takes the memory of its texts without padding.
+Windows are kept between runs in files of plain arrays.
 
 C contexts · Q questions · W windows · T tokens of all contexts · U tokens of all questions · N windows asked for ·
 S max_seq_length
@@ -43,8 +43,7 @@ class Geometry(NamedTuple):
     """The sizes of windows, in tokens.
 
     Attributes:
-        max_seq_length: of a window.
-        max_query_length: of a question; longer ones are cut.
+        max_query_length: longer questions are cut.
         doc_stride: distance between the beginnings of consecutive windows.
     """
 
@@ -60,8 +59,7 @@ class Texts(NamedTuple):
         context_ids: ``(T,)`` pieces of all contexts, one after the other.
         context_starts: ``(C + 1,)`` where each context begins in ``context_ids``, and the end.
         offsets: ``(T, 2)`` first character of each piece in its context, and the one after its last.
-        question_ids: ``(U,)`` pieces of all questions, cut to the longest allowed.
-        question_starts: ``(Q + 1,)`` as ``context_starts``.
+        question_ids, question_starts: ``(U,)`` and ``(Q + 1,)``, the same for questions.
         context: ``(Q,)`` which context a question is about.
     """
 
@@ -77,10 +75,9 @@ class Windows(NamedTuple):
     """Windows over texts; every array is int32 ``(W,)``.
 
     Attributes:
-        texts: what they show.
         question: each window's question; the windows of a question follow one another.
         begin: first piece of its part of the context, counted in the context.
-        length: pieces of its part of the context.
+        length: number of pieces of its part of the context.
         start, end: places in the window of the answer's first and last piece; 0, [CLS], if the window does not have the
             whole answer, or answers were not requested.
     """
@@ -94,7 +91,6 @@ class Windows(NamedTuple):
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        """W."""
         return len(self.question)
 
     def tokens(self) -> np.ndarray:
@@ -114,9 +110,6 @@ def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labe
     """Return all windows of a data set.
 
     Args:
-        squad: the data set.
-        tokenizer: BERT's.
-        geometry: sizes.
         labels: whether to locate the first answer of each question, for training; questions without one, or whose
             answer the context does not have, then get no window.
     """
@@ -159,7 +152,7 @@ def _flat(values: Any) -> np.ndarray:
 
 
 def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
-    """Return the windows of each question without answers: as many as needed to see every token of its context."""
+    """Return the windows of each question without answers: as many as it takes to see every token of its context."""
     tokens = np.diff(texts.context_starts)[texts.context]  # (Q,)
     room = geometry.max_seq_length - SPECIAL_TOKENS - np.diff(texts.question_starts)  # (Q,)
     assert room.min() > 0, "a rule keeps questions shorter than windows"
@@ -173,7 +166,7 @@ def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
 
 
 def _labelled(windows: Windows, first: np.ndarray, last: np.ndarray) -> Windows:
-    """Return windows with the answers (Q,), without those of questions that have none."""
+    """Return windows with the answers (Q,); those of questions without an answer are left out."""
     keep = (first <= last)[windows.question]
     kept = Windows(windows.texts, *(part[keep] for part in windows[1:]))
     start, end = first[kept.question] - kept.begin, last[kept.question] - kept.begin
@@ -209,25 +202,13 @@ def _answer_characters(squad: SquadSet, number: int) -> Sequence[int]:
 
 
 def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
-    """Return the features of SQuAD's windows: question and part of the context, the answer's first and last token.
-
-    Args:
-        max_seq_length: word pieces in a window, padding included.
-        vocab_size: rows of the model's embedding table.
-        labels: whether the answers are there; False for prediction.
-    """
+    """Return the features of windows; ``labels``, the answer's first and last token, is False for prediction."""
     answers = [Feature(name, 1, PLACE, max_seq_length) for name in ("start_positions", "end_positions")]
     return fine_tuning_features("squad", max_seq_length, vocab_size, *(answers if labels else ()))
 
 
 class WindowReader:
-    """Samples of windows, used like ``RecordReader``.
-
-    Args:
-        spec: of :func:`squad_features`, with or without labels.
-        windows: what to read.
-        vocabulary: has the ids of [PAD], [CLS] and [SEP].
-    """
+    """Reads windows as samples of :func:`squad_features`, with or without labels."""
 
     def __init__(self, spec: FeatureSpec, windows: Windows, vocabulary: Vocabulary) -> None:
         self.spec = spec
@@ -239,12 +220,7 @@ class WindowReader:
         self._length = spec.features[0].length
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        """Return the windows at these positions.
-
-        Returns:
-            int32: ``input_ids input_mask segment_ids`` ``(N, S)``, and where the specification has them
-            ``start_positions end_positions`` ``(N, 1)``.
-        """
+        """Return the windows at these positions: name → int32 ``(N, S)``, or ``(N, 1)`` for an answer's positions."""
         ids, mask, segments = self._tokens(positions)
         batch = {
             "input_ids": ids,
@@ -281,13 +257,7 @@ class WindowReader:
 def cached_windows(
     folder: Path, squad: SquadSet, vocabulary: Vocabulary, lower_case: bool, geometry: Geometry, labels: bool
 ) -> Windows:
-    """Return the windows of a data set from the cache, or make and cache them.
-
-    Args:
-        folder: of cached windows, created if needed. It is no error if it cannot be written to.
-        squad, geometry, labels: see :func:`make_windows`.
-        vocabulary, lower_case: of the tokenizer.
-    """
+    """Return the windows of a data set from a folder of cached windows, or make and cache them as far as possible."""
     key = {
         "format": FORMAT,
         "data": squad.sha256,

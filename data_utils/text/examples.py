@@ -19,7 +19,9 @@ import numpy as np
 
 from data_utils.command_line import Progress, fraction, make_parser, natural, positive, run_main
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
-from data_utils.records.writer import MANIFEST_NAME, entropy_nats, index_path, write_manifest
+from data_utils.records.index import index_path
+from data_utils.records.manifest import MANIFEST_NAME, write_manifest
+from data_utils.records.writer import entropy_nats
 from data_utils.resume import WORK_FOLDER, Done, Ledger, forget, prepare_dataset_folder, run_units
 from data_utils.text.documents import SET_ASIDE_NAME
 from data_utils.text.instances import Settings, UnitCounts, check_settings, make_unit, use_one_tokenizer_thread

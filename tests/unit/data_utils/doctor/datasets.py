@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from data_utils.packing.merge import pack_arrays
-from data_utils.records.writer import encode_examples, frame_records, write_manifest, write_record_file
+from data_utils.records.manifest import write_manifest
+from data_utils.records.writer import encode_examples, frame_records, write_record_file
 from data_utils.tokenizer import SPECIAL_TOKENS, read_vocabulary
 
 SEQUENCE, PREDICTIONS, WORDS = 32, 5, 95

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_extensions.backend import tf
+from tests.unit.data_utils.records import samples
 
 LENGTH, PREDICTIONS, VOCABULARY = 24, 4, 300
+MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 Sequence = dict[str, Any]
 
@@ -37,24 +38,11 @@ def sequence(number: int, length: int | None = None) -> Sequence:
     }
 
 
-def serialized(features: Sequence) -> bytes:
-    """A message as the protobuf library writes it."""
-    message = {}
-    for name, values in features.items():
-        if np.asarray(values).dtype.kind == "f":
-            message[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        else:
-            message[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=np.asarray(values).tolist()))
-    return tf.train.Example(features=tf.train.Features(feature=message)).SerializeToString()
-
-
 def write(folder: Path, files: list[list[Sequence]]) -> None:
     """Record files of these records."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, records in enumerate(files):
-        with tf.io.TFRecordWriter(str(folder / f"data_{number}.tfrecord")) as writer:
-            for record in records:
-                writer.write(serialized(record))
+        samples.write(folder / f"data_{number}.tfrecord", [samples.example(record) for record in records])
 
 
 def comparable(features: Sequence) -> tuple:
@@ -62,20 +50,17 @@ def comparable(features: Sequence) -> tuple:
     tokens = int(np.sum(np.asarray(features["input_mask"]) > 0))
     real = np.asarray(features["masked_lm_weights"]) > 0
     return (
-        tuple(np.asarray(features["input_ids"])[:tokens].tolist()),
-        tuple(np.asarray(features["segment_ids"])[:tokens].tolist()),
-        tuple(np.asarray(features["masked_lm_positions"])[real].tolist()),
-        tuple(np.asarray(features["masked_lm_ids"])[real].tolist()),
-        tuple(np.asarray(features["masked_lm_weights"])[real].tolist()),
+        *(tuple(np.asarray(features[name])[:tokens].tolist()) for name in ("input_ids", "segment_ids")),
+        *(tuple(np.asarray(features[name])[real].tolist()) for name in MASKED),
         int(np.asarray(features["next_sentence_labels"])[0]),
     )
 
 
 def taken_apart(pack: Sequence) -> list[tuple]:
-    """The sequences of a pack as :func:`comparable` tells them, and everything else in it is checked to be padding."""
+    """Return the sequences of a pack as :func:`comparable` does, and check that everything else in it is padding."""
     found = []
     mask = np.asarray(pack["input_mask"])
-    masked = {name: np.asarray(pack[name]) for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")}
+    masked = {name: np.asarray(pack[name]) for name in MASKED}
     used = np.zeros(masked["masked_lm_ids"].size, bool)
     for number in range(1, int(mask.max()) + 1):
         places = np.flatnonzero(mask == number)

@@ -39,13 +39,14 @@ def sample(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def example(features: dict[str, Any]) -> bytes:
+    """A message as the protobuf library writes it; None for a feature makes one without a list."""
     message = {}
     for name, values in features.items():
-        if len(values) == 0:
-            message[name] = tf.train.Feature(int64_list=tf.train.Int64List())
-        elif isinstance(values[0], float):
+        if values is None:
+            message[name] = tf.train.Feature()
+        elif len(values) and isinstance(values[0], (float, np.floating)):
             message[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        elif isinstance(values[0], bytes):
+        elif len(values) and isinstance(values[0], bytes):
             message[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
         else:
             message[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[int(value) for value in values]))
@@ -60,9 +61,7 @@ def write(path: Path, payloads: list[bytes], compression: str | None = None) -> 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Records of arrays (N, L), one row each; float lists for floating ones."""
-    columns = {name: values.tolist() for name, values in arrays.items()}  # Python's types tell example() the list
-    count = len(next(iter(columns.values())))
-    write(path, [example({name: rows[row] for name, rows in columns.items()}) for row in range(count)])
+    write(path, [example(dict(zip(arrays, row))) for row in zip(*arrays.values())])
 
 
 def write_samples(path: Path, numbers: range) -> None:

@@ -1,4 +1,4 @@
-"""Corrupt records passed over: what comes instead, how many, and until when."""
+"""Corrupt records are skipped: what is read instead, how many are allowed, and what is logged."""
 
 from __future__ import annotations
 
@@ -47,16 +47,15 @@ def in_place_of(position: int) -> int:
     return position
 
 
-def test_the_next_good_record_comes_instead(folder: Path) -> None:
+def test_the_next_good_record_comes_instead(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = reader(folder)
-    whole = numbers_of(source.read(np.arange(COUNT))["input_ids"])
+    with caplog.at_level(logging.WARNING):
+        whole = numbers_of(source.read(np.arange(COUNT))["input_ids"])
     assert whole == [in_place_of(position) for position in range(COUNT)]
-    assert source.corrupt_records == len(source.corrupt) == len(BAD)
-    assert [(error.path.name, error.record) for error in source.corrupt.errors] == [
-        *(("a.tfrecord", 5), ("a.tfrecord", 6), ("b.tfrecord", 5), ("b.tfrecord", 24)),
-    ]
-    for error, reason in zip(source.corrupt.errors, BAD.values(), strict=True):
-        assert reason in str(error)
+    assert source.corrupt_records == len(BAD)
+    places = ("a.tfrecord: record 5 ", "a.tfrecord: record 6 ", "b.tfrecord: record 5 ", "b.tfrecord: record 24 ")
+    for place, reason in zip(places, BAD.values(), strict=True):
+        assert sum(place in message and reason in message for message in caplog.messages) == 1
 
 
 def test_what_comes_does_not_depend_on_what_was_read_before(folder: Path) -> None:
@@ -75,7 +74,7 @@ def test_all_features_of_a_sample_are_of_one_record(folder: Path) -> None:
             np.testing.assert_array_equal(batch[name][row], values)
 
 
-def test_training_goes_on_and_resumes_alike(folder: Path) -> None:
+def test_training_continues_and_resumes_with_the_same_records(folder: Path) -> None:
     def read(first: int) -> list[list[int]]:
         dataset = training_dataset(
             reader(folder), micro_batch_size=4, micro_batches_per_update=2, seed=3, num_updates=15 - first,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import struct
 import subprocess
 import sys
 import threading
@@ -12,8 +11,8 @@ import numpy as np
 import pytest
 
 from data_utils.records.files import RecordFiles
-from data_utils.records.framing import masked_crc32c, record_boundaries
-from data_utils.records.index import build_index, find_index, load_index, main, summarize_index
+from data_utils.records.framing import record_boundaries
+from data_utils.records.index import build_index, count_records, find_index, load_index, main
 from keras_extensions.backend import tf
 from tests import ROOT
 from tests.unit.data_utils.records.samples import write
@@ -37,11 +36,6 @@ def index_by_tfrecord_package(path: Path, name: str = "wiki_000.index") -> Path:
     return target
 
 
-def test_checksum_is_tensorflows(record_file: Path) -> None:
-    data = record_file.read_bytes()
-    assert masked_crc32c(data[:8]) == struct.unpack("<I", data[8:12])[0]
-
-
 def test_built_index_is_byte_for_byte_the_tfrecord_packages(record_file: Path) -> None:
     build_index(record_file)
     ours = record_file.with_suffix(".index").read_bytes()
@@ -53,9 +47,9 @@ def test_loaded_index_equals_walked_headers(record_file: Path) -> None:
     index = index_by_tfrecord_package(record_file)
     size = record_file.stat().st_size
     assert np.array_equal(load_index(index, record_file, size), record_boundaries(record_file))
-    assert summarize_index(index, record_file, size) == (len(PAYLOADS), size)
+    assert count_records(index, record_file, size) == len(PAYLOADS)
     index.write_bytes(index.read_bytes().rstrip())  # A last line without its newline counts too.
-    assert summarize_index(index, record_file, size).records == len(PAYLOADS)
+    assert count_records(index, record_file, size) == len(PAYLOADS)
     assert load_index(index, record_file, size).size == len(PAYLOADS) + 1
 
 

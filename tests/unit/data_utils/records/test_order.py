@@ -8,15 +8,10 @@ import pytest
 from data_utils.records.order import positions
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 10, 97, 100, 255, 256, 257, 1009, 4096, 10007, 65537])
-@pytest.mark.parametrize("epoch", [0, 1, 1000])
-def test_each_epoch_is_a_permutation(n: int, epoch: int) -> None:
-    assert np.array_equal(np.sort(positions(7, epoch, 0, n, n)), np.arange(n))
-
-
-def test_every_size_up_to_130_is_a_permutation() -> None:
-    for n in range(1, 131):
-        assert sorted(positions(n, 3, 0, n, n).tolist()) == list(range(n))
+@pytest.mark.parametrize("epoch", [0, 1, 3, 1000])
+def test_each_epoch_is_a_permutation(epoch: int) -> None:
+    for n in (*range(1, 131), 255, 256, 257, 1009, 4096, 10007, 65537):
+        assert np.array_equal(np.sort(positions(7, epoch, 0, n, n)), np.arange(n))
 
 
 def test_any_slice_equals_the_slice_of_the_whole() -> None:

@@ -1,4 +1,4 @@
-"""Packed records: what is accepted, what is refused and how, and how many sequences packs hold."""
+"""Packs: which records are accepted and which refused, how many sequences they hold, and which samples share one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from data_utils.packing.merge import pack_arrays
 from data_utils.records.features import packed_pretraining_features, pretraining_features
-from data_utils.records.packs import generated_packs, sequences_per_pack
+from data_utils.records.packs import generated_packs, pack_samples, sequences_per_pack
 from data_utils.records.reader import RecordReader
 from data_utils.records.validation import find_problem
 from tests.unit.data_utils.records.samples import write_arrays, write_manifest
@@ -61,7 +61,7 @@ def test_packs_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert set(read) == set(arrays)
     for name, values in arrays.items():
         np.testing.assert_array_equal(read[name], values, err_msg=name)
-    assert sequences_per_pack(reader) == 2.0  # counted, as no manifest tells
+    assert sequences_per_pack(reader) == 2.0  # counted, as there is no manifest
 
 
 def test_the_manifest_tells_the_packing_factor(tmp_path: Path) -> None:
@@ -73,42 +73,17 @@ def test_the_manifest_tells_the_packing_factor(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("feature", "place", "value", "complaint"),
     [
-        (
-            "input_mask",
-            (0, 6),
-            1,
-            "record 0 (counted from 0) has input_mask that is not 1, 2, … for one sequence after another",
-        ),
-        ("input_mask", (1, 0), 2, "record 1 (counted from 0) has input_mask that is not 1, 2, …"),
-        ("input_mask", (2, 15), 1, "record 2 (counted from 0) has input_mask that is not 1, 2, …"),
-        ("input_mask", (2, 0), 0, "record 2 (counted from 0) has input_mask that is not 1, 2, …"),
-        ("input_mask", (2, 0), 4, "has input_mask 4 at place 0, outside [0, 4); make the data set again"),
-        (
-            "position_ids",
-            (0, 5),
-            5,
-            "record 0 (counted from 0) has position_ids that do not start at 0 with each sequence",
-        ),
-        ("position_ids", (2, 15), 1, "record 2 (counted from 0) has position_ids that do not start at 0"),
-        (
-            "next_sentence_positions",
-            (2, 1),
-            7,
-            "record 2 (counted from 0) has next_sentence_positions that are not the first tokens",
-        ),
-        (
-            "next_sentence_weights",
-            (1, 1),
-            1.0,
-            "record 1 (counted from 0) has next_sentence_weights that are not 1 for each sequence",
-        ),
-        (
-            "next_sentence_weights",
-            (0, 2),
-            0.0,
-            "record 0 (counted from 0) has next_sentence_weights that are not 1 for each sequence",
-        ),
-        ("masked_lm_positions", (2, 0), 15, "record 2 (counted from 0) has masked_lm_positions in the padding"),
+        ("input_mask", (0, 6), 1, "that is not 1, 2, … for one sequence after another"),
+        ("input_mask", (1, 0), 2, "that is not 1, 2, …"),
+        ("input_mask", (2, 15), 1, "that is not 1, 2, …"),
+        ("input_mask", (2, 0), 0, "that is not 1, 2, …"),
+        ("input_mask", (2, 0), 4, "4 at place 0, outside [0, 4); make the data set again"),
+        ("position_ids", (0, 5), 5, "that do not start at 0 with each sequence"),
+        ("position_ids", (2, 15), 1, "that do not start at 0"),
+        ("next_sentence_positions", (2, 1), 7, "that are not the first tokens"),
+        ("next_sentence_weights", (1, 1), 1.0, "that are not 1 for each sequence"),
+        ("next_sentence_weights", (0, 2), 0.0, "that are not 1 for each sequence"),
+        ("masked_lm_positions", (2, 0), 15, "in the padding"),
     ],
 )
 def test_a_pack_that_would_mix_sequences_is_refused(
@@ -119,9 +94,8 @@ def test_a_pack_that_would_mix_sequences_is_refused(
     with pytest.raises(UserError) as refused:
         RecordReader(write_packs(tmp_path, arrays), SPEC).read(np.arange(3))
     message = str(refused.value)
-    assert complaint in message
-    assert "packs.tfrecord" in message
-    assert " again" in message
+    assert f"record {place[0]} (counted from 0) has {feature} {complaint}" in message
+    assert "packs.tfrecord" in message and " again" in message
 
 
 def test_the_first_wrong_pack_is_named() -> None:
@@ -174,3 +148,19 @@ def test_generated_packs_are_sound_and_full(length: int, places: int) -> None:
     assert sequences_per_pack(reader) == places
     again = generated_packs(length, 20, places, VOCABULARY, seed=1, count=50).read(np.arange(50))
     assert all(np.array_equal(again[name], values) for name, values in read.items())
+
+
+@pytest.mark.parametrize("places", [1, 3, 8])
+def test_every_sample_is_in_one_pack(places: int) -> None:
+    lengths = np.random.default_rng(0).integers(3, 65, 500)
+    packs = pack_samples(lengths, 64, places, seed=1)
+    assert sorted(sample for pack in packs for sample in pack) == list(range(500))
+    assert all(0 < len(pack) <= places and lengths[pack].sum() <= 64 for pack in packs)
+    assert len(packs) < 500 or places == 1
+
+
+def test_the_seed_decides_which_of_equal_length_go_where() -> None:
+    lengths = np.repeat([20, 30], 50)
+    packs = pack_samples(lengths, 64, 3, seed=1)
+    assert packs == pack_samples(lengths, 64, 3, seed=1)
+    assert packs != pack_samples(lengths, 64, 3, seed=2)

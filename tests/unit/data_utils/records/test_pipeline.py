@@ -7,7 +7,7 @@ import pytest
 
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.order import positions
-from data_utils.records.pipeline import evaluation_dataset, raise_data_errors, training_dataset
+from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_data_errors, training_dataset
 from data_utils.records.reader import RecordReader
 from keras_extensions.backend import keras, tf
 from tests.unit.data_utils.records.samples import (
@@ -40,21 +40,20 @@ def reader(folder: Path) -> RecordReader:
     return RecordReader(folder, spec())
 
 
-def updates(reader: RecordReader, **changes: int) -> list[dict[str, np.ndarray]]:
+def updates(reader: SampleReader, **changes: int) -> list[dict[str, np.ndarray]]:
     arguments = {"micro_batch_size": 4, "micro_batches_per_update": 3, "seed": 9, "num_updates": 8, **changes}
     return list(training_dataset(reader, **arguments).as_numpy_iterator())
 
 
 def test_records_equal_tensorflows_own_reading(folder: Path, reader: RecordReader) -> None:
-    fixed = tf.io.FixedLenFeature
+    lengths = {
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), SEQUENCE),
+        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), PREDICTIONS),
+        "next_sentence_labels": 1,
+    }
+    types = {"masked_lm_weights": tf.float32}
     reference_spec = {
-        "input_ids": fixed([SEQUENCE], tf.int64),
-        "input_mask": fixed([SEQUENCE], tf.int64),
-        "segment_ids": fixed([SEQUENCE], tf.int64),
-        "masked_lm_positions": fixed([PREDICTIONS], tf.int64),
-        "masked_lm_ids": fixed([PREDICTIONS], tf.int64),
-        "masked_lm_weights": fixed([PREDICTIONS], tf.float32),
-        "next_sentence_labels": fixed([1], tf.int64),
+        name: tf.io.FixedLenFeature([length], types.get(name, tf.int64)) for name, length in lengths.items()
     }
     names = sorted(str(path) for path in folder.glob("*.tfrecord"))
     records = tf.data.TFRecordDataset(names).map(lambda record: tf.io.parse_single_example(record, reference_spec))
@@ -175,15 +174,9 @@ def test_other_tensorflow_errors_pass_as_they_are(reader: RecordReader) -> None:
 
 
 def test_generated_samples_are_valid_and_the_same_for_a_seed() -> None:
-    def batches(**changes: int) -> list[dict[str, np.ndarray]]:
-        arguments = {
-            "micro_batch_size": 4,
-            "micro_batches_per_update": 2,
-            "seed": 1,
-            "num_updates": 5,
-            **changes,
-        }
-        return list(training_dataset(GeneratedReader(spec(), arguments["seed"]), **arguments).as_numpy_iterator())
+    def batches(seed: int = 1, **changes: int) -> list[dict[str, np.ndarray]]:
+        sizes = {"micro_batches_per_update": 2, "num_updates": 5, **changes}
+        return updates(GeneratedReader(spec(), seed), seed=seed, **sizes)
 
     first = batches()
     for batch in first:

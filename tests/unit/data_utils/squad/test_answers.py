@@ -1,4 +1,4 @@
-"""The list of best answers beside a search through all spans, and beside Hugging Face's."""
+"""The best answers compared with a search through all spans, and with Hugging Face's."""
 
 from __future__ import annotations
 
@@ -15,22 +15,12 @@ from tokenizers import Tokenizer
 from data_utils.squad.answers import Candidate, best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, Windows, make_windows
-from data_utils.tokenizer import Vocabulary, load_tokenizer
-from tests.unit.data_utils.squad.data import WORDS, parsed, random_document, single, write_vocabulary
+from data_utils.tokenizer import Vocabulary
+from tests.unit.data_utils.squad.data import WORDS, parsed, random_document, single
 from tests.unit.data_utils.squad.test_windows import hugging_face_features
 from utilities.errors import UserError
 
 GEOMETRY = Geometry(32, 8, 6)
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    return write_vocabulary(tmp_path_factory.mktemp("vocabulary"))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    return load_tokenizer(str(vocabulary.path), True)
 
 
 def random_logits(windows: Windows, geometry: Geometry, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -93,9 +83,8 @@ def test_answers_are_those_of_a_search_through_all_spans(
         answers = best_answers(squad, windows, start, end, n_best, longest)
         assert list(answers) == [question.id for question in squad.questions]
         for number, question in enumerate(squad.questions):
-            assert_same(
-                answers[question.id], reference(squad, windows, start, end, number, n_best, longest)
-            )  # fmt: skip
+            expected = reference(squad, windows, start, end, number, n_best, longest)
+            assert_same(answers[question.id], expected)
 
 
 def test_scores_outside_the_context_and_impossible_spans_do_not_count(tokenizer: Tokenizer) -> None:

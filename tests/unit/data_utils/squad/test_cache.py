@@ -1,4 +1,4 @@
-"""Cached windows: used again for the same key only, never half written, never unpickled, never in the way."""
+"""Cached windows are used again for the same key only, never half written, never unpickled."""
 
 from __future__ import annotations
 
@@ -11,23 +11,11 @@ import numpy as np
 import pytest
 
 from data_utils.squad import windows as cache
-from data_utils.squad.windows import (
-    Geometry,
-    Windows,
-    cached_windows,
-    load_windows,
-    make_windows,
-    save_windows,
-)
+from data_utils.squad.windows import Geometry, Windows, cached_windows, load_windows, make_windows, save_windows
 from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
-from tests.unit.data_utils.squad.data import parsed, random_document, write_vocabulary
+from tests.unit.data_utils.squad.data import parsed, random_document
 
 GEOMETRY = Geometry(32, 8, 6)
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    return write_vocabulary(tmp_path_factory.mktemp("vocabulary"))
 
 
 @pytest.fixture
@@ -96,14 +84,12 @@ def test_a_damaged_file_is_made_again(
 ) -> None:
     expected = cached_windows(tmp_path, **arguments)
     (path,) = tmp_path.iterdir()
-    content = bytearray(path.read_bytes())
-    if damage == "cut":
-        path.write_bytes(content[: len(content) // 2])
-    elif damage == "flipped":
-        content[len(content) // 3] ^= 1
-        path.write_bytes(content)
-    elif damage == "empty":
-        path.write_bytes(b"")
+    content = path.read_bytes()
+    flipped = bytearray(content)
+    flipped[len(content) // 3] ^= 1
+    damaged = {"cut": content[: len(content) // 2], "flipped": flipped, "empty": b""}
+    if damage in damaged:
+        path.write_bytes(damaged[damage])
     elif damage == "pickle":
         np.savez(path, key=np.array([{"format": 1}], dtype=object))
     else:

@@ -1,4 +1,4 @@
-"""Windows and labels beside a slow reading of the published algorithm, and beside Hugging Face's features."""
+"""Windows and labels compared with a slow form of the published algorithm, and with Hugging Face's features."""
 
 from __future__ import annotations
 
@@ -15,27 +15,12 @@ from tokenizers import Tokenizer
 from data_utils.records.validation import find_problem
 from data_utils.squad.examples import SquadSet, place_of_answer, read_squad
 from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
-from data_utils.tokenizer import Vocabulary, load_tokenizer
+from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
 from tests.real_data import real_data
 from tests.unit.data_utils.squad.data import parsed, random_document, single, write_vocabulary
 
-GEOMETRIES = [
-    Geometry(32, 8, 5),
-    Geometry(24, 10, 100),
-    Geometry(16, 12, 1),
-    Geometry(64, 16, 16),
-    Geometry(200, 64, 9),
-]
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    return write_vocabulary(tmp_path_factory.mktemp("vocabulary"))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    return load_tokenizer(str(vocabulary.path), True)
+SIZES = [(32, 8, 5), (24, 10, 100), (16, 12, 1), (64, 16, 16), (200, 64, 9)]
+GEOMETRIES = [Geometry(*sizes) for sizes in SIZES]
 
 
 def rows(windows: Windows, geometry: Geometry, vocabulary: Vocabulary, labels: bool) -> dict[str, np.ndarray]:
@@ -128,14 +113,12 @@ def labelled_text(squad: SquadSet, windows: Windows, window: int) -> str:
     ],
 )
 def test_labels_cover_the_answer(context: str, answer: str, labelled: str, tmp_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    vocabulary = write_vocabulary(tmp_path)
+    path = write_vocabulary(tmp_path).path
     path.write_text(path.read_text(encoding="utf-8") + "1870s\n1849\n", encoding="utf-8")
     squad = single(context, (answer, context.index(answer)))
     windows = make_windows(squad, load_tokenizer(str(path), True), Geometry(40, 8, 8), labels=True)
     (labels,) = np.unique([labelled_text(squad, windows, w) for w in np.flatnonzero(windows.start)])
     assert labels == labelled
-    assert vocabulary.path == path
 
 
 def test_questions_whose_answer_cannot_be_placed_get_no_window(tokenizer: Tokenizer) -> None:
@@ -148,24 +131,18 @@ def test_an_answer_longer_than_a_window_points_to_cls(tokenizer: Tokenizer) -> N
     context = " ".join(["the old king built a new bridge"] * 4)
     windows = make_windows(single(context, (context, 0)), tokenizer, Geometry(16, 8, 4), labels=True)
     assert windows.count > 1
-    assert not windows.start.any()
-    assert not windows.end.any()
+    assert not windows.start.any() and not windows.end.any()
 
 
 def test_a_context_without_tokens_has_one_window(tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
-    squad = parsed(
-        {
-            "data": [
-                {"paragraphs": [{"context": "\u200b\ufffd", "qas": [{"id": "1", "question": "", "answers": []}]}]},
-                {"paragraphs": [{"context": "king", "qas": [{"id": "2", "question": "who", "answers": []}]}]},
-            ]
-        }
-    )
-    geometry = GEOMETRIES[0]
-    windows = make_windows(squad, tokenizer, geometry, labels=False)
-    pieces = [
-        [vocabulary.pieces[i] for i in row if i] for row in rows(windows, geometry, vocabulary, False)["input_ids"]
+    paragraphs = [
+        {"context": "\u200b\ufffd", "qas": [{"id": "1", "question": "", "answers": []}]},
+        {"context": "king", "qas": [{"id": "2", "question": "who", "answers": []}]},
     ]
+    squad = parsed({"data": [{"paragraphs": paragraphs}]})
+    windows = make_windows(squad, tokenizer, GEOMETRIES[0], labels=False)
+    ids = rows(windows, GEOMETRIES[0], vocabulary, False)["input_ids"]
+    pieces = [[vocabulary.pieces[i] for i in row if i] for row in ids]
     assert pieces == [["[CLS]", "[SEP]", "[SEP]"], ["[CLS]", "who", "[SEP]", "king", "[SEP]"]]
 
 
@@ -214,8 +191,6 @@ def test_real_features_are_hugging_faces(tmp_path: Path) -> None:
     path = tmp_path / "train.json"
     content = {"data": [{"title": "some", "paragraphs": chance.sample(paragraphs, 40)}], "version": "1.1"}
     path.write_text(json.dumps(content), encoding="utf-8")
-    from data_utils.tokenizer import read_vocabulary
-
     vocabulary = read_vocabulary(real_data("vocab", "vocab-bert-base-uncased.txt"))
     compare_with_hugging_face(path, vocabulary, Geometry(128, 24, 64), same_labels=0.98)
 

@@ -1,15 +1,13 @@
-"""Decodes batches of ``tf.train.Example`` messages to arrays without TensorFlow; the reverse of ``records.writer``.
+"""Decodes batches of ``tf.train.Example`` messages to arrays without TensorFlow; the reverse of ``writer.py``.
 
 Python walks over the few fields of each message; NumPy decodes the numbers within them, hundreds in a message.
-
-Shapes: N messages, K numbers of a feature in each.
 
 Source: tensorflow/core/example/{example,feature}.proto and the protobuf wire format.
 """
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Container, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -23,7 +21,7 @@ _ONE_INTEGER = 0x08  # values that are not packed, which readers must accept too
 _ONE_FLOAT = 0x0D
 
 INTEGERS, FLOATS = "int64_list", "float_list"
-_KINDS = {_THIRD_FIELD: INTEGERS, _SECOND_FIELD: FLOATS, _FIRST_FIELD: "bytes_list"}
+_LISTS = {_THIRD_FIELD: INTEGERS, _SECOND_FIELD: FLOATS, _FIRST_FIELD: "bytes_list"}
 
 
 class ExampleError(ValueError):
@@ -43,60 +41,45 @@ class ExampleError(ValueError):
 class _Values(NamedTuple):
     """The encoded numbers of a feature."""
 
-    kind: str
+    list_name: str
     data: bytes
 
 
 def decode_examples(
-    messages: Sequence[bytes], kinds: Mapping[str, str], sizes: Optional[Mapping[str, int]] = None
+    messages: Sequence[bytes], features: Sequence[Feature], any_length: bool = False
 ) -> Dict[str, np.ndarray]:
     """Decode some features of a batch; other features of the messages are ignored.
 
     Args:
         messages: N ≥ 1 serialised messages.
-        kinds: feature → ``INTEGERS`` or ``FLOATS``.
-        sizes: feature → K; by default that of the first message.
+        features: what each message must hold.
+        any_length: whether a feature may have another length than it says: that of the first message.
 
     Returns:
-        feature → (N, K), int64 or float32.
+        feature → (N, length), int64 or float32.
 
     Raises:
         ExampleError: a message is damaged, lacks a feature, or has another number of values.
 
     Example:
+        >>> from data_utils.records.features import TOKENS
         >>> from data_utils.records.writer import encode_examples
         >>> messages = encode_examples({"ids": np.array([[7, 300], [0, 70000]])})
-        >>> decode_examples(messages, {"ids": INTEGERS})["ids"].tolist()
+        >>> decode_examples(messages, [Feature("ids", 2, TOKENS)])["ids"].tolist()
         [[7, 300], [0, 70000]]
     """
-    wanted = {name.encode(): kind for name, kind in kinds.items()}
-    rows = [_fields(message, row, wanted) for row, message in enumerate(messages)]
+    keys = [feature.name.encode() for feature in features]
+    rows = [_fields(message, row, set(keys)) for row, message in enumerate(messages)]
     decoded = {}
-    for key, kind in wanted.items():
-        name = key.decode()
-        values = [_checked(fields.get(key), kind, name, row) for row, fields in enumerate(rows)]
-        size = None if sizes is None else sizes.get(name)
-        decoded[name] = _floats(values, name, size) if kind == FLOATS else _integers(values, name, size)
+    for feature, key in zip(features, keys):
+        name, size = feature.name, None if any_length else feature.length
+        expected, decode = (FLOATS, _floats) if feature.dtype == "float32" else (INTEGERS, _integers)
+        values = [_checked(fields.get(key), expected, name, row) for row, fields in enumerate(rows)]
+        decoded[name] = decode(values, name, size)
     return decoded
 
 
-def decode_records(
-    messages: Sequence[bytes], features: Iterable[Feature], any_length: bool = False
-) -> Dict[str, np.ndarray]:
-    """Decode the features of a task's records, as :func:`decode_examples` does.
-
-    Args:
-        messages: N ≥ 1 serialised records.
-        features: what each record must hold.
-        any_length: whether a feature may be of another length, that of the first record.
-    """
-    features = list(features)
-    kinds = {feature.name: FLOATS if feature.dtype == "float32" else INTEGERS for feature in features}
-    sizes = {feature.name: feature.length for feature in features}
-    return decode_examples(messages, kinds, None if any_length else sizes)
-
-
-def _fields(message: bytes, row: int, wanted: Mapping[bytes, str]) -> Dict[bytes, _Values]:
+def _fields(message: bytes, row: int, wanted: Container[bytes]) -> Dict[bytes, _Values]:
     """Return the wanted features of a message, still encoded."""
     found: Dict[bytes, _Values] = {}
     try:
@@ -139,31 +122,31 @@ def _varint(message: bytes, at: int) -> Tuple[int, int]:
 
 
 def _values(message: bytes, at: int, end: int) -> _Values:
-    """Return the numbers of a Feature."""
+    """Return the encoded numbers of a Feature."""
     if at == end:
         return _Values("no list", b"")
     tag = message[at]
-    kind = _KINDS.get(tag, "an unknown list")
+    list_name = _LISTS.get(tag, "an unknown list")
     begin, stop = _delimited(message, at, end, tag)
     parts: List[bytes] = []
-    while begin < stop and kind in (INTEGERS, FLOATS):
+    while begin < stop and list_name in (INTEGERS, FLOATS):
         tag = message[begin]
         if tag == _FIRST_FIELD:
             first, begin = _delimited(message, begin, stop, tag)
-        elif tag == (_ONE_INTEGER if kind == INTEGERS else _ONE_FLOAT):
+        elif tag == (_ONE_INTEGER if list_name == INTEGERS else _ONE_FLOAT):
             first = begin + 1
-            begin = first + 4 if kind == FLOATS else _varint(message, first)[1]
+            begin = first + 4 if list_name == FLOATS else _varint(message, first)[1]
         else:
             raise ValueError
         parts.append(message[first:begin])
-    return _Values(kind, parts[0] if len(parts) == 1 else b"".join(parts))
+    return _Values(list_name, parts[0] if len(parts) == 1 else b"".join(parts))
 
 
-def _checked(values: Optional[_Values], kind: str, name: str, row: int) -> bytes:
+def _checked(values: Optional[_Values], expected: str, name: str, row: int) -> bytes:
     if values is None:
         raise ExampleError(row, f"has no feature {name}")
-    if values.kind != kind:
-        raise ExampleError(row, f"has {name} as {values.kind}, not {kind}")
+    if values.list_name != expected:
+        raise ExampleError(row, f"has {name} as {values.list_name}, not {expected}")
     return values.data
 
 
