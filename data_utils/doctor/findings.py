@@ -1,4 +1,4 @@
-"""What was found in the files of a data set, in figures, and whether these are what they should be.
+"""Counts over the records of a data set, and whether they are what they should be.
 
 Shapes: R records, S max_seq_length, P masked positions.
 """
@@ -50,7 +50,6 @@ class Share:
 
 
 def ratio(part: float, whole: float) -> float:
-    """Return 0 for nothing of nothing."""
     return part / whole if whole else 0.0
 
 
@@ -105,8 +104,6 @@ def count(batch: Batch, original: np.ndarray, special: Sequence[int] | None) -> 
 
 @dataclass
 class FileFindings:
-    """What was found in a record file."""
-
     path: Path
     counts: Counts
     bad: int = 0
