@@ -21,7 +21,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from xml.sax.saxutils import escape
 
 from data_utils.command_line import Progress, make_parser, positive, run_main
@@ -207,7 +207,7 @@ def write_demo_corpus(
     output.parent.mkdir(parents=True, exist_ok=True)
     documents = total = 0
     with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(replacing(output))
+        stream: IO[bytes] = stack.enter_context(replacing(output))
         if output.suffix == ".bz2":
             stream = stack.enter_context(bz2.open(stream, "wb"))
         progress = stack.enter_context(Progress(words, "collect prose", "words"))

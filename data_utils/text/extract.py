@@ -79,13 +79,7 @@ def _convert_unit(convert: Convert, source: Source, pattern: str, ledger: Ledger
 
 
 def convert_source(
-    source: Source,
-    convert: Convert,
-    ledger: Ledger,
-    pattern: str,
-    label: str,
-    set_asides: SetAsides,
-    pool: Pool,
+    source: Source, convert: Convert, ledger: Ledger, pattern: str, label: str, set_asides: SetAsides, pool: Pool
 ) -> SourceResult:
     """Convert the documents of a source unit by unit, in workers; what is done already is not done again.
 

@@ -120,11 +120,7 @@ def prediction_counts(maskable: np.ndarray, masked_lm_prob: float, max_predictio
 
 
 def hide(
-    input_ids: np.ndarray,
-    chosen: np.ndarray,
-    mask_id: int,
-    ordinary_ids: np.ndarray,
-    rng: np.random.Generator,
+    input_ids: np.ndarray, chosen: np.ndarray, mask_id: int, ordinary_ids: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Return (N, S) ids with the chosen ones replaced: 80 % by [MASK], 10 % by an ordinary one, 10 % by themselves."""
     rows, columns = np.nonzero(chosen)

@@ -119,10 +119,7 @@ def test_punkt_trained_on_the_corpus_knows_its_abbreviations(tmp_path: Path) -> 
     save_parameters(train([LEARNED]), tmp_path / "q.json")
     assert (tmp_path / "p.json").read_bytes() == (tmp_path / "q.json").read_bytes()
     splitter = load_splitter(str(tmp_path / "p.json"))
-    assert splitter.split("Prof. Lee met Prof. Wood. They left.") == [
-        "Prof. Lee met Prof. Wood.",
-        "They left.",
-    ]
+    assert splitter.split("Prof. Lee met Prof. Wood. They left.") == ["Prof. Lee met Prof. Wood.", "They left."]
     (tmp_path / "p.json").write_text("{}")
     with pytest.raises(UserError, match="not Punkt parameters"):
         load_parameters(tmp_path / "p.json")
