@@ -1,4 +1,4 @@
-"""What the data commands share: errors as one line, progress, and types of numbers for options."""
+"""Shared by the data commands: errors as one line, progress, and types of numbers for options."""
 
 from __future__ import annotations
 

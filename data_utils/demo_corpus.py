@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import bz2
+import contextlib
 import importlib.util
 import inspect
 import os
@@ -20,11 +21,12 @@ import sysconfig
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from xml.sax.saxutils import escape
 
 from data_utils.command_line import Progress, make_parser, positive, run_main
 from utilities.errors import UserError
+from utilities.files import replacing
 
 DEFAULT_PACKAGES = (
     "numpy", "nltk", "matplotlib", "tf_keras", "tensorflow", "transformers", "pydantic", "requests", "rich",
@@ -140,9 +142,7 @@ def _candidates(packages: tuple[str, ...]) -> Iterator[tuple[str, str, list[str]
 def collect_pages(words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES) -> Iterator[Page]:
     """Yield pages of prose until the number of words is reached or nothing is left; no paragraph is repeated.
 
-    Args:
-        words: Number of words that is enough.
-        packages: Packages whose docstrings are read after Python's own; absent ones are skipped.
+    The docstrings of packages are read after Python's own; absent packages are skipped.
     """
     seen: set[str] = set()
     total = 0
@@ -199,30 +199,29 @@ _HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version=
 def write_demo_corpus(
     output: Path, words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES
 ) -> tuple[int, int]:
-    """Write the corpus as a MediaWiki dump (compressed if the name ends in ``.bz2``), atomically.
-
-    Returns:
-        The number of documents and of words.
+    """Write the corpus as a MediaWiki dump, compressed if its name ends in ``.bz2``; return the documents and words.
 
     Raises:
         UserError: This Python carries no documentation at all.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(output.name + ".tmp")
     documents = total = 0
-    opener = bz2.open if output.suffix == ".bz2" else open
-    with opener(temporary, "wb") as stream, Progress(words, "collect prose", "words") as progress:
+    with contextlib.ExitStack() as stack:
+        stream: IO[bytes] = stack.enter_context(replacing(output))
+        if output.suffix == ".bz2":
+            stream = stack.enter_context(bz2.open(stream, "wb"))
+        progress = stack.enter_context(Progress(words, "collect prose", "words"))
         stream.write(_HEAD.encode())
         for page in collect_pages(words, packages):
             documents += 1
             total += page.words
             stream.write(_page_xml(documents, page).encode("utf-8", "replace"))
             progress.advance(page.words, f"{documents:,} documents")
+        if not documents:
+            raise UserError(
+                "this Python carries no documentation (pydoc_data and sources stripped); use text of your own"
+            )
         stream.write(b"</mediawiki>\n")
-    if not documents:
-        temporary.unlink()
-        raise UserError("this Python carries no documentation (pydoc_data and sources stripped); use text of your own")
-    os.replace(temporary, output)
     return documents, total
 
 

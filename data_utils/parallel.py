@@ -63,11 +63,7 @@ class Pool:
     """
 
     def __init__(
-        self,
-        workers: int = 1,
-        scheduler: str | None = None,
-        folders: Sequence[Path] = (),
-        files: Sequence[Path] = (),
+        self, workers: int = 1, scheduler: str | None = None, folders: Sequence[Path] = (), files: Sequence[Path] = ()
     ):
         self._workers, self._scheduler = workers, scheduler
         self._folders, self._files = list(folders), list(files)
@@ -85,10 +81,10 @@ class Pool:
             self._client = None
 
     def begin(self, modules: Sequence[str], size: int | None = None) -> None:
-        """Load modules for the workers in the background.
+        """Load the modules of the functions for ``map`` in the background, once for all workers.
 
         Args:
-            modules: Where the functions for ``map`` are defined; loaded once for all workers.
+            modules: Names of modules.
             size: Total bytes of the items, as for ``map``.
         """
         if self._scheduler is None and not self._runs_here(size):
@@ -236,7 +232,7 @@ class Pool:
 
 
 def _after_death(item: Item, deaths: int) -> tuple[Item, int]:
-    """Return what is done again because a worker died; which item it was working on is not known."""
+    """Return an item that is done again because a worker died, with its deaths; which item it was on is not known."""
     if deaths == MAX_DEATHS:
         raise UserError(
             f"worker processes ended again and again (out of memory?); use fewer --workers, and {RUN_AGAIN}"
@@ -304,13 +300,7 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
 
 
 def pool_of(options: argparse.Namespace, output: Path, inputs: Iterable[Path]) -> Pool:
-    """Return the workers that the options of ``add_pool_options`` describe.
-
-    Args:
-        options: Parsed options.
-        output: Output folder, created if absent.
-        inputs: Files that workers read.
-    """
+    """Return the workers that the options of ``add_pool_options`` describe; ``output`` is created for a cluster."""
     if not options.scheduler:
         return Pool(options.workers)
     output.mkdir(parents=True, exist_ok=True)

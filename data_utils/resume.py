@@ -35,20 +35,12 @@ MAX_DIFFERENCES_SHOWN = 3
 
 
 class Ledger(NamedTuple):
-    """The done-records of one step. It can be sent to workers.
+    """The done-records of one step. It can be sent to workers."""
 
-    Attributes:
-        records: Folder of the done-records.
-        files: Folder of the files that the units write.
-        settings: Digest of everything that determines their content.
-        read_back: Whether a file's checksum is verified, or only its size, for files that are checked where they are
-            used.
-    """
-
-    records: Path
-    files: Path
-    settings: str
-    read_back: bool = True
+    records: Path  # folder of the done-records
+    files: Path  # folder of the files that the units write
+    settings: str  # digest of everything that determines their content
+    read_back: bool = True  # whether checksums are verified; not of files that are checked where they are used
 
     @classmethod
     def begin(cls, files: Path, step: str, settings: Mapping[str, Any], read_back: bool = True) -> Ledger:
@@ -62,16 +54,7 @@ class Ledger(NamedTuple):
         return cls(records, files, digest, read_back)
 
     def finish(self, unit: int, names: Sequence[str], facts: Mapping[str, Any]) -> Dict[str, Any]:
-        """Record that a unit's files are on disk.
-
-        Args:
-            unit: Number of the unit.
-            names: Its files, relative to ``files``.
-            facts: What must be known of the unit later, as JSON.
-
-        Returns:
-            The facts as ``done`` will return them.
-        """
+        """Record that a unit's files are on disk; return the ``facts`` as ``done`` will return them: read from JSON."""
         entries = [{"name": name, **_size_and_checksum(self.files / name)} for name in names]
         text = json.dumps({"settings": self.settings, "files": entries, "facts": dict(facts)}, ensure_ascii=False)
         write_atomically(self.path(unit), text.encode())
@@ -94,12 +77,11 @@ class Ledger(NamedTuple):
         return not self.read_back or _size_and_checksum(path)["crc32c"] == entry["crc32c"]
 
     def path(self, unit: int) -> Path:
-        """Return the path of a unit's done-record."""
         return self.records / f"{unit:06d}.json"
 
 
 class Done(NamedTuple):
-    """What a worker reports of a unit: its number and size, and the facts of its done-record."""
+    """What a worker reports of a unit: number, size, and the facts of its done-record."""
 
     number: int
     size: int
@@ -120,7 +102,7 @@ def run_units(
     Args:
         pool: Workers.
         ledger: Done-records of the step, written by ``function``.
-        function: Works on one unit, in a worker.
+        function: Works on one unit.
         units: All units in order, each with a ``number`` from 0 on and a ``size`` in the unit of the progress.
         size: Total bytes of text.
         progress: Advanced by each unit.
@@ -162,12 +144,12 @@ def status_of(folder: Path, recipe: Mapping[str, Any], last_file: str, products:
 
     Args:
         folder: Output folder; may be absent.
-        recipe: What this run makes it from and with; a part that is not known yet is left out, and not compared.
+        recipe: What this run makes it from and with; parts that are not known yet are left out, and not compared.
         last_file: Name of the file that is written last.
         products: Pattern of the files that are written before it.
 
     Raises:
-        UserError: It is a file.
+        UserError: The folder is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder}: a file, not a folder")
@@ -206,10 +188,7 @@ def check_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: boo
 
 
 def prepare_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> bool:
-    """Make a data set's folder ready for the recipe; what it holds of another recipe is deleted.
-
-    Returns:
-        Whether the data set is complete already.
+    """Delete what the folder holds of another recipe, and return whether the data set is complete already.
 
     Raises:
         UserError: The folder holds something else, and ``overwrite`` is false.
@@ -253,7 +232,7 @@ def _same_parts(old: Mapping[str, Any], recipe: Mapping[str, Any]) -> Dict[str, 
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[str]:
-    """Return what two recipes disagree on, one text for each setting."""
+    """Describe each setting on which two recipes disagree."""
     theirs, ours = _flat(old), _flat({"version": RECIPE_VERSION, **new})
     return [
         f"{key} {_short(theirs.get(key))} there, {_short(ours.get(key))} now"

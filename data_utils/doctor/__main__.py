@@ -1,4 +1,7 @@
-"""``python -m data_utils.doctor FOLDER`` examines a data set, and can write its good records into a new one."""
+"""``python -m data_utils.doctor FOLDER`` reads every record of a data set before days are spent on it.
+
+It reports what is right and wrong; ``--fix OTHER`` writes the good records into a new data set.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,11 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 
 PICTURE_NAME = "doctor.png"
-# Most records and lines that are compared with one another, which bounds the memory for data of any size.
-COMPARED = 4_000_000
+COMPARED = 4_000_000  # at most so many records, and lines, are compared with one another, which bounds the memory
 BYTES_OF_RECORD, BYTES_OF_LINE = 400, 100  # at least, roughly
 
 
 def examine(data: DataSet, pool: Pool) -> Diagnosis:
-    """Read all of a data set, and judge it."""
     sampled = max(1, _bytes(data.files) // BYTES_OF_RECORD // COMPARED)
     examine_one = functools.partial(examine_file, Checker(data), data.form, sampled, data.manifest is not None)
     files = _each_file(pool, examine_one, data.files, "records")
@@ -48,7 +49,6 @@ def _bytes(files: Sequence[Path]) -> int:
 
 
 def _each_file(pool: Pool, function: Callable[[Path], Any], files: Sequence[Path], label: str) -> list[Any]:
-    """Return what the function returns for each file, in order."""
     found: dict[Path, Any] = {}
     with Progress(_bytes(files), label) as progress:
         for result in pool.map(function, files, _bytes(files)):
@@ -58,8 +58,6 @@ def _each_file(pool: Pool, function: Callable[[Path], Any], files: Sequence[Path
 
 
 class _Unit(NamedTuple):
-    """A file to be copied without its bad records."""
-
     number: int
     size: int
     path: Path
@@ -87,41 +85,41 @@ def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> 
     Names, order and everything else stay; a file without a good record is left out. A run that was killed resumes.
 
     Returns:
-        How many records were kept, and how many left out.
+        The number of records kept, and of those left out.
 
     Raises:
-        UserError: the folder holds something else, or no record is good.
+        UserError: The folder holds something else, or no record is good.
     """
     if output.resolve() == data.folder.resolve():
         raise UserError(f"--fix {output}: is the data set itself; name another folder")
     checker = Checker(data)
     special = {"cls_id": checker.special[2], "sep_id": checker.special[3]} if checker.special else {}
     form = {**data.form._asdict(), "vocabulary_size": data.vocab_size, "cls_id": None, "sep_id": None, **special}
-    recipe = {"repair of": identity_of(data.files), "form": form}
+    recipe, size = {"repair of": identity_of(data.files), "form": form}, _bytes(data.files)
     prepare_dataset_folder(output, recipe, overwrite)
     ledger = Ledger.begin(output, "repair", recipe, read_back=False)
     units = [_Unit(number, path.stat().st_size, path) for number, path in enumerate(data.files)]
-    done: dict[int, dict[str, Any]] = {}
-
-    def total(name: str) -> int:
-        return sum(facts[name] for facts in done.values())
+    entries: dict[int, dict[str, Any]] = {}
+    kept = dropped = 0
 
     def on_done(unit: int, facts: dict[str, Any]) -> str:
-        done[unit] = facts
-        return f"{total('kept'):,} records, {total('dropped'):,} left out"
+        nonlocal kept, dropped
+        kept, dropped = kept + facts["kept"], dropped + facts["dropped"]
+        if facts["entry"]:
+            entries[unit] = facts["entry"]
+        return f"{kept:,} records, {dropped:,} left out"
 
-    size = _bytes(data.files)
     with Progress(size, "repair") as progress:
         run_units(pool, ledger, functools.partial(_copy, checker, ledger), units, size, progress, on_done)
-    if not total("kept"):
+    if not kept:
         raise UserError(f"{data.folder}: no record is good; make the data set again")
-    _write_manifest(data, output, [done[unit]["entry"] for unit in sorted(done) if done[unit]["entry"]], total("kept"))
+    _write_manifest(data, output, [entries[unit] for unit in sorted(entries)], kept)
     forget(output)
-    return total("kept"), total("dropped")
+    return kept, dropped
 
 
 def _write_manifest(data: DataSet, output: Path, entries: list[dict[str, Any]], records: int) -> None:
-    """Write vocabulary and manifest; the counts of the text are still those of the whole, as no others are known."""
+    """Write vocabulary and manifest; the counts of the text stay those of the whole, as no others are known."""
     manifest, form = data.manifest, data.form
     vocabulary = dict(manifest.vocabulary) if manifest else {}
     if data.vocabulary is not None:
@@ -160,7 +158,7 @@ def _action(options: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns 0 for a data set that is well, 1 where something is wrong, 2 where it cannot be read."""
+    """Run the command; return 0 for a good data set, 1 if something is wrong, 2 if it cannot be read."""
     parser = make_parser("data_utils.doctor", "Examines a data set of pre-training records, packed or not.")
     parser.add_argument("folder", type=Path, metavar="DIR", help="the data set")
     parser.add_argument("--fix", type=Path, metavar="OUT", help="write the good records into another folder")

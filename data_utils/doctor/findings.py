@@ -1,4 +1,4 @@
-"""What was found in the files of a data set, in figures, and whether these are what they should be.
+"""Counts over the records of a data set, and whether they are what they should be.
 
 Shapes: R records, S max_seq_length, P masked positions.
 """
@@ -50,7 +50,6 @@ class Share:
 
 
 def ratio(part: float, whole: float) -> float:
-    """Return 0 for nothing of nothing."""
     return part / whole if whole else 0.0
 
 
@@ -105,8 +104,6 @@ def count(batch: Batch, original: np.ndarray, special: Sequence[int] | None) -> 
 
 @dataclass
 class FileFindings:
-    """What was found in a record file."""
-
     path: Path
     counts: Counts
     bad: int = 0
@@ -125,7 +122,7 @@ class FileFindings:
 
 
 def examine_file(checker: Checker, form: Form, sampled: int, with_checksum: bool, path: Path) -> FileFindings:
-    """Read all records of a file; one of ``sampled``, chosen by content, is compared with all others of these."""
+    """Read all records of a file; one of ``sampled``, chosen by content, is compared with the others."""
     found = FileFindings(path, Counts.zero(form))
     boundaries, found.index_problem = index_of(path)
     found.has_index = boundaries is not None or found.index_problem is not None
@@ -160,7 +157,7 @@ def _digests(texts: Sequence[bytes]) -> np.ndarray:
 
 
 def _is_sampled(digests: np.ndarray, sampled: int) -> np.ndarray:
-    """Sample one in a number of digests; equal digests are either all sampled or none."""
+    """Sample one digest in ``sampled``; equal digests are either all sampled or none."""
     return (digests >> np.uint64(20)) % np.uint64(sampled) == 0
 
 
@@ -185,7 +182,7 @@ class LineFindings:
 
 
 def examine_lines(sampled: int, path: Path) -> FileLines:
-    """Read a sentence file; one line of ``sampled``, chosen by content, is compared with all others of these."""
+    """Read a sentence file; one line of ``sampled``, chosen by content, is compared with the others."""
     with open(path, "rb") as stream:
         lines = stream.readlines()
     starts = np.cumsum([0, *map(len, lines)])[:-1]
@@ -197,7 +194,6 @@ def examine_lines(sampled: int, path: Path) -> FileLines:
 
 
 def merge_lines(files: Sequence[FileLines]) -> LineFindings:
-    """Join the findings of all files."""
     digests, inverse = np.unique(np.concatenate([file.digests for file in files]), return_inverse=True)
     counts = np.bincount(inverse, np.concatenate([file.counts for file in files]), digests.size).astype(np.int64)
     top = np.argsort(-counts, kind="stable")[:LINES_SHOWN].tolist()
@@ -216,8 +212,6 @@ def _line(digest: np.uint64, files: Sequence[FileLines]) -> str:
 
 @dataclass
 class Packing:
-    """What packing would give."""
-
     factor: float  # sequences in a pack on average
     efficiency_before: float  # share of real tokens
     efficiency: float  # share of real tokens in packs
@@ -244,7 +238,6 @@ class Diagnosis:
 
 
 def diagnose(data: DataSet, files: Sequence[FileFindings], lines: LineFindings | None) -> Diagnosis:
-    """Judge the findings of all files."""
     counts = Counts.zero(data.form)
     for file in files:
         counts.add(file.counts)

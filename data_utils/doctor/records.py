@@ -1,6 +1,4 @@
-"""The records of a data set, good and bad: every check that the reader of a run makes, and a few more.
-
-The reader stops at the first problem, or skips the record; here reading continues, however damaged a file is.
+"""Reads all records of a data set, however damaged it is, and checks each as the reader of a run does, and a bit more.
 
 Shapes: R records, S max_seq_length, P masked positions.
 """
@@ -11,7 +9,7 @@ import itertools
 import mmap
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -45,20 +43,13 @@ Batch = dict[str, np.ndarray]
 
 
 class Form(NamedTuple):
-    """What the records of a data set look like.
-
-    Attributes:
-        max_seq_length: S.
-        max_predictions: P.
-        max_sequences: in a pack; 0 for records of one sequence.
-    """
+    """The sizes of a data set's records."""
 
     max_seq_length: int
     max_predictions: int
-    max_sequences: int = 0
+    max_sequences: int = 0  # in a pack; 0 for records of one sequence
 
     def features(self, vocab_size: int) -> FeatureSpec:
-        """Return what the reader of a run expects of such records."""
         if self.max_sequences:
             return packed_pretraining_features(*self, vocab_size)
         return pretraining_features(self.max_seq_length, self.max_predictions, vocab_size)
@@ -66,24 +57,14 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set to be examined.
-
-    Attributes:
-        folder: of the record files.
-        files: in order.
-        manifest: None where there is none that can be read.
-        vocabulary: None where there is none.
-        form: of the records.
-        corpus: sentence files that the records were made from, if they lie beside them.
-        wrong, notes: what is wrong with the folder, and what is worth knowing.
-    """
+    """A data set to be examined, and what a look at its folder shows already."""
 
     folder: Path
     files: list[Path]
     manifest: Manifest | None
     vocabulary: Vocabulary | None
     form: Form
-    corpus: list[Path]
+    corpus: list[Path]  # sentence files that the records were made from
     wrong: list[str]
     notes: list[str]
 
@@ -95,13 +76,7 @@ class DataSet:
 
 
 class Chunk(NamedTuple):
-    """Records that were read together.
-
-    Attributes:
-        payloads: of the good ones, as they were read.
-        batch: their arrays; None where there are none.
-        problems: record → what is wrong with it, for the bad ones.
-    """
+    """Records that were read together: the good ones, also as arrays, and what is wrong with each bad one."""
 
     payloads: list[bytes]
     batch: Batch | None
@@ -109,54 +84,41 @@ class Chunk(NamedTuple):
 
 
 class Checker:
-    """Checks the records of a data set. Can be sent to workers."""
+    """Checks the records of a data set. It can be sent to workers."""
 
     def __init__(self, data: DataSet) -> None:
         self.spec = data.form.features(data.vocab_size or ANY_VOCABULARY)
-        self.special: Sequence[int] | None = None  # ids of [PAD], [UNK], [CLS], [SEP] and [MASK]
+        self.special: list[int] | None = None  # ids of [PAD], [UNK], [CLS], [SEP] and [MASK]
         if data.vocabulary is not None:
             self.special = data.vocabulary.special_ids().tolist()
 
     def read(self, path: Path) -> Iterator[Chunk]:
         """Yield the records of a file, good and bad, some thousand at a time."""
-        records = enumerate(read_records(path, index_of(path)[0]))
+        records = enumerate(read_records(path))
         while chunk := dict(itertools.islice(records, RECORDS_AT_ONCE)):
             problems = {number: record for number, record in chunk.items() if isinstance(record, str)}
             payloads = {number: record for number, record in chunk.items() if isinstance(record, bytes)}
-            batch = self._decode(payloads, problems)
-            if batch is not None:
-                numbers = [number for number in payloads if number not in problems]
-                found = self._find_problems(batch)
-                problems.update({numbers[row]: reason for row, reason in found.items()})
-                good = np.setdiff1d(np.arange(len(numbers)), list(found))
-                batch = {name: values[good] for name, values in batch.items()} if good.size else None
+            batches = list(self._good_batches(list(payloads.items()), problems))
+            batch = {name: np.concatenate([part[name] for part in batches]) for name in batches[0]} if batches else None
             yield Chunk([payload for number, payload in payloads.items() if number not in problems], batch, problems)
 
-    def _decode(self, payloads: dict[int, bytes], problems: dict[int, str]) -> Batch | None:
-        """Return the arrays of the records that can be decoded; the others are entered into ``problems``."""
+    def _good_batches(self, payloads: list[tuple[int, bytes]], problems: dict[int, str]) -> Iterator[Batch]:
+        """Yield the arrays of the good records, and enter the bad ones, which halving isolates, into ``problems``."""
         if not payloads:
-            return None
+            return
         try:
-            return decode_examples(list(payloads.values()), self.spec.features)
+            batch = decode_examples([payload for _, payload in payloads], self.spec.features)
+            reason = self._problem(batch)
         except ExampleError as error:
-            if len(payloads) == 1:
-                problems[next(iter(payloads))] = error.reason
-                return None
-        items, middle = list(payloads.items()), len(payloads) // 2  # bad ones are few: halves without are done at once
-        parts = [self._decode(dict(half), problems) for half in (items[:middle], items[middle:])]
-        batches = [part for part in parts if part is not None]
-        return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else None
-
-    def _find_problems(self, batch: Batch) -> dict[int, str]:
-        """Return what is wrong with each bad record of a batch, by row."""
-        reason = self._problem(batch)
-        rows = len(batch["input_ids"])
-        if reason is None or rows == 1:
-            return {} if reason is None else {0: reason}
-        middle = rows // 2
-        first = self._find_problems({name: values[:middle] for name, values in batch.items()})
-        second = self._find_problems({name: values[middle:] for name, values in batch.items()})
-        return {**first, **{middle + row: reason for row, reason in second.items()}}
+            reason = error.reason
+        if reason is None:
+            yield batch
+        elif len(payloads) == 1:
+            problems[payloads[0][0]] = reason
+        else:
+            middle = len(payloads) // 2
+            yield from self._good_batches(payloads[:middle], problems)
+            yield from self._good_batches(payloads[middle:], problems)
 
     def _problem(self, batch: Batch) -> str | None:
         """Return what is wrong with the first bad record of a batch, if there is one."""
@@ -183,7 +145,7 @@ class Checker:
 
 
 def index_of(path: Path) -> tuple[np.ndarray | None, str | None]:
-    """Return where the records of a file begin, by the index beside it; else None, and what is wrong with the index."""
+    """Return where the records begin by the file's index, if there is one that fits; and what is wrong with it."""
     index = find_index(path)
     if index is None:
         return None, None
@@ -193,16 +155,14 @@ def index_of(path: Path) -> tuple[np.ndarray | None, str | None]:
         return None, str(error)
 
 
-def read_records(path: Path, boundaries: np.ndarray | None) -> Iterator[bytes | str]:
-    """Yield all records of a file, or what is wrong with them.
+def read_records(path: Path) -> Iterator[bytes | str]:
+    """Yield all records of a TFRecord file, or what is wrong with them.
 
-    Args:
-        path: a TFRecord file.
-        boundaries: where the records begin and the last one ends; None walks from header to header, and after a
-            damaged one to the next that is not.
+    Without an index that fits, it goes from header to header, and after a damaged one to the next that is not.
     """
     if not path.stat().st_size:
         return
+    boundaries, _ = index_of(path)
     with open(path, "rb") as stream:
         data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     view = memoryview(data)
@@ -248,12 +208,12 @@ def open_dataset(folder: Path, vocabulary_file: Path | None, corpus: Path | None
     """Look at a folder without reading all its records.
 
     Args:
-        folder: with ``*.tfrecord`` files.
-        vocabulary_file: by default the one in the folder, if there is one.
-        corpus: folder of sentence files; by default ``corpus`` in the folder, if there is one.
+        folder: The folder of the record files.
+        vocabulary_file: The one in the folder by default.
+        corpus: Folder of sentence files; ``corpus`` in the folder by default.
 
     Raises:
-        UserError: there are no record files, or none of pre-training records.
+        UserError: There are no record files, or none of pre-training records.
     """
     files = files_of_folder(folder)
     wrong: list[str] = []
@@ -286,7 +246,7 @@ def open_dataset(folder: Path, vocabulary_file: Path | None, corpus: Path | None
 
 
 def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
-    """Return the form that the manifest says, or that most of the first records have."""
+    """Return the form that the manifest names, or that most of the first records have."""
     if manifest is not None:
         names = ["max_seq_length", "max_predictions_per_seq"]
         if manifest.format == PACKS_FORMAT:
@@ -298,7 +258,7 @@ def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
     found: Counter[Form] = Counter()
     reason = "all files are empty"
     for path in files[:FILES_TRIED]:
-        for record in itertools.islice(read_records(path, index_of(path)[0]), RECORDS_TRIED):
+        for record in itertools.islice(read_records(path), RECORDS_TRIED):
             try:
                 found[_form_of_record(record)] += 1
             except ExampleError as error:

@@ -1,10 +1,8 @@
 """All steps in one command: text in, pre-training TFRecords out.
 
-``python -m data_utils.text --dump FILE --output FOLDER`` reads a dump (or text, JSON Lines, …), writes
-sentences to ``FOLDER/corpus``, trains a vocabulary unless one is given, and writes records, index files and
-``manifest.json``. Killed and run again, it resumes where it stopped. For a second data set from the same text, say of
-longer sequences: ``--sentences FOLDER/corpus --vocab-file FOLDER/vocab.txt --max-seq-length 384 --max-predictions 56
---output OTHER``.
+``python -m data_utils.text --dump FILE --output FOLDER`` reads a dump (or text, JSON Lines, …), writes sentences to
+``FOLDER/corpus``, trains a vocabulary unless one is given, and writes records, index files and ``manifest.json``. A
+killed run is resumed. For a second data set from the same text: ``--sentences FOLDER/corpus --vocab-file …``.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ def _vocabulary_recipe(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _vocabulary(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Path:
-    """Return the given vocabulary, or train one on the corpus, once."""
+    """Return the given vocabulary, or train one on the corpus unless that is done already."""
     if options.vocab_file:
         return options.vocab_file
     path = options.output / VOCABULARY_NAME
@@ -77,9 +75,7 @@ def _prepare(options: argparse.Namespace, settings: Settings, given: Corpus | So
 
 
 def _pack(options: argparse.Namespace, pool: Pool) -> None:
-    """Pack the data set into a folder within its own."""
-    # Imported only where it is asked for: it loads SciPy.
-    from data_utils.packing.dataset import pack_dataset
+    from data_utils.packing.dataset import pack_dataset  # loads SciPy
     from data_utils.packing.plan import read_plan
     from data_utils.packing.report import before_and_after
 

@@ -1,7 +1,7 @@
-"""Decompressing bz2 from any place on, so that parts of a dump can be read side by side and none twice.
+"""Decompresses bz2 from any place on, so that parts of a dump can be read side by side and none twice.
 
-A bz2 file is a row of blocks of at most 900 kB, each compressed on its own and begun by 48 fixed bits, at any bit; the
-head and the end of a stream stand around some of them. One block between a head and an end made here is a bz2 file.
+A bz2 file is a sequence of blocks of at most 900 kB, each compressed on its own and begun by 48 fixed bits, at any bit.
+One block between the head and the end of a stream is a bz2 file.
 Format: https://github.com/dsnet/compress/blob/master/doc/bzip2-format.pdf, sections 2.2 to 2.4.
 """
 

@@ -1,7 +1,7 @@
-"""Documents, the text formats other than dumps that hold them, and documents that cannot be used.
+"""Documents, readers of text formats other than dumps, and the list of documents that cannot be used.
 
-A reader gives the documents that begin in a part of a file. A part begins where a document begins: the patterns here
-say where files may be cut.
+A reader yields the documents that begin in a part of a file. Parts begin where documents begin: the patterns here say
+where files may be cut.
 """
 
 from __future__ import annotations
@@ -40,18 +40,16 @@ class Document(NamedTuple):
 
 
 class SetAside(NamedTuple):
-    """A document that could not be read, cleaned or split, and why."""
+    """A document that could not be read, cleaned or split into sentences, and why."""
 
     title: str
     reason: str
 
 
 class SetAsides:
-    """All documents of a run that were set aside, by work unit.
+    """All documents of a run that were set aside, by work unit, which ``folder/set_aside.jsonl`` lists.
 
-    Args:
-        limit: Largest number that does not end the run.
-        folder: Where ``set_aside.jsonl`` is written.
+    More than ``limit`` end the run.
     """
 
     def __init__(self, limit: int, folder: Path):
@@ -77,7 +75,6 @@ class SetAsides:
             )
 
     def note(self) -> str:
-        """Return what to show behind a progress line."""
         return f", {self.count:,} set aside" if self.count else ""
 
     def first(self) -> str:

@@ -26,6 +26,7 @@ DEFAULT_URL = "https://dumps.wikimedia.org/enwiki/latest/enwiki-latest-pages-art
 AGENT = "bert-data-preparation/1.0 (python urllib)"
 BLOCK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 60.0
+FIRST_WAIT_SECONDS = 2.0  # before a retry, doubled each time
 DIGESTS = {32: "md5", 40: "sha1", 64: "sha256"}  # hexadecimal digits → algorithm
 
 
@@ -34,7 +35,6 @@ def download(
     output: Path,
     checksum: str | None = None,
     retries: int = 5,
-    wait_seconds: float = 2.0,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Path:
     """Download a file, or what is missing of it.
@@ -45,7 +45,6 @@ def download(
             is right or unknown, nothing is downloaded.
         checksum: MD5, SHA-1 or SHA-256 in hexadecimal, recognized by length.
         retries: Attempts after a broken connection; each resumes where the last one stopped.
-        wait_seconds: Time before the first retry, doubled each time.
         sleep: Waits a number of seconds; replaced in tests.
 
     Returns:
@@ -73,7 +72,7 @@ def download(
             if attempt == retries:
                 reason = getattr(error, "reason", error)
                 raise UserError(f"{url}: {reason}; run the command again, it goes on where it stopped") from error
-        sleep(wait_seconds * 2**attempt)
+        sleep(FIRST_WAIT_SECONDS * 2**attempt)
     try:
         _verify(partial, algorithm, checksum, "it was deleted; run the command again")
     except UserError:
@@ -119,7 +118,6 @@ def _request(url: str, headers: dict[str, str] | None = None) -> urllib.request.
 
 
 def _version_file(partial: Path) -> Path:
-    """Return the file that holds the version of a partial file."""
     return partial.with_name(partial.name + ".version")
 
 

@@ -1,7 +1,7 @@
-"""Reading a MediaWiki XML dump (``pages-articles``), one page at a time.
+"""Reads a MediaWiki XML dump (``pages-articles``), one page at a time.
 
-In a dump, ``<page>`` and ``</page>`` stand nowhere but around pages, because text has its ``<`` escaped. So pages are
-found by searching, any part of the file can be read alone, and a broken page spoils no other.
+Text in a dump has its ``<`` escaped, so ``<page>`` and ``</page>`` are found by searching: any part of the file can be
+read alone, and a broken page spoils no other.
 Format: https://www.mediawiki.org/wiki/Help:Export, any version of the export schema.
 """
 
@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 
 from data_utils.text.bzip2 import ends_properly, read_blocks
 from data_utils.text.documents import Document, SetAside
+from data_utils.text.units import Span
 from utilities.errors import UserError
 
 ARTICLE_NAMESPACE = "0"
@@ -39,29 +40,17 @@ _TITLE = re.compile(rb"<title>(.*?)</title>", re.DOTALL)
 
 
 class DumpHead(NamedTuple):
-    """What the beginning of a dump says.
+    """What the beginning of a dump says."""
 
-    Attributes:
-        can_be_cut: Whether parts of the file can be read alone: UTF-8, plain or bz2. UTF-16 and gzip are read from the
-            beginning.
-        hidden_namespaces: This wiki's names of namespaces whose links show no text, lower case.
-    """
-
-    can_be_cut: bool
-    hidden_namespaces: frozenset[str]
+    can_be_cut: bool  # whether parts can be read alone: UTF-8, plain or bz2, but not UTF-16 or gzip
+    hidden_namespaces: frozenset[str]  # this wiki's names of namespaces whose links show no text, lower case
 
 
 class _DumpFile(NamedTuple):
-    """An open dump.
+    """An open dump."""
 
-    Attributes:
-        raw: The file as it is on disk; its position is the progress.
-        text: The XML, decompressed, in UTF-8.
-        can_be_cut: See ``DumpHead``.
-    """
-
-    raw: IO[bytes]
-    text: Any  # a binary file, or what behaves like one
+    raw: IO[bytes]  # the file as it is on disk; its position is the progress
+    text: Any  # a binary file, or what behaves like one: the XML, decompressed, in UTF-8
     can_be_cut: bool
 
 
@@ -111,17 +100,13 @@ def check_end(path: Path) -> None:
         raise _cut_off(path)
 
 
-def read_stretch(path: Path, start: int, end: int) -> Iterator[Document | SetAside]:
-    """Yield the articles whose page begins in a part of a dump that can be cut.
-
-    Args:
-        path: The dump.
-        start: First byte of the part on disk; for bz2, of the blocks that begin there.
-        end: One past its last byte.
+def read_stretch(span: Span) -> Iterator[Document | SetAside]:
+    """Yield the articles whose page begins in a part of a dump that can be cut; for bz2, in a block that begins there.
 
     Raises:
         UserError: The dump is damaged or cut off.
     """
+    path, start, end = span
     with open(path, "rb") as stream:
         is_bz2 = stream.read(len(BZ2_MAGIC)) == BZ2_MAGIC
     chunks = read_blocks(path, start, end) if is_bz2 else _plain_chunks(path, start, end)

@@ -38,24 +38,15 @@ BYTES_NEEDED = 3.6  # on disk, for a byte of text and a pass over it: the record
 
 
 class RecordsJob(NamedTuple):
-    """What a worker must know.
+    """What a worker must know."""
 
-    Attributes:
-        output: Folder of the data set; the vocabulary is there.
-        settings: Settings of the records.
-        layout: Layout of the shuffle.
-        scattered: Done-records of the first pass.
-        gathered: Done-records of the second pass.
-    """
-
-    output: Path
+    output: Path  # folder of the data set, where the vocabulary is too
     settings: Settings
     layout: Layout
-    scattered: Ledger
-    gathered: Ledger
+    scattered: Ledger  # done-records of the first pass
+    gathered: Ledger  # and of the second
 
     def spill(self, unit: int) -> Path:
-        """Return the file to which the first pass writes a unit's records."""
         return self.output / WORK_FOLDER / f"unit_{unit:06d}.spill"
 
     def file(self, number: int) -> Path:
@@ -73,14 +64,7 @@ class Strip(NamedTuple):
 
 
 def recipe_of(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
-    """Return what a data set is made from and with.
-
-    Args:
-        settings: Settings of the records.
-        unit_bytes: Text of a unit, if given.
-        vocabulary: What distinguishes it from others.
-        sentences: Identity of the corpus, if known.
-    """
+    """Return what a data set is made from and with; ``sentences`` is the identity of the corpus, if known."""
     recipe = {"records": {**settings._asdict(), "unit_bytes": unit_bytes}, "vocabulary": vocabulary}
     return recipe if sentences is None else {**recipe, "sentences": sentences}
 
@@ -102,7 +86,7 @@ def write_examples(
         vocabulary_file: BERT ``vocab.txt``; copied into the folder.
         output: Folder of the data set.
         settings: Settings of the records.
-        pool: Workers, on which the bytes written do not depend; this process by default.
+        pool: Workers; this process by default. The bytes written do not depend on them.
         overwrite: Whether a data set in the folder may be replaced.
         unit_bytes: Text of a unit; see ``plan_units``.
         vocabulary_recipe: What distinguishes the vocabulary from others; its checksum by default.
@@ -211,7 +195,6 @@ def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
 
 
 def describe(manifest: Mapping[str, Any], folder: Path) -> str:
-    """Return two lines for the end of a run."""
     totals = manifest["totals"]
     bad = f", {totals['set_aside']:,} articles set aside ({SET_ASIDE_NAME})" if totals.get("set_aside") else ""
     return (

@@ -1,8 +1,7 @@
 """Step ``extract``: a dump, or any other input, as JSON Lines of clean prose.
 
-Each line is ``{"title": …, "text": …}``, paragraphs separated by a newline. The whole command
-``python -m data_utils.text`` goes from the input to sentences without this file; this step is for a look at the text,
-or for other uses of it. A killed run is resumed.
+Each line is ``{"title": …, "text": …}``, paragraphs separated by a newline. ``python -m data_utils.text`` goes from the
+input to sentences without this step, which is for a look at the text or for other uses of it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +22,7 @@ from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, SetAside, SetAsides
 from data_utils.text.sources import PagesUnit, Source, add_source_options, source_of
 from data_utils.text.units import Unit
 from utilities.errors import UserError
-from utilities.files import temporary_beside, write_atomically
+from utilities.files import replacing, write_atomically
 
 DEFAULT_MIN_CHARACTERS = 100
 COPY_BYTES = 1 << 22
@@ -53,68 +51,46 @@ def clean_documents(source: Source, unit: Unit | PagesUnit, min_characters: int)
 
 
 class UnitText(NamedTuple):
-    """What becomes of a unit's documents.
+    """What becomes of a unit's documents."""
 
-    Attributes:
-        text: Content of the unit's file; no file is written if it is empty.
-        set_aside: Documents that cannot be used.
-        counts: What to add up over all units: ``documents``, ``words`` and others.
-    """
-
-    text: str
+    text: str  # of the unit's file, which is not written if it is empty
     set_aside: list[SetAside]
-    counts: dict[str, int]
+    counts: dict[str, int]  # of ``documents``, ``words`` and others, to be added up over all units
+
+
+Convert = Callable[[Source, "Unit | PagesUnit"], UnitText]
 
 
 class SourceResult(NamedTuple):
-    """What became of a source.
-
-    Attributes:
-        files: Names of the units' files, in the order of the input.
-        counts: Sums over all units.
-        set_aside: Number of documents that cannot be used.
-    """
+    """What became of a source: names of the units' files in order, sums over all units, and documents set aside."""
 
     files: list[str]
     counts: dict[str, int]
     set_aside: int
 
 
-class _Task(NamedTuple):
-    convert: Callable[[Source, Unit | PagesUnit], UnitText]
-    source: Source
-    pattern: str
-    ledger: Ledger
-
-
-def _convert_unit(task: _Task, unit: Unit | PagesUnit) -> Done:
-    result = task.convert(task.source, unit)
-    names = [task.pattern.format(unit.number)] if result.text else []
+def _convert_unit(convert: Convert, source: Source, pattern: str, ledger: Ledger, unit: Unit | PagesUnit) -> Done:
+    result = convert(source, unit)
+    names = [pattern.format(unit.number)] if result.text else []
     for name in names:
-        write_atomically(task.ledger.files / name, result.text.encode())
+        write_atomically(ledger.files / name, result.text)
     facts = {"files": names, "set_aside": result.set_aside, **result.counts}
-    return Done(unit.number, unit.size, task.ledger.finish(unit.number, names, facts))
+    return Done(unit.number, unit.size, ledger.finish(unit.number, names, facts))
 
 
 def convert_source(
-    source: Source,
-    convert: Callable[[Source, Unit | PagesUnit], UnitText],
-    ledger: Ledger,
-    pattern: str,
-    label: str,
-    set_asides: SetAsides,
-    pool: Pool,
+    source: Source, convert: Convert, ledger: Ledger, pattern: str, label: str, set_asides: SetAsides, pool: Pool
 ) -> SourceResult:
-    """Convert the documents of a source unit by unit; units that are done already are not converted again.
+    """Convert the documents of a source unit by unit, in workers; what is done already is not done again.
 
     Args:
         source: The input.
-        convert: Converts one unit, in a worker.
+        convert: Converts one unit.
         ledger: Done-records of the step; the files are written to its folder.
         pattern: Name of a unit's file, formatted with the unit's number.
         label: Shown with the progress.
         set_asides: Collects what cannot be used.
-        pool: Workers; the output does not depend on them.
+        pool: Workers.
 
     Raises:
         UserError: The input is broken, or too many documents cannot be used.
@@ -129,7 +105,7 @@ def convert_source(
             counts[name] = counts.get(name, 0) + count
         return f"{counts['documents']:,} articles, {counts['words']:,} words{set_asides.note()}"
 
-    function = functools.partial(_convert_unit, _Task(convert, source.for_workers(), pattern, ledger))
+    function = functools.partial(_convert_unit, convert, source.for_workers(), pattern, ledger)
     with Progress(source.total_bytes, label) as progress:
         run_units(pool, ledger, function, source.units(), source.total_bytes, progress, on_done)
     set_asides.write()
@@ -137,7 +113,6 @@ def convert_source(
 
 
 def no_prose(set_asides: SetAsides) -> UserError:
-    """Return the error for an input of which nothing remains."""
     text = "the input holds no prose: no document is long enough (see --min-characters)"
     if set_asides.count:
         text += f", and {set_asides.count:,} could not be used, the first: {set_asides.first()}"
@@ -177,14 +152,10 @@ def extract(
     if not result.files:
         shutil.rmtree(parts)
         raise no_prose(set_asides)
-    temporary = temporary_beside(output)
-    with open(temporary, "wb") as stream:
+    with replacing(output) as stream:
         for name in result.files:
             with open(parts / name, "rb") as lines:
                 shutil.copyfileobj(lines, stream, COPY_BYTES)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, output)
     shutil.rmtree(parts)
     return result
 

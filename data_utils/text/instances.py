@@ -1,7 +1,4 @@
-"""Training instances of a work unit: settings, and tokenizing, pairing and masking as pure functions.
-
-``make_unit`` takes a work unit and gives its records: it may run anywhere, at any time, in any order.
-"""
+"""From a work unit's text to its records: tokenizing, pairing and masking, which depend on nothing but the settings."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ class Settings(NamedTuple):
 
 
 class UnitCounts(NamedTuple):
-    """Counts of a unit's text, each document once, whatever the duplicate factor."""
+    """Counts of a unit's text, taken once, whatever the duplicate factor."""
 
     documents: int
     sentences: int
@@ -68,17 +65,11 @@ class UnitCounts(NamedTuple):
 
 
 class UnitResult(NamedTuple):
-    """A unit's records.
-
-    Attributes:
-        shuffled: Framed records with their places in the shuffled order.
-        counts: Counts of the text.
-        pieces: (V,) how often each piece of the vocabulary occurs in the text.
-    """
+    """A unit's framed records with their places in the shuffled order, and counts of its text."""
 
     shuffled: Shuffled
     counts: UnitCounts
-    pieces: np.ndarray
+    pieces: np.ndarray  # (V,) how often each piece of the vocabulary occurs
 
 
 @functools.lru_cache(maxsize=2)
@@ -87,7 +78,7 @@ def _vocabulary(path: str) -> Vocabulary:
 
 
 def use_one_tokenizer_thread() -> None:
-    """Make tokenizers use one thread, for the processes occupy all cores; has effect before the first use only."""
+    """Make tokenizers use one thread, as processes occupy all cores; has an effect before the first use only."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 

@@ -1,4 +1,4 @@
-"""From wiki markup to prose: the running text of an article and nothing else.
+"""Cleans wiki markup: what remains is the running text of an article.
 
 BERT (Devlin et al. 2019, section 3.1) is trained on "only the text passages" of Wikipedia: lists, tables and
 headers are left out. So are references, captions, galleries, formulas and code, and templates save the few that stand

@@ -28,30 +28,16 @@ class SpecialIds(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """Pairs laid out as [CLS] A [SEP] B [SEP] [PAD]…; all (N, S).
+    """Pairs laid out as [CLS] A [SEP] B [SEP] [PAD]…; all (N, S)."""
 
-    Attributes:
-        input_ids: int32.
-        input_mask: int8.
-        segment_ids: int8.
-        maskable: bool; the tokens of A and B, not the special ones.
-    """
-
-    input_ids: np.ndarray
-    input_mask: np.ndarray
-    segment_ids: np.ndarray
-    maskable: np.ndarray
+    input_ids: np.ndarray  # int32
+    input_mask: np.ndarray  # int8
+    segment_ids: np.ndarray  # int8
+    maskable: np.ndarray  # bool: tokens of A and B, not the special ones
 
 
 def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special: SpecialIds) -> Sequences:
-    """Gather the tokens of pairs into sequences.
-
-    Args:
-        tokens: (T,) all tokens of the unit.
-        pairs: Where each pair's segments lie; every pair fits.
-        max_seq_length: S.
-        special: Ids of the special tokens.
-    """
+    """Gather the tokens of pairs, all of which fit, from the unit's (T,) tokens into sequences."""
     place = np.arange(max_seq_length, dtype=np.int32)[None, :]  # (1, S)
     a_start, a_length, b_start, b_length = (values.astype(np.int32)[:, None] for values in pairs[:4])  # (N, 1)
     first_sep = a_length + 1
@@ -134,24 +120,9 @@ def prediction_counts(maskable: np.ndarray, masked_lm_prob: float, max_predictio
 
 
 def hide(
-    input_ids: np.ndarray,
-    chosen: np.ndarray,
-    mask_id: int,
-    ordinary_ids: np.ndarray,
-    rng: np.random.Generator,
+    input_ids: np.ndarray, chosen: np.ndarray, mask_id: int, ordinary_ids: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Replace chosen tokens: 80 % by [MASK], 10 % by a random ordinary token, 10 % by themselves.
-
-    Args:
-        input_ids: (N, S).
-        chosen: (N, S) bool.
-        mask_id: Id of [MASK].
-        ordinary_ids: Ids that random tokens are drawn from.
-        rng: Source of randomness.
-
-    Returns:
-        (N, S) new ids.
-    """
+    """Return (N, S) ids with the chosen ones replaced: 80 % by [MASK], 10 % by an ordinary one, 10 % by themselves."""
     rows, columns = np.nonzero(chosen)
     draw = rng.random(rows.shape)
     randoms = ordinary_ids[rng.integers(0, len(ordinary_ids), rows.shape)]

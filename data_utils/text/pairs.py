@@ -18,17 +18,11 @@ SPECIAL_IN_PAIR = 3  # [CLS] A [SEP] B [SEP]
 
 
 class Pair(NamedTuple):
-    """A pair of segments.
-
-    Attributes:
-        a: First and one-past-last sentence of segment A in the unit.
-        b: The same of segment B.
-        is_random: Whether B comes from another document (label 1), or follows A (label 0).
-    """
+    """A pair of segments, each by its first and one-past-last sentence in the unit."""
 
     a: tuple[int, int]
     b: tuple[int, int]
-    is_random: bool
+    is_random: bool  # whether B comes from another document (label 1), or follows A (label 0)
 
 
 def make_pairs(
@@ -49,7 +43,7 @@ def make_pairs(
         document_starts: First sentence of each document, and the end of the last.
         max_seq_length: Tokens with [CLS] and both [SEP].
         short_seq_prob: Probability of a shorter target length, so that the model sees short inputs, too.
-        rng: The only source of randomness.
+        rng: Source of randomness.
     """
     maker = _PairMaker(sentence_starts, document_starts, max_seq_length - SPECIAL_IN_PAIR, short_seq_prob, rng)
     for document in range(len(document_starts) - 1):
@@ -154,15 +148,10 @@ def pair_arrays(pairs: Sequence[Pair], sentence_starts: Sequence[int]) -> PairAr
 
 
 def cut_pairs(pairs: PairArrays, capacity: int, rng: np.random.Generator) -> PairArrays:
-    """Cut tokens off the longer segment of each pair, at its front or back by chance, until the pair fits.
+    """Cut tokens off the longer segment of each pair, at its front or back by chance, until the pair has ``capacity``.
 
     Taking one token at a time off the longer segment (B if they are equal) evens the segments out; each token is taken
     from the front with probability ½, so the number taken there is binomial.
-
-    Args:
-        pairs: Pairs of any length.
-        capacity: Maximum number of tokens of A and B together.
-        rng: Source of randomness.
     """
     a, b = pairs.a_length, pairs.b_length
     excess = np.maximum(a + b - capacity, 0)

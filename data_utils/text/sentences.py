@@ -42,37 +42,22 @@ WORKER_MODULES = (__name__, "data_utils.text.examples")  # of this step and of t
 
 
 class Corpus(NamedTuple):
-    """A folder of sentence files.
-
-    Attributes:
-        files: In order.
-        documents: Number of documents in all files.
-        sentences: Number of sentences.
-        words: Number of words.
-        set_aside: Number of articles that could not be used.
-        identity: What distinguishes this corpus from others, for the recipe of what is made from it.
-    """
+    """A folder of sentence files, in order, with their counts."""
 
     files: list[Path]
     documents: int
     sentences: int
     words: int
-    set_aside: int
-    identity: Any
+    set_aside: int  # articles that could not be used
+    identity: Any  # what distinguishes this corpus from others, for the recipe of what is made from it
 
 
 class TextSettings(NamedTuple):
-    """How sentences are made from prose.
+    """How sentences are made from prose."""
 
-    Attributes:
-        language: Language of NLTK's trained Punkt model, used if that is installed.
-        min_characters: Documents with less prose are left out.
-        training_megabytes: Amount of text that Punkt is trained on if no trained model is installed.
-    """
-
-    language: str = "english"
-    min_characters: int = DEFAULT_MIN_CHARACTERS
-    training_megabytes: int = DEFAULT_TRAINING_MEGABYTES
+    language: str = "english"  # of NLTK's trained Punkt model, if that is installed
+    min_characters: int = DEFAULT_MIN_CHARACTERS  # of a document that is kept
+    training_megabytes: int = DEFAULT_TRAINING_MEGABYTES  # of text to train Punkt on, if no trained model is installed
 
 
 def _to_sentences(model: str, min_characters: int, source: Source, unit: Unit | PagesUnit) -> UnitText:
@@ -139,8 +124,8 @@ def write_sentences(
         source: What to read.
         folder: Created if absent.
         settings: How sentences are made.
-        pool: Workers, on which the output does not depend; this process by default.
-        max_bad_articles: More that cannot be used end the run.
+        pool: Workers; this process by default. The output does not depend on them.
+        max_bad_articles: More articles that cannot be used end the run.
         overwrite: Whether a corpus of other input or settings in the folder may be replaced.
 
     Raises:
@@ -205,7 +190,6 @@ def read_corpus(folder: Path) -> Corpus:
 
 
 def add_sentence_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of splitting."""
     parser.add_argument(
         "--language",
         default="english",
@@ -218,7 +202,6 @@ def add_sentence_options(parser: argparse.ArgumentParser) -> None:
 
 
 def text_settings_of(options: argparse.Namespace) -> TextSettings:
-    """Return the settings that the options describe."""
     return TextSettings(options.language, options.min_characters, options.punkt_training_megabytes)
 
 

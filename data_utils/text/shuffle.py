@@ -53,13 +53,7 @@ class Shuffled(NamedTuple):
 
 
 def plan_layout(units: int, text_bytes: int, duplicate_factor: int) -> Layout:
-    """Plan at least as many files as units, none too large, and strips that fit in memory.
-
-    Args:
-        units: Number of units of the corpus.
-        text_bytes: Size of the corpus.
-        duplicate_factor: Number of passes over it.
-    """
+    """Plan at least as many files as the corpus has units, none too large, and strips that fit in memory."""
     written = text_bytes * duplicate_factor
     files = max(units, -(-written // MAX_BYTES_OF_FILE), 1)
     if files <= MAX_FILES_AS_STRIPS:
@@ -69,14 +63,7 @@ def plan_layout(units: int, text_bytes: int, duplicate_factor: int) -> Layout:
 
 
 def write_spill(path: Path, shuffled: Shuffled, pieces: np.ndarray, layout: Layout) -> None:
-    """Write a unit's records, strip after strip: the first pass.
-
-    Args:
-        path: The spill file.
-        shuffled: Records in any order.
-        pieces: (V,) how often each piece of the vocabulary occurs in the unit's text; kept for the end.
-        layout: Of the keys.
-    """
+    """Write a unit's records strip by strip, with ``pieces`` (V,), its counts of pieces: the first pass."""
     order = np.argsort(shuffled.keys, kind="stable")
     bounds = np.searchsorted(
         layout.file_of(shuffled.keys[order]) // layout.files_per_strip, np.arange(layout.strips + 1)
@@ -121,16 +108,7 @@ def read_strip(path: Path, strip: int) -> Shuffled:
 
 
 def gather(spills: Sequence[Path], strip: int, layout: Layout) -> Iterator[tuple[int, Shuffled]]:
-    """Yield the records of a strip in the order of their keys, file by file: the second pass.
-
-    Args:
-        spills: Spill files of all units, in order.
-        strip: Number of the strip.
-        layout: As in the first pass.
-
-    Yields:
-        The number of a file, and its records.
-    """
+    """Yield the number and records of each file of a strip, in the order of their keys: the second pass."""
     parts = [read_strip(path, strip) for path in spills]
     keys = np.concatenate([part.keys for part in parts])
     records = [record for part in parts for record in part.records]

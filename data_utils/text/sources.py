@@ -1,7 +1,7 @@
-"""Where documents come from: a MediaWiki dump, plain text, JSON Lines, WikiExtractor's folders, WikiText.
+"""Sources of documents: a MediaWiki dump, plain text, JSON Lines, WikiExtractor's folders, WikiText.
 
-A source gives work units in the process that directs the run, and the documents of a unit in the workers, so that
-reading and decompressing are spread over them as well.
+The main process asks a source for work units, and the workers ask it for the documents of a unit, so that reading and
+decompressing are spread over them.
 """
 
 from __future__ import annotations
@@ -38,17 +38,11 @@ Documents = Iterator["Document | SetAside"]
 
 
 class PagesUnit(NamedTuple):
-    """A work unit of a dump that can only be read from its beginning: the pages themselves.
-
-    Attributes:
-        number: Number of the unit, from 0.
-        pages: XML of pages.
-        size: Bytes on disk that were read for it.
-    """
+    """A work unit of a dump that can only be read from its beginning: the XML of its pages."""
 
     number: int
     pages: list[bytes]
-    size: int
+    size: int  # bytes on disk that were read for it
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class Source:
     """Documents to be read, once or several times. It can be sent to workers.
 
     Attributes:
-        files: In order.
+        files: The input files, in order.
         read_span: Yields the documents that begin in a part of a file; None if files cannot be read in parts.
         cut: Where files may be cut.
         kind: Format and its options, for the recipe.
@@ -73,7 +67,6 @@ class Source:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the files on disk."""
         return sum(path.stat().st_size for path in self.files)
 
     def identity(self) -> dict[str, Any]:
@@ -126,16 +119,12 @@ def _page_units(files: Iterable[Path], unit_bytes: int) -> Iterator[PagesUnit]:
     yield PagesUnit(number, pages, size)
 
 
-def _read_dump(span: Span) -> Documents:
-    return read_stretch(*span)
-
-
 def dump_source(path: Path) -> Source:
     """Return the articles of a dump; a missing, foreign or cut-off file is refused here, before any work."""
     head = read_head(path)
     if head.can_be_cut:
         check_end(path)
-    read_span = _read_dump if head.can_be_cut else None
+    read_span = read_stretch if head.can_be_cut else None
     return Source((path,), read_span, cut_anywhere, {"kind": "dump"}, True, head.hidden_namespaces)
 
 

@@ -1,7 +1,7 @@
-"""Sentences to word pieces, each distinct word once.
+"""Tokenizes sentences into word pieces, each distinct word once.
 
-Running text repeats its words, so a dictionary spares the tokenizer most of its work. BERT's tokenizer treats what
-stands between two blanks on its own, and ASCII punctuation as words, so the result is that of whole sentences.
+Text repeats its words, so a dictionary spares the tokenizer most of its work. BERT's tokenizer splits at blanks and at
+ASCII punctuation anyway, so the result is that of whole sentences.
 
 Shapes: T tokens, N lines or words.
 """
@@ -23,28 +23,18 @@ WORDS_AT_ONCE = 500
 
 
 class TokenizedUnit(NamedTuple):
-    """A unit's text as one token array.
+    """A unit's text as one token array."""
 
-    Attributes:
-        tokens: (T,) int32 ids.
-        sentence_starts: First token of each sentence, and T.
-        document_starts: First sentence of each document, and the number of sentences.
-        words: Number of words separated by white space.
-    """
-
-    tokens: np.ndarray
-    sentence_starts: list[int]
-    document_starts: list[int]
-    words: int
+    tokens: np.ndarray  # (T,) int32
+    sentence_starts: list[int]  # first token of each sentence, and T
+    document_starts: list[int]  # first sentence of each document, and the number of sentences
+    words: int  # separated by white space
 
 
 def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> TokenizedUnit:
-    """Tokenize sentence lines; sentences without any token, and documents left empty, disappear.
+    """Tokenize UTF-8 text with one sentence a line and an empty line between documents.
 
-    Args:
-        text: UTF-8, one sentence a line, an empty line between documents.
-        vocabulary_file: BERT ``vocab.txt``.
-        lower_case: Whether it is an uncased one.
+    Sentences without any token, and documents left empty, disappear.
     """
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n")

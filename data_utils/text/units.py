@@ -31,19 +31,13 @@ class Span(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Parts of files that are worked on together.
+    """Parts of files that are worked on together, in order."""
 
-    Attributes:
-        number: Number of the unit, from 0; with the seed it determines everything random.
-        spans: The parts, in order.
-    """
-
-    number: int
+    number: int  # from 0; with the seed it determines everything random
     spans: tuple[Span, ...]
 
     @property
     def size(self) -> int:
-        """Bytes of text."""
         return sum(span.end - span.start for span in self.spans)
 
     def read(self) -> bytes:

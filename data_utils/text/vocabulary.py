@@ -1,4 +1,4 @@
-"""Step ``vocabulary``: a WordPiece vocabulary trained on the corpus, or any BERT ``vocab.txt``.
+"""Step ``vocabulary``: a WordPiece vocabulary trained on the corpus.
 
 WordPiece as in BERT: pieces that continue a word begin with ``##``; special tokens come first.
 """
@@ -79,13 +79,12 @@ def train_vocabulary(
     min_frequency: int = DEFAULT_MIN_FREQUENCY,
     sample_megabytes: int = DEFAULT_SAMPLE_MEGABYTES,
 ) -> Vocabulary:
-    """Train a WordPiece vocabulary and write it; the same files give the same bytes.
+    """Train a WordPiece vocabulary on sentence files and write it; the same files give the same bytes.
 
     Args:
         files: Sentence files.
         output: ``vocab.txt`` to write.
-        size: Number of pieces, special tokens included. A small corpus may give fewer: then unused entries fill it up,
-            so that the size is what a model's config says.
+        size: Number of pieces, special tokens included; if a small corpus gives fewer, unused entries fill it up.
         lower_case: Whether text is lower-cased and stripped of accents, as BERT "uncased".
         min_frequency: How often a pair of pieces must occur to be merged.
         sample_megabytes: A larger corpus is sampled evenly to this size.
@@ -116,7 +115,6 @@ def train_vocabulary(
 
 
 def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of training."""
     parser.add_argument(
         "--vocab-size", type=positive, default=DEFAULT_SIZE, metavar="N", help="pieces to train (default %(default)s)"
     )
@@ -128,7 +126,6 @@ def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_case_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says whether the vocabulary is cased."""
     parser.add_argument("--cased", action="store_true", help="keep capitals and accents (BERT cased)")
 
 

@@ -188,21 +188,11 @@ CASES = [
         spec=pretraining_features(SEQUENCE, 5, VOCABULARY),
     ),
     Broken(
-        "one record of another length",
-        replace_record(2, segment_ids=SHORT),
-        (*RECORD_2, "10 values of segment_ids"),
+        "one record of another length", replace_record(2, segment_ids=SHORT), (*RECORD_2, "10 values of segment_ids")
     ),
     Broken("feature missing", replace_record(2, input_mask=None), (*RECORD_2, "no feature input_mask", REMAKE)),
-    Broken(
-        "feature empty",
-        replace_record(2, masked_lm_ids=[]),
-        (*RECORD_2, "0 values of masked_lm_ids", REMAKE),
-    ),
-    Broken(
-        "bytes for integers",
-        replace_record(2, masked_lm_ids=[b"x"]),
-        (*RECORD_2, "masked_lm_ids as bytes_list"),
-    ),
+    Broken("feature empty", replace_record(2, masked_lm_ids=[]), (*RECORD_2, "0 values of masked_lm_ids", REMAKE)),
+    Broken("bytes for integers", replace_record(2, masked_lm_ids=[b"x"]), (*RECORD_2, "masked_lm_ids as bytes_list")),
     Broken(
         "floats for integers",
         replace_record(2, input_ids=[0.5] * 16),
@@ -220,15 +210,9 @@ CASES = [
         replace_record(2, input_ids=[*range(15), 50]),
         (*RECORD_2, "input_ids 50 at place 15, outside [0, 50)", "set bert_config.vocab_size to 51 or more"),
     ),
+    Broken("id that 32 bits would cut", replace_record(2, input_ids=[2**32] * 16), (*RECORD_2, "input_ids 4294967296")),
     Broken(
-        "id that 32 bits would cut",
-        replace_record(2, input_ids=[2**32] * 16),
-        (*RECORD_2, "input_ids 4294967296"),
-    ),
-    Broken(
-        "negative id",
-        replace_record(2, masked_lm_ids=[1, -7, 3]),
-        (*RECORD_2, "masked_lm_ids -7 at place 1", REMAKE),
+        "negative id", replace_record(2, masked_lm_ids=[1, -7, 3]), (*RECORD_2, "masked_lm_ids -7 at place 1", REMAKE)
     ),
     Broken(
         "position beyond the sequence",
@@ -252,9 +236,7 @@ CASES = [
         (*RECORD_2, "masked_lm_weights nan at place 1"),
     ),
     Broken(
-        "weight negative",
-        replace_record(2, masked_lm_weights=[-1.0, 1.0, 0.0]),
-        (*RECORD_2, "masked_lm_weights -1.0"),
+        "weight negative", replace_record(2, masked_lm_weights=[-1.0, 1.0, 0.0]), (*RECORD_2, "masked_lm_weights -1.0")
     ),
     Broken(
         "weight infinite",
@@ -266,24 +248,12 @@ CASES = [
         lambda folder: (build_index(folder / "b.tfrecord"), write_samples(folder / "b.tfrecord", range(4))),
         ("b.index", RENEW),
     ),
-    Broken(
-        "index of garbage",
-        index_text("not an index\n"),
-        ("b.index", "last line is not 'offset length'", RENEW),
-    ),
+    Broken("index of garbage", index_text("not an index\n"), ("b.index", "last line is not 'offset length'", RENEW)),
     Broken("empty index", index_text(""), ("b.index", "ends at byte 0", RENEW)),
     Broken("index is a folder", lambda folder: (folder / "b.index").mkdir(), ("b.index", "cannot be read")),
+    Broken("no such folder", lambda folder: None, ("nowhere", "no such folder", "set dataset_dir"), dataset="nowhere"),
     Broken(
-        "no such folder",
-        lambda folder: None,
-        ("nowhere", "no such folder", "set dataset_dir"),
-        dataset="nowhere",
-    ),
-    Broken(
-        "a file for a folder",
-        lambda folder: None,
-        ("a.tfrecord", "is a file", "set dataset_dir"),
-        dataset="a.tfrecord",
+        "a file for a folder", lambda folder: None, ("a.tfrecord", "is a file", "set dataset_dir"), dataset="a.tfrecord"
     ),
     Broken("empty folder", only(""), ("is empty", "set dataset_dir")),
     Broken("no record files", only("notes.txt"), ("no *.tfrecord files", "notes.txt", "set dataset_dir")),
@@ -302,9 +272,7 @@ CASES = [
     ),
     Broken("manifest of a later version", manifest(version=2), ("manifest.json", "version 2", "update")),
     Broken(
-        "manifest of another task",
-        manifest(format="bert-squad"),
-        ("manifest.json", "'bert-squad'", "set dataset_dir"),
+        "manifest of another task", manifest(format="bert-squad"), ("manifest.json", "'bert-squad'", "set dataset_dir")
     ),
     Broken("manifest's files no list", manifest(files={}), ("manifest.json", "files is {}, not a list")),
     Broken(
@@ -313,21 +281,9 @@ CASES = [
         ("manifest.json", "files[1].records is None, not an integer"),
     ),
     Broken("manifest's count negative", files(records=-5), ("manifest.json", "files[1].records is -5")),
-    Broken(
-        "manifest names a missing file",
-        files(name="z.tfrecord"),
-        ("z.tfrecord", "is missing", "manifest.json"),
-    ),
-    Broken(
-        "manifest names a path",
-        files(name="../b.tfrecord"),
-        ("manifest.json", "files[1].name is '../b.tfrecord'"),
-    ),
-    Broken(
-        "manifest names no printable file",
-        files(name="\ud800\n.tfrecord"),
-        ("manifest.json", "files[1].name"),
-    ),
+    Broken("manifest names a missing file", files(name="z.tfrecord"), ("z.tfrecord", "is missing", "manifest.json")),
+    Broken("manifest names a path", files(name="../b.tfrecord"), ("manifest.json", "files[1].name is '../b.tfrecord'")),
+    Broken("manifest names no printable file", files(name="\ud800\n.tfrecord"), ("manifest.json", "files[1].name")),
     Broken("manifest names a file twice", files(name="a.tfrecord"), ("manifest.json", "a.tfrecord twice")),
     Broken("manifest of another size", files(bytes=17), ("b.tfrecord", "manifest.json says 17", COPY)),
     Broken("manifest of another count", files(records=4), ("b.tfrecord", "lists 5 records", "says 4", RENEW)),

@@ -294,15 +294,7 @@ def test_command_from_the_shell_imports_no_tensorflow(tmp_path: Path) -> None:
     code = "import sys, runpy\n"
     code += "try: runpy.run_module('data_utils.text', run_name='__main__')\n"
     code += "finally: assert not any(name.split('.')[0] in ('tensorflow', 'tf_keras') for name in sys.modules)"
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "--jsonl",
-        str(tmp_path / "a.jsonl"),
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    command = [sys.executable, "-c", code, "--jsonl", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

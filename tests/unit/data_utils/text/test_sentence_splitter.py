@@ -47,14 +47,19 @@ def lines(count: int, seed: int = 3) -> Iterator[str]:
         yield "".join(chance.choice(PIECES) + chance.choice(BLANKS) for _ in range(chance.randint(1, 25)))
 
 
-def assert_same_sentences(texts: list[str], paragraphs: list[str]) -> None:
+@pytest.fixture(autouse=True)
+def any_text_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_utils.text.sentence_splitter.MIN_TRAINING_CHARACTERS", 0)
+
+
+def assert_same_as_nltk(texts: list[str], paragraphs: list[str]) -> None:
+    """Compare what is learned from texts, and the sentences of paragraphs."""
     trainer = PunktTrainer()
     for text in texts:
         trainer.train(text, finalize=False)
     theirs = trainer.get_params()
-    ours = Parameters(
-        set(theirs.abbrev_types), set(theirs.collocations), set(theirs.sent_starters), dict(theirs.ortho_context)
-    )
+    ours = train(texts)
+    assert ours == (theirs.abbrev_types, theirs.collocations, theirs.sent_starters, theirs.ortho_context)
     library = PunktSentenceTokenizer(theirs)
     for paragraph in paragraphs:
         assert list(punkt_sentences(paragraph, ours)) == library.tokenize(paragraph), repr(paragraph)
@@ -74,17 +79,15 @@ def test_words() -> None:
 
 def test_sentences_of_random_text() -> None:
     texts = ["\n".join(lines(8, seed)) for seed in range(60)]
-    assert_same_sentences(
-        [*texts, texts[0].replace("\n", "\n\n")], [line for text in texts for line in text.split("\n")]
-    )
+    assert_same_as_nltk([*texts, texts[0].replace("\n", "\n\n")], [line for text in texts for line in text.split("\n")])
 
 
 def test_sentences_of_real_text() -> None:
     text = real_data("wikipedia_en", "AA", "wiki_00").read_text(encoding="utf-8")[:200_000]
     texts = text.split("</doc>")
-    assert_same_sentences(texts, text.split("\n")[:400])
+    assert_same_as_nltk(texts, text.split("\n")[:400])
     chinese = real_data("wikipedia_zh", "AA", "wiki_00").read_text(encoding="utf-8")[:50_000]
-    assert_same_sentences([chinese], chinese.split("\n")[:100])
+    assert_same_as_nltk([chinese], chinese.split("\n")[:100])
 
 
 def test_a_trained_model_of_nltk_is_used_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,10 +119,7 @@ def test_punkt_trained_on_the_corpus_knows_its_abbreviations(tmp_path: Path) -> 
     save_parameters(train([LEARNED]), tmp_path / "q.json")
     assert (tmp_path / "p.json").read_bytes() == (tmp_path / "q.json").read_bytes()
     splitter = load_splitter(str(tmp_path / "p.json"))
-    assert splitter.split("Prof. Lee met Prof. Wood. They left.") == [
-        "Prof. Lee met Prof. Wood.",
-        "They left.",
-    ]
+    assert splitter.split("Prof. Lee met Prof. Wood. They left.") == ["Prof. Lee met Prof. Wood.", "They left."]
     (tmp_path / "p.json").write_text("{}")
     with pytest.raises(UserError, match="not Punkt parameters"):
         load_parameters(tmp_path / "p.json")

@@ -53,10 +53,7 @@ def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
     (tmp_path / "wiki.raw").write_text(
         " \n = Cat = \n \n A well @-@ fed cat .\n = = Life = = \n It sat .\n = Dog = \n Ran .\n"
     )
-    assert documents("--wikitext", tmp_path / "wiki.raw") == [
-        ("Cat", "A well-fed cat .\nIt sat ."),
-        ("Dog", "Ran ."),
-    ]
+    assert documents("--wikitext", tmp_path / "wiki.raw") == [("Cat", "A well-fed cat .\nIt sat ."), ("Dog", "Ran .")]
 
 
 @pytest.mark.parametrize(
