@@ -5,7 +5,6 @@ The emulation runs Graphcore's real Python code and interprets on the CPU what I
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,15 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import run_pretraining
-import run_seq_classification
-import run_squad
-from keras_extensions.backend import tf
 from tests import ROOT
-from utilities.cli import main
+from tests.integration.runs import COMMANDS, metrics, read_json, run_command, variables, write_json
 
 VARIABLE = "BERT_IPU_EMULATION"
-COMMANDS = {"pretraining": run_pretraining, "squad": run_squad, "classification": run_seq_classification}
 SOFTWARE = ["--execution.platform", "software", "--execution.device", "cpu", "--execution.xla", "false"]
 
 
@@ -40,15 +34,11 @@ class Run(NamedTuple):
 
     def losses(self, name: str) -> list[float]:
         """A loss of every update."""
-        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)["metrics"][name] for line in lines]
+        return [period["metrics"][name] for period in metrics(self.folder)]
 
     def weights(self) -> dict[str, np.ndarray]:
         """The weights of the last checkpoint."""
-        checkpoint = sorted((self.folder / "checkpoints").glob("step-*"))[-1]
-        reader = tf.train.load_checkpoint(str(checkpoint / "weights"))
-        names = [name for name in reader.get_variable_to_shape_map() if name.endswith("VARIABLE_VALUE")]
-        return {name: reader.get_tensor(name) for name in names}
+        return variables(self.folder, "weights")
 
 
 class Emulation:
@@ -78,7 +68,7 @@ class Emulation:
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         output = ended.stdout + ended.stderr
         assert ended.returncode == 0 or (end and end in output), output[-4000:]
-        return Run(self._folder / name, json.loads(counts.read_text(encoding="utf-8")))
+        return Run(self._folder / name, read_json(counts))
 
     def script(self, path: str) -> None:
         """Runs a script of this project on Graphcore's code; it must succeed."""
@@ -89,8 +79,9 @@ class Emulation:
 
     def software(self, task: str, config: Path, name: str, *arguments: str) -> Run:
         """The same on stock TensorFlow, in this process."""
-        command = ["--config", str(config), "--name", name, "--output-dir", str(self._folder), *SOFTWARE, *arguments]
-        assert main(task, COMMANDS[task].run, command) == 0
+        given = ("--name", name, "--output-dir", str(self._folder), *SOFTWARE, *arguments)
+        outcome = run_command(task, config, *given)
+        assert outcome.status == 0, outcome.errors
         return Run(self._folder / name, {})
 
 
@@ -107,5 +98,4 @@ def write_config(path: Path, published: str, **changes: Any) -> Path:
     """A published config with changes, in a file; without a report, for IPUs."""
     shared = {"tensorboard": False, "report": False, "execution": {"platform": "graphcore", "precision": "float32"}}
     content = {"extends": str(ROOT / "configs" / f"{published}.json"), **shared, **changes}
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
+    return write_json(path, content)
