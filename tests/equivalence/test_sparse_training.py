@@ -89,7 +89,7 @@ def test_moments_go_with_their_blocks_and_new_ones_start_fresh(with_moments):
         for variable, value in zip(variables, before):
             expected = np.zeros((4, 4)) if source == NEW else value[np.flatnonzero(old == number)[0]]
             np.testing.assert_array_equal(variable.numpy()[place], expected)
-    model.fit(data(), steps_per_epoch=1, verbose=0)  # the compiled step goes on with them
+    model.fit(data(), steps_per_epoch=1, verbose=0)  # the compiled step continues with them
 
 
 def assert_dense_gradients_hold_the_blocks_own(model, objective, layers, sample):

@@ -58,7 +58,7 @@ class Report:
 
 
 def run_suite(suite: Suite, cases: int, seed: int, most_failures: int = 10) -> Report:
-    """Tries cases ``seed/0``, ``seed/1`` …; stops where so many have failed that more would tell nothing."""
+    """Try cases ``seed/0``, ``seed/1`` …; stops after ``most_failures`` failures."""
     report = Report(suite.name)
     for number in range(cases):
         mutations = list(suite.draw(random.Random(f"{suite.name}/{seed}/{number}")))

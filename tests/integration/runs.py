@@ -250,7 +250,7 @@ def write_text_config(path: Path, **changes: Any) -> Path:
 
 
 def sentence(number: int) -> str:
-    """Return one of twelve sentences; any two words of it tell the others."""
+    """Return one of twelve sentences; any two words of it decide the others."""
     noun, other, place = (NOUNS[(number * step + 1) % len(NOUNS)] for step in (1, 5, 7))
     return f"The {noun} {VERBS[number % len(VERBS)]} the {other} near the {place}."
 

@@ -1,4 +1,4 @@
-"""The benchmark measures, computes and reports what it says; how fast anything is, no test can tell."""
+"""The benchmark measures, computes and reports what it says; speed itself is not tested."""
 
 from __future__ import annotations
 

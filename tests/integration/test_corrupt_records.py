@@ -13,7 +13,7 @@ from tests.integration.runs import metrics, prepare_dataset, read_lines, train, 
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Records of which two are damaged."""
     folder = tmp_path_factory.mktemp("data")
-    prepare_dataset(folder / "set", write_text(folder / "text.txt"))
+    prepare_dataset(folder / "set", write_text(folder / "text.txt", documents=20))
     path = sorted((folder / "set").glob("*.tfrecord"))[0]
     data = bytearray(path.read_bytes())
     for line in path.with_suffix(".index").read_text().splitlines()[3:5]:

@@ -83,8 +83,8 @@ def test_prepared_data_is_used_again_and_runs_get_new_names(done: Path, capfd: p
     phases = [load_config("pretraining", ["--config", str(path)]).config for path in small_configs(done)]
     before = (done / "data" / "32" / "manifest.json").stat().st_mtime_ns
     prepare(phases, WORDS)
-    said = capfd.readouterr().out
-    assert "prepared already" in said and "$ " not in said
+    printed = capfd.readouterr().out
+    assert "prepared already" in printed and "$ " not in printed
     assert (done / "data" / "32" / "manifest.json").stat().st_mtime_ns == before
     assert free_number(phases) == 2
 

@@ -158,7 +158,7 @@ def test_a_malformed_file_is_refused_before_training(config: Path, data: Path, t
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--vocab-file", "none"], "vocab_file is not set"),
         (["--bert-config.vocab-size", "90"], "set vocab_file to the vocabulary that the model was trained with"),
@@ -166,8 +166,8 @@ def test_a_malformed_file_is_refused_before_training(config: Path, data: Path, t
         (["--squad.train-file", "absent.json"], "absent.json: cannot be read"),
     ],
 )
-def test_what_does_not_fit_is_one_line(config: Path, flags: list[str], said: str) -> None:
-    assert said in run(config, *flags, status=2).error
+def test_what_does_not_fit_is_one_line(config: Path, flags: list[str], message: str) -> None:
+    assert message in run(config, *flags, status=2).error
 
 
 @pytest.mark.parametrize("packing", [PACKED, pytest.param([], marks=pytest.mark.long)], ids=["packs", "windows"])
