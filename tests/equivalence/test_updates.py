@@ -24,6 +24,10 @@ from tests.equivalence.bert_pairs import (
 )
 
 SAMPLES = 8
+SPLITS = [(2, "mean"), (8, "mean"), (4, "running_mean")]
+FURTHER_SPLITS = [
+    pytest.param(*split, marks=pytest.mark.long) for split in [(4, "mean"), (2, "running_mean"), (8, "running_mean")]
+]
 RECOMPUTED, COMPILED = {"recompute": True}, {"xla": True}
 
 
@@ -49,17 +53,11 @@ def whole():
     return trained()
 
 
-@pytest.mark.parametrize("micro_batches, reduction", [(2, "mean"), (8, "mean"), (4, "running_mean")])
+@pytest.mark.parametrize("micro_batches, reduction", [*SPLITS, *FURTHER_SPLITS])
 def test_accumulation_is_one_large_batch(whole, reduction, micro_batches):
     weights, metrics = trained(Update(micro_batches, reduction=reduction))
     assert_same(weights, whole[0])
     assert_same(metrics, whole[1], rtol=1e-5)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("micro_batches, reduction", [(4, "mean"), (2, "running_mean"), (8, "running_mean")])
-def test_accumulation_of_other_lengths(whole, reduction, micro_batches):
-    test_accumulation_is_one_large_batch(whole, reduction, micro_batches)
 
 
 def test_sum_is_the_mean_times_the_accumulation_steps_of_a_replica(whole):
