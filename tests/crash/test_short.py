@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.crash import preparation
-from tests.crash.training import STEPPING, WRITING, kill_once, prepare, start, stop
+from tests.crash.training import PATIENCE, STEPPING, WRITING, kill_once, prepare, start, stop
 from tests.integration.runs import assert_same_run
 
 UPDATES = 60
@@ -22,7 +22,7 @@ def test_killed_stopped_and_resumed(tmp_path, moment):
     chance = random.Random(SEED)
     assert kill_once(place, run, moment, chance)
     command = stop(place, run, signal.SIGTERM)
-    assert start(place.config, run, command).wait(180) == 0
+    assert start(place.config, run, command).wait(PATIENCE) == 0
     assert_same_run(run, place.whole)
 
 

@@ -23,7 +23,7 @@ from tests import ROOT
 from tests.integration.runs import assert_same_run, logged, write_config, write_dataset
 from training.run_folder import RunFolder
 
-PATIENCE = 180  # seconds for anything to happen
+PATIENCE = 600  # seconds for anything to happen
 
 # A checkpoint after every step, and one step an execution: most of the time one is being written.
 EVERY_STEP = {"global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 1}

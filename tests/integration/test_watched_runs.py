@@ -21,7 +21,7 @@ def forbidden(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
     """A command where the network is forbidden."""
     command = [sys.executable, "-m", "tests.integration.no_network", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, timeout=600, check=False
     )
 
 
