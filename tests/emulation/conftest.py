@@ -22,32 +22,20 @@ SOFTWARE = ["--execution.platform", "software", "--execution.device", "cpu", "--
 
 
 class Run(NamedTuple):
-    """What a run left.
-
-    Attributes:
-        folder: its run folder.
-        counts: what the emulation counted; empty for a run without it.
-    """
+    """A run's folder, and what the emulation counted; nothing for a run without it."""
 
     folder: Path
     counts: dict[str, Any]
 
     def losses(self, name: str) -> list[float]:
-        """A loss of every update."""
         return [period["metrics"][name] for period in metrics(self.folder)]
 
     def weights(self) -> dict[str, np.ndarray]:
-        """The weights of the last checkpoint."""
         return variables(self.folder, "weights")
 
 
 class Emulation:
-    """Runs this project's commands.
-
-    Args:
-        tool: the emulation's command ``run``.
-        folder: for run folders and counts.
-    """
+    """Runs this project's commands by the emulation's command ``run``."""
 
     def __init__(self, tool: Path, folder: Path):
         self._tool = tool
@@ -56,12 +44,7 @@ class Emulation:
     def emulated(
         self, task: str, config: Path, name: str, *arguments: str, flags: tuple[str, ...] = (), end: str = ""
     ) -> Run:
-        """A run on emulated IPUs, which must succeed.
-
-        Args:
-            flags: of the emulation's command.
-            end: or end with an error that says this.
-        """
+        """Run on emulated IPUs with ``flags`` of the emulation; it must succeed, or fail with the message ``end``."""
         counts = self._folder / f"{name}.counts"
         tool = [sys.executable, str(self._tool), "--counts", str(counts), *flags, f"{COMMANDS[task].__name__}.py"]
         command = [*tool, "--config", str(config), "--name", name, "--output-dir", str(self._folder), *arguments]
@@ -71,14 +54,14 @@ class Emulation:
         return Run(self._folder / name, read_json(counts))
 
     def script(self, path: str) -> None:
-        """Runs a script of this project on Graphcore's code; it must succeed."""
+        """Run a script of this project on Graphcore's code; it must succeed."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, str(self._tool), path]
         ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
 
     def software(self, task: str, config: Path, name: str, *arguments: str) -> Run:
-        """The same on stock TensorFlow, in this process."""
+        """Run on stock TensorFlow, in this process."""
         given = ("--name", name, "--output-dir", str(self._folder), *SOFTWARE, *arguments)
         outcome = run_command(task, config, *given)
         assert outcome.status == 0, outcome.errors
