@@ -1,4 +1,4 @@
-"""``make crash-test``: training and data preparation, killed at random moments and gone on with."""
+"""``make crash-test``: training and data preparation, killed at random moments and resumed."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ DOCUMENTS = 4000
 
 
 def main() -> int:
-    """Runs the long crash suite; returns its exit status."""
+    """Run the long crash suite; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--kills", type=int, default=25, help="of training (default %(default)s)")
     parser.add_argument("--preparation-kills", type=int, default=8, help="of data preparation (default %(default)s)")
     parser.add_argument("--seed", type=int, help="of the moments; None: another one each time")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    tell(f"seed {seed}: to see the same moments again, --seed {seed}")
+    log(f"seed {seed}: to see the same moments again, --seed {seed}")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="crash-") as folder:
-        preparation.crash(Path(folder) / "text", options.preparation_kills, DOCUMENTS, seed, tell)
+        preparation.crash(Path(folder) / "text", options.preparation_kills, DOCUMENTS, seed, log)
         place = prepare(Path(folder), UPDATES)
-        tell(f"the run that nobody kills: {UPDATES} steps, the first after {place.seconds_to_first_step:.1f} s")
-        crash(place, options.kills, seed, tell)
+        log(f"the run that nobody kills: {UPDATES} steps, the first after {place.seconds_to_first_step:.1f} s")
+        crash(place, options.kills, seed, log)
     kills = f"{options.preparation_kills} kills of data preparation and {options.kills} of training"
-    tell(f"{kills} in {time.monotonic() - started:.0f} s; nothing was lost")
+    log(f"{kills} in {time.monotonic() - started:.0f} s; nothing was lost")
     return 0
 
 
-def tell(line: str) -> None:
+def log(line: str) -> None:
     """Print at once."""
     print(line, flush=True)
 

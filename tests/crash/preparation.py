@@ -20,8 +20,8 @@ from tests.integration.runs import write_text
 DUMPED_BYTES = 2000
 
 
-def crash(folder: Path, kills: int, documents: int, seed: int, tell: Callable[[str], None] = print) -> None:
-    """Kill preparations so many times; each that ends in between is compared, and the next one begun."""
+def crash(folder: Path, kills: int, documents: int, seed: int, log: Callable[[str], None] = print) -> None:
+    """Kill preparations ``kills`` times; compare each that ends in between, and begin the next one."""
     chance = random.Random(seed)
     folder.mkdir(exist_ok=True)
     text = write_text(folder / "text.txt", documents)
@@ -36,16 +36,16 @@ def crash(folder: Path, kills: int, documents: int, seed: int, tell: Callable[[s
         # From time to time only the main process dies, and leaves its workers behind.
         while done < kills and kill_once(text, killed, chance.uniform(0, seconds * 0.7), chance.random() < 0.7):
             done += 1
-            tell(f"kill {done:2d} of preparation; {len(contents(killed))} files are there")
+            log(f"kill {done:2d} of preparation; {len(contents(killed))} files are there")
         finish(text, killed)
         resumed = contents(killed)
         assert resumed.keys() == whole.keys(), resumed.keys() ^ whole.keys()
         assert [name for name in whole if resumed[name] != whole[name]] == []
-        tell(f"{killed.name} is the data set that nobody killed, byte for byte")
+        log(f"{killed.name} is the data set that nobody killed, byte for byte")
 
 
 def start(text: Path, output: Path) -> subprocess.Popen:
-    """The whole preparation, its workers in a process group of their own."""
+    """Start the whole preparation, its workers in a process group of their own."""
     command = [
         sys.executable, "-m", "data_utils.text", "--text", str(text), "--output", str(output), "--workers", "2",
         "--vocab-size", "200", "--max-seq-length", "32", "--max-predictions", "5", "--duplicate-factor", "4",
@@ -55,7 +55,7 @@ def start(text: Path, output: Path) -> subprocess.Popen:
 
 
 def kill_once(text: Path, output: Path, seconds: float, all_processes: bool) -> bool:
-    """Begin or go on, and kill; False if it ended before."""
+    """Begin or resume, and kill; return False if it ended before."""
     process = start(text, output)
     running = sleeps(process, seconds)
     if running:
@@ -65,15 +65,13 @@ def kill_once(text: Path, output: Path, seconds: float, all_processes: bool) -> 
 
 
 def finish(text: Path, output: Path) -> None:
-    """Let the preparation end."""
     assert start(text, output).wait(PATIENCE) == 0, printed(output)
 
 
 def printed(output: Path) -> str:
-    """The last that the command said."""
+    """Return the end of what the command printed."""
     return Path(f"{output}.out").read_text(errors="replace")[-DUMPED_BYTES:]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file by its place in the folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

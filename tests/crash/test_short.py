@@ -1,26 +1,28 @@
-"""A few kills and a signal; `make crash-test` has more of them."""
+"""A kill and a signal; `make crash-test` has more of them."""
 
 from __future__ import annotations
 
 import random
 import signal
 
+import pytest
+
 from tests.crash import preparation
-from tests.crash.training import STEPPING, WRITING, kill_once, prepare, start, stop
-from tests.integration.small_runs import assert_same_run
+from tests.crash.training import PATIENCE, STEPPING, WRITING, kill_once, prepare, start, stop
+from tests.integration.runs import assert_same_run
 
 UPDATES = 60
 SEED = 20
 
 
-def test_killed_twice_stopped_once_and_resumed(tmp_path):
+@pytest.mark.parametrize("moment", [WRITING, pytest.param(STEPPING, marks=pytest.mark.long)])
+def test_killed_stopped_and_resumed(tmp_path, moment):
     place = prepare(tmp_path, UPDATES)
     run = tmp_path / "runs" / "crash"
     chance = random.Random(SEED)
-    for moment in (WRITING, STEPPING):
-        assert kill_once(place, run, moment, chance)
+    assert kill_once(place, run, moment, chance)
     command = stop(place, run, signal.SIGTERM)
-    assert start(place.config, run, command).wait(180) == 0
+    assert start(place.config, run, command).wait(PATIENCE) == 0
     assert_same_run(run, place.whole)
 
 

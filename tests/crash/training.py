@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from checkpoints.folder import UNFINISHED, damage, step_folders, step_of
 from tests import ROOT
-from tests.integration.small_runs import assert_same_run, logged, write_config, write_dataset
+from tests.integration.runs import assert_same_run, logged, write_config, write_dataset
 from training.run_folder import RunFolder
 
-PATIENCE = 180  # seconds for anything to happen
+PATIENCE = 600  # seconds for anything to happen
 
 # A checkpoint after every step, and one step an execution: most of the time one is being written.
 EVERY_STEP = {"global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 1}
@@ -35,13 +35,7 @@ MOMENTS = (WRITING, STEPPING, STARTING, WRITING, STEPPING)
 
 
 class Place(NamedTuple):
-    """What the runs share.
-
-    Attributes:
-        config: of all runs.
-        whole: the run that nobody kills.
-        seconds_to_first_step: that it took to its first step.
-    """
+    """The folder, the config of all runs, and the run that nobody kills with its seconds to the first step."""
 
     folder: Path
     config: Path
@@ -50,7 +44,7 @@ class Place(NamedTuple):
 
 
 def prepare(folder: Path, updates: int) -> Place:
-    """Write data and config, and train without a disturbance."""
+    """Write data and config, and train without a kill."""
     config = write_config(folder / "crash.json", write_dataset(folder / "data"), updates, **EVERY_STEP)
     whole = folder / "runs" / "whole"
     started = time.monotonic()
@@ -63,7 +57,7 @@ def prepare(folder: Path, updates: int) -> Place:
 
 
 def start(config: Path, run: Path, command: str | None = None) -> subprocess.Popen:
-    """The training process of a run; the same command begins it and goes on with it."""
+    """Start the training process of a run; the same command begins and resumes it."""
     arguments = ["--config", str(config), "--output-dir", str(run.parent), "--name", run.name]
     with open(run.parent.parent / f"{run.name}.out", "a") as output:
         return subprocess.Popen(
@@ -77,7 +71,7 @@ def start(config: Path, run: Path, command: str | None = None) -> subprocess.Pop
 
 
 def wait_for(event: Callable[[], bool], process: subprocess.Popen) -> bool:
-    """Wait until something has happened; False if the process ended before."""
+    """Wait until something has happened; return False if the process ended before."""
     end = time.monotonic() + PATIENCE
     while not event():
         if process.poll() is not None:
@@ -88,7 +82,6 @@ def wait_for(event: Callable[[], bool], process: subprocess.Popen) -> bool:
 
 
 def steps_logged(run: Path) -> int:
-    """Lines of metrics.jsonl."""
     try:
         return (run / "metrics.jsonl").read_bytes().count(b"\n")
     except FileNotFoundError:
@@ -96,12 +89,12 @@ def steps_logged(run: Path) -> int:
 
 
 def newest_step(run: Path) -> int:
-    """Updates done at the last checkpoint; 0 without one."""
+    """Return the updates done at the last checkpoint; 0 without one."""
     return max(map(step_of, step_folders(run / "checkpoints")), default=0)
 
 
 def is_writing(run: Path, since: float) -> bool:
-    """Whether a process that began at ``since`` has a checkpoint half written; a killed one leaves its own behind."""
+    """Return whether a process that began at ``since`` has a checkpoint half written; killed ones leave such behind."""
     for path in (run / "checkpoints").glob(f"{UNFINISHED}step-*"):
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime > since:
@@ -110,7 +103,7 @@ def is_writing(run: Path, since: float) -> bool:
 
 
 def kill_once(place: Place, run: Path, moment: str, chance: random.Random) -> bool:
-    """Begin or resume a run and kill it; False if it was faster and ended."""
+    """Begin or resume a run and kill it; return False if it ended before."""
     goal = newest_step(run) + chance.randrange(1, LONGEST)
     since = time.time()
     process = start(place.config, run)
@@ -131,7 +124,7 @@ def kill_once(place: Place, run: Path, moment: str, chance: random.Random) -> bo
 
 
 def sleeps(process: subprocess.Popen, seconds: float) -> bool:
-    """Let a process run for so long; False if it ended before."""
+    """Let a process run for so long; return False if it ended before."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -140,7 +133,7 @@ def sleeps(process: subprocess.Popen, seconds: float) -> bool:
 
 
 def check_what_is_left(run: Path) -> None:
-    """Whole checkpoints only, and no more lost than the steps since the last of them.
+    """Check that only whole checkpoints exist, and that no more is lost than the steps since the last of them.
 
     While the checkpoint of step s is being written, step s + 1 is trained; its save waits for the one before.
     """
@@ -155,7 +148,7 @@ def finish(place: Place, run: Path) -> None:
 
 
 def stop(place: Place, run: Path, number: signal.Signals) -> str:
-    """Ask a run to stop once it is under way; returns the command that it prints to go on with."""
+    """Ask a run to stop once it is under way; return the command that it prints to resume."""
     before = newest_step(run)
     process = start(place.config, run)
     assert wait_for(lambda: newest_step(run) > before, process)
@@ -168,8 +161,8 @@ def stop(place: Place, run: Path, number: signal.Signals) -> str:
     return commands[-1]
 
 
-def crash(place: Place, kills: int, seed: int, tell: Callable[[str], None] = print) -> None:
-    """Kill runs so many times; each that ends in between is compared, and the next one begun."""
+def crash(place: Place, kills: int, seed: int, log: Callable[[str], None] = print) -> None:
+    """Kill runs ``kills`` times; compare each that ends in between, and begin the next one."""
     chance = random.Random(seed)
     number = done = 0
     while done < kills:
@@ -180,6 +173,6 @@ def crash(place: Place, kills: int, seed: int, tell: Callable[[str], None] = pri
             if not kill_once(place, run, moment, chance):
                 break
             done += 1
-            tell(f"kill {done:2d} {moment}; the newest checkpoint is that of step {newest_step(run)}")
+            log(f"kill {done:2d} {moment}; the newest checkpoint is that of step {newest_step(run)}")
         finish(place, run)
-        tell(f"{run.name} is the run that nobody killed, to the bit")
+        log(f"{run.name} is the run that nobody killed, to the bit")

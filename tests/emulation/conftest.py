@@ -5,7 +5,6 @@ The emulation runs Graphcore's real Python code and interprets on the CPU what I
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,49 +14,28 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import run_pretraining
-import run_seq_classification
-import run_squad
-from keras_extensions.backend import tf
 from tests import ROOT
-from utilities.cli import main
+from tests.integration.runs import COMMANDS, metrics, read_json, run_command, variables, write_json
 
 VARIABLE = "BERT_IPU_EMULATION"
-COMMANDS = {"pretraining": run_pretraining, "squad": run_squad, "classification": run_seq_classification}
 SOFTWARE = ["--execution.platform", "software", "--execution.device", "cpu", "--execution.xla", "false"]
 
 
 class Run(NamedTuple):
-    """What a run left.
-
-    Attributes:
-        folder: its run folder.
-        counts: what the emulation counted; empty for a run without it.
-    """
+    """A run's folder, and what the emulation counted; nothing for a run without it."""
 
     folder: Path
     counts: dict[str, Any]
 
     def losses(self, name: str) -> list[float]:
-        """A loss of every update."""
-        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)["metrics"][name] for line in lines]
+        return [period["metrics"][name] for period in metrics(self.folder)]
 
     def weights(self) -> dict[str, np.ndarray]:
-        """The weights of the last checkpoint."""
-        checkpoint = sorted((self.folder / "checkpoints").glob("step-*"))[-1]
-        reader = tf.train.load_checkpoint(str(checkpoint / "weights"))
-        names = [name for name in reader.get_variable_to_shape_map() if name.endswith("VARIABLE_VALUE")]
-        return {name: reader.get_tensor(name) for name in names}
+        return variables(self.folder, "weights")
 
 
 class Emulation:
-    """Runs this project's commands.
-
-    Args:
-        tool: the emulation's command ``run``.
-        folder: for run folders and counts.
-    """
+    """Runs this project's commands by the emulation's command ``run``."""
 
     def __init__(self, tool: Path, folder: Path):
         self._tool = tool
@@ -66,31 +44,27 @@ class Emulation:
     def emulated(
         self, task: str, config: Path, name: str, *arguments: str, flags: tuple[str, ...] = (), end: str = ""
     ) -> Run:
-        """A run on emulated IPUs, which must succeed.
-
-        Args:
-            flags: of the emulation's command.
-            end: or end with an error that says this.
-        """
+        """Run on emulated IPUs with ``flags`` of the emulation; it must succeed, or fail with the message ``end``."""
         counts = self._folder / f"{name}.counts"
         tool = [sys.executable, str(self._tool), "--counts", str(counts), *flags, f"{COMMANDS[task].__name__}.py"]
         command = [*tool, "--config", str(config), "--name", name, "--output-dir", str(self._folder), *arguments]
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         output = ended.stdout + ended.stderr
         assert ended.returncode == 0 or (end and end in output), output[-4000:]
-        return Run(self._folder / name, json.loads(counts.read_text(encoding="utf-8")))
+        return Run(self._folder / name, read_json(counts))
 
     def script(self, path: str) -> None:
-        """Runs a script of this project on Graphcore's code; it must succeed."""
+        """Run a script of this project on Graphcore's code; it must succeed."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, str(self._tool), path]
         ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
 
     def software(self, task: str, config: Path, name: str, *arguments: str) -> Run:
-        """The same on stock TensorFlow, in this process."""
-        command = ["--config", str(config), "--name", name, "--output-dir", str(self._folder), *SOFTWARE, *arguments]
-        assert main(task, COMMANDS[task].run, command) == 0
+        """Run on stock TensorFlow, in this process."""
+        given = ("--name", name, "--output-dir", str(self._folder), *SOFTWARE, *arguments)
+        outcome = run_command(task, config, *given)
+        assert outcome.status == 0, outcome.errors
         return Run(self._folder / name, {})
 
 
@@ -107,5 +81,4 @@ def write_config(path: Path, published: str, **changes: Any) -> Path:
     """A published config with changes, in a file; without a report, for IPUs."""
     shared = {"tensorboard": False, "report": False, "execution": {"platform": "graphcore", "precision": "float32"}}
     content = {"extends": str(ROOT / "configs" / f"{published}.json"), **shared, **changes}
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
+    return write_json(path, content)

@@ -6,8 +6,6 @@ are averaged in each.
 
 from __future__ import annotations
 
-import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,7 @@ import pytest
 
 from data_utils.packing.merge import pack_arrays
 from tests.emulation.conftest import Emulation, Run, write_config
-from tests.integration.test_run_seq_classification import write_sst2
-from tests.integration.test_run_squad import article
+from tests.integration.fine_tuning import write_squad, write_sst2
 from tests.unit.data_utils.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY, write_arrays
 from tests.unit.data_utils.squad.data import write_vocabulary
 
@@ -95,10 +92,7 @@ def packs(folder: Path) -> Path:
 
 
 def squad(folder: Path) -> Path:
-    chance = random.Random(3)
-    for name, count in (("train-v1.1.json", 12), ("dev-v1.1.json", 2)):
-        content = {"version": "1.1", "data": [article(chance, f"{name[:5]}_{number}") for number in range(count)]}
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    write_squad(folder, train=12, dev=2)
     vocabulary, words = words_of(folder)
     return write_config(
         folder / "squad.json",

@@ -1,81 +1,121 @@
-"""A Hugging Face BERT and its conversion, and batches for both."""
+"""A Hugging Face BERT with random weights, the model that it is converted into, and data for both."""
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-from transformers import TFBertForPreTraining
 
 from data_utils.records.features import fine_tuning_features, pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from keras_extensions.conversion import Conversion
-from model.architecture import PRETRAINING, Architecture
-from model.blocks import assemble
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION, Architecture
+from model.blocks import Block, assemble
 from model.conversion import convert
 from model.huggingface import untrained
 
-ALL_BIASES = {
-    "use_qkv_bias": True,
-    "use_qkv_split": True,
-    "use_projection_bias": True,
-    "use_cls_layer": True,
-    "use_prediction_bias": True,
-}
+Arrays = Dict[str, np.ndarray]
+
+LENGTH, MASKED = 24, 6
+ALL_BIASES = dict.fromkeys(
+    ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
+)
 TINY = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96, "vocab_size": 120}
+OUTPUTS = {
+    PRETRAINING: ("masked_lm", "next_sentence"),
+    SQUAD: ("start_logits", "end_logits"),
+    CLASSIFICATION: ("logits",),
+    TOKEN_CLASSIFICATION: ("logits",),
+}
 
 
 def token_shapes(sequence_length: int) -> Dict[str, Tuple[int, ...]]:
-    """Shapes of the inputs of a fine-tuning model, for one padded row."""
+    """Return the shapes of a fine-tuning model's inputs, for one padded row."""
     return fine_tuning_features("squad", sequence_length, 1).shapes
 
 
 def pretraining_shapes(sequence_length: int, masked_positions: int) -> Dict[str, Tuple[int, ...]]:
-    """Shapes of the inputs of a pre-training model, for one padded row."""
+    """Return the shapes of a pre-training model's inputs, for one padded row."""
     return pretraining_features(sequence_length, masked_positions, 1).shapes
 
 
 class Pair(NamedTuple):
-    """The source, what it became, and how."""
+    """A Hugging Face model, this project's model of the same weights, and how it was made.
 
-    source: TFBertForPreTraining
+    ``conversion`` is None where Hugging Face's own layers were kept.
+    """
+
+    source: Any
     model: keras.Model
-    conversion: Conversion
+    conversion: Optional[Conversion]
+    blocks: List[Block]
+    platform: SoftwarePlatform
+
+    def __call__(self, data: Arrays) -> Dict[str, tf.Tensor]:
+        """Return the outputs of this project's model."""
+        return self.model({name: data[name] for name in self.model.input_names})
 
 
 def architecture(**changes: object) -> Architecture:
-    """A small BERT with all biases and without dropout, changed as said."""
+    """Return a small BERT with all biases and without dropout."""
     sizes = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 48}
     return Architecture(**{**TINY, **ALL_BIASES, **sizes, **changes})
 
 
-def source_with_random_weights(a: Architecture) -> TFBertForPreTraining:
-    """A Hugging Face model with random weights, biases and norms too."""
-    source = untrained(PRETRAINING, a, seed=11)
+def source_with_random_weights(a: Architecture, task: str = PRETRAINING, labels: int = 2) -> Any:
+    """Return a Hugging Face model whose every weight is random, biases and norms too."""
+    source = untrained(task, a, seed=11, labels=labels)
     random = np.random.default_rng(5)
     for variable in source.weights:
         variable.assign(variable + random.normal(0, 0.05, variable.shape).astype("float32"))
     return source
 
 
-def converted(a: Architecture, sequence_length: int = 24, masked_positions: int = 6, **platform: bool) -> Pair:
-    """A Hugging Face model with random weights and its conversion."""
-    source = source_with_random_weights(a)
-    options = {"xla": False, "recompute": False, **platform}
-    on = SoftwarePlatform(seed=1, **options)
-    blocks, conversion = convert(PRETRAINING, source, a, on)
+def on_cpu(**options: Any) -> SoftwarePlatform:
+    """Return a platform that neither compiles nor recomputes."""
+    return SoftwarePlatform(**{"seed": 1, "xla": False, "recompute": False, **options})
+
+
+def pair_of(
+    source: Any,
+    a: Architecture,
+    platform: SoftwarePlatform,
+    task: str = PRETRAINING,
+    shapes: Optional[Dict[str, Tuple[int, ...]]] = None,
+    stages: Optional[Sequence[Sequence[str]]] = None,
+    tail: Optional[Sequence[str]] = None,
+    replace: bool = True,
+    carry: bool = True,
+) -> Pair:
+    """Return a source with its conversion.
+
+    Args:
+        shapes: of the model's inputs; by default those of padded rows.
+        stages: block names of each pipeline stage; by default one stage.
+        tail: names of the blocks after the encoder; by default the task's own.
+        replace: False keeps Hugging Face's layers.
+        carry: False leaves it to the caller to carry the weights.
+    """
+    with platform.scope():
+        blocks, conversion = convert(task, source, a, platform, tail, replace)
+    if shapes is None:
+        shapes = pretraining_shapes(LENGTH, MASKED) if task == PRETRAINING else token_shapes(LENGTH)
+    names = stages or [[block.name for block in blocks]]
+    model = assemble(blocks, shapes, OUTPUTS[task], names, platform)
+    if carry and conversion is not None:
+        conversion.carry_weights(source)
+    return Pair(source, model, conversion, blocks, platform)
+
+
+def converted(a: Architecture, sequence_length: int = LENGTH, masked_positions: int = MASKED, **platform: Any) -> Pair:
+    """Return a pre-training model of Hugging Face with random weights, and its conversion."""
     shapes = pretraining_shapes(sequence_length, masked_positions)
-    stages = [[block.name for block in blocks]]
-    model = assemble(blocks, shapes, ("masked_lm", "next_sentence"), stages, on)
-    conversion.carry_weights(source)
-    return Pair(source, model, conversion)
+    return pair_of(source_with_random_weights(a), a, on_cpu(**platform), shapes=shapes)
 
 
-def batch(
-    a: Architecture, size: int = 4, sequence_length: int = 24, masked: int = 6, seed: int = 0
-) -> Dict[str, np.ndarray]:
-    """A pre-training batch with padding, and with fewer masked tokens in some rows than in others."""
+def batch(a: Architecture, size: int = 4, sequence_length: int = LENGTH, masked: int = MASKED, seed: int = 0) -> Arrays:
+    """Return a pre-training batch with padding, and with fewer masked tokens in some rows than in others."""
     random = np.random.default_rng(seed)
     lengths = random.integers(sequence_length // 2, sequence_length + 1, size)
     mask = (np.arange(sequence_length) < lengths[:, None]).astype("int32")
@@ -92,8 +132,69 @@ def batch(
     }
 
 
-def source_outputs(source: TFBertForPreTraining, data: Dict[str, np.ndarray]) -> Dict[str, tf.Tensor]:
-    """Hugging Face's logits, those of words taken at the masked positions."""
-    outputs = source(input_ids=data["input_ids"], attention_mask=data["input_mask"], token_type_ids=data["segment_ids"])
+def with_spans(data: Arrays, seed: int = 2) -> Arrays:
+    """Return a batch with the labels of SQuAD besides."""
+    random, (rows, length) = np.random.default_rng(seed), data["input_ids"].shape
+    names = ("start_positions", "end_positions")
+    return {**data, **{name: random.integers(0, length, (rows, 1)).astype("int32") for name in names}}
+
+
+def dataset_of(updates: Sequence[Arrays], micro_batches: int) -> tf.data.Dataset:
+    """Return a data set of updates, (rows, …), divided into micro batches, (A, B, …)."""
+    return tf.data.Dataset.from_tensor_slices(
+        {
+            name: np.stack([update[name].reshape(micro_batches, -1, *values.shape[1:]) for update in updates])
+            for name, values in updates[0].items()
+        }
+    )
+
+
+def weights_by_name(blocks: Sequence[Block]) -> Arrays:
+    """Return all weights; two models of the same blocks have the same names."""
+    return {f"{block.name}/{i}": w.numpy() for block in blocks for i, w in enumerate(block.weights)}
+
+
+def hugging_face(source: Any, data: Arrays, **labels: Any) -> Any:
+    """Return what a Hugging Face model gives for a batch."""
+    return source(
+        input_ids=data["input_ids"], attention_mask=data["input_mask"], token_type_ids=data["segment_ids"], **labels
+    )
+
+
+def source_outputs(source: Any, data: Arrays) -> Dict[str, tf.Tensor]:
+    """Return Hugging Face's logits of pre-training, those of words taken at the masked positions."""
+    outputs = hugging_face(source, data)
     words = tf.gather(outputs.prediction_logits, data["masked_lm_positions"], batch_dims=1)
     return {"masked_lm": words, "next_sentence": outputs.seq_relationship_logits}
+
+
+def assert_same_logits(ours: Dict[str, Any], theirs: Dict[str, Any], message: str = "") -> None:
+    """Compare the logits of every output that both give."""
+    for name in theirs:
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5, rtol=1e-5, err_msg=f"{name} {message}")
+
+
+def loss_of(outputs: Dict[str, tf.Tensor], data: Arrays) -> tf.Tensor:
+    """Return the sum of the plain mean losses of pre-training, written out as in the paper."""
+    words = tf.nn.log_softmax(outputs["masked_lm"])
+    chosen = tf.gather(words, data["masked_lm_ids"], batch_dims=2)
+    masked = -tf.reduce_sum(chosen * data["masked_lm_weights"]) / np.sum(data["masked_lm_weights"])
+    following = tf.gather(tf.nn.log_softmax(outputs["next_sentence"]), data["next_sentence_labels"], batch_dims=1)
+    return masked - tf.reduce_mean(following)
+
+
+def by_value(variables: Sequence[tf.Variable], gradients: Sequence[Any]) -> Dict[Any, np.ndarray]:
+    """Return gradients by what identifies a weight in both models: its shape and the sum of its values."""
+    table = {}
+    for variable, gradient in zip(variables, gradients):
+        key = (tuple(variable.shape), round(float(tf.reduce_sum(variable)), 4))
+        assert key not in table
+        table[key] = tf.convert_to_tensor(gradient).numpy()
+    return table
+
+
+def assert_same_gradients(ours: Dict[Any, np.ndarray], theirs: Dict[Any, np.ndarray]) -> None:
+    """Compare gradients that ``by_value`` gave."""
+    assert theirs.keys() == ours.keys()
+    for key in theirs:
+        np.testing.assert_allclose(ours[key], theirs[key], atol=1e-5, rtol=1e-4)

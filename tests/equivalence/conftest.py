@@ -5,13 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 
+import pytest
+
 os.environ.setdefault("USE_TORCH", "AUTO")  # before the backend, which hides PyTorch: the learning curve needs both
 
 from keras_extensions.backend import tf
 
 LOGICAL_DEVICES = 4
 
-with contextlib.suppress(RuntimeError):  # too late: the tests that need them skip, and say so
+with contextlib.suppress(RuntimeError):  # too late: the fixture says so
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * LOGICAL_DEVICES
     )
+
+
+@pytest.fixture(scope="session")
+def logical_devices() -> None:
+    """Fails where TensorFlow was started too early; tests of pipelines that skip would go unnoticed."""
+    found = len(tf.config.list_logical_devices("CPU"))
+    assert found == LOGICAL_DEVICES, "a module computed with TensorFlow when it was imported, before this conftest.py"

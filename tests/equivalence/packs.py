@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
 from data_utils.packing.merge import pack_arrays
 from data_utils.records.features import packed_pretraining_features
-from execution.software.platform import SoftwarePlatform
-from keras_extensions.backend import keras
-from model.architecture import PRETRAINING, Architecture
-from model.blocks import assemble
-from model.conversion import convert
-from tests.equivalence.bert_pairs import Pair, source_with_random_weights
-
-Arrays = Dict[str, np.ndarray]
+from model.architecture import Architecture
+from tests.equivalence.bert_pairs import Arrays, Pair, on_cpu, pair_of, source_with_random_weights
 
 LENGTH, MASKED, SEQUENCES = 48, 16, 4  # of a pack
 INPUTS = (
     *("input_ids", "input_mask", "segment_ids", "position_ids"),
     *("masked_lm_positions", "next_sentence_positions"),
 )
-OUTPUTS = ("masked_lm", "next_sentence")
 
 
 def sequences(a: Architecture, lengths: Sequence[int], masked: int = 4, seed: int = 0) -> Arrays:
@@ -52,21 +45,10 @@ def in_packs(data: Arrays, packs: Sequence[Sequence[int]]) -> Arrays:
     return pack_arrays(data, packs, LENGTH, MASKED, SEQUENCES)
 
 
-def packed_model(a: Architecture, converted: bool = True, **platform: bool) -> Pair:
-    """Hugging Face's model with random weights, and the model for packs with the same weights."""
-    source = source_with_random_weights(a)
-    on = SoftwarePlatform(seed=1, **{"xla": False, "recompute": False, **platform})
-    blocks, conversion = convert(PRETRAINING, source, a, on, replace_layers=converted)
-    model = assembled(blocks, on)
-    if conversion is not None:
-        conversion.carry_weights(source)
-    return Pair(source, model, conversion)
-
-
-def assembled(blocks: List[keras.layers.Layer], on: SoftwarePlatform) -> keras.Model:
-    """Blocks for packs as a model."""
+def packed_model(a: Architecture, replace: bool = True) -> Pair:
+    """Return Hugging Face's model with random weights, and the model for packs with the same weights."""
     shapes = packed_pretraining_features(LENGTH, MASKED, SEQUENCES, 1).shapes
-    return assemble(blocks, shapes, OUTPUTS, [[block.name for block in blocks]], on)
+    return pair_of(source_with_random_weights(a), a, on_cpu(), shapes=shapes, replace=replace)
 
 
 def run(model: Callable[[Arrays], Any], data: Arrays) -> Arrays:

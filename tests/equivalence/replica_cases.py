@@ -1,8 +1,8 @@
 """Three updates of a very small BERT, by one process or shared by several: the same program for both.
 
-    python -m execution.launch --replicas 2 -- -m tests.equivalence.replica_cases FOLDER
+    python -m execution.launch --replicas 2 -- -m tests.equivalence.replica_cases FOLDER further
 
-writes the weights of each case into FOLDER.
+writes the weights of each case into FOLDER; without ``further``, those of the cases that every run of the suite has.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ from execution.interface import OptimizerSettings, Update
 from execution.processes import Processes
 from execution.select import processes_for
 from execution.software.devices import pipeline_devices
-from execution.software.platform import ONE_DEVICE, PipelineLayout, SoftwarePlatform
-from keras_extensions.backend import tf
+from execution.software.platform import ONE_DEVICE, PipelineLayout
 from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING
-from model.blocks import assemble
-from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
 from sparsity.layer import sparse_layers_of
-from tests.equivalence.bert_pairs import architecture, batch, pretraining_shapes
+from tests.equivalence.bert_pairs import architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
 from training.sparsity import PatternRule
 from utilities.config.schema import TrainingConfig
 
@@ -56,18 +53,12 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("AdamW"),
-    Case("AdamW", sharded=True, clipped=True, sparse=True),
     Case("LAMB", reduction="sum"),
-    Case("LAMB", sharded=True),
+    Case("AdamW", sharded=True, clipped=True, sparse=True),
     Case("LAMB", sharded=True, pipelined=True, reduction="running_mean", offchip=True),
 ]
+FURTHER = {2: [Case("AdamW"), Case("LAMB", sharded=True)], 4: CASES[1:]}  # by number of processes
 SPARSE = {"sparsity_ratio": 0.75, "sparsity_block_size": 4}
-
-
-def cases_of(count: int) -> list[Case]:
-    """What so many processes train: all, or, where there are many, what differs most from one process."""
-    return CASES if count == 2 else [case for case in CASES if case.sharded and (case.pipelined or case.clipped)]
 
 
 def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarray], Any]:
@@ -75,33 +66,30 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
     sparse = SPARSE if case.sparse else {}
     a = architecture(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, **sparse)
     layout = PipelineLayout(DEVICES) if case.pipelined else ONE_DEVICE
-    on = SoftwarePlatform(
-        seed=1,
-        xla=False,
-        recompute=False,
+    on = on_cpu(
         layout=layout,
         processes=processes,
         sharded=case.sharded,
         state_device="/CPU:0" if case.offchip else None,  # of the pipelined weights, some are on /CPU:1
     )
     source = untrained(PRETRAINING, a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
-    blocks, conversion = convert(PRETRAINING, source, a, on)
-    stages = STAGES if case.pipelined else [[block.name for block in blocks]]
-    model = assemble(blocks, pretraining_shapes(24, 6), ("masked_lm", "next_sentence"), stages, on)
-    conversion.carry_weights(source)
+    pair = pair_of(source, a, on, stages=STAGES if case.pipelined else None)
     norm = 0.5 if case.clipped else None
     settings = OptimizerSettings(case.optimizer, UpDown(0.01, UPDATES, 0.4), max_gradient_norm=norm)
     optimizer = on.optimizer(settings)
     share = MICRO_BATCHES // processes.count
     update = Update(share, virtual_replicas=4 / processes.count, reduction=case.reduction)
-    on.compile(model, optimizer, PretrainingObjective(), update, updates_per_execution=2)
-    state = TrainingState(blocks, on.state(optimizer), model.trainable_variables)
+    on.compile(pair.model, optimizer, PretrainingObjective(), update, updates_per_execution=2)
+    state = TrainingState(pair.blocks, on.state(optimizer), pair.model.trainable_variables)
     state.parts = on.parts(optimizer)
     state.restore_on_all(None, processes)
-    changes = [PatternChanges(blocks, optimizer, processes)] if case.sparse else []
-    history = model.fit(data_of(a, processes, share), steps_per_epoch=UPDATES, verbose=0, callbacks=changes).history
-    weights = {f"{block.name}/{i}": w.numpy() for block in blocks for i, w in enumerate(block.weights)}
-    return weights, {name: values[-1] for name, values in history.items()}
+    changes = [PatternChanges(pair.blocks, optimizer, processes)] if case.sparse else []
+    size = MICRO_BATCHES * MICRO_BATCH_SIZE
+    own = slice(processes.index * size // processes.count, (processes.index + 1) * size // processes.count)
+    updates = [{n: v[own] for n, v in batch(a, size, seed=step).items()} for step in range(UPDATES)]
+    data = dataset_of(updates, share)
+    history = pair.model.fit(data, steps_per_epoch=UPDATES, verbose=0, callbacks=changes).history
+    return weights_by_name(pair.blocks), {name: values[-1] for name, values in history.items()}
 
 
 class PatternChanges(UpdateCounter):
@@ -122,23 +110,12 @@ class PatternChanges(UpdateCounter):
             assert self._rule.apply(self._layers, self.step) > 0
 
 
-def data_of(a: Any, processes: Processes, share: int) -> tf.data.Dataset:
-    """The micro batches of every update that are this process'."""
-    first = processes.index * share
-    parts = []
-    for step in range(UPDATES):
-        whole = batch(a, MICRO_BATCHES * MICRO_BATCH_SIZE, seed=step)
-        shaped = {name: values.reshape(MICRO_BATCHES, -1, *values.shape[1:]) for name, values in whole.items()}
-        parts.append({name: values[first : first + share] for name, values in shaped.items()})
-    return tf.data.Dataset.from_tensor_slices({name: np.stack([part[name] for part in parts]) for name in parts[0]})
-
-
-def main(folder: Path) -> None:
-    """The cases of the processes that the environment names, in them."""
+def main(folder: Path, further: bool) -> None:
+    """Train the cases in the processes that the environment names."""
     processes = processes_for("software")
     pipeline_devices(2)
     processes.join()
-    for case in cases_of(processes.count):
+    for case in FURTHER[processes.count] if further else CASES:
         weights, metrics = weights_after(case, processes)
         np.savez(
             folder / f"{case.name}-{processes.index}.npz", **weights, **{f"metric_{n}": m for n, m in metrics.items()}
@@ -153,4 +130,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), "further" in sys.argv)

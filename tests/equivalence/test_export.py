@@ -15,6 +15,7 @@ from checkpoints.export.folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch
+from tests.integration.runs import read_json, write_json
 from tests.unit.checkpoints.pretrained.models import (
     TASKS,
     assert_close,
@@ -86,7 +87,7 @@ def test_the_transform_that_returns_its_input_at_width(width, hidden_act, tmp_pa
 
 def test_config_and_files(published):
     _, folder = published[PRETRAINING]
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     assert config["architectures"] == ["BertForPreTraining"]
     assert config["hidden_act"] == "gelu" and config["dtype"] == "float32" and config["vocab_size"] == PIECES
     with safe_open(folder / "model.safetensors", framework="numpy") as file:
@@ -118,10 +119,10 @@ def test_classes_are_named_as_the_task_names_them(published):
 def test_the_card_says_how_it_was_trained_and_what_was_written(place):
     run = place / PRETRAINING
     config = {"dataset_dir": "/home/someone/data/wiki", "max_seq_length": 128, "optimizer_opts": {"name": "LAMB"}}
-    (run / "resolved_config.json").write_text(json.dumps({"config": config, "origins": {}, "derived": {}}))
+    write_json(run / "resolved_config.json", {"config": config, "origins": {}, "derived": {}})
     periods = [{"step": step, "metrics": {"mlm_loss": 9.0 - step}} for step in (1, 2, 3)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(period) + "\n" for period in periods))
-    (run / "scores.json").write_text(json.dumps({"accuracy": 0.8125}))
+    write_json(run / "scores.json", {"accuracy": 0.8125})
     export(str(run), place / "with-card")
     card = (place / "with-card" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")

@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING, Architecture, total_parameters
-from model.blocks import assemble
-from model.conversion import convert
 from model.huggingface import untrained
-from tests.equivalence.bert_pairs import architecture, batch, converted, pretraining_shapes, source_outputs
+from tests.equivalence.bert_pairs import (
+    architecture,
+    assert_same_logits,
+    batch,
+    converted,
+    hugging_face,
+    on_cpu,
+    pair_of,
+    source_outputs,
+)
 
 # option switched off → the weights of the source that must not matter
 LEFT_OUT = {
@@ -22,10 +28,7 @@ LEFT_OUT = {
 
 
 def assert_equal_outputs(pair, data):
-    ours = pair.model({name: data[name] for name in pair.model.input_names})
-    theirs = source_outputs(pair.source, data)
-    for name in theirs:
-        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5, rtol=1e-5)
+    assert_same_logits(pair(data), source_outputs(pair.source, data))
 
 
 def zero(source, endings):
@@ -34,32 +37,22 @@ def zero(source, endings):
             variable.assign(tf.zeros_like(variable))
 
 
-@pytest.mark.parametrize("option", LEFT_OUT)
-def test_a_bias_left_out_is_a_bias_of_zero(option):
-    a = architecture(**{option: False})
+@pytest.mark.parametrize("option, merged", [*((option, False) for option in LEFT_OUT), ("use_qkv_bias", True)])
+def test_a_bias_left_out_is_a_bias_of_zero(option, merged):
+    """In the last case queries, keys and values are one product, too."""
+    a = architecture(**{option: False, "use_qkv_split": not merged})
     pair = converted(a)
     zero(pair.source, LEFT_OUT[option])
-    assert_equal_outputs(pair, batch(a))
-
-
-def test_merged_queries_keys_and_values_equal_split_ones():
-    a = architecture(use_qkv_split=False, use_qkv_bias=False)
-    pair = converted(a)
-    zero(pair.source, LEFT_OUT["use_qkv_bias"])
     assert_equal_outputs(pair, batch(a))
 
 
 def test_without_the_transform_layer_the_encoder_meets_the_table():
     a, data = architecture(use_cls_layer=False), batch(architecture())
     pair = converted(a)
-    outputs = pair.source.bert(
-        input_ids=data["input_ids"], attention_mask=data["input_mask"], token_type_ids=data["segment_ids"]
-    )
-    hidden = outputs.last_hidden_state.numpy()
+    hidden = hugging_face(pair.source.bert, data).last_hidden_state.numpy()
     masked = np.take_along_axis(hidden, data["masked_lm_positions"][..., None], axis=1)
     table, bias = pair.source.bert.embeddings.weight.numpy(), pair.source.mlm.predictions.bias.numpy()
-    ours = pair.model({name: data[name] for name in pair.model.input_names})["masked_lm"]
-    np.testing.assert_allclose(ours, masked @ table.T + bias, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(pair(data)["masked_lm"], masked @ table.T + bias, atol=1e-5, rtol=1e-5)
 
 
 def test_the_tanh_approximation_of_gelu():
@@ -79,14 +72,11 @@ def test_the_conversion_table_tells_what_was_dropped():
 
 def test_a_weight_that_no_rule_mentions_is_an_error():
     a = architecture()
-    source = untrained(PRETRAINING, a, seed=1)
-    on = SoftwarePlatform(seed=1, xla=False, recompute=False)
-    blocks, conversion = convert(PRETRAINING, source, a, on)
-    assemble(blocks, pretraining_shapes(24, 6), ("masked_lm",), [[block.name for block in blocks]], on)
-    source.extra = keras.layers.Dense(2, name="forgotten_layer")
-    source.extra(tf.ones((1, 2)))
-    with pytest.raises(AssertionError, match=r"forgotten_layer/kernel:0, forgotten_layer/bias:0$"):
-        conversion.carry_weights(source)
+    pair = pair_of(untrained(PRETRAINING, a, seed=1), a, on_cpu(), carry=False)
+    pair.source.extra = keras.layers.Dense(2, name="forgotten_layer")
+    pair.source.extra(tf.ones((1, 2)))
+    with pytest.raises(AssertionError, match=r"go: forgotten_layer/kernel:0, forgotten_layer/bias:0$"):
+        pair.conversion.carry_weights(pair.source)
 
 
 def test_parameters_are_those_that_the_plan_counts():

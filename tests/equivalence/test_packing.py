@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 
 from execution.interface import Update
-from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
 from optimization.optimizers import AdamW
-from tests.equivalence.bert_pairs import architecture, converted, source_outputs
-from tests.equivalence.packs import (
-    LENGTH,
-    SEQUENCES,
-    in_packs,
-    of_sequence,
-    packed_model,
-    run,
-    sequences,
+from tests.equivalence.bert_pairs import (
+    architecture,
+    assert_same_gradients,
+    assert_same_logits,
+    by_value,
+    converted,
+    dataset_of,
+    loss_of,
+    source_outputs,
 )
-from tests.equivalence.test_conversion import by_value, loss_of
+from tests.equivalence.packs import LENGTH, SEQUENCES, in_packs, of_sequence, packed_model, run, sequences
 
 LENGTHS = (5, 23, 20, 48, 11, 7, 9, 21, 30, 6)
 PACKS = ((1, 0, 2), (3,), (4, 5, 6, 7), (8, 9))  # full, one sequence, as many as fit, and one with padding
@@ -63,21 +62,12 @@ def test_logits_of_every_sequence_are_those_of_the_sequence_alone(pair, data, pa
     outputs = run(pair.model, packed)
     for pack, rows in enumerate(packs):
         for place, row in enumerate(rows):
-            theirs, _ = alone(pair.source, data, row)
-            ours = of_sequence(outputs, packed, pack, place)
-            for name, values in theirs.items():
-                np.testing.assert_allclose(ours[name], values[0], atol=1e-5, rtol=1e-5, err_msg=f"{name} of {row}")
+            theirs = {name: values[0] for name, values in alone(pair.source, data, row)[0].items()}
+            assert_same_logits(of_sequence(outputs, packed, pack, place), theirs, f"of {row}")
 
 
 def test_hugging_face_s_own_layers_take_packs_too(a, data):
-    pair = packed_model(a, converted=False)
-    packed = in_packs(data, PACKS)
-    outputs = run(pair.model, packed)
-    for place, row in enumerate(PACKS[2]):
-        theirs, _ = alone(pair.source, data, row)
-        ours = of_sequence(outputs, packed, 2, place)
-        for name, values in theirs.items():
-            np.testing.assert_allclose(ours[name], values[0], atol=1e-5, rtol=1e-5)
+    test_logits_of_every_sequence_are_those_of_the_sequence_alone(packed_model(a, replace=False), data, PACKS)
 
 
 def gradients_alone(source, data):
@@ -107,10 +97,7 @@ def gradients_of_packs(model, packed):
 
 @pytest.mark.parametrize("packs", [PACKS, OTHER_PACKS], ids=["packs", "other places"])
 def test_gradients_of_a_packed_batch_are_those_of_its_sequences(pair, data, packs):
-    theirs, ours = gradients_alone(pair.source, data), gradients_of_packs(pair.model, in_packs(data, packs))
-    assert theirs.keys() == ours.keys()
-    for key, values in theirs.items():
-        np.testing.assert_allclose(ours[key], values, atol=1e-5, rtol=1e-4)
+    assert_same_gradients(gradients_of_packs(pair.model, in_packs(data, packs)), gradients_alone(pair.source, data))
 
 
 @pytest.mark.parametrize("xla", [False, True], ids=["graph", "xla"])
@@ -158,7 +145,7 @@ def test_losses_are_means_over_real_tokens_and_sequences(pair, data):
     packed = {name: tf.constant(values) for name, values in in_packs(data, PACKS).items()}
     objective = PretrainingObjective()
     counts = objective.counts(packed)
-    sums = objective.sums(pair.model({name: packed[name] for name in pair.model.input_names}), packed)
+    sums = objective.sums(pair(packed), packed)
     loss = sum(sums[name] / counts[name] for name in objective.losses)
     theirs = loss_of(source_outputs(pair.source, data), data)
     np.testing.assert_allclose(loss, theirs, rtol=1e-5)
@@ -173,35 +160,32 @@ def test_counts_of_unpacked_batches_are_as_before(data):
     assert float(counts["mlm_loss"]) == data["masked_lm_weights"].sum()
 
 
-def curves_of(model, on, objective, update, elements):
-    """Losses of every update."""
-    on.compile(model, AdamW(5e-3, weight_decay_rate=0.01), objective, update, updates_per_execution=1)
-    shaped = {name: np.stack([element[name] for element in elements]) for name in elements[0]}
-    data = tf.data.Dataset.from_tensor_slices(shaped)
-    history = model.fit(data.repeat(), epochs=len(elements), steps_per_epoch=1, verbose=0).history
+def curves_of(pair, update, updates):
+    """Return the losses of every update."""
+    objective = PretrainingObjective()
+    pair.platform.compile(pair.model, AdamW(5e-3, weight_decay_rate=0.01), objective, update, updates_per_execution=1)
+    data = dataset_of(updates, update.micro_batches)
+    history = pair.model.fit(data.repeat(), epochs=len(updates), steps_per_epoch=1, verbose=0).history
     return {name: history[name] for name in objective.losses}
 
 
 def test_training_on_packs_is_training_on_their_sequences(a, data):
     """The same sequences in every update, split into micro batches of packs or in one padded batch: the same losses."""
     updates = [sequences(a, np.roll(LENGTHS, step), seed=step) for step in range(8)]
-    on = SoftwarePlatform(seed=1, xla=False, recompute=False)
-    padded = converted(a, LENGTH, updates[0]["masked_lm_ids"].shape[1]).model
-    one_batch = [{name: values[None] for name, values in update.items()} for update in updates]
-    alone = curves_of(padded, on, PretrainingObjective(), Update(1), one_batch)
+    padded = converted(a, LENGTH, updates[0]["masked_lm_ids"].shape[1])
+    alone = curves_of(padded, Update(1), updates)
 
     packs = [in_packs(update, first_fit(update)) for update in updates]
     rows = max(len(pack["input_ids"]) for pack in packs) + 1 & ~1
-    micro_batches = [{name: in_two(values, rows) for name, values in pack.items()} for pack in packs]
-    together = packed_model(a).model
-    packed_curves = curves_of(together, on, PretrainingObjective(), Update(2), micro_batches)
+    filled = [{name: with_empty_packs(values, rows) for name, values in pack.items()} for pack in packs]
+    packed_curves = curves_of(packed_model(a), Update(2), filled)
     for name, losses in alone.items():
         np.testing.assert_allclose(packed_curves[name], losses, rtol=2e-4, err_msg=name)
     assert alone["mlm_loss"][-1] != pytest.approx(alone["mlm_loss"][0], rel=1e-2)  # weights moved
 
 
 def first_fit(update):
-    """Packs in the order of the sequences."""
+    """Return packs in the order of the sequences."""
     packs, room = [[]], LENGTH
     for row, length in enumerate(update["input_mask"].sum(1)):
         if length > room or len(packs[-1]) == SEQUENCES:
@@ -212,8 +196,7 @@ def first_fit(update):
     return packs
 
 
-def in_two(values, rows):
-    """Two micro batches of rows; the last are empty packs where there are fewer."""
+def with_empty_packs(values, rows):
     filled = np.zeros((rows, *values.shape[1:]), values.dtype)
     filled[: len(values)] = values
-    return filled.reshape(2, -1, *values.shape[1:])
+    return filled

@@ -6,79 +6,61 @@ import numpy as np
 import pytest
 
 from execution.interface import Update
-from execution.software.platform import PipelineLayout, SoftwarePlatform
-from keras_extensions.backend import keras, tf
-from model.architecture import PRETRAINING, SQUAD
-from model.blocks import assemble
-from model.conversion import convert
+from execution.software.platform import PipelineLayout
+from keras_extensions.backend import keras
+from model.architecture import PRETRAINING, QA_HEAD, SQUAD
 from model.huggingface import untrained
 from model.losses import PretrainingObjective, SpanObjective
-from tests.equivalence.bert_pairs import architecture, batch, pretraining_shapes, token_shapes
+from tests.equivalence.bert_pairs import (
+    architecture,
+    batch,
+    dataset_of,
+    on_cpu,
+    pair_of,
+    weights_by_name,
+    with_spans,
+)
 
-LAYERS, MICRO_BATCHES, UPDATES, LENGTH = 3, 6, 3, 24
-PRETRAINING_STAGES = {  # the embedding is tied to the heads, so both are on one device
-    3: ([0, 1, 0], ["emb hid_0", "hid_1 hid_2", "enc_out pool heads"]),
-    4: ([0, 1, 2, 0], ["emb", "hid_0", "hid_1 hid_2", "enc_out pool heads"]),
-}
-SQUAD_STAGES = {
-    2: ([0, 1], ["emb hid_0", "hid_1 hid_2 qa_head"]),
-    3: ([0, 1, 2], ["emb", "hid_0 hid_1", "hid_2 qa_head"]),
-    4: ([0, 1, 2, 3], ["emb", "hid_0", "hid_1", "hid_2 qa_head"]),
+LAYERS, MICRO_BATCHES, UPDATES = 3, 6, 3
+STAGES = {
+    PRETRAINING: {  # the embedding is tied to the heads, so both are on one device
+        3: ([0, 1, 0], ["emb hid_0", "hid_1 hid_2", "enc_out pool heads"]),
+        4: ([0, 1, 2, 0], ["emb", "hid_0", "hid_1 hid_2", "enc_out pool heads"]),
+    },
+    SQUAD: {
+        2: ([0, 1], ["emb hid_0", "hid_1 hid_2 qa_head"]),
+        3: ([0, 1, 2], ["emb", "hid_0 hid_1", "hid_2 qa_head"]),
+        4: ([0, 1, 2, 3], ["emb", "hid_0", "hid_1", "hid_2 qa_head"]),
+    },
 }
 SCHEDULES = ("grouped", "interleaved", "sequential")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def logical_devices():
-    if len(tf.config.list_logical_devices("CPU")) < 4:
-        pytest.skip("needs four logical CPU devices, which can only be made before TensorFlow starts")
+pytestmark = pytest.mark.usefixtures("logical_devices")
 
 
-def trained(
-    task="pretraining",
-    stages=None,
-    schedule="grouped",
-    recompute=False,
-    xla=False,
-    dropout=0.0,
-    compiled=False,
-    **update,
-):
-    """Weights by name, and the history of losses; ``compiled`` before, as ``compile_only`` does it."""
+def trained(task, stages=None, schedule="grouped", dropout=0.0, compiled=False, recompute=False, xla=False, **update):
+    """Return weights by name, and the history of losses; ``compiled`` before, as ``compile_only`` does it."""
     a = architecture(num_hidden_layers=LAYERS, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    devices, names = (PRETRAINING_STAGES if task == "pretraining" else SQUAD_STAGES).get(stages, ([], None))
+    devices, names = STAGES[task].get(stages, ([], None))
     layout = PipelineLayout([f"/CPU:{device}" for device in devices], schedule)
-    platform = SoftwarePlatform(seed=1, xla=xla, recompute=recompute, layout=layout)
-    if task == "pretraining":
-        source = untrained(PRETRAINING, a, seed=11)
-        blocks, conversion = convert(PRETRAINING, source, a, platform)
-        shapes, outputs = pretraining_shapes(LENGTH, 6), ("masked_lm", "next_sentence")
-        objective = PretrainingObjective()
-    else:
-        source = untrained(SQUAD, a, seed=11)
-        blocks, conversion = convert(SQUAD, source, a, platform, ["qa_head"])
-        shapes, outputs = token_shapes(LENGTH), ("start_logits", "end_logits")
-        objective = SpanObjective()
-    named = [text.split() for text in names] if names else [[block.name for block in blocks]]
-    model = assemble(blocks, shapes, outputs, named, platform)
-    conversion.carry_weights(source)
+    pair = pair_of(
+        untrained(task, a, seed=11),
+        a,
+        on_cpu(xla=xla, recompute=recompute, layout=layout),
+        task,
+        stages=names and [text.split() for text in names],
+        tail=[QA_HEAD] if task == SQUAD else None,
+    )
+    objective = SpanObjective() if task == SQUAD else PretrainingObjective()
     update = Update(MICRO_BATCHES, **update)
-    platform.compile(model, keras.optimizers.SGD(0.5), objective, update, updates_per_execution=1)
+    pair.platform.compile(pair.model, keras.optimizers.SGD(0.5), objective, update, updates_per_execution=1)
+    batches = [with_spans(batch(a, MICRO_BATCHES * 2, seed=step), seed=step) for step in range(UPDATES)]
+    data = dataset_of(batches, MICRO_BATCHES)
     if compiled:
-        platform.compile_step(model, data(a).element_spec)
-    history = model.fit(data(a), steps_per_epoch=UPDATES, verbose=0).history
-    return {f"{block.name}/{i}": w.numpy() for block in blocks for i, w in enumerate(block.weights)}, history
-
-
-def data(a):
-    """Every update's micro batches, with the labels of both tasks."""
-    random, parts = np.random.default_rng(2), []
-    for step in range(UPDATES):
-        part = batch(a, MICRO_BATCHES * 2, LENGTH, seed=step)
-        for name in ("start_positions", "end_positions"):
-            part[name] = random.integers(0, LENGTH, (MICRO_BATCHES * 2, 1)).astype("int32")
-        parts.append({name: value.reshape(MICRO_BATCHES, 2, *value.shape[1:]) for name, value in part.items()})
-    return tf.data.Dataset.from_tensor_slices({name: np.stack([part[name] for part in parts]) for name in parts[0]})
+        pair.platform.compile_step(pair.model, data.element_spec)
+    history = pair.model.fit(data, steps_per_epoch=UPDATES, verbose=0).history
+    return weights_by_name(pair.blocks), history
 
 
 def assert_same(one, other):
@@ -90,29 +72,40 @@ def assert_same(one, other):
 
 @pytest.fixture(scope="module")
 def in_sequence():
-    return {task: trained(task) for task in ("pretraining", "squad")}
+    return {task: trained(task) for task in STAGES}
 
 
-CASES = [("pretraining", 4), ("squad", 2), ("squad", 3), ("squad", 4)]  # pre-training on 3: with recomputation
+# Pre-training on three stages: with recomputation.
+CASES = [(PRETRAINING, 4, "grouped"), (SQUAD, 2, "interleaved"), (SQUAD, 3, "sequential"), (SQUAD, 4, "grouped")]
+OTHERS = [
+    (task, stages, schedule)
+    for task, stages in ((PRETRAINING, 4), (SQUAD, 2), (SQUAD, 3), (SQUAD, 4))
+    for schedule in SCHEDULES
+    if (task, stages, schedule) not in CASES
+]
 
 
-@pytest.mark.parametrize("task, stages, schedule", [(*case, name) for case in CASES for name in SCHEDULES])
+@pytest.mark.parametrize(
+    "task, stages, schedule", [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in OTHERS)]
+)
 def test_pipelined_is_sequential(in_sequence, task, stages, schedule):
     assert_same(trained(task, stages, schedule), in_sequence[task])
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    "schedule", ["interleaved", *(pytest.param(s, marks=pytest.mark.long) for s in ("grouped", "sequential"))]
+)
 def test_recomputing_each_layer_changes_nothing(in_sequence, schedule):
-    assert_same(trained("pretraining", 3, schedule, recompute=True), in_sequence["pretraining"])
+    assert_same(trained(PRETRAINING, 3, schedule, recompute=True), in_sequence[PRETRAINING])
 
 
 def test_dropout_is_that_of_the_sequence():
-    assert_same(trained("squad", 2, "interleaved", dropout=0.3), trained("squad", dropout=0.3))
+    assert_same(trained(SQUAD, 2, "interleaved", dropout=0.3), trained(SQUAD, dropout=0.3))
 
 
 def test_compiled_with_xla(in_sequence):
-    assert_same(trained("squad", 2, "grouped", xla=True, compiled=True), in_sequence["squad"])
+    assert_same(trained(SQUAD, 2, "grouped", xla=True, compiled=True), in_sequence[SQUAD])
 
 
 def test_running_mean(in_sequence):
-    assert_same(trained("pretraining", 4, "interleaved", reduction="running_mean"), in_sequence["pretraining"])
+    assert_same(trained(PRETRAINING, 4, "interleaved", reduction="running_mean"), in_sequence[PRETRAINING])

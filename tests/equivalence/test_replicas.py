@@ -11,7 +11,7 @@ import pytest
 
 from execution.processes import SINGLE_PROCESS
 from tests import ROOT
-from tests.equivalence.replica_cases import cases_of, weights_after
+from tests.equivalence.replica_cases import CASES, FURTHER, weights_after
 
 
 @pytest.fixture(scope="module")
@@ -20,20 +20,25 @@ def by_one():
     return functools.lru_cache(maxsize=None)(lambda case: weights_after(case, SINGLE_PROCESS))
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module",
+    params=[(2, CASES), *(pytest.param((count, cases), marks=pytest.mark.long) for count, cases in FURTHER.items())],
+    ids=["2 processes", "2 processes, further cases", "4 processes"],
+)
 def by_several(request, tmp_path_factory):
-    """Where the processes of one start have put the weights of their cases, and how many they are."""
-    folder = tmp_path_factory.mktemp(f"replicas-{request.param}")
-    command = [sys.executable, "-m", "execution.launch", "--replicas", str(request.param), "--"]
-    command += ["-m", "tests.equivalence.replica_cases", str(folder)]
+    """Where the processes of one start have put the weights of their cases; how many they are; and the cases."""
+    count, cases = request.param
+    folder = tmp_path_factory.mktemp("replicas")
+    command = [sys.executable, "-m", "execution.launch", "--replicas", str(count), "--"]
+    command += ["-m", "tests.equivalence.replica_cases", str(folder), *([] if cases is CASES else ["further"])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-6000:]
-    return folder, request.param
+    return folder, count, cases
 
 
 def test_several_processes_train_as_one(by_one, by_several):
-    folder, count = by_several
-    for case in cases_of(count):
+    folder, _, cases = by_several
+    for case in cases:
         weights, metrics = by_one(case._replace(sharded=False, pipelined=False))
         with np.load(folder / f"{case.name}-0.npz") as chief:
             for name, value in metrics.items():
@@ -43,8 +48,8 @@ def test_several_processes_train_as_one(by_one, by_several):
 
 
 def test_all_processes_hold_the_same_bits(by_several):
-    folder, count = by_several
-    for case in cases_of(count):
+    folder, count, cases = by_several
+    for case in cases:
         with np.load(folder / f"{case.name}-0.npz") as chief:
             for index in range(1, count):
                 with np.load(folder / f"{case.name}-{index}.npz") as other:

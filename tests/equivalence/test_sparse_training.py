@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 
 from execution.interface import Update
-from execution.software.platform import PipelineLayout, SoftwarePlatform
+from execution.software.platform import PipelineLayout
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING
-from model.blocks import assemble
-from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
 from optimization.optimizers import AdamW
 from sparsity import native
 from sparsity.layer import DenseGradients, sparse_layers, sparse_layers_of
 from sparsity.patterns import NEW, Grid, random_pattern, set_change
-from tests.equivalence.bert_pairs import architecture, batch, pretraining_shapes
+from tests.equivalence.bert_pairs import architecture, batch, dataset_of, on_cpu, pair_of
 from tests.equivalence.packs import in_packs, packed_model, sequences
 from training.sparsity import move
 
-LENGTH, STAGES = 24, [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
+STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
 DEVICES = ["/CPU:0", "/CPU:1", "/CPU:0"]
 
 
@@ -29,38 +27,30 @@ def sparse_architecture(kernel):
     return architecture(sparsity_ratio=0.5, sparsity_block_size=4, sparsity_kernel=kernel)
 
 
-def built(kernel="masked", devices=(), xla=False, recompute=False):
+def data():
+    return dataset_of([batch(architecture(), 8)], micro_batches=4).repeat()
+
+
+def trained(kernel="masked", devices=(), optimizer=None, **platform):
+    """Return the model and its sparse layers after two updates."""
     a = sparse_architecture(kernel)
-    platform = SoftwarePlatform(seed=1, xla=xla, recompute=recompute, layout=PipelineLayout(devices))
-    source = untrained(PRETRAINING, a, seed=11)
-    blocks, conversion = convert(PRETRAINING, source, a, platform)
-    model = assemble(blocks, pretraining_shapes(LENGTH, 6), ("masked_lm", "next_sentence"), STAGES, platform)
-    layers = sparse_layers_of(blocks)
+    on = on_cpu(layout=PipelineLayout(devices), **platform)
+    pair = pair_of(untrained(PRETRAINING, a, seed=11), a, on, stages=STAGES, carry=False)
+    layers = sparse_layers_of(pair.blocks)
     for number, layer in enumerate(layers):
         layer.choose_pattern(random_pattern(Grid(*layer.grid), layer.count, 5, number))
-    conversion.carry_weights(source)
-    return a, platform, model, layers
-
-
-def data(a, micro_batches=4):
-    parts = [batch(a, 2, LENGTH, seed=number) for number in range(micro_batches)]
-    element = {name: tf.stack([part[name] for part in parts]) for name in parts[0]}
-    return tf.data.Dataset.from_tensors(element).repeat()
-
-
-def trained(**how):
-    """The whole matrices after two updates."""
-    a, platform, model, layers = built(**how)
-    platform.compile(model, keras.optimizers.SGD(0.5), PretrainingObjective(), Update(4), updates_per_execution=1)
-    model.fit(data(a), steps_per_epoch=2, verbose=0)
-    return [layer.dense() for layer in layers]
+    pair.conversion.carry_weights(pair.source)
+    on.compile(pair.model, optimizer or keras.optimizers.SGD(0.5), PretrainingObjective(), Update(4), 1)
+    pair.model.fit(data(), steps_per_epoch=2, verbose=0)
+    return pair.model, layers
 
 
 @pytest.fixture(scope="module")
 def in_sequence():
-    return trained()
+    return [layer.dense() for layer in trained()[1]]
 
 
+@pytest.mark.usefixtures("logical_devices")
 @pytest.mark.parametrize(
     "how",
     [
@@ -71,26 +61,21 @@ def in_sequence():
     ids=["pipeline", "pipeline, gather, XLA", "native, recomputed"],
 )
 def test_it_trains_as_stages_in_sequence(in_sequence, how):
-    if "devices" in how and len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which can only be made before TensorFlow starts")
     if how.get("kernel") == "native" and not native.is_available():
         pytest.skip("llvmlite is not installed")
-    for one, other in zip(in_sequence, trained(**how)):
-        np.testing.assert_allclose(one, other, atol=2e-6)
+    for one, layer in zip(in_sequence, trained(**how)[1]):
+        np.testing.assert_allclose(one, layer.dense(), atol=2e-6)
 
 
 @pytest.fixture(scope="module")
 def with_moments():
     """A model after two updates of AdamW, with recomputation."""
-    a, platform, model, layers = built(recompute=True)
     optimizer = AdamW(1e-3)
-    platform.compile(model, optimizer, PretrainingObjective(), Update(4), updates_per_execution=1)
-    model.fit(data(a), steps_per_epoch=2, verbose=0)
-    return a, model, layers, optimizer
+    return (*trained(recompute=True, optimizer=optimizer), optimizer)
 
 
 def test_moments_go_with_their_blocks_and_new_ones_start_fresh(with_moments):
-    a, model, layers, optimizer = with_moments
+    model, layers, optimizer = with_moments
     layer = layers[0]
     variables = (layer.blocks, *optimizer.moments(layer.blocks))
     before, old = [variable.numpy() for variable in variables], layer.positions.numpy()
@@ -104,7 +89,7 @@ def test_moments_go_with_their_blocks_and_new_ones_start_fresh(with_moments):
         for variable, value in zip(variables, before):
             expected = np.zeros((4, 4)) if source == NEW else value[np.flatnonzero(old == number)[0]]
             np.testing.assert_array_equal(variable.numpy()[place], expected)
-    model.fit(data(a), steps_per_epoch=1, verbose=0)  # the compiled step goes on with them
+    model.fit(data(), steps_per_epoch=1, verbose=0)  # the compiled step continues with them
 
 
 def assert_dense_gradients_hold_the_blocks_own(model, objective, layers, sample):
@@ -122,8 +107,8 @@ def assert_dense_gradients_hold_the_blocks_own(model, objective, layers, sample)
 
 
 def test_dense_gradients_are_those_of_the_whole_matrix(with_moments):
-    a, model, layers, _ = with_moments
-    sample = {name: tf.constant(values) for name, values in batch(a, 2, LENGTH, seed=3).items()}
+    model, layers, _ = with_moments
+    sample = {name: tf.constant(values) for name, values in batch(architecture(), 2, seed=3).items()}
     assert_dense_gradients_hold_the_blocks_own(model, PretrainingObjective(), layers, sample)
 
 

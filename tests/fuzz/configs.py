@@ -39,26 +39,8 @@ WEIGHTS = {
     "flag": 3, "extends": 1, "wrap": 1,
 }  # fmt: skip
 TEXTS = (
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    '"',
-    "'",
-    "//",
-    "#",
-    "\\",
-    "\0",
-    "\ufeff",
-    "NaN",
-    "-",
-    "1e999",
-    "\n",
-    "null",
-    "e",
-)
+    "{", "}", "[", "]", ",", ":", '"', "'", "//", "#", "\\", "\0", "\ufeff", "NaN", "-", "1e999", "\n", "null", "e",
+)  # fmt: skip
 
 Mutation = tuple[Any, ...]
 
@@ -128,15 +110,15 @@ def judge(task: str, path: Path, text: str, flags: list[str]) -> str:
         if any(flag in ("--help", "--schema", "--plan") for flag in flags):
             return ACCEPTED
         status = main(task, caught.append, arguments)
-    told = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
+    errors_shown = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
     if status != planned:
         raise WrongError(f"--plan ends with {planned}, the run with {status}")
     if status == 2:
-        if len(told) != 2 or told[0] != told[1] or caught:
+        if len(errors_shown) != 2 or errors_shown[0] != errors_shown[1] or caught:
             raise WrongError(f"not one line: {errors.getvalue()!r}")
-        check_line(told[0], lambda line: names_something(line, path, flags))
+        check_line(errors_shown[0], lambda line: names_something(line, path, flags))
         return REFUSED
-    if status != 0 or told or len(caught) != 1:
+    if status != 0 or errors_shown or len(caught) != 1:
         raise WrongError(f"status {status}: {errors.getvalue()!r}")
     check_meaning(caught[0], json.loads(text), flags)
     check_rules(caught[0])

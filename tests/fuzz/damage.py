@@ -29,11 +29,7 @@ def draw_json(chance: random.Random, name: str, keys: list[tuple[Any, ...]]) -> 
 
 
 def apply(folder: Path, damage: Damage, others: dict[str, bytes]) -> None:
-    """Damages a file of a folder; where that is not possible (it is gone already), nothing happens.
-
-    Args:
-        others: content to put in the place of a file, by name.
-    """
+    """Damage a file of a folder, if it is there; ``others`` holds contents, by name, to put in its place."""
     kind, name = damage[:2]
     path = folder / name
     if not path.is_file() or path.is_symlink():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-SECONDS = 20.0  # for one case; what takes longer hangs
+SECONDS = 60.0  # for one case, on a busy machine as well; what takes longer hangs
 
 ACCEPTED, REFUSED = "accepted", "refused"
 
@@ -33,14 +33,7 @@ class Suite(Protocol):
         """A case: mutations, in order. Any part of them is a case as well."""
 
     def attempt(self, mutations: Sequence[Any]) -> str:
-        """Applies mutations to something good and uses it.
-
-        Returns:
-            ``accepted`` or ``refused``.
-
-        Raises:
-            WrongError: neither as it should be.
-        """
+        """Apply mutations to something good and use it; return ``ACCEPTED`` or ``REFUSED``, or raise ``WrongError``."""
 
 
 @dataclass
@@ -58,7 +51,7 @@ class Report:
 
 
 def run_suite(suite: Suite, cases: int, seed: int, most_failures: int = 10) -> Report:
-    """Tries cases ``seed/0``, ``seed/1`` …; stops where so many have failed that more would tell nothing."""
+    """Try cases ``seed/0``, ``seed/1`` …; stops after ``most_failures`` failures."""
     report = Report(suite.name)
     for number in range(cases):
         mutations = list(suite.draw(random.Random(f"{suite.name}/{seed}/{number}")))
@@ -74,7 +67,7 @@ def run_suite(suite: Suite, cases: int, seed: int, most_failures: int = 10) -> R
 
 
 def outcome_of(suite: Suite, mutations: Sequence[Any]) -> str:
-    """``accepted``, ``refused``, or what went wrong."""
+    """Return ``ACCEPTED``, ``REFUSED``, or what went wrong."""
     try:
         with limited(SECONDS):
             return suite.attempt(mutations)
@@ -88,7 +81,7 @@ def outcome_of(suite: Suite, mutations: Sequence[Any]) -> str:
 
 
 def shrunk(suite: Suite, mutations: Sequence[Any]) -> list[Any]:
-    """Mutations without those that the failure does not need."""
+    """Return the mutations without those that the failure does not need."""
     kept = list(mutations)
     place = 0
     while place < len(kept):
@@ -101,7 +94,7 @@ def shrunk(suite: Suite, mutations: Sequence[Any]) -> list[Any]:
 
 
 def describe(suite: Suite, seed: int, number: int, mutations: Sequence[Any]) -> str:
-    """The failure with all that is needed to repeat it."""
+    """Return the failure with all that is needed to repeat it."""
     lines = [f"  {suite.name} case {number} of seed {seed}: {outcome_of(suite, mutations)[:600]}"]
     return "\n".join([*lines, *(f"    {mutation!r}"[:600] for mutation in mutations)])
 
@@ -123,11 +116,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def check_line(message: str, names: Callable[[str], bool]) -> None:
-    """What every refusal must be: one printable line of bearable length that names what to change.
-
-    Raises:
-        WrongError: it is not.
-    """
+    """Raise ``WrongError`` unless a refusal is one printable line of bearable length that names what to change."""
     if len(message.splitlines()) != 1 or not message.isprintable():
         raise WrongError(f"the message is not one printable line: {message!r}")
     if len(message) > 1000:

@@ -1,7 +1,7 @@
 """Mutated checkpoints of others: safetensors, PyTorch's, Keras' and Google's files with their configs.
 
 Two of the formats carry checksums: from these nothing may come that was not saved. The others do not, so damage within
-the numbers cannot be told; there nothing but those numbers may differ.
+the numbers cannot be seen; there nothing but those numbers may differ.
 """
 
 from __future__ import annotations

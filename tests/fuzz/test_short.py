@@ -106,7 +106,7 @@ FOUND = {
 @pytest.mark.parametrize("case", FOUND)
 def test_what_was_found_before(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, changed(TINY, FOUND[case]))
-    with limited(5):
+    with limited(30):
         assert run_command("pretraining", ["--config", str(path)]) == 2
     check_line(capsys.readouterr().err.rstrip("\n"), lambda line: "run.json" in line)
 

@@ -1,19 +1,51 @@
-"""A small data set of text, a config for it, and runs through the real command line, in this process."""
+"""Small data sets and configs, and runs of them through the real command line, in this process."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
+import os
 import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 import run_pretraining
+import run_seq_classification
+import run_squad
+import run_token_classification
 from data_utils.text.__main__ import main as prepare
+from keras_extensions.backend import tf
+from keras_extensions.callbacks.outputs import MetricsFile
+from tests.unit.data_utils.records.samples import (
+    PREDICTIONS,
+    SEQUENCE,
+    VOCABULARY,
+    example,
+    sample,
+    write,
+    write_samples,
+)
 from utilities.cli import main
 
-SEQUENCE, PREDICTIONS, VOCABULARY = 32, 5, 200
+COMMANDS = {
+    "pretraining": run_pretraining,
+    "squad": run_squad,
+    "classification": run_seq_classification,
+    "token_classification": run_token_classification,
+}
+
+BATCH = 16
+RECORDS = 90  # 5.6 global batches: epochs end within updates
+TIMES = ("seconds", "throughput", "compiling", "packs_per_second", "tokens_per_second")
+STILL = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
+
+TEXT_SEQUENCE, TEXT_PREDICTIONS, TEXT_VOCABULARY = 32, 5, 200
 NOUNS = [
     *("river", "mountain", "engine", "teacher", "planet", "garden"),
     *("bridge", "letter", "winter", "captain", "library", "signal"),
@@ -21,68 +53,223 @@ NOUNS = [
 VERBS = ["crosses", "carries", "follows", "watches", "builds", "paints", "remembers", "repairs", "measures", "visits"]
 
 
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the run gets a chance to save."""
+
+
 class Outcome(NamedTuple):
-    """How a command ended."""
+    """How a command ended, and what it printed."""
 
     status: int
+    output: str
     errors: str
+
+    @property
+    def error(self) -> str:
+        """The one line that says what is wrong."""
+        lines = [line for line in self.errors.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1 and "Traceback" not in self.errors, self.errors
+        return lines[0]
+
+
+def run_command(task: str, config: Path, *arguments: str) -> Outcome:
+    """Run the command of a task."""
+    printed, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+        status = main(task, COMMANDS[task].run, ["--config", str(config), *arguments])
+    return Outcome(status, printed.getvalue(), errors.getvalue())
+
+
+def train(config: Path, output: Path, *arguments: str) -> Outcome:
+    """Pre-train."""
+    return run_command("pretraining", config, "--output-dir", str(output), *arguments)
+
+
+def trained(config: Path, output: Path, *arguments: str) -> Path:
+    """Pre-train, which must succeed, and return the run folder, which has the config's name."""
+    outcome = train(config, output, *arguments)
+    assert outcome.status == 0, outcome.errors
+    return output / config.stem
+
+
+def write_json(path: Path, content: Any) -> Path:
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Return the content of a file of one JSON value a line."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """Return the logging periods of a run."""
+    return read_lines(run / "metrics.jsonl")
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    """Return what the run logged, without the times."""
+    return [{key: value for key, value in period.items() if key not in TIMES} for period in metrics(run)]
+
+
+def events(run: Path) -> list[str]:
+    """Return what happened to a run."""
+    path = run / "history.jsonl"
+    return [event["event"] for event in read_lines(path)] if path.exists() else []
+
+
+def checkpoints(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").glob("*step-*"))
+
+
+def last_checkpoint(run: Path) -> Path:
+    return sorted((run / "checkpoints").glob("step-*"))[-1]
+
+
+def variables(run: Path, part: str) -> dict[str, np.ndarray]:
+    """Return the ``weights`` or the ``optimizer`` of the last checkpoint, read by TensorFlow alone."""
+    reader = tf.train.load_checkpoint(str(last_checkpoint(run) / part))
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    names = [name for name in reader.get_variable_to_shape_map() if name.endswith(end)]
+    return {name[: -len(end)]: reader.get_tensor(name) for name in names}
+
+
+def state(run: Path) -> dict[str, np.ndarray]:
+    """Return everything in the last checkpoint, weights and optimizer."""
+    parts = ("weights", "optimizer")
+    values = {f"{part}/{name}": value for part in parts for name, value in variables(run, part).items()}
+    assert len(values) > 20
+    return values
+
+
+def assert_same_run(left: Path, right: Path) -> None:
+    """Compare weights, moments, counter and logged losses, to the bit."""
+    one, other = state(left), state(right)
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    assert logged(left) == logged(right)
+
+
+def copy_of(run: Path, name: str) -> Path:
+    copy = run.with_name(name)
+    shutil.copytree(run, copy)
+    return copy
+
+
+@contextlib.contextmanager
+def at_step(monkeypatch: Any, step: int, action: Callable[[], None]) -> Iterator[None]:
+    """Do something when a run has logged ``step``, before anything else can happen."""
+    original = MetricsFile.period
+
+    def period(listener: MetricsFile, period: Any) -> None:
+        original(listener, period)
+        if period.step == step:
+            action()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "period", period)
+        yield
+
+
+def kill() -> None:
+    """End the run without any of its clean-up saving something."""
+    raise Killed
+
+
+def terminate() -> None:
+    """Send SIGTERM to this process."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def killed_at(monkeypatch: Any, step: int, config: Path, output: Path, *arguments: str) -> None:
+    """Train, and be killed when ``step`` is logged."""
+    with at_step(monkeypatch, step, kill), contextlib.suppress(Killed):
+        train(config, output, *arguments)
+        raise AssertionError("the run was not killed")
+
+
+def write_dataset(folder: Path, records: int = RECORDS, poisoned: int | None = None) -> Path:
+    """Write records into three files; the loss of the poisoned one is no number, by weights whose sum is not finite."""
+    folder.mkdir(parents=True)
+    bounds = np.linspace(0, records, 4).astype(int)
+    for number in range(3):
+        path, part = folder / f"part-{number}.tfrecord", range(bounds[number], bounds[number + 1])
+        if poisoned is None:
+            write_samples(path, part)
+        else:
+            poison = {"masked_lm_weights": [3e38, 3e38, 3e38]}
+            write(path, [example(sample(record, **(poison if record == poisoned else {}))) for record in part])
+    return folder
+
+
+BASE: dict[str, Any] = {
+    "optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.01}},
+    "enable_recomputation": False,
+    "execution": {"xla": False, "platform": "software"},
+    "embedding_serialization_factor": 1,
+}
+SMALLEST = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32}
+SMALL = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 64}
+
+
+def write_config(path: Path, dataset: Path, updates: int = 26, **changes: Any) -> Path:
+    """Write a config of ``write_dataset``'s records: two updates an execution, a checkpoint every second execution."""
+    config: dict[str, Any] = {
+        **BASE,
+        "bert_config": {**SMALLEST, "vocab_size": VOCABULARY, "max_position_embeddings": SEQUENCE},
+        "dataset_dir": str(dataset),
+        "max_seq_length": SEQUENCE,
+        "max_predictions_per_seq": PREDICTIONS,
+        "global_batch": {"micro_batch_size": 4, "grad_acc_steps_per_replica": 4},
+        "total_num_train_samples": BATCH * updates,
+        "global_batches_per_log": 2,
+        "ckpt_every_n_steps_per_execution": 2,
+        "tensorboard": False,
+        "report": False,
+    }
+    return write_json(path, {**config, **changes})
+
+
+def write_text_config(path: Path, **changes: Any) -> Path:
+    """Write a config of ``prepare_dataset``'s records; ``changes`` replace top-level values."""
+    config: dict[str, Any] = {
+        **BASE,
+        "bert_config": {**SMALL, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64},
+        "max_seq_length": TEXT_SEQUENCE,
+        "max_predictions_per_seq": TEXT_PREDICTIONS,
+        "global_batch": {"micro_batch_size": 8, "grad_acc_steps_per_replica": 2},
+        "total_num_train_samples": 16 * 12,
+        "global_batches_per_log": 4,
+    }
+    return write_json(path, {**config, **changes})
 
 
 def sentence(number: int) -> str:
-    """One of twelve sentences; any two words of it tell the others."""
+    """Return one of twelve sentences; any two words of it decide the others."""
     noun, other, place = (NOUNS[(number * step + 1) % len(NOUNS)] for step in (1, 5, 7))
     return f"The {noun} {VERBS[number % len(VERBS)]} the {other} near the {place}."
 
 
 def write_text(path: Path, documents: int = 60) -> Path:
-    """Documents of sentences that a model learns by heart within some hundred updates."""
+    """Write documents of sentences that a model learns by heart within some hundred updates."""
     chance = random.Random(4)
     pages = [" ".join(sentence(chance.randrange(12)) for _ in range(12)) for _ in range(documents)]
     path.write_text("\n\n".join(pages), encoding="utf-8")
     return path
 
 
-def prepare_dataset(folder: Path, text: Path, sequence: int = SEQUENCE, predictions: int = PREDICTIONS) -> Path:
-    """TFRecords of the text by the product's own command."""
+def prepare_dataset(
+    folder: Path, text: Path, sequence: int = TEXT_SEQUENCE, predictions: int = TEXT_PREDICTIONS
+) -> Path:
+    """Make TFRecords of the text by the product's own command."""
     arguments = [
-        "--text", str(text), "--output", str(folder), "--vocab-size", str(VOCABULARY), "--workers", "1",
+        "--text", str(text), "--output", str(folder), "--vocab-size", str(TEXT_VOCABULARY), "--workers", "1",
         "--max-seq-length", str(sequence), "--max-predictions", str(predictions), "--duplicate-factor", "2",
     ]  # fmt: skip
     assert prepare(arguments) in (0, None)
     return folder
-
-
-def write_config(path: Path, **changes: Any) -> Path:
-    """A config of a very small BERT; ``changes`` replace top-level values."""
-    config: Dict[str, Any] = {
-        "bert_config": {
-            "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 64,
-            "vocab_size": VOCABULARY, "max_position_embeddings": 64,
-        },
-        "max_seq_length": SEQUENCE,
-        "max_predictions_per_seq": PREDICTIONS,
-        "global_batch": {"micro_batch_size": 8, "grad_acc_steps_per_replica": 2},
-        "total_num_train_samples": 16 * 12,
-        "optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.01}},
-        "global_batches_per_log": 4,
-        "enable_recomputation": False,
-        "execution": {"xla": False, "platform": "software"},
-        "embedding_serialization_factor": 1,
-        **changes,
-    }  # fmt: skip
-    path.write_text(json.dumps(config), encoding="utf-8")
-    return path
-
-
-def pretrain(config: Path, output: Path, *arguments: str) -> Outcome:
-    """``run_pretraining.py`` with its errors."""
-    errors = io.StringIO()
-    command = ["--config", str(config), "--output-dir", str(output), *arguments]
-    with contextlib.redirect_stderr(errors):
-        status = main("pretraining", run_pretraining.run, command)
-    return Outcome(status, errors.getvalue())
-
-
-def metrics(run: Path) -> Tuple[Dict[str, Any], ...]:
-    """The logging periods of a run."""
-    return tuple(json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())

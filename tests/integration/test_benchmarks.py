@@ -1,9 +1,8 @@
-"""The benchmark measures, computes and reports what it says; how fast anything is, no test can tell."""
+"""The benchmark measures, computes and reports what it says; speed itself is not tested."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from benchmarks import pretraining
 from benchmarks.measuring import Measured, alternate, markdown, spread
 from benchmarks.pretraining import OURS, PYTORCH, PYTORCH_TUNED, TENSORFLOW, TENSORFLOW_FIT, TENSORFLOW_FUNCTION
 from benchmarks.samples import full_sequences, hugging_face_samples
+from tests.integration.runs import read_json
 
 
 def measured_of(speeds: dict[str, list[float]], memory: float = 1000.0) -> Measured:
@@ -92,9 +92,8 @@ def test_a_small_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     results = tmp_path / "results.json"
     arguments = ["--sizes", "tiny", "--competitors", OURS, "--rounds", "1", "--steps", "2", "--warm-up", "2"]
     assert pretraining.main([*arguments, "--json", str(results)]) == 0
-    written = json.loads(results.read_text(encoding="utf-8"))
-    found = written["medians"]["tiny"][OURS]
+    found = read_json(results)["medians"]["tiny"][OURS]
     assert found["samples_per_second"] > 0
-    assert found["first_step_seconds"] > 1  # TensorFlow alone takes longer to import
+    assert found["first_step_seconds"] > 0
     assert found["peak_memory_mib"] > 200
     assert "| this project" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
@@ -12,18 +11,23 @@ from transformers import BertConfig
 
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
-from tests.integration.runs import VOCABULARY, prepare_dataset, pretrain, write_config, write_text
+from tests.integration.runs import (
+    STILL,
+    TEXT_VOCABULARY,
+    last_checkpoint,
+    metrics,
+    prepare_dataset,
+    read_json,
+    train,
+    trained,
+    write_text,
+)
+from tests.integration.runs import write_text_config as write_config
 from tests.unit.checkpoints.pretrained.models import hugging_face
 from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.checkpoints.pretrained.writers import google, safetensors
 
-STILL = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
 SIZES = {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("in-and-out")
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +39,8 @@ def dataset(place) -> Path:
 def exported(place, dataset) -> Path:
     """The export of a run without biases and without the layer before the masked-LM product."""
     config = write_config(place / "first.json")
-    outcome = pretrain(config, place / "runs", "--dataset-dir", str(dataset))
-    assert outcome.status == 0, outcome.errors
-    assert export(["--checkpoint", str(place / "runs" / "first"), "--output", str(place / "exported")]) == 0
+    run = trained(config, place / "runs", "--dataset-dir", str(dataset))
+    assert export(["--checkpoint", str(run), "--output", str(place / "exported")]) == 0
     return place / "exported"
 
 
@@ -49,22 +52,20 @@ def still(place: Path, name: str, dataset: Path, start: Path, *arguments: str, *
     """A run whose updates change next to nothing."""
     config = write_config(place / f"{name}.json", optimizer_opts=STILL, total_num_train_samples=32, **changes)
     given = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(start), *arguments)
-    outcome = pretrain(config, place / "runs", *given)
-    assert outcome.status == 0, outcome.errors
-    return place / "runs" / name
+    return trained(config, place / "runs", *given)
 
 
 def test_the_export_is_that_of_the_run(place, dataset, exported):
     pieces = len((dataset / "vocab.txt").read_text(encoding="utf-8").split("\n")) - 1
     config = BertConfig.from_pretrained(exported)
-    assert config.vocab_size == pieces <= VOCABULARY
+    assert config.vocab_size == pieces <= TEXT_VOCABULARY
     assert (exported / "vocab.txt").read_bytes() == (dataset / "vocab.txt").read_bytes()
-    assert json.loads((exported / "tokenizer_config.json").read_text())["do_lower_case"] is True
-    last = json.loads((place / "runs" / "first" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert read_json(exported / "tokenizer_config.json")["do_lower_case"] is True
+    last = metrics(place / "runs" / "first")[-1]
     card = (exported / "README.md").read_text()
     assert f"| mlm_loss, training, update 12 | {last['metrics']['mlm_loss']:.4f} |" in card
     assert "| updates | 12 |" in card and "| samples | 192 |" in card and "| seed | 1984 |" in card
-    entropy = json.loads((dataset / "manifest.json").read_text())["unigram_entropy_nats"]
+    entropy = read_json(dataset / "manifest.json")["unigram_entropy_nats"]
     assert f"| mlm_loss of knowing word frequencies only | {entropy:.4f} |" in card
 
 
@@ -73,45 +74,45 @@ def test_a_run_starts_from_the_export_with_the_same_weights(place, dataset, expo
     trained = weights(place / "runs" / "first")
     rows = BertConfig.from_pretrained(exported).vocab_size
     for name, value in trained.items():
-        limit = rows if value.shape[0] == VOCABULARY else None
+        limit = rows if value.shape[0] == TEXT_VOCABULARY else None
         np.testing.assert_allclose(again[name][:limit], value[:limit], atol=1e-8, err_msg=name)
     assert not again["bert.encoder.layer.0.attention.self.key.bias"].max() > 1e-8
     assert "cls.predictions.transform.dense.weight" in again  # unset options are as the weights have them
 
 
 def test_a_run_starts_from_googles_checkpoint_with_fewer_rows(place, dataset):
-    source = hugging_face("pretraining", vocab_size=VOCABULARY - 5, **SIZES)
+    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY - 5, **SIZES)
     found = weights(still(place, "from-google", dataset, google(source, place / "google")))
     for name, value in pytorch_arrays(source).items():
         np.testing.assert_allclose(found[name][: value.shape[0]], value, atol=1e-8, err_msg=name)
 
 
 def test_missing_weights_end_the_run_unless_they_are_allowed(place, dataset, caplog):
-    source = hugging_face("pretraining", vocab_size=VOCABULARY, **SIZES)
+    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY, **SIZES)
     arrays = {name: array for name, array in pytorch_arrays(source).items() if "layer.1.output" not in name}
     folder = safetensors(source, place / "incomplete", arrays)
     config = write_config(place / "incomplete.json", optimizer_opts=STILL, total_num_train_samples=32)
     arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(folder))
-    outcome = pretrain(config, place / "runs", *arguments)
+    outcome = train(config, place / "runs", *arguments)
     assert outcome.status == 2
     assert outcome.errors.count("error: ") == 1
     assert "lacks bert.encoder.layer.1.output.LayerNorm.bias and 3 more" in outcome.errors
     with caplog.at_level(logging.WARNING):
-        assert pretrain(config, place / "runs", *arguments, "--allow-missing-weights", "true").status == 0
+        assert train(config, place / "runs", *arguments, "--allow-missing-weights", "true").status == 0
     assert "bert.encoder.layer.1.output.dense.weight: not in the checkpoint" in caplog.text
 
 
 def test_another_size_or_activation(place, dataset, caplog):
-    source = hugging_face("pretraining", vocab_size=VOCABULARY, hidden_act="gelu_new", **SIZES)
+    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY, hidden_act="gelu_new", **SIZES)
     folder = safetensors(source, place / "tanh")
     still(place, "tanh", dataset, folder)  # the config says nothing, so the weights decide
-    facts = next((place / "runs" / "tanh" / "checkpoints").glob("step-*")) / "checkpoint.json"
-    assert json.loads(facts.read_text())["architecture"]["hidden_act"] == "gelu_new"
+    facts = read_json(last_checkpoint(place / "runs" / "tanh") / "checkpoint.json")
+    assert facts["architecture"]["hidden_act"] == "gelu_new"
     with caplog.at_level(logging.WARNING):
         still(place, "exact", dataset, folder, "--bert-config.hidden-act", "gelu")
     assert "bert_config.hidden_act is gelu, but" in caplog.text
     config = write_config(place / "wide.json")
     arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(folder))
-    outcome = pretrain(config, place / "runs", *arguments, "--bert-config.intermediate-size", "128")
+    outcome = train(config, place / "runs", *arguments, "--bert-config.intermediate-size", "128")
     assert outcome.status == 2
     assert "bert_config.intermediate_size is 128" in outcome.errors and "64" in outcome.errors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from pathlib import Path
 
@@ -12,22 +11,22 @@ import pytest
 from data_utils.demo_corpus import plain_prose
 from data_utils.records.manifest import load_manifest
 from tasks.demo import CONFIGS, PHASES, Result, free_number, is_ready, main, prepare, print_results
+from tests.integration.runs import metrics, read_json, write_json
 from utilities.config.loading import load_config
 
 WORDS = 30_000
 SMALL = {
-    "vocab_size": 800,
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "intermediate_size": 32,
-}
+    "vocab_size": 800, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 32,
+}  # fmt: skip
 
 
-def small_configs(folder: Path) -> list[Path]:
-    """The demo's own configs, made small, with all their files under ``folder``."""
+LENGTHS = dict(zip(PHASES, (32, 128, 384), strict=True))
+
+
+def small_configs(folder: Path, phases: int = 2) -> list[Path]:
+    """Write the demo's own configs, made small, with all their files under ``folder``."""
     configs = []
-    for name, length in zip(PHASES, (32, 128, 384), strict=True):
+    for name, length in list(LENGTHS.items())[:phases]:
         values = {
             "extends": str(CONFIGS / f"{name}.json"),
             "bert_config": SMALL,
@@ -37,49 +36,55 @@ def small_configs(folder: Path) -> list[Path]:
             "total_num_train_samples": 24,
             "global_batches_per_log": 3,
         }
-        configs.append(folder / f"{name}.json")
-        configs[-1].write_text(json.dumps(values), encoding="utf-8")
+        configs.append(write_json(folder / f"{name}.json", values))
     return configs
 
 
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])
+def phases(request: pytest.FixtureRequest) -> int:
+    """How many of its phases the demo has."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def done(tmp_path_factory: pytest.TempPathFactory, phases: int) -> Path:
     """A folder in which the demo ran."""
     folder = tmp_path_factory.mktemp("demo")
-    assert main(["--config", *map(str, small_configs(folder)), "--words", str(WORDS)]) == 0
+    assert main(["--config", *map(str, small_configs(folder, phases)), "--words", str(WORDS)]) == 0
     return folder
 
 
-def test_every_phase_ends_with_checkpoint_and_report(done: Path) -> None:
-    for name in PHASES:
+def test_every_phase_ends_with_checkpoint_and_report(done: Path, phases: int) -> None:
+    for name in PHASES[:phases]:
         run = done / "runs" / f"{name}-1"
         assert "</html>" in (run / "report.html").read_text(encoding="utf-8")
-        periods = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        assert periods[-1]["samples"] == 24
-        assert 0 < periods[-1]["metrics"]["mlm_loss"] < math.log(800) + 1
+        last = metrics(run)[-1]
+        assert last["samples"] == 24
+        assert 0 < last["metrics"]["mlm_loss"] < math.log(800) + 1
         assert list((run / "checkpoints").glob("step-*"))
 
 
-@pytest.mark.parametrize("before, name", itertools.pairwise(PHASES))
-def test_a_phase_starts_from_the_one_before(done: Path, before: str, name: str) -> None:
-    resolved = json.loads((done / "runs" / f"{name}-1" / "resolved_config.json").read_text(encoding="utf-8"))
-    assert Path(resolved["config"]["pretrained_ckpt_path"]) == done / "runs" / f"{before}-1" / "checkpoints"
+def test_a_phase_starts_from_the_one_before(done: Path, phases: int) -> None:
+    for before, name in itertools.pairwise(PHASES[:phases]):
+        resolved = read_json(done / "runs" / f"{name}-1" / "resolved_config.json")
+        assert Path(resolved["config"]["pretrained_ckpt_path"]) == done / "runs" / f"{before}-1" / "checkpoints"
 
 
-def test_all_lengths_are_of_the_same_corpus_and_vocabulary(done: Path) -> None:
-    found = [load_manifest(done / "data" / length) for length in ("32", "128", "384")]
-    short, middle, long = (manifest for manifest in found if manifest is not None)
-    assert short.vocabulary == middle.vocabulary == long.vocabulary
-    assert short.totals["words"] == middle.totals["words"] == long.totals["words"] >= 0.9 * WORDS
-    assert short.totals["records"] > middle.totals["records"] > long.totals["records"]
+def test_all_lengths_are_of_the_same_corpus_and_vocabulary(done: Path, phases: int) -> None:
+    found = [load_manifest(done / "data" / str(LENGTHS[name])) for name in PHASES[:phases]]
+    for shorter, longer in itertools.pairwise(found):
+        assert shorter is not None and longer is not None
+        assert shorter.vocabulary == longer.vocabulary
+        assert shorter.totals["words"] == longer.totals["words"] >= 0.9 * WORDS
+        assert shorter.totals["records"] > longer.totals["records"]
 
 
 def test_prepared_data_is_used_again_and_runs_get_new_names(done: Path, capfd: pytest.CaptureFixture[str]) -> None:
     phases = [load_config("pretraining", ["--config", str(path)]).config for path in small_configs(done)]
     before = (done / "data" / "32" / "manifest.json").stat().st_mtime_ns
     prepare(phases, WORDS)
-    said = capfd.readouterr().out
-    assert "prepared already" in said and "$ " not in said
+    printed = capfd.readouterr().out
+    assert "prepared already" in printed and "$ " not in printed
     assert (done / "data" / "32" / "manifest.json").stat().st_mtime_ns == before
     assert free_number(phases) == 2
 

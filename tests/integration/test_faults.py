@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import resource
 import shutil
@@ -14,15 +13,19 @@ import numpy as np
 import pytest
 
 from checkpoints.folder import damage
-from tests.integration.small_runs import (
+from tests.integration.runs import (
     assert_same_run,
     at_step,
     checkpoints,
+    copy_of,
+    events,
     killed_at,
     logged,
+    read_lines,
     state,
     terminate,
     train,
+    trained,
     write_config,
     write_dataset,
 )
@@ -31,16 +34,6 @@ from training.run_folder import FolderLocks
 
 IN_ORDER = {"data": {"shuffle": False}, "global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 2}
 BAD_RECORD, BAD_BATCH = 70, 4  # of 16 records each
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("faults")
-
-
-@pytest.fixture(scope="module")
-def dataset(place) -> Path:
-    return write_dataset(place / "data")
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +49,7 @@ def without(place, poisoned) -> Path:
     folder.mkdir()
     write_samples(folder / "a.tfrecord", range(3 * 16))
     write_samples(folder / "b.tfrecord", range(5 * 16, 160))
-    assert train(write_config(place / "clean.json", folder, updates=7, **IN_ORDER), place / "runs").status == 0
-    return place / "runs" / "clean"
+    return trained(write_config(place / "clean.json", folder, updates=7, **IN_ORDER), place / "runs")
 
 
 def same_but_for_names(run: Path, other: Path) -> None:
@@ -74,9 +66,9 @@ def test_back_to_the_last_checkpoint_and_past_the_batches_at_fault(place, poison
     run = place / "runs" / "rewind"
     same_but_for_names(run, without)
     assert "diverged-step-00000004" in checkpoints(run)
-    told = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    assert [event["event"] for event in told] == ["begin", "rewind", "end"]
-    assert (told[1]["step"], told[1]["to"], told[1]["skipped"]) == (5, 2, [3, 4])
+    assert events(run) == ["begin", "rewind", "end"]
+    rewind = read_lines(run / "history.jsonl")[1]
+    assert (rewind["step"], rewind["to"], rewind["skipped"]) == (5, 2, [3, 4])
 
 
 def test_what_was_left_out_stays_left_out_after_a_kill(place, poisoned, without, monkeypatch):
@@ -125,15 +117,9 @@ def stopped(place, dataset) -> Path:
     return place / "runs" / "stopped"
 
 
-def resume(place: Path, stopped: Path, name: str):
-    """Resumes a copy of the stopped run, after something was done to it."""
+def resume(place: Path, name: str):
+    """Resume a copy of the stopped run, after something was done to it."""
     return train(place / "stopped.json", place / "runs", "--name", name, "--resume")
-
-
-def copy_of(run: Path, name: str) -> Path:
-    copy = run.with_name(name)
-    shutil.copytree(run, copy)
-    return copy
 
 
 def all_whole(run: Path) -> bool:
@@ -154,18 +140,18 @@ def files_up_to(size: int) -> Iterator[None]:
 def test_a_disk_too_full_for_a_checkpoint(place, stopped):
     run = copy_of(stopped, "full")
     with files_up_to(20_000):
-        outcome = resume(place, stopped, "full")
+        outcome = resume(place, "full")
     assert outcome.status == 2
     assert "save_ckpt_path: cannot write" in outcome.error and "free space" in outcome.error
     assert checkpoints(run) == checkpoints(stopped) and all_whole(run)
     assert not list((run / "checkpoints").glob(".writing-*"))
-    assert resume(place, stopped, "full").status == 0  # once there is space
+    assert resume(place, "full").status == 0  # once there is space
 
 
 def test_a_disk_that_fills_up_during_the_run(place, stopped, monkeypatch):
     run = copy_of(stopped, "filling")
     with contextlib.ExitStack() as limits, at_step(monkeypatch, 14, lambda: limits.enter_context(files_up_to(1))):
-        outcome = resume(place, stopped, "filling")
+        outcome = resume(place, "filling")
     assert outcome.status == 2
     assert "File too large" in outcome.error and "--name filling --resume" in outcome.error
     assert all_whole(run)
@@ -175,7 +161,7 @@ def test_a_disk_too_full_for_the_log(place, stopped):
     run = copy_of(stopped, "full-log")
     (run / "train.log").unlink()
     (run / "train.log").symlink_to("/dev/full")
-    outcome = resume(place, stopped, "full-log")
+    outcome = resume(place, "full-log")
     assert outcome.status == 2
     assert "No space left on device" in outcome.error and "--resume" in outcome.error
     assert all_whole(run)
@@ -215,10 +201,10 @@ def test_two_runs_in_one_folder(place, stopped, dataset):
     before = state(run)
     with FolderLocks() as locks:
         locks.lock(run)
-        outcome = resume(place, stopped, "locked")
+        outcome = resume(place, "locked")
         assert outcome.status == 2 and "another run is writing to it" in outcome.error
         assert f"process {os.getpid()}" in outcome.error
-        # The same command again, which would go on with it, is refused alike.
+        # So is the same command without --resume.
         assert "another run" in train(place / "stopped.json", place / "runs", "--name", "locked").error
     assert all(np.array_equal(before[name], value) for name, value in state(run).items())
 

@@ -6,10 +6,8 @@ for is compared with the config, as its published documentation has it.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +17,8 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from tests.integration.small_runs import write_dataset
-from tests.integration.test_run_seq_classification import write_sst2
-from tests.integration.test_run_squad import article
+from tests.integration.fine_tuning import write_squad, write_sst2
+from tests.integration.runs import last_checkpoint, metrics, read_json, write_dataset, write_json
 from tests.unit.data_utils.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY
 from tests.unit.data_utils.squad.data import write_vocabulary
 
@@ -35,8 +32,7 @@ SHARED = {"tensorboard": False, "report": False, "execution": {"platform": "grap
 
 def write(path: Path, published: str, **changes: Any) -> str:
     values = {"extends": str(ROOT / "configs" / published), "output_dir": str(path.parent / "runs"), **SHARED}
-    path.write_text(json.dumps({**values, **changes}), encoding="utf-8")
-    return str(path)
+    return str(write_json(path, {**values, **changes}))
 
 
 def pretraining(root: Path) -> str:
@@ -70,10 +66,7 @@ def packed(root: Path) -> str:
 
 
 def squad(root: Path) -> str:
-    chance = random.Random(3)
-    for name, count in (("train-v1.1.json", 12), ("dev-v1.1.json", 2)):
-        content = {"version": "1.1", "data": [article(chance, f"{name[:5]}_{number}") for number in range(count)]}
-        (root / name).write_text(json.dumps(content), encoding="utf-8")
+    write_squad(root, train=12, dev=2)
     vocabulary = write_vocabulary(root).path
     words = len(vocabulary.read_text(encoding="utf-8").splitlines())
     return write(
@@ -153,8 +146,7 @@ class Run:
 
     @property
     def periods(self) -> list[dict[str, Any]]:
-        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        return metrics(self.folder)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +161,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     command += [word for run in runs for word in ("--", *run)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ)
     assert ended.returncode == 0 and record.exists(), (ended.stdout + ended.stderr)[-4000:]
-    found = json.loads(record.read_text(encoding="utf-8"))
+    found = read_json(record)
     assert all(one["status"] == 0 for one in found), (ended.stdout + ended.stderr)[-4000:]
     folders = [root / "runs" / name for name in ("packed", "pretrain", "squad", "glue", "compiled")]
     names = ["packed", *configs, "compiled"]
@@ -269,7 +261,7 @@ def test_callbacks_see_updates_and_streamed_values(runs: dict[str, Run]) -> None
 def test_checkpoints_hold_weights_and_moments(runs: dict[str, Run]) -> None:
     from keras_extensions.backend import tf
 
-    folder = sorted((runs["pretraining"].folder / "checkpoints").glob("step-*"))[-1]
+    folder = last_checkpoint(runs["pretraining"].folder)
     weights = tf.train.load_checkpoint(str(folder / "weights"))
     table = weights.get_tensor("emb/embeddings/word/.ATTRIBUTES/VARIABLE_VALUE")
     assert table.dtype == np.float16 and np.isfinite(table).all()
@@ -280,11 +272,11 @@ def test_checkpoints_hold_weights_and_moments(runs: dict[str, Run]) -> None:
 
 
 def test_evaluation_answers_everything(runs: dict[str, Run]) -> None:
-    scores = json.loads((runs["squad"].folder / "scores.json").read_text(encoding="utf-8"))
+    scores = read_json(runs["squad"].folder / "scores.json")
     assert set(scores) >= {"f1", "exact_match"}
     predict = runs["squad"].called("predict")[-1]
     assert predict["steps"] % (2 * 5 * 2) == 0  # full pipelines on both replicas
-    accuracy = json.loads((runs["classification"].folder / "scores.json").read_text(encoding="utf-8"))["accuracy"]
+    accuracy = read_json(runs["classification"].folder / "scores.json")["accuracy"]
     assert 0 <= accuracy <= 1
 
 

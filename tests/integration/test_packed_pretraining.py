@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -14,27 +13,26 @@ from data_utils.packing.merge import pack_arrays, sequence_lengths
 from data_utils.records.features import pretraining_features
 from data_utils.records.reader import RecordReader
 from tests.integration.runs import (
-    PREDICTIONS,
-    SEQUENCE,
-    VOCABULARY,
+    SMALLEST,
+    TEXT_PREDICTIONS,
+    TEXT_SEQUENCE,
+    TEXT_VOCABULARY,
     metrics,
     prepare_dataset,
-    pretrain,
-    write_config,
+    read_json,
+    read_lines,
+    train,
+    trained,
     write_text,
+    write_text_config,
 )
 from tests.unit.data_utils.records.samples import write_arrays
 
 PLACES, ROOM = 3, 13
 PACKED = {"max_sequences_per_pack": PLACES, "max_predictions_per_pack": ROOM}
-LENGTH = 2 * SEQUENCE  # of a pack
+LENGTH = 2 * TEXT_SEQUENCE  # of a pack
 ROWS = 8  # packs in an update: 4 × 2
 UPDATES = 12
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("packed")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,7 @@ def sequences(place) -> Path:
 @pytest.fixture(scope="module")
 def packs(place, sequences) -> Path:
     """The sequences in packs of twice their length, first come, first packed; without a manifest."""
-    reader = RecordReader(sequences, pretraining_features(SEQUENCE, PREDICTIONS, VOCABULARY))
+    reader = RecordReader(sequences, pretraining_features(TEXT_SEQUENCE, TEXT_PREDICTIONS, TEXT_VOCABULARY))
     arrays = reader.read(np.arange(reader.count))
     rows, room = [[]], LENGTH
     for row, length in enumerate(sequence_lengths(arrays["input_mask"])):
@@ -63,18 +61,16 @@ def packs(place, sequences) -> Path:
 def packed_config(path: Path, **changes) -> Path:
     samples = round(ROWS * UPDATES * 2.6)
     sizes = {"packing": PACKED, "max_seq_length": LENGTH, "total_num_train_samples": samples}
-    return write_config(path, **{**sizes, **changes})
+    return write_text_config(path, **{**sizes, **changes})
 
 
 @pytest.fixture(scope="module")
 def run(place, packs) -> Path:
     config = packed_config(place / "packed.json", global_batch={"micro_batch_size": 4, "grad_acc_steps_per_replica": 2})
-    outcome = pretrain(config, place / "runs", "--dataset-dir", str(packs))
-    assert outcome.status == 0, outcome.errors
-    return place / "runs" / "packed"
+    return trained(config, place / "runs", "--dataset-dir", str(packs))
 
 
-def test_a_period_tells_packs_sequences_and_tokens(run):
+def test_periods_have_rates_of_packs_sequences_and_tokens(run):
     for period in metrics(run):
         held = period["metrics"]
         assert 1 < held["sequences_per_pack"] <= PLACES
@@ -85,7 +81,7 @@ def test_a_period_tells_packs_sequences_and_tokens(run):
 
 
 def test_samples_are_sequences(run):
-    derived = json.loads((run / "resolved_config.json").read_text())["derived"]
+    derived = read_json(run / "resolved_config.json")["derived"]
     factor = derived["packing_factor"]
     assert 1 < factor <= PLACES
     samples = round(ROWS * UPDATES * 2.6)
@@ -93,7 +89,7 @@ def test_samples_are_sequences(run):
     assert metrics(run)[-1]["samples"] == round(derived["updates"] * ROWS * factor)
 
 
-def test_the_log_tells_the_packing_factor_and_what_it_makes_of_the_betas(run):
+def test_the_log_has_the_packing_factor_and_the_betas_after_it(run):
     log = (run / "train.log").read_text()
     factor, first, second = map(
         float, re.search(r"([\d.]+) sequences in a pack; betas ([\d.]+) and ([\d.]+)", log).groups()
@@ -104,57 +100,41 @@ def test_the_log_tells_the_packing_factor_and_what_it_makes_of_the_betas(run):
 
 
 def test_a_data_set_of_the_packing_command_needs_no_more_than_its_sequences(place, sequences):
-    """Its manifest tells the rest: room for masked tokens, sequences in a pack. The model is sparse, grown by RigL."""
+    """Its manifest has the rest: room for masked tokens, sequences in a pack. The model is sparse, grown by RigL."""
     folder = place / "packed-by-command"
     command = ["--input", str(sequences), "--output", str(folder), "--max-seq-length", str(LENGTH), "--workers", "1"]
     assert pack([*command, "--max-sequences-per-pack", str(PLACES), "--no-picture"]) in (0, None)
     sparse = {"ratio": 0.5, "block_size": 4, "method": "rigl", "pattern_updates": 3}
     config = packed_config(place / "command.json", packing={"max_sequences_per_pack": PLACES}, sparsity=sparse)
-    outcome = pretrain(config, place / "runs", "--dataset-dir", str(folder), "--total-num-train-samples", "1000")
-    assert outcome.status == 0, outcome.errors
-    manifest = json.loads((folder / "manifest.json").read_text())
-    resolved = json.loads((place / "runs" / "command" / "resolved_config.json").read_text())
+    run = trained(config, place / "runs", "--dataset-dir", str(folder), "--total-num-train-samples", "1000")
+    manifest, resolved = read_json(folder / "manifest.json"), read_json(run / "resolved_config.json")
     room = manifest["settings"]["max_predictions_per_pack"]
     assert resolved["config"]["packing"]["max_predictions_per_pack"] == room
     factor = manifest["totals"]["sequences"] / manifest["totals"]["records"]
     assert resolved["derived"]["packing_factor"] == factor
     assert resolved["derived"]["updates"] == int(1000 // (16 * factor))
-    patterns = [json.loads(line) for line in (place / "runs" / "command" / "sparsity.jsonl").read_text().splitlines()]
+    patterns = read_lines(run / "sparsity.jsonl")
     assert len(patterns) == 4 and all(pattern["grown"] for pattern in patterns[1:])
 
 
-def test_the_report_tells_them_too(run):
+def test_the_loss_falls_and_the_report_shows_rates(run):
     page = (run / "report.html").read_text()
     assert "packs per second" in page and "tokens per second" in page
-
-
-def test_the_loss_falls(run):
     losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
     assert losses[-1] < losses[0]
 
 
 def test_sequences_are_no_packs(place, sequences):
-    outcome = pretrain(packed_config(place / "wrong.json"), place / "runs", "--dataset-dir", str(sequences))
+    outcome = train(packed_config(place / "wrong.json"), place / "runs", "--dataset-dir", str(sequences))
     assert outcome.status == 2
     assert "python -m data_utils.packing" in outcome.errors and outcome.errors.count("\n") == 1
 
 
-def test_random_packs_need_no_data(place):
-    config = packed_config(place / "random.json", generated_dataset=True, bert_config=SMALLEST)
-    outcome = pretrain(config, place / "runs", "--total-num-train-samples", str(32 * PLACES))
-    assert outcome.status == 0, outcome.errors
-    last = metrics(place / "runs" / "random")[-1]
-    assert last["metrics"]["sequences_per_pack"] == PLACES
-    assert last["metrics"]["tokens_per_pack"] == LENGTH
-
-
-def test_hugging_face_s_own_layers_train_on_packs(place):
-    config = packed_config(place / "own.json", generated_dataset=True, replace_layers=False, bert_config=SMALLEST)
-    outcome = pretrain(config, place / "runs", "--total-num-train-samples", str(32 * PLACES))
-    assert outcome.status == 0, outcome.errors
-
-
-SMALLEST = {
-    "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32,
-    "vocab_size": VOCABULARY, "max_position_embeddings": 64,
-}  # fmt: skip
+@pytest.mark.parametrize("replace", [True, False], ids=["own layers", "Hugging Face's layers"])
+def test_random_packs_need_no_data(place, replace):
+    sizes = {**SMALLEST, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64}
+    changes = {"generated_dataset": True, "replace_layers": replace, "bert_config": sizes}
+    config = packed_config(place / f"random-{replace}.json", **changes)
+    run = trained(config, place / "runs", "--total-num-train-samples", str(32 * PLACES))
+    last = metrics(run)[-1]["metrics"]
+    assert (last["sequences_per_pack"], last["tokens_per_pack"]) == (PLACES, LENGTH)

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import optimization.loss_scaling
-import run_squad
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
 from keras_extensions.backend import tf
-from tests.integration.small_runs import (
+from tests.integration.runs import (
+    BASE,
+    STILL,
     assert_same_run,
     killed_at,
+    last_checkpoint,
     logged,
+    read_json,
+    run_command,
     train,
+    trained,
     write_config,
     write_dataset,
+    write_json,
 )
-from utilities.cli import main
 
 HALF = {"xla": False, "platform": "software", "precision": "float16"}
 AUTO = {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.01}, "loss_scaling": "auto"}
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("precision")
-
-
-@pytest.fixture(scope="module")
-def dataset(place) -> Path:
-    return write_dataset(place / "data")
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +51,7 @@ def run(place, config) -> Path:
     """A run on packs in float16, whose loss scale begins so high that it must adapt, and grows every fourth update."""
     with pytest.MonkeyPatch.context() as patch:
         quick(patch)
-        outcome = train(config, place / "runs")
-    assert outcome.status == 0, outcome.errors
-    return place / "runs" / "half"
+        return trained(config, place / "runs")
 
 
 def quick(patch):
@@ -86,12 +78,12 @@ def test_overflows_are_counted_logged_and_reported(run):
 
 
 def test_saved_as_computed(run):
-    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    newest = last_checkpoint(run)
     types = tf.train.load_checkpoint(str(newest / "weights")).get_variable_to_dtype_map()
     assert {types[name] for name in types if name.endswith("VARIABLE_VALUE")} == {tf.float16}
     moments = tf.train.load_checkpoint(str(newest / "optimizer")).get_variable_to_dtype_map()
     assert tf.float16 not in moments.values() and any(name.startswith("loss_scale/") for name in moments)
-    assert json.loads((newest / "checkpoint.json").read_text())["precision"] == "float16"
+    assert read_json(newest / "checkpoint.json")["precision"] == "float16"
 
 
 def test_killed_and_resumed_to_the_bit(run, config, place, monkeypatch):
@@ -106,11 +98,10 @@ def test_killed_and_resumed_to_the_bit(run, config, place, monkeypatch):
 
 def test_weights_of_another_format_are_cast_and_it_is_said(run, place, dataset):
     precision = "bfloat16"
-    still = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
     execution = {**HALF, "precision": precision}
     name = f"from-half-{precision}"
     config = write_config(
-        place / f"{name}.json", dataset, 2, execution=execution, pretrained_ckpt_path=str(run), optimizer_opts=still,
+        place / f"{name}.json", dataset, 2, execution=execution, pretrained_ckpt_path=str(run), optimizer_opts=STILL,
         enable_stochastic_rounding=False,
     )  # fmt: skip
     outcome = train(config, place / "runs")
@@ -150,6 +141,7 @@ def test_fp_exceptions_name_the_layer_and_the_rule_of_auto_is_printed(run, place
     assert "fp_exceptions: mlm_loss gave" in outcome.error
 
 
+@pytest.mark.long
 def test_compile_only_ends_well_and_trains_nothing(place, dataset):
     config = write_config(place / "compiled.json", dataset, execution={**HALF, "xla": True})
     outcome = train(config, place / "runs", "--compile-only")
@@ -177,25 +169,23 @@ def test_squad_is_fine_tuned_and_answered_in_float16(run, place):
     ]
     data = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]}
     for name in ("train-v1.1.json", "dev-v1.1.json"):
-        (folder / name).write_text(json.dumps(data), encoding="utf-8")
-    trained = json.loads((place / "half.json").read_text())
+        write_json(folder / name, data)
+    of_run = read_json(place / "half.json")
     config = {
+        **BASE,
         "pretrained_ckpt_path": str(run),
-        "bert_config": trained["bert_config"],
+        "bert_config": of_run["bert_config"],
         "vocab_file": str(folder / "vocab.txt"),
         "dataset_dir": str(folder),
-        "max_seq_length": trained["max_seq_length"],
+        "max_seq_length": of_run["max_seq_length"],
         "squad": {"max_query_length": 2, "doc_stride": 3},
         "num_epochs": 2,
         "global_batch": {"micro_batch_size": 1, "grad_acc_steps_per_replica": 2},
         "optimizer_opts": AUTO,
         "execution": HALF,
-        "embedding_serialization_factor": 1,
         "tensorboard": False,
         "report": False,
     }
-    (place / "squad.json").write_text(json.dumps(config), encoding="utf-8")
-    command = ["--config", str(place / "squad.json"), "--output-dir", str(place / "runs")]
-    assert main("squad", run_squad.run, command) == 0
-    scores = json.loads((place / "runs" / "squad" / "scores.json").read_text())
-    assert {"f1", "exact_match"} <= scores.keys()
+    outcome = run_command("squad", write_json(place / "squad.json", config), "--output-dir", str(place / "runs"))
+    assert outcome.status == 0, outcome.errors
+    assert {"f1", "exact_match"} <= read_json(place / "runs" / "squad" / "scores.json").keys()

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_extensions.backend import tf
-from tests.integration.runs import VOCABULARY, metrics, prepare_dataset, pretrain, write_config, write_text
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("pretraining")
+from tests.integration.runs import (
+    STILL,
+    TEXT_VOCABULARY,
+    copy_of,
+    last_checkpoint,
+    metrics,
+    prepare_dataset,
+    read_json,
+    train,
+    trained,
+    variables,
+    write_text,
+)
+from tests.integration.runs import write_text_config as write_config
 
 
 @pytest.fixture(scope="module")
@@ -34,28 +40,15 @@ def dataset(place, text) -> Path:
 def run(place, dataset) -> Path:
     """A finished run of 240 updates."""
     config = write_config(place / "first.json", total_num_train_samples=16 * 240)
-    outcome = pretrain(config, place / "runs", "--dataset-dir", str(dataset))
-    assert outcome.status == 0, outcome.errors
-    return place / "runs" / "first"
-
-
-def weights(checkpoint: Path):
-    """Name → value, read by TensorFlow alone."""
-    reader = tf.train.load_checkpoint(str(checkpoint / "weights"))
-    names = [name for name in reader.get_variable_to_shape_map() if name.endswith("VARIABLE_VALUE")]
-    return {name: reader.get_tensor(name) for name in names}
-
-
-def last_checkpoint(run: Path) -> Path:
-    return sorted((run / "checkpoints").glob("step-*"))[-1]
+    return trained(config, place / "runs", "--dataset-dir", str(dataset))
 
 
 def test_the_loss_falls_below_what_frequencies_give(run, dataset):
-    entropy = json.loads((dataset / "manifest.json").read_text())["unigram_entropy_nats"]
+    entropy = read_json(dataset / "manifest.json")["unigram_entropy_nats"]
     losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
     assert losses[0] > entropy  # a model that knows nothing
     assert losses[-1] < entropy  # a model that reads context
-    assert abs(losses[0] - math.log(VOCABULARY)) < 1.0
+    assert abs(losses[0] - math.log(TEXT_VOCABULARY)) < 1.0
 
 
 def test_log_lines_are_those_that_scripts_parse(run):
@@ -68,48 +61,50 @@ def test_log_lines_are_those_that_scripts_parse(run):
             assert len(found) == 1 and float(found[0]) > 0
 
 
-def test_the_run_folder_tells_what_was_done(run):
-    resolved = json.loads((run / "resolved_config.json").read_text())
+def test_the_run_folder_has_config_environment_conversion_and_report(run):
+    resolved = read_json(run / "resolved_config.json")
     assert resolved["config"]["bert_config"]["hidden_size"] == 32
     assert resolved["origins"]["dataset_dir"] == "command line"
     assert resolved["derived"]["updates"] == 240
-    assert "tensorflow" in json.loads((run / "environment.json").read_text())["packages"]
-    dropped = {row["source"]: row["weights_dropped"] for row in json.loads((run / "conversion.json").read_text())}
+    assert "tensorflow" in read_json(run / "environment.json")["packages"]
+    dropped = {row["source"]: row["weights_dropped"] for row in read_json(run / "conversion.json")}
     assert dropped["TFBertSelfAttention"] == ["query.bias", "key.bias", "value.bias"]
     assert "mlm loss" in (run / "report.html").read_text()
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
 
 
 def test_checkpoint_holds_weights_by_block_name(run):
-    saved = weights(last_checkpoint(run))
-    shapes = {name.replace("/.ATTRIBUTES/VARIABLE_VALUE", ""): value.shape for name, value in saved.items()}
-    assert shapes["emb/embeddings/word"] == (VOCABULARY, 32)
+    shapes = {name: value.shape for name, value in variables(run, "weights").items()}
+    assert shapes["emb/embeddings/word"] == (TEXT_VOCABULARY, 32)
     assert shapes["hid_1/layer/attention/qkv/kernel"] == (32, 96)
-    assert shapes["heads/masked_lm/bias"] == (VOCABULARY,)
+    assert shapes["heads/masked_lm/bias"] == (TEXT_VOCABULARY,)
 
 
 def test_the_same_seed_gives_the_same_run(place, dataset):
     config = write_config(place / "twice.json")
     for _ in range(2):
-        assert pretrain(config, place / "runs", "--dataset-dir", str(dataset)).status == 0
-    one, two = (weights(last_checkpoint(place / "runs" / name)) for name in ("twice", "twice-2"))
+        trained(config, place / "runs", "--dataset-dir", str(dataset))
+    one, two = (variables(place / "runs" / name, "weights") for name in ("twice", "twice-2"))
     for name in one:
         np.testing.assert_array_equal(one[name], two[name])
 
 
+@pytest.mark.long
 def test_replicas_fold_into_accumulation(place, dataset):
     batches = {
         "replicas": {"micro_batch_size": 4, "replicas": 2, "grad_acc_steps_per_replica": 2},
         "accumulation": {"micro_batch_size": 16, "replicas": 1, "grad_acc_steps_per_replica": 1},
     }
-    model = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    for name, batch in batches.items():
-        config = write_config(place / f"{name}.json", global_batch=batch)
-        values = json.loads(config.read_text())
-        values["bert_config"].update(model)
-        config.write_text(json.dumps(values))
-        assert pretrain(config, place / "runs", "--dataset-dir", str(dataset)).status == 0
-    one, two = (metrics(place / "runs" / name) for name in batches)
+    without_dropout = ("--bert-config.hidden-dropout-prob", "0", "--bert-config.attention-probs-dropout-prob", "0")
+    one, two = (
+        metrics(
+            trained(
+                write_config(place / f"{name}.json", global_batch=batch),
+                *(place / "runs", "--dataset-dir", str(dataset), *without_dropout),
+            )
+        )
+        for name, batch in batches.items()
+    )
     for left, right in zip(one, two):
         assert left["samples"] == right["samples"]
         np.testing.assert_allclose(left["metrics"]["mlm_loss"], right["metrics"]["mlm_loss"], rtol=1e-4)
@@ -117,12 +112,9 @@ def test_replicas_fold_into_accumulation(place, dataset):
 
 def test_phase_2_starts_from_the_weights_of_phase_1(place, run, text):
     longer = prepare_dataset(place / "longer", text, sequence=64, predictions=10)
-    still = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
-    config = write_config(place / "phase2.json", max_seq_length=64, max_predictions_per_seq=10, optimizer_opts=still)
+    config = write_config(place / "phase2.json", max_seq_length=64, max_predictions_per_seq=10, optimizer_opts=STILL)
     arguments = ("--dataset-dir", str(longer), "--pretrained-ckpt-path", str(run))
-    outcome = pretrain(config, place / "runs", *arguments)
-    assert outcome.status == 0, outcome.errors
-    first, second = weights(last_checkpoint(run)), weights(last_checkpoint(place / "runs" / "phase2"))
+    first, second = variables(run, "weights"), variables(trained(config, place / "runs", *arguments), "weights")
     assert first.keys() == second.keys()
     for name in first:
         np.testing.assert_allclose(first[name], second[name], atol=1e-8)
@@ -132,25 +124,23 @@ def test_generated_data_and_lamb_need_no_data_set(place):
     config = write_config(
         place / "generated.json", optimizer_opts={"name": "LAMB", "loss_scaling": 64.0}, generated_dataset=True
     )
-    assert pretrain(config, place / "runs").status == 0
+    trained(config, place / "runs")
 
 
 def test_compile_only_trains_nothing(place):
     config = write_config(place / "compile.json", generated_dataset=True, execution={"xla": True})
-    assert pretrain(config, place / "runs", "--compile-only").status == 0
-    assert not (place / "runs" / "compile" / "metrics.jsonl").exists()
+    assert not (trained(config, place / "runs", "--compile-only") / "metrics.jsonl").exists()
 
 
 def test_unreplaced_layers_train_too(place, dataset):
     config = write_config(place / "unreplaced.json", replace_layers=False, total_num_train_samples=32)
-    assert pretrain(config, place / "runs", "--dataset-dir", str(dataset)).status == 0
+    trained(config, place / "runs", "--dataset-dir", str(dataset))
 
 
-def damaged(run: Path, place: Path) -> Path:
-    """A copy of a run whose only checkpoint has one byte changed."""
-    copy = place / "damaged"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(run, copy)
+@pytest.fixture(scope="module")
+def damaged(run) -> Path:
+    """A copy of a run whose last checkpoint has one byte changed."""
+    copy = copy_of(run, "damaged")
     data = next(last_checkpoint(copy).glob("weights.data*"))
     content = bytearray(data.read_bytes())
     content[100] ^= 1
@@ -182,16 +172,12 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_are_one_line_with_the_fix(case, place, run, dataset):
-    arguments, told = ERRORS[case]
+def test_errors_are_one_line_with_the_fix(case, place, run, damaged, dataset):
+    arguments, named = ERRORS[case]
     if case == "no GPU" and tf.config.list_physical_devices("GPU"):
         pytest.skip("this machine has a GPU")
-    arguments = [text.format(run=run, damaged=damaged(run, place)) for text in arguments]
+    arguments = [text.format(run=run, damaged=damaged) for text in arguments]
     config = write_config(place / "broken.json")
-    outcome = pretrain(config, place / "runs", "--dataset-dir", str(dataset), *arguments)
+    outcome = train(config, place / "runs", "--dataset-dir", str(dataset), *arguments)
     assert outcome.status == 2
-    lines = [line for line in outcome.errors.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1
-    assert "Traceback" not in outcome.errors
-    for word in told:
-        assert word in lines[0]
+    assert all(word in outcome.error for word in named)

@@ -1,8 +1,7 @@
-"""Runs of several processes through the real commands: one that dies, one that is stopped, one that goes on alone."""
+"""Runs of several processes through the real commands: one that dies, one that is stopped, one that resumes alone."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -18,13 +17,22 @@ import pytest
 from execution.launch import free_ports
 from execution.software.cluster.membership import Membership, tf_config
 from tests import ROOT
-from tests.integration.small_runs import checkpoints, logged, state, train, write_config, write_dataset
-from tests.integration.test_run_seq_classification import PIECES, write_sst2
-from tests.integration.test_run_seq_classification import write_config as write_classification
+from tests.integration.fine_tuning import PIECES, write_pieces, write_sst2
+from tests.integration.fine_tuning import write_config as write_classification
+from tests.integration.runs import (
+    checkpoints,
+    events,
+    logged,
+    read_json,
+    state,
+    train,
+    write_config,
+    write_dataset,
+)
 
 UPDATES = 60
 BAD_RECORD, BAD_STEP = 70, 6  # its loss is no number; the step that shows it
-SECONDS_TO_STOP = 60
+SECONDS_TO_STOP = 180
 SHARDED = {"ipu_config": {"replicated_tensor_sharding": True}, "optimizer_state_offchip": False}
 
 
@@ -68,15 +76,13 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
     chief, other = (begun(line, TF_CONFIG=tf_config(Membership(addresses, index))) for index in range(2))
     wait_for(lambda: "rewind" in events(run) and checkpoints(run)[-1] >= "step-00000004", chief, other)
     other.kill()
-    killed = time.monotonic()
     _, errors = chief.communicate(timeout=SECONDS_TO_STOP)
-    assert time.monotonic() - killed < SECONDS_TO_STOP
     assert chief.returncode == 2
     assert f"error: replica 1 ({addresses[1]}) has ended" in errors and "--name run --resume" in errors
     assert "Traceback" not in errors
     other.communicate()
 
-    # Started again by the launcher, it goes on; both are asked to stop.
+    # Started again by the launcher, it resumes; both are asked to stop.
     before = checkpoints(run)
     launcher = begun(["-m", "execution.launch", "--replicas", "2", "--", *line])
     wait_for(lambda: checkpoints(run)[-1] > before[-1], launcher)
@@ -98,20 +104,15 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
     assert events(run) == ["begin", "rewind", "resume", "interrupt", "resume", "end"]
 
 
-def events(run: Path) -> list[str]:
-    path = run / "history.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line)["event"] for line in lines]
-
-
 def test_seeds_of_a_classification_in_float16_on_packs(tmp_path):
     """The launcher's processes fine-tune twice, with a loss scale that adapts and sharded moments; the chief scores."""
     write_sst2(tmp_path)
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
+    write_pieces(tmp_path / "vocab.txt", PIECES)
     execution = {"xla": False, "platform": "software", "device": "cpu", "precision": "float16"}
     optimizer = {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.003}, "loss_scaling": "auto"}
     config = write_classification(
-        tmp_path, "sst2", execution=execution, optimizer_opts=optimizer, packing={"max_sequences_per_pack": 3},
+        tmp_path, "sst2", glue_task="sst2", num_epochs=5, execution=execution, optimizer_opts=optimizer,
+        packing={"max_sequences_per_pack": 3},
         global_batch={"micro_batch_size": 4, "grad_acc_steps_per_replica": 2}, global_batches_per_log=5, **SHARDED,
     )  # fmt: skip
     line = ["run_seq_classification.py", "--config", str(config), "--seeds", "3", "7", "--name", "both"]
@@ -119,7 +120,7 @@ def test_seeds_of_a_classification_in_float16_on_packs(tmp_path):
     printed, errors = process.communicate(timeout=600)
     assert process.returncode == 0 and "[1]" not in printed + errors, errors[-4000:]
     run = tmp_path / "runs" / "both"
-    summary = json.loads((run / "seeds.json").read_text(encoding="utf-8"))
+    summary = read_json(run / "seeds.json")
     assert sorted(summary["seeds"]) == ["3", "7"] and summary["mean"]["accuracy"] > 0.8
     for seed in (3, 7):
         periods = logged(run / f"both-seed-{seed}")
@@ -127,6 +128,7 @@ def test_seeds_of_a_classification_in_float16_on_packs(tmp_path):
         assert {"loss_scale", "overflows"} <= periods[-1]["metrics"].keys()
 
 
+@pytest.mark.long
 def test_two_processes_of_two_stages_train_the_published_tiny_config(tmp_path):
     published = "configs/pretraining/pretrain_tiny_128_phase1.json"
     arguments = [

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.integration.small_runs import (
+from tests.integration.runs import (
     assert_same_run,
     at_step,
     checkpoints,
+    copy_of,
+    events,
     killed_at,
     logged,
     state,
     terminate,
     train,
+    trained,
     write_config,
     write_dataset,
 )
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("resume")
-
-
-@pytest.fixture(scope="module")
-def dataset(place) -> Path:
-    return write_dataset(place / "data")
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +33,7 @@ def config(place, dataset) -> Path:
 @pytest.fixture(scope="module")
 def whole(place, config) -> Path:
     """The run that nobody interrupts: 26 updates over 4.6 epochs."""
-    outcome = train(config, place / "runs")
-    assert outcome.status == 0, outcome.errors
-    return place / "runs" / "whole"
+    return trained(config, place / "runs")
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +43,6 @@ def stopped(place, config) -> tuple[Path, str]:
         outcome = train(config, place / "runs", "--name", "stopped")
     assert outcome.status == 0, outcome.errors
     return place / "runs" / "stopped", outcome.output
-
-
-def copy_of(run: Path, name: str) -> Path:
-    copy = run.with_name(name)
-    shutil.copytree(run, copy)
-    return copy
 
 
 def test_a_signal_saves_and_says_how_to_go_on(stopped, config, place):
@@ -75,8 +59,7 @@ def test_stopped_and_resumed(stopped, whole, config, place):
     assert outcome.status == 0, outcome.errors
     assert "resuming from step 10" in outcome.errors
     assert_same_run(run, whole)
-    events = [json.loads(line)["event"] for line in (run / "history.jsonl").read_text().splitlines()]
-    assert events == ["begin", "interrupt", "resume", "end"]
+    assert events(run) == ["begin", "interrupt", "resume", "end"]
 
 
 def test_killed_and_the_same_command_again(whole, config, place, monkeypatch):
@@ -210,6 +193,7 @@ def test_nothing_to_resume(config, place, whole):
     assert "no run" in outcome.error and "complete" in outcome.error
 
 
+@pytest.mark.long
 def test_packs_lamb_and_a_loss_scale(place, dataset, monkeypatch):
     """Generated packs, of which an epoch has 64 global batches; the kill comes in the second one."""
     config = write_config(

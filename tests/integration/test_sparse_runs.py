@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +11,18 @@ from safetensors.numpy import load_file
 from checkpoints.export.folder import export
 from sparsity import native
 from sparsity.patterns import Grid, check, dense_matrix
-from tests.integration.small_runs import assert_same_run, killed_at, state, train, write_config, write_dataset
+from tests.integration.runs import (
+    assert_same_run,
+    killed_at,
+    metrics,
+    read_lines,
+    train,
+    trained,
+    variables,
+    write_config,
+)
 
 SPARSITY = {"ratio": 0.75, "block_size": 4, "pattern_updates": 6}
-VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("sparse")
-    write_dataset(folder / "data")
-    return folder
 
 
 def config_of(place: Path, name: str, sparsity: dict, **changes) -> Path:
@@ -31,7 +31,7 @@ def config_of(place: Path, name: str, sparsity: dict, **changes) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(place):
+def whole(place, dataset):
     """Runs that nobody interrupts, by method; RigL with recomputation."""
     found = {}
     for method in ("set", "rigl"):
@@ -42,24 +42,18 @@ def whole(place):
     return found
 
 
-def weights(run: Path) -> dict[str, np.ndarray]:
-    return {
-        name[len("weights/") : -len(VALUE)]: value for name, value in state(run).items() if name.startswith("weights/")
-    }
-
-
 def sparse_parts(values: dict[str, np.ndarray]) -> list[str]:
     return sorted(name[: -len("/positions")] for name in values if name.endswith("/positions"))
 
 
 def patterns(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "sparsity.jsonl").read_text().splitlines()]
+    return read_lines(run / "sparsity.jsonl")
 
 
 @pytest.mark.parametrize("method", ["set", "rigl"])
 def test_checkpoints_hold_the_blocks_that_exist_and_their_moments_alone(whole, method):
     run, _ = whole[method]
-    values = weights(run)
+    values = variables(run, "weights")
     parts = sparse_parts(values)
     assert len(parts) == 4  # qkv, projection, intermediate, output
     for part in parts:
@@ -69,7 +63,7 @@ def test_checkpoints_hold_the_blocks_that_exist_and_their_moments_alone(whole, m
         check(values[f"{part}/positions"], grid, count)
         assert values[f"{part}/blocks"].shape == (count, 4, 4) and f"{part}/kernel" not in values
     trained = sum(value.size for name, value in values.items() if value.dtype == np.float32)
-    moments = sum(value.size for name, value in state(run).items() if name.startswith("optimizer/"))
+    moments = sum(value.size for value in variables(run, "optimizer").values())
     assert 2 * trained <= moments <= 2 * trained + 4  # and counters
 
 
@@ -82,7 +76,7 @@ def test_patterns_change_as_often_as_asked_and_explore(whole):
     assert all(density == pytest.approx(0.25) for density in random[-1]["density"].values())
     fractions = [row["fraction"] for row in random[1:]]
     assert fractions == sorted(fractions, reverse=True)
-    random, gradients = (weights(whole[method][0]) for method in ("set", "rigl"))
+    random, gradients = (variables(whole[method][0], "weights") for method in ("set", "rigl"))
     assert any((random[f"{part}/positions"] != gradients[f"{part}/positions"]).any() for part in sparse_parts(random))
 
 
@@ -107,6 +101,7 @@ def test_a_resume_with_another_pattern_is_refused(whole, place):
     assert outcome.status == 2 and "sparsity.ratio is 0.5 and was 0.75" in outcome.error
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not native.is_available(), reason="llvmlite is not installed")
 def test_kernels_train_alike_with_lamb(place):
     """The one that a CPU takes and, compiled by XLA, one that runs everywhere: the same losses to rounding."""
@@ -118,15 +113,14 @@ def test_kernels_train_alike_with_lamb(place):
         outcome = train(config, place / "runs", *flags)
         assert outcome.status == 0, outcome.errors
         assert outcome.errors.count(f"{kernel}, as sparsity.kernel says") == 4
-        lines = (place / "runs" / name / "metrics.jsonl").read_text().splitlines()
-        losses.append([json.loads(line)["metrics"]["mlm_loss"] for line in lines])
+        losses.append([period["metrics"]["mlm_loss"] for period in metrics(place / "runs" / name)])
     for other in losses[1:]:
         np.testing.assert_allclose(other, losses[0], rtol=2e-4)
 
 
 def test_exported_dense_with_zeros_and_taken_back(whole, place):
     run, _ = whole["set"]
-    values = weights(run)
+    values = variables(run, "weights")
     folder = place / "exported"
     export(str(run), folder, encoder_only=True)
     arrays = load_file(folder / "model.safetensors")
@@ -140,22 +134,14 @@ def test_exported_dense_with_zeros_and_taken_back(whole, place):
         exported = np.concatenate([arrays[f"encoder.layer.0.{name}.weight"].T for name in names], axis=-1)
         np.testing.assert_array_equal(exported, matrix)
     # Dense training from it, and sparse training, which takes the largest blocks: those that exist.
-    dense = train(
-        config_of(place, "dense-again", {"ratio": 0.0}, updates=2),
-        place / "runs",
-        "--pretrained-ckpt-path",
-        str(folder),
-    )
+    start = "--pretrained-ckpt-path"
+    config = config_of(place, "dense-again", {"ratio": 0.0}, updates=2)
+    dense = train(config, place / "runs", start, str(folder))
     assert dense.status == 0 and "sparse matrices" not in dense.errors, dense.errors
-    again = train(
-        config_of(place, "sparse-again", {"method": "static"}, updates=2),
-        place / "runs",
-        "--pretrained-ckpt-path",
-        str(run),
-    )
-    assert again.status == 0, again.errors
-    assert [row["step"] for row in patterns(place / "runs" / "sparse-again")] == [0]  # a static one does not change
-    taken = weights(place / "runs" / "sparse-again")
+    config = config_of(place, "sparse-again", {"method": "static"}, updates=2)
+    again = trained(config, place / "runs", start, str(run))
+    assert [row["step"] for row in patterns(again)] == [0]  # a static one does not change
+    taken = variables(again, "weights")
     for part in sparse_parts(values):
         real = values[f"{part}/blocks"].any(axis=(1, 2))  # a block that is new may still be zero
         missing = set(values[f"{part}/positions"][real].tolist()) - set(taken[f"{part}/positions"].tolist())

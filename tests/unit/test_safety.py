@@ -17,31 +17,14 @@ PACKAGES = (
 
 # Libraries that rebuild any object from bytes, and so run whatever the bytes say.
 UNPICKLING = (
-    "pickle",
-    "cPickle",
-    "_pickle",
-    "dill",
-    "cloudpickle",
-    "joblib",
-    "shelve",
-    "marshal",
-    "jsonpickle",
-    "torch",
-)
+    "pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle", "torch",
+)  # fmt: skip
 # Calls that run a text, or unpack an archive to wherever its entries say.
 RUNNING = ("eval", "exec", "compile", "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput")
 UNPACKING = ("extract", "extractall")
 NETWORK = (
-    "urllib.request",
-    "http.client",
-    "requests",
-    "httpx",
-    "aiohttp",
-    "huggingface_hub",
-    "datasets",
-    "ftplib",
-    "smtplib",
-)
+    "urllib.request", "http.client", "requests", "httpx", "aiohttp", "huggingface_hub", "datasets", "ftplib", "smtplib",
+)  # fmt: skip
 
 COMPARING = "benchmarks/"  # with PyTorch; nothing is loaded with it
 # Each fetches only what a user named: a dump, a data set, a model.

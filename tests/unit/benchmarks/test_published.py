@@ -131,15 +131,15 @@ def test_figures_as_the_published_runner_makes_them(spec):
 
 
 @pytest.mark.parametrize(
-    "log, told",
+    "log, message",
     [
         ("", r"data\.throughput: the log has 0 values, 1 are skipped"),
         (LOG.replace("1,200.5", "nan"), "NaN"),
         (LOG.replace("1,200.5", "fast"), "no number"),
     ],
 )
-def test_a_log_without_its_figures_is_refused(spec, log, told):
-    with pytest.raises(UserError, match=told):
+def test_a_log_without_its_figures_is_refused(spec, log, message):
+    with pytest.raises(UserError, match=message):
         figures_of(read_spec(spec)["bert_gen_pod4"], {"seqlen": "128"}, log)
 
 
@@ -176,10 +176,10 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_files_are_one_line(tmp_path, capsys, case):
-    content, told = BROKEN[case]
+    content, message = BROKEN[case]
     path = tmp_path / "benchmarks.yml"
     path.write_text(content)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_spec(path)
     assert main(["--spec", str(path), "--list"]) == 2
     error = capsys.readouterr().err

@@ -19,22 +19,13 @@ from model.architecture import (
     total_parameters,
 )
 
-ALL_BIASES = {
-    "use_qkv_bias": True,
-    "use_qkv_split": True,
-    "use_projection_bias": True,
-    "use_cls_layer": True,
-    "use_prediction_bias": True,
-}
+ALL_BIASES = dict.fromkeys(
+    ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
+)
 TINY = {
-    "hidden_size": 32,
-    "vocab_size": 100,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 3,
-    "intermediate_size": 48,
-    "max_position_embeddings": 40,
-    "type_vocab_size": 2,
-}
+    "hidden_size": 32, "vocab_size": 100, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 48,
+    "max_position_embeddings": 40, "type_vocab_size": 2,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from checkpoints.pretrained.pretrained import LoadReport, Pretrained
 from model.architecture import Architecture
-from tests.integration.runs import write_config
+from tests.integration.runs import write_text_config
 from tests.unit.utilities.config.config_files import FINE_TUNING, changed, write
 from training.start import refuse_random_weights, resolved_architecture
 from utilities.config.loading import load_config
@@ -99,7 +99,7 @@ def weights_with(config_architecture: Architecture, **changes: object) -> Pretra
 
 
 def test_unset_options_are_those_of_the_checkpoint(tmp_path):
-    path = write_config(tmp_path / "c.json", generated_dataset=True, use_projection_bias=False)
+    path = write_text_config(tmp_path / "c.json", generated_dataset=True, use_projection_bias=False)
     config = load_config("pretraining", ["--config", str(path)]).config
     scratch = resolved_architecture(config, None)
     assert (scratch.use_qkv_split, scratch.use_cls_layer, scratch.use_prediction_bias) == (False, False, True)

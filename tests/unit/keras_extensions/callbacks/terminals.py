@@ -20,7 +20,7 @@ class Ended(NamedTuple):
     shown: str
 
 
-def on_terminal(arguments: list[str], home: Path, seconds: float = 150, **variables: str) -> Ended:
+def on_terminal(arguments: list[str], home: Path, seconds: float = 600, **variables: str) -> Ended:
     """Runs Python on a new terminal, without a login anywhere; fails where it does not end by itself."""
     hidden = ("WANDB", "NETRC", "HOME", "XDG")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}

@@ -31,7 +31,7 @@ def live(folder: Path, code: str, every: float = 100.0, cpu: Clock | None = None
     return report, clock
 
 
-def wait_for(condition, seconds: float = 30) -> None:
+def wait_for(condition, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "nothing came of it"
@@ -111,9 +111,8 @@ def test_one_report_at_a_time_and_none_left_behind(tmp_path):
     for now in range(2, 50):
         step(report, clock, now)
         assert report._process is process
-    started = time.monotonic()
     report.end()
-    assert process.poll() is not None and time.monotonic() - started < 10
+    assert process.poll() < 0, "ended by a signal, not by itself"
     report.end()
 
 
@@ -137,7 +136,7 @@ def test_the_real_command_writes_a_page_that_browsers_load_again(tmp_path):
     report = LiveReport(report_command(tmp_path), ROOT, 60.0, clock)
     report.begin(0, 100)
     step(report, clock, FIRST_REPORT_SECONDS)
-    wait_for(lambda: report._process.poll() is not None, 60)
+    wait_for(lambda: report._process.poll() is not None)
     assert report._process.returncode == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert '<meta http-equiv="refresh" content="60">' in page and "step 10 of 100" in page

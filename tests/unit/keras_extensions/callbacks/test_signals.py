@@ -80,7 +80,7 @@ def test_a_second_signal_ends_even_a_running_execution():
         while "again to stop at once" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 128 + signal.SIGTERM
+        assert process.wait(120) == 128 + signal.SIGTERM
     finally:
         process.kill()
         process.communicate()

@@ -38,8 +38,8 @@ def test_nothing_is_asked_and_the_way_to_upload_is_told(tracked):
     folder, shown = tracked
     assert "wandb login" not in shown and "API key" not in shown and "(1)" not in shown
     assert shown.count("W&B offline; to upload the run: wandb sync ") == 2
-    told = [line.split("wandb sync ")[1].strip() for line in shown.splitlines() if "wandb sync" in line]
-    assert all(Path(path).is_dir() and folder in Path(path).parents for path in told)
+    folders = [line.split("wandb sync ")[1].strip() for line in shown.splitlines() if "wandb sync" in line]
+    assert all(Path(path).is_dir() and folder in Path(path).parents for path in folders)
 
 
 def test_a_resumed_run_is_one_run(tracked, parts):

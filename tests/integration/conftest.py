@@ -1,0 +1,19 @@
+"""Folders and records that a module's runs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runs import write_dataset
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("place")
+
+
+@pytest.fixture(scope="module")
+def dataset(place: Path) -> Path:
+    return write_dataset(place / "data")

@@ -1,0 +1,141 @@
+"""Small files of the fine-tuning tasks, in which a word decides, and a config for them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from data_utils.tokenizer import SPECIAL_TOKENS
+from tests.integration.runs import BASE, SMALL, write_json
+from tests.unit.data_utils.squad.data import WORDS
+
+GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "awful", "poor", "dull"]
+FILLING = ["the", "a", "film", "story", "is", "very", "it", "was"]
+PIECES = [*SPECIAL_TOKENS, *GOOD, *BAD, *FILLING]
+
+PEOPLE, PLACES = ["anna", "boris", "clara"], ["oslo", "paris", "rome"]
+OTHERS = ["the", "a", "was", "in", "and", "saw", "went", "to"]
+TAGGED_PIECES = [
+    *(*SPECIAL_TOKENS, *PEOPLE, *PLACES, *OTHERS, "van", "##dam", "un", "##known", "."),
+    *("叶", "老", "在", "北", "京"),
+]
+
+NAMES = ["anna", "boris", "clara", "david", "elena", "felix"]  # no other word of SQuAD's files occurs as an answer
+PLAIN = [word for word in WORDS if word.isalpha()]
+
+
+def write_config(root: Path, name: str, **changes: Any) -> Path:
+    """Write a config of a very small BERT without dropout for the files in ``root``."""
+    sizes = {**SMALL, "vocab_size": 40, "max_position_embeddings": 32}
+    config = {
+        **BASE,
+        "bert_config": {**sizes, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+        "dataset_dir": str(root),
+        "vocab_file": str(root / "vocab.txt"),
+        "output_dir": str(root / "runs"),
+        "max_seq_length": 16,
+        "global_batch": {"micro_batch_size": 8},
+        "optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.003}},
+        "global_batches_per_log": 25,
+        "tensorboard": False,
+        "execution": {"xla": False, "platform": "software", "device": "cpu"},
+    }
+    return write_json(root / f"{name}.json", {**config, **changes})
+
+
+def write_pieces(path: Path, pieces: list[str]) -> Path:
+    path.write_text("".join(piece + "\n" for piece in pieces), encoding="utf-8")
+    return path
+
+
+def write_table(path: Path, header: list[str], rows: list[list[object]]) -> None:
+    """Write tab-separated columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [header, *rows]), encoding="utf-8")
+
+
+def sentence(chance: random.Random, word: str) -> str:
+    """Return some words, one of which matters."""
+    words = [*chance.choices(FILLING, k=chance.randrange(2, 6)), word]
+    chance.shuffle(words)
+    return " ".join(words)
+
+
+def write_sst2(root: Path) -> list[int]:
+    """Write files of SST-2 in which one word decides; return the secret labels of the test data."""
+    chance = random.Random(0)
+
+    def rows(count: int) -> list[tuple[str, int]]:
+        labels = [chance.randrange(2) for _ in range(count)]
+        return [(sentence(chance, chance.choice(GOOD if label else BAD)), label) for label in labels]
+
+    folder = root / "SST-2"
+    for name, count in (("train", 240), ("dev", 41)):
+        write_table(folder / f"{name}.tsv", ["sentence", "label"], [list(row) for row in rows(count)])
+    hidden = rows(19)
+    write_table(folder / "test.tsv", ["index", "sentence"], [[n, text] for n, (text, _) in enumerate(hidden)])
+    return [label for _, label in hidden]
+
+
+def write_mnli(root: Path) -> None:
+    """Write files of MNLI in which the second sentence decides; in the mismatched set its word tells another label."""
+    chance = random.Random(1)
+    deciding = {"entailment": GOOD[0], "neutral": FILLING[0], "contradiction": BAD[0]}
+    labels = list(deciding)
+    for name, count in (("train", 240), ("dev_matched", 30), ("dev_mismatched", 33)):
+        shift = int(name == "dev_mismatched")
+        rows: list[list[object]] = [
+            [n, sentence(chance, "film"), f"{deciding[labels[(n + shift) % 3]]} story", labels[n % 3]]
+            for n in range(count)
+        ]
+        write_table(root / "MNLI" / f"{name}.tsv", ["index", "sentence1", "sentence2", "gold_label"], rows)
+
+
+def write_stsb(root: Path) -> None:
+    """Write files of STS-B in which the score grows with the number of good words."""
+    chance = random.Random(2)
+    for name, count in (("train", 240), ("dev", 40)):
+        scores = [chance.randrange(6) for _ in range(count)]
+        rows: list[list[object]] = [
+            [n, "film", " ".join([GOOD[0]] * score + [BAD[0]] * (5 - score)), f"{score}.000"]
+            for n, score in enumerate(scores)
+        ]
+        write_table(root / "STS-B" / f"{name}.tsv", ["index", "sentence1", "sentence2", "score"], rows)
+
+
+def article(chance: random.Random, title: str) -> dict[str, Any]:
+    """Return two contexts of 20 to 90 words, each with one name, and two questions about it."""
+    paragraphs = []
+    for number in range(2):
+        words = chance.choices(PLAIN, k=chance.randint(20, 90))
+        name = chance.choice(NAMES).capitalize()
+        words[chance.randrange(len(words))] = name
+        context = " ".join(words)
+        answer = {"text": name, "answer_start": context.index(name)}
+        questions = [
+            {"id": f"{title}-{number}-{asked}", "question": f"Who {asked} it?", "answers": [answer]}
+            for asked in ("built", "was")
+        ]
+        paragraphs.append({"context": context, "qas": questions})
+    return {"title": title, "paragraphs": paragraphs}
+
+
+def write_squad(folder: Path, train: int, dev: int) -> None:
+    """Write SQuAD's files with so many articles."""
+    chance = random.Random(3)
+    for name, count in (("train-v1.1.json", train), ("dev-v1.1.json", dev)):
+        articles = [article(chance, f"{name[:5]}_{number}") for number in range(count)]
+        write_json(folder / name, {"version": "1.1", "data": articles})
+
+
+def write_tagged(root: Path) -> None:
+    """Write CoNLL's files, in which a word decides its tag; some names have two words or two pieces."""
+    chance = random.Random(0)
+    for name, count in (("train", 200), ("valid", 30), ("test", 20)):
+        lines = []
+        for _ in range(count):
+            lines += [f"{word} O" for word in chance.choices(OTHERS, k=chance.randrange(1, 5))]
+            lines += chance.choice([[f"{chance.choice(PEOPLE)} B-PER"], ["anna B-PER", "vandam I-PER"]])
+            lines += [f"{chance.choice(OTHERS)} O", f"{chance.choice(PLACES)} B-LOC", ""]
+        (root / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

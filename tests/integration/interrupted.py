@@ -1,0 +1,16 @@
+"""``-m tests.integration.interrupted STEP ARGUMENT…``: a pre-training that gets SIGTERM once it has logged STEP."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import run_pretraining
+from tests.integration.runs import at_step, terminate
+from utilities.cli import main
+
+if __name__ == "__main__":
+    step, *arguments = sys.argv[1:]
+    with pytest.MonkeyPatch.context() as patch, at_step(patch, int(step), terminate):
+        sys.exit(main("pretraining", run_pretraining.run, arguments))
