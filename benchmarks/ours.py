@@ -13,20 +13,33 @@ from execution.interface import ExecutionOptions, Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.reporting import PerExecutionMetrics
-from model.architecture import PRETRAINING, SQUAD, Architecture, expected_blocks
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture, expected_blocks
 from model.blocks import Block, assemble
 from model.conversion import convert
 from model.huggingface import untrained
-from model.losses import PretrainingObjective, SpanObjective
+from model.losses import ClassificationObjective, PretrainingObjective, SpanObjective
 from optimization.optimizers import AdamW
 
-OUTPUTS = {PRETRAINING: ("masked_lm", "next_sentence"), SQUAD: ("start_logits", "end_logits")}
-OBJECTIVES: dict[str, Callable[[], Any]] = {PRETRAINING: PretrainingObjective, SQUAD: SpanObjective}
+OUTPUTS = {
+    PRETRAINING: ("masked_lm", "next_sentence"),
+    SQUAD: ("start_logits", "end_logits"),
+    CLASSIFICATION: ("logits",),
+}
+OBJECTIVES: dict[str, Callable[[], Any]] = {
+    PRETRAINING: PretrainingObjective,
+    SQUAD: SpanObjective,
+    CLASSIFICATION: ClassificationObjective,
+}
 
 
 def cpu_platform(**options: Any) -> Platform:
     """Return this machine's CPU as a platform; ``options`` are those of :class:`ExecutionOptions`."""
     return select_platform(ExecutionOptions(device="cpu", seed=SEED, **options))
+
+
+def describe(precision: str) -> str:
+    """Return what the platform makes of a precision, as the first line of a run's log has it."""
+    return cpu_platform(precision=precision).describe()
 
 
 def build(
@@ -112,12 +125,7 @@ def training(
 
 
 def trainer(
-    task: str,
-    architecture: Architecture,
-    reader: SampleReader,
-    rows: int,
-    steps: int,
-    platform: Platform | None = None,
+    task: str, architecture: Architecture, reader: SampleReader, rows: int, steps: int, platform: Platform
 ) -> Trainer:
     """Return a function that trains a number of steps and returns their seconds.
 

@@ -28,17 +28,17 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.secrets import mask, shown_line
 
-# --- The machine ---
+Results = dict[str, Any]  # {format, machine, results: {variant: {output: {label: [values]}, command, date, …}}}
+FORMAT = "benchmark-results"
+HARDWARE = ("cpu", "cpu_cores_usable", "memory_gib", "gpus")  # facts that decide the figures, besides the libraries
+TAIL_LINES = 5  # of a failed process that are shown
 
-# The facts that decide the figures; the commit and the kernel do not.
-HARDWARE = ("cpu", "cpu_cores_usable", "memory_gib", "gpus")
+# --- The machine ---
 
 
 def describe_machine() -> dict[str, Any]:
     """Return CPU, cores, memory, GPUs with their drivers, system, and versions of the libraries."""
-    facts = environment_facts()
-    facts["gpus"] = gpus()
-    return facts
+    return {**environment_facts(), "gpus": gpus()}
 
 
 def gpus() -> list[str]:
@@ -51,12 +51,8 @@ def gpus() -> list[str]:
         output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    return [f"{name}, {memory}, driver {driver}" for name, memory, driver in _fields(output)]
-
-
-def _fields(output: str) -> list[list[str]]:
     rows = [[field.strip() for field in line.split(",")] for line in output.splitlines()]
-    return [row for row in rows if len(row) == 3]
+    return [f"{row[0]}, {row[1]}, driver {row[2]}" for row in rows if len(row) == 3]
 
 
 def system_of(facts: dict[str, Any]) -> str:
@@ -81,34 +77,20 @@ def file_name_of(facts: dict[str, Any]) -> str:
 
 
 def description(facts: dict[str, Any]) -> list[str]:
-    """Return the machine in full, a line a fact."""
+    """Return the machine in full, one line for each fact."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, list):
+            return "; ".join(map(str, value)) or "none"
+        return "unknown" if value is None else str(value)
+
     packages = ", ".join(f"{name} {version}" for name, version in (facts.get("packages") or {}).items())
-    lines = [f"{name.replace('_', ' ')}: {_text(facts.get(name))}" for name in HARDWARE]
-    lines.append(f"instruction sets: {_text(facts.get('cpu_instruction_sets'))}")
+    lines = [f"{name.replace('_', ' ')}: {text(facts.get(name))}" for name in HARDWARE]
+    lines.append(f"instruction sets: {text(facts.get('cpu_instruction_sets'))}")
     return [*lines, f"system: {facts.get('os')}, Python {facts.get('python')}", f"libraries: {packages}"]
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return "; ".join(map(str, value)) or "none"
-    return "unknown" if value is None else str(value)
-
-
 # --- Results of one machine in one file, the newest of each variant, and tables of them ---
-
-FORMAT = "benchmark-results"
-
-Results = dict[str, Any]  # {format, machine, results: {variant: {output: {label: [values]}, command, date, …}}}
-
-
-def new_results(machine: dict[str, Any]) -> Results:
-    """Return results that are empty."""
-    return {"format": FORMAT, "version": 1, "machine": machine, "results": {}}
-
-
-def results_path(folder: Path, machine: dict[str, Any]) -> Path:
-    """Return the file of a machine's results."""
-    return folder / f"{file_name_of(machine)}.json"
 
 
 def read_results(path: Path) -> Results:
@@ -133,11 +115,10 @@ def write_results(path: Path, results: Results) -> None:
     Raises:
         UserError: the folder cannot be written to.
     """
-    text = table_of(results)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(results, indent=2) + "\n")
-        write_atomically(path.with_suffix(".md"), text + "\n")
+        write_atomically(path.with_suffix(".md"), table_of(results) + "\n")
     except OSError as error:
         raise UserError(f"--output: cannot write {path} ({error.strerror}); name a folder of yours") from error
 
@@ -149,73 +130,51 @@ def medians(result: dict[str, Any]) -> dict[str, float]:
 
 def table_of(results: Results) -> str:
     """Return a machine's description and its table, a row a variant."""
-    rows = {name: medians(result) for name, result in results["results"].items()}
-    labels = list(dict.fromkeys(label for row in rows.values() for label in row))
+    labels = list(dict.fromkeys(label for result in results["results"].values() for label in result["output"]))
     grid = [["", *labels, "repetitions", "measured"]]
-    for name, row in rows.items():
-        result = results["results"][name]
+    for name, result in results["results"].items():
+        row = medians(result)
         repetitions = max((len(values) for values in result["output"].values()), default=0)
         figures = [shown(row[label]) if label in row else NOTHING for label in labels]
         grid.append([name, *figures, str(repetitions), result["date"][:10]])
-    machine = results["machine"]
-    facts = "\n".join(f"- {line}" for line in description(machine))
-    return f"### {title_of(machine)}\n\n{facts}\n\n{markdown(grid)}"
+    facts = "\n".join(f"- {line}" for line in description(results["machine"]))
+    return f"### {title_of(results['machine'])}\n\n{facts}\n\n{markdown(grid)}"
 
 
 def systems_table(machines: Sequence[Results]) -> str:
     """Return machines side by side: a row a figure of a variant, a column a machine, and ratios to the first."""
-    titles = [title_of(results["machine"]) for results in machines]
-    grid = [["", *titles]]
+    grid = [["", *(title_of(results["machine"]) for results in machines)]]
     for name in dict.fromkeys(name for results in machines for name in results["results"]):
         found = [medians(results["results"][name]) if name in results["results"] else {} for results in machines]
         for label in dict.fromkeys(label for row in found for label in row):
             first = found[0].get(label)
-            grid.append([f"{name}, {label}", *(_beside(row.get(label), first, row is found[0]) for row in found)])
+            cells = [shown(row[label]) if label in row else NOTHING for row in found]
+            for place, row in enumerate(found[1:], start=1):
+                if first and label in row:
+                    cells[place] += f" ({row[label] / first:.2f} ×)"
+            grid.append([f"{name}, {label}", *cells])
     return markdown(grid)
-
-
-def _beside(value: float | None, first: float | None, is_first: bool) -> str:
-    if value is None:
-        return NOTHING
-    return shown(value) if is_first or not first else f"{shown(value)} ({value / first:.2f} ×)"
 
 
 def shown(value: float) -> str:
     """Return a number with three or four significant digits."""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 # --- The command ---
 
-TAIL_LINES = 5  # of a failed process that are shown
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of("run", __doc__)
-    parser.add_argument(
-        "--spec",
-        type=Path,
-        nargs="+",
-        default=[REPOSITORY / "benchmarks.yml"],
-        metavar="FILE",
-        help="default: benchmarks.yml",
-    )
-    parser.add_argument("--benchmark", nargs="+", metavar="NAME", help="default: all that this machine is meant for")
-    parser.add_argument("--system", choices=SYSTEMS, help="run what is meant for this; default: what is here")
-    parser.add_argument("--include-convergence", action="store_true", help="also those that train to the end (_conv)")
-    parser.add_argument(
-        "--repeat", type=at_least_one, default=1, metavar="N", help="processes of each; medians are shown"
-    )
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="of a process; default: none")
-    parser.add_argument(
-        "--output", type=Path, default=Path("runs/benchmarks"), metavar="FOLDER", help="default: %(default)s"
-    )
-    parser.add_argument("--list", action="store_true", help="print the commands, and run nothing")
-    parser.add_argument("--compare", type=Path, nargs="+", metavar="FILE", help="print results of several machines")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return parser.parse_args(arguments)
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--spec": {"type": Path, "nargs": "+", "default": [REPOSITORY / "benchmarks.yml"], "help": "files to read"},
+    "--benchmark": {"nargs": "+", "metavar": "NAME", "help": "to run; None: all that this machine is meant for"},
+    "--system": {"choices": SYSTEMS, "help": "run what is meant for this; None: what is here"},
+    "--include-convergence": {"action": "store_true", "help": "also those that train to the end (_conv)"},
+    "--repeat": {"type": at_least_one, "default": 1, "help": "processes of each; medians are shown"},
+    "--timeout": {"type": float, "metavar": "SECONDS", "help": "of a process"},
+    "--output": {"type": Path, "default": Path("runs/benchmarks"), "metavar": "FOLDER", "help": "of results and logs"},
+    "--list": {"action": "store_true", "help": "print the commands, and run nothing"},
+    "--compare": {"type": Path, "nargs": "+", "metavar": "FILE", "help": "print results of several machines"},
+    "--debug": {"action": "store_true", "help": "show the traceback of an error"},
+}
 
 
 def chosen(options: argparse.Namespace, system: str) -> list[Benchmark]:
@@ -252,7 +211,7 @@ def measure(benchmark: Benchmark, parameters: dict[str, str], options: argparse.
     """
     name = benchmark.variant_name(parameters)
     command = command_of(benchmark, parameters, os.environ)
-    output: dict[str, list[float]] = {label: [] for label, _ in benchmark.output}
+    output: dict[str, list[float]] = {label: [] for label, _ in benchmark.shown}
     seconds = []
     for repetition in range(1, options.repeat + 1):
         print(f"{name} ({repetition} of {options.repeat})", file=sys.stderr, flush=True)
@@ -263,7 +222,7 @@ def measure(benchmark: Benchmark, parameters: dict[str, str], options: argparse.
                 print(f"    {line}", file=sys.stderr)
             raise UserError(f"{name} ended with status {outcome.status}; its log is in {logs}")
         figures = figures_of(benchmark, parameters, outcome.log)
-        for label, figure in benchmark.output:
+        for label, figure in benchmark.shown:
             output[label].append(figures[figure])
         seconds.append(round(outcome.seconds, 1))
     return {
@@ -276,33 +235,27 @@ def measure(benchmark: Benchmark, parameters: dict[str, str], options: argparse.
     }
 
 
-def run_all(benchmarks: Sequence[Benchmark], machine: dict[str, Any], options: argparse.Namespace) -> list[str]:
-    """Measure everything, keep each result at once, and print the table.
-
-    Returns:
-        one line for each benchmark that failed.
-    """
-    path = results_path(options.output, machine)
-    results: Results = new_results(machine)
-    if path.exists():
-        results["results"].update(read_results(path)["results"])
-    failures, measured = [], new_results(machine)
-    for benchmark in benchmarks:
-        for parameters in benchmark.variants:
-            try:
-                result = measure(benchmark, parameters, options)
-            except UserError as error:
-                failures.append(str(error))
-                print(f"error: {shown_line(str(error))}", file=sys.stderr)
-                continue
-            result["commit"] = machine.get("git_commit")
-            for kept in (results, measured):
-                kept["results"][benchmark.variant_name(parameters)] = result
-            write_results(path, results)
+def run_all(benchmarks: Sequence[Benchmark], machine: dict[str, Any], options: argparse.Namespace) -> bool:
+    """Measure everything, keep each result at once, print the table, and return whether nothing failed."""
+    path = options.output / f"{file_name_of(machine)}.json"
+    empty = {"format": FORMAT, "version": 1, "machine": machine}
+    kept: Results = {**empty, "results": read_results(path)["results"] if path.exists() else {}}
+    measured: Results = {**empty, "results": {}}
+    is_complete = True
+    for benchmark, parameters in ((one, parameters) for one in benchmarks for parameters in one.variants):
+        try:
+            result = {**measure(benchmark, parameters, options), "commit": machine.get("git_commit")}
+        except UserError as error:
+            is_complete = False
+            print(f"error: {shown_line(str(error))}", file=sys.stderr)
+            continue
+        for results in (kept, measured):
+            results["results"][benchmark.variant_name(parameters)] = result
+        write_results(path, kept)
     if measured["results"]:
         print(table_of(measured))
         print(f"\nkept in {path} and {path.with_suffix('.md').name}", file=sys.stderr)
-    return failures
+    return is_complete
 
 
 def list_commands(benchmarks: Sequence[Benchmark]) -> None:
@@ -316,7 +269,7 @@ def list_commands(benchmarks: Sequence[Benchmark]) -> None:
 @command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 where a benchmark failed, 2 after an error that the user can fix."""
-    options = parse(arguments)
+    options = parser_of(describe_machine, ARGUMENTS).parse_args(arguments)
     if options.compare:
         print(systems_table([read_results(path) for path in options.compare]))
         return 0
@@ -326,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         list_commands(benchmarks)
         return 0
     print(f"measuring {title_of(machine)}", file=sys.stderr)
-    return 1 if run_all(benchmarks, machine, options) else 0
+    return 0 if run_all(benchmarks, machine, options) else 1
 
 
 if __name__ == "__main__":

@@ -163,14 +163,17 @@ BROKEN = {
     "an entry that is none": ("a: 3", "a is no mapping"),
     "no command": ("a: {data: {}}", r"a\.cmd is missing"),
     "a command that is no text": ("a: {cmd: [x]}", r"a\.cmd is \['x'\]"),
-    "no regular expression": ("a: {cmd: x, data: {t: {regexp: '('}}}", r"a\.data\.t\.regexp: '\('"),
+    "no regular expression": ("a: {cmd: x, data: {t: {regexp: '('}}}", r"a\.data\.t\.regexp is '\(': .*regular expr"),
     "no group": ("a: {cmd: x, data: {t: {regexp: 'x'}}}", "has no group"),
-    "an unknown reduction": ("a: {cmd: x, data: {t: {regexp: '(x)', reduction_type: best}}}", "write one of mean"),
+    "an unknown reduction": (
+        "a: {cmd: x, data: {t: {regexp: '(x)', reduction_type: best}}}",
+        r"reduction_type is 'best': .* 'mean', 'final', 'min' or 'value'",
+    ),
     "a skip below 0": ("a: {cmd: x, data: {t: {regexp: '(x)', skip: -1}}}", r"\.skip is -1"),
-    "rows of other lengths": ("a: {cmd: x, parameters: [[p, q], [1]]}", r"a\.parameters"),
+    "rows of other lengths": ("a: {cmd: x, parameters: [[p, q], [1]]}", r"a\.parameters is .*: write a list"),
     "an output that is none": ("a: {cmd: x, output: [x]}", r"a\.output"),
-    "another machine": ("a: {cmd: x, system: tpu}", "write one of cpu, gpu, ipu"),
-    "a notebook": ("a: {cmd: x, notebook: y}", "not supported"),
+    "another machine": ("a: {cmd: x, system: tpu}", r"a\.system is 'tpu': .* 'cpu', 'gpu' or 'ipu'"),
+    "a notebook": ("a: {cmd: x, notebook: y}", "notebook is not supported"),
 }
 
 
