@@ -4,12 +4,13 @@ pytorch: BERT-tiny (2 layers × 128) beside a plain Hugging Face PyTorch loop, f
     samples, without dropout: the loss of every step.
 precision: the same model at a learning rate so small that most updates are less than half the distance of two float16
     numbers: in float32; in float16 with weights rounded at random; and in float16 with weights rounded to nearest,
-    where such updates are lost.
+    where such updates are lost. With ``--precisions``: in these formats beside float32.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -19,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measuring
-from benchmarks.measuring import Report
+from benchmarks.measuring import Report, markdown
 from benchmarks.samples import Arrays, generated_samples, read_samples, real_samples
-from benchmarks.settings import MICRO_BATCH, SEED, VOCABULARY, architecture_of, without_dropout
+from benchmarks.settings import MICRO_BATCH, SEED, SIZES, VOCABULARY, architecture_of, without_dropout
 from model.architecture import PRETRAINING, Architecture
 
 Curves = dict[str, list[float]]  # the loss of each step; the first curve is the reference
@@ -109,63 +110,58 @@ FLOAT32, AT_RANDOM, TO_NEAREST = "float32", "float16, rounded at random", "float
 FORMATS = {FLOAT32: ("float32", False), AT_RANDOM: ("float16", True), TO_NEAREST: ("float16", False)}
 
 
-def losses_in(
-    precision: str, at_random: bool, data: Arrays, steps: int, rows: int, learning_rate: float
-) -> list[float]:
+def losses_in(precision: str, at_random: bool, data: Arrays, options: argparse.Namespace) -> list[float]:
     """Return the loss of each update in one number format, with AdamW, warm-up over a tenth, linear decay.
 
     Args:
-        precision: of weights and computation.
+        precision: value of ``execution.precision``.
         at_random: round weights stochastically.
         data: samples, used once, in order.
-        rows: of an update.
     """
-    from benchmarks.ours import losses, training
+    from benchmarks.ours import cpu_platform, losses, training
     from benchmarks.samples import pretraining_spec
     from data_utils.records.arrays import ArrayReader
     from execution.interface import OptimizerSettings, Update
-    from execution.software.platform import SoftwarePlatform
-    from execution.software.precision import Numerics
     from keras_extensions.schedules import UpDown
     from optimization.loss_scaling import INITIAL_SCALE
 
-    tiny = Architecture(
-        vocab_size=VOCABULARY,
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=512,
-        initializer_range=0.06,  # about 0.7 / √H, which suits so small a model
-        **without_dropout(),
-    )
-    numerics = Numerics(precision, stochastic_rounding=at_random)
-    platform = SoftwarePlatform(SEED, xla=True, recompute=False, numerics=numerics)
-    optimizer = platform.optimizer(OptimizerSettings("AdamW", UpDown(learning_rate, steps, 0.1)))
+    size = SIZES[options.size]
+    initial = round(0.7 / math.sqrt(size.hidden), 2)  # suits small models
+    architecture = Architecture(vocab_size=VOCABULARY, initializer_range=initial, **size.config(), **without_dropout())
+    platform = cpu_platform(xla=options.xla, precision=precision, stochastic_rounding=at_random)
+    optimizer = platform.optimizer(OptimizerSettings("AdamW", UpDown(options.learning_rate, options.steps, 0.1)))
     update = Update(1, loss_scale=INITIAL_SCALE, adaptive_loss_scale=True)
-    reader = ArrayReader(pretraining_spec(), data)
-    made = training(PRETRAINING, tiny, reader, rows, platform=platform, optimizer=optimizer, update=update)
-    return losses(made, steps)
+    made = training(
+        PRETRAINING,
+        architecture,
+        ArrayReader(pretraining_spec(), data),
+        options.micro_batch,
+        platform=platform,
+        optimizer=optimizer,
+        update=update,
+    )
+    return losses(made, options.steps)
 
 
 def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], bool]:
     data, samples = samples_of(options, options.steps * options.micro_batch)
-    common = (samples, options.steps, options.micro_batch, options.learning_rate)
-    curves = {name: losses_in(*variant, *common) for name, variant in FORMATS.items()}
+    formats = {name: (name, False) for name in [FLOAT32, *options.precisions]} if options.precisions else FORMATS
+    curves = {name: losses_in(*variant, samples, options) for name, variant in formats.items()}
     shown = sorted({0, *(options.steps * part // 6 - 1 for part in range(1, 7))} - {-1})
     rows = [["loss at step", *(str(step + 1) for step in shown), "largest deviation"]]
     worst = {name: max(deviations(losses, curves[FLOAT32])) for name, losses in curves.items()}
     for name, losses in curves.items():
         largest = "" if name == FLOAT32 else f"{worst[name]:.2%}"
         rows.append([name, *(f"{losses[step]:.4f}" for step in shown), largest])
-    fallen = {name: losses[0] - sum(losses[-20:]) / len(losses[-20:]) for name, losses in curves.items()}
-    share = fallen[TO_NEAREST] / fallen[FLOAT32] if fallen[FLOAT32] else float("nan")
-    reached = worst[AT_RANDOM] <= NARROW_LIMIT
-    parts = [
-        f"{options.steps} AdamW updates of {options.micro_batch} samples at {options.learning_rate:g}, {data}",
-        measuring.markdown(rows),
-        f"rounded at random: {'within' if reached else 'NOT within'} {NARROW_LIMIT:.0%} of float32 at every step;"
-        f" rounded to nearest, the loss fell by {share:.0%} of what it fell in float32",
-    ]
+    of_narrow = max(apart for name, apart in worst.items() if name != TO_NEAREST)
+    reached = of_narrow <= NARROW_LIMIT
+    verdict = f"{'within' if reached else 'NOT within'} {NARROW_LIMIT:.0%} of float32 at every step"
+    if not options.precisions:
+        fallen = {name: losses[0] - float(np.mean(losses[-20:])) for name, losses in curves.items()}
+        share = fallen[TO_NEAREST] / fallen[FLOAT32] if fallen[FLOAT32] else float("nan")
+        verdict += f"; rounded to nearest, the loss fell by {share:.0%} of what it fell in float32"
+    about = f"{options.steps} AdamW updates of {options.micro_batch} samples at {options.learning_rate:g}, {data}"
+    parts = [about, markdown(rows), f"all others: {verdict}" if options.precisions else f"rounded at random: {verdict}"]
     return curves, parts, reached
 
 
@@ -201,6 +197,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--micro-batch": {"type": measuring.at_least_one, "default": MICRO_BATCH, "help": "samples of an update"},
     "--dataset-dir": {"type": Path, "metavar": "FOLDER", "help": "records of length 128; None: made of Wikipedia"},
     "--generated": {"action": "store_true", "help": "generated samples, also where there is real text"},
+    "--precisions": {"nargs": "+", "help": "values of execution.precision to compare with float32; None: float16"},
+    "--size": {"choices": SIZES, "default": "tiny", "help": "of the model whose number formats are compared"},
+    "--xla": {
+        "type": lambda text: text == "true",
+        "default": True,
+        "help": "true or false: compile, of number formats",
+    },
     "--picture": {"type": Path, "metavar": "FILE", "help": "draw the curves (.svg, .png)"},
 }
 

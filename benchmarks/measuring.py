@@ -15,6 +15,7 @@ import importlib.util
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -32,7 +33,7 @@ NOTHING = "–"
 LAST_LINES = 15
 FRAMEWORKS = ("TF", "TORCH")  # as Transformers calls them
 EXIT_INTERRUPTED = 130
-GFLOPS = "gflops"
+GFLOPS, GFLOPS_WINDOWS, GFLOPS_SECONDS = "gflops", 6, 0.5
 
 Values = dict[str, float]
 
@@ -89,9 +90,10 @@ def benchmark(
         def main(words: Sequence[str] | None = None) -> int:
             options = parser.parse_args(words)
             report = measure(options)
-            print("\n\n".join([machine(), *report.parts]))
+            facts = facts_of_machine()
+            print("\n\n".join([machine(facts), *report.parts]))
             if report.content is not None:
-                write_json(options.json, {"machine": facts_of_machine(), "measurements": report.content})
+                write_json(options.json, {"machine": facts, "measurements": report.content})
             return 0 if report.reached else 1
 
         main.parser = parser  # type: ignore[attr-defined]
@@ -322,13 +324,13 @@ def alternate(
     return measured
 
 
-def gflops(product: Callable[[], Any], shape: tuple[int, int, int], windows: int = 6, seconds: float = 0.5) -> Values:
+def gflops(product: Callable[[], Any], shape: tuple[int, int, int]) -> Values:
     """Return the rate of matrix products of a shape (rows, inner, columns): the median of several windows."""
     product()
     found = []
-    for _ in range(windows):
+    for _ in range(GFLOPS_WINDOWS):
         count, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < seconds:
+        while time.perf_counter() - begin < GFLOPS_SECONDS:
             product()
             count += 1
         found.append(count * 2e-9 * math.prod(shape) / (time.perf_counter() - begin))
@@ -421,23 +423,37 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(rows[0]), rule, *(line(row) for row in rows[1:])])
 
 
+# --- The machine ---
+
+
 def facts_of_machine() -> dict[str, Any]:
-    """Return facts about machine and software, PyTorch among them where it is installed."""
-    facts = environment_facts()
+    """Return facts about machine and software, with GPUs, and PyTorch where it is installed."""
+    facts = {**environment_facts(), "gpus": gpus()}
     if importlib.util.find_spec("torch") is not None:
         facts["packages"]["torch"] = importlib.metadata.version("torch")
     return facts
 
 
-def machine() -> str:
+def gpus() -> list[str]:
+    """Return name, memory and driver of each NVIDIA GPU, from its driver's own tool."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    query = [tool, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[field.strip() for field in line.split(",")] for line in output.splitlines()]
+    return [f"{row[0]}, {row[1]}, driver {row[2]}" for row in rows if len(row) == 3]
+
+
+def machine(facts: Mapping[str, Any]) -> str:
     """Return the machine and the software in one line."""
-    facts = facts_of_machine()
     versions = [f"{name} {version}" for name, version in facts["packages"].items()]
     sets = ", ".join(facts["cpu_instruction_sets"])
-    return (
-        f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets}), {facts['memory_gib']} GiB,"
-        f" Python {facts['python']}, {', '.join(versions)}"
-    )
+    parts = [*facts["gpus"], f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets})"]
+    return ", ".join([*parts, f"{facts['memory_gib']} GiB, {facts['os']}, Python {facts['python']}", *versions])
 
 
 if __name__ == "__main__":

@@ -12,47 +12,33 @@ import json
 import os
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.measuring import NOTHING, REPOSITORY, at_least_one, command_line, markdown, parser_of
+from benchmarks.measuring import (
+    NOTHING,
+    REPOSITORY,
+    at_least_one,
+    command_line,
+    facts_of_machine,
+    machine,
+    markdown,
+    parser_of,
+)
 from benchmarks.published import SYSTEMS, Benchmark, command_of, figures_of, read_spec, run
 from utilities.config.problems import nearest
-from utilities.environment import environment_facts
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.secrets import mask, shown_line
 
 Results = dict[str, Any]  # {format, machine, results: {variant: {output: {label: [values]}, command, date, …}}}
 FORMAT = "benchmark-results"
-HARDWARE = ("cpu", "cpu_cores_usable", "memory_gib", "gpus")  # facts that decide the figures, besides the libraries
 TAIL_LINES = 5  # of a failed process that are shown
 
 # --- The machine ---
-
-
-def describe_machine() -> dict[str, Any]:
-    """Return CPU, cores, memory, GPUs with their drivers, system, and versions of the libraries."""
-    return {**environment_facts(), "gpus": gpus()}
-
-
-def gpus() -> list[str]:
-    """Return name, memory and driver of each NVIDIA GPU, from its driver's own tool."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    query = [tool, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    try:
-        output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[field.strip() for field in line.split(",")] for line in output.splitlines()]
-    return [f"{row[0]}, {row[1]}, driver {row[2]}" for row in rows if len(row) == 3]
 
 
 def system_of(facts: dict[str, Any]) -> str:
@@ -74,20 +60,6 @@ def title_of(facts: dict[str, Any]) -> str:
 def file_name_of(facts: dict[str, Any]) -> str:
     """Return a file name for the machine's results: the same for equal machines."""
     return re.sub(r"[^a-z0-9]+", "-", title_of(facts).lower()).strip("-")[:100]
-
-
-def description(facts: dict[str, Any]) -> list[str]:
-    """Return the machine in full, one line for each fact."""
-
-    def text(value: Any) -> str:
-        if isinstance(value, list):
-            return "; ".join(map(str, value)) or "none"
-        return "unknown" if value is None else str(value)
-
-    packages = ", ".join(f"{name} {version}" for name, version in (facts.get("packages") or {}).items())
-    lines = [f"{name.replace('_', ' ')}: {text(facts.get(name))}" for name in HARDWARE]
-    lines.append(f"instruction sets: {text(facts.get('cpu_instruction_sets'))}")
-    return [*lines, f"system: {facts.get('os')}, Python {facts.get('python')}", f"libraries: {packages}"]
 
 
 # --- Results of one machine in one file, the newest of each variant, and tables of them ---
@@ -137,8 +109,7 @@ def table_of(results: Results) -> str:
         repetitions = max((len(values) for values in result["output"].values()), default=0)
         figures = [shown(row[label]) if label in row else NOTHING for label in labels]
         grid.append([name, *figures, str(repetitions), result["date"][:10]])
-    facts = "\n".join(f"- {line}" for line in description(results["machine"]))
-    return f"### {title_of(results['machine'])}\n\n{facts}\n\n{markdown(grid)}"
+    return f"### {title_of(results['machine'])}\n\n{machine(results['machine'])}\n\n{markdown(grid)}"
 
 
 def systems_table(machines: Sequence[Results]) -> str:
@@ -235,16 +206,16 @@ def measure(benchmark: Benchmark, parameters: dict[str, str], options: argparse.
     }
 
 
-def run_all(benchmarks: Sequence[Benchmark], machine: dict[str, Any], options: argparse.Namespace) -> bool:
+def run_all(benchmarks: Sequence[Benchmark], facts: dict[str, Any], options: argparse.Namespace) -> bool:
     """Measure everything, keep each result at once, print the table, and return whether nothing failed."""
-    path = options.output / f"{file_name_of(machine)}.json"
-    empty = {"format": FORMAT, "version": 1, "machine": machine}
+    path = options.output / f"{file_name_of(facts)}.json"
+    empty = {"format": FORMAT, "version": 1, "machine": facts}
     kept: Results = {**empty, "results": read_results(path)["results"] if path.exists() else {}}
     measured: Results = {**empty, "results": {}}
     is_complete = True
     for benchmark, parameters in ((one, parameters) for one in benchmarks for parameters in one.variants):
         try:
-            result = {**measure(benchmark, parameters, options), "commit": machine.get("git_commit")}
+            result = {**measure(benchmark, parameters, options), "commit": facts["git_commit"]}
         except UserError as error:
             is_complete = False
             print(f"error: {shown_line(str(error))}", file=sys.stderr)
@@ -269,17 +240,17 @@ def list_commands(benchmarks: Sequence[Benchmark]) -> None:
 @command_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 where a benchmark failed, 2 after an error that the user can fix."""
-    options = parser_of(describe_machine, ARGUMENTS).parse_args(arguments)
+    options = parser_of(run_all, ARGUMENTS).parse_args(arguments)
     if options.compare:
         print(systems_table([read_results(path) for path in options.compare]))
         return 0
-    machine = describe_machine()
-    benchmarks = chosen(options, options.system or system_of(machine))
+    facts = facts_of_machine()
+    benchmarks = chosen(options, options.system or system_of(facts))
     if options.list:
         list_commands(benchmarks)
         return 0
-    print(f"measuring {title_of(machine)}", file=sys.stderr)
-    return 0 if run_all(benchmarks, machine, options) else 1
+    print(f"measuring {title_of(facts)}", file=sys.stderr)
+    return 0 if run_all(benchmarks, facts, options) else 1
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks import measuring
+from benchmarks.measuring import Report
 from benchmarks.samples import real_text
 from benchmarks.sparse_pareto_runs import (
     DENSE,
@@ -32,6 +33,7 @@ from benchmarks.sparse_pareto_runs import (
     sparse_learning_rate,
     train_all,
 )
+from utilities.errors import UserError
 
 TEXT_FILES = 24  # a megabyte each
 POINTS = (0.25, 0.5, 0.75, 1.0)  # of the FLOPs, at which losses are printed
@@ -39,51 +41,23 @@ WINDOW = 0.1  # of the FLOPs, over which a loss is a mean
 HIDDEN = 0.04  # of the FLOPs, at the begin, where all losses fall from ln(vocabulary): left out of the picture
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = measuring.parser_of("sparse_pareto", __doc__)
-    parser.add_argument("--wikiextractor", type=Path, metavar="DIR", help="text; default: real data's Wikipedia")
-    parser.add_argument(
-        "--dataset",
-        type=Path,
-        metavar="DIR",
-        help=f"records made before, of {SEQUENCE} tokens and {VOCABULARY:,} word pieces",
-    )
-    parser.add_argument("--flops", type=float, default=8e12, help="of each run (default %(default)g)")
-    parser.add_argument("--ratio", type=float, default=0.9, help="share of the blocks that is absent (default 0.9)")
-    parser.add_argument("--block-size", type=int, default=16, help="default %(default)s")
-    parser.add_argument(
-        "--interval",
-        type=int,
-        default=44,
-        help="weight updates between changes of the pattern (default %(default)s, as 160 changes over phase 1 are)",
-    )
-    parser.add_argument(
-        "--learning-rates",
-        type=float,
-        nargs="+",
-        default=[1e-3],
-        help="of dense models; the best counts (default 1e-3)",
-    )
-    parser.add_argument(
-        "--sparse-learning-rates", type=float, nargs="+", help="default: those of dense ones by the published rule"
-    )
-    parser.add_argument("--widths", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--seed", type=int, default=1984, help="default %(default)s")
-    parser.add_argument(
-        "--jobs", type=int, default=measuring.cores(), help="runs at a time (default: %(default)s, all cores)"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="of each run (default 1)")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="keep data and runs here; default: a temporary folder")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all curves")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw all curves (.svg, .png)")
-    options = parser.parse_args(arguments)
-    if options.interval < UPDATES_PER_LOG:
-        parser.error(f"--interval: a pattern changes after {UPDATES_PER_LOG} updates at the soonest")
-    if not options.sparse_learning_rates:
-        rates = [sparse_learning_rate(rate, options.ratio) for rate in options.learning_rates]
-        options.sparse_learning_rates = rates
-    return options
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--wikiextractor": {"type": Path, "metavar": "DIR", "help": "text; None: real data's Wikipedia"},
+    "--dataset": {"type": Path, "metavar": "DIR", "help": f"records of {SEQUENCE} tokens, {VOCABULARY:,} word pieces"},
+    "--flops": {"type": float, "default": 8e12, "help": "of each run"},
+    "--ratio": {"type": float, "default": 0.9, "help": "share of the blocks that is absent"},
+    "--block-size": {"type": int, "default": 16, "help": "rows and columns of a block"},
+    "--interval": {"type": int, "default": 44, "help": "updates between changes of the pattern, as 160 over phase 1"},
+    "--learning-rates": {"type": float, "nargs": "+", "default": [1e-3], "help": "of dense models; the best counts"},
+    "--sparse-learning-rates": {"type": float, "nargs": "+", "help": "None: the dense ones by the published rule"},
+    "--widths": {"nargs": "+", "choices": list(WIDTHS), "default": list(WIDTHS), "help": "of the models"},
+    "--methods": {"nargs": "+", "choices": METHODS, "default": list(METHODS), "help": "to be compared"},
+    "--seed": {"type": int, "default": 1984, "help": "of the runs"},
+    "--jobs": {"type": int, "default": measuring.cores(), "help": "runs at a time"},
+    "--threads": {"type": int, "default": 1, "help": "of each run"},
+    "--work": {"type": Path, "metavar": "DIR", "help": "keep data and runs here; None: a temporary folder"},
+    "--picture": {"type": Path, "metavar": "FILE", "help": "draw all curves (.svg, .png)"},
+}
 
 
 def prepare(text: Path | None, work: Path) -> Path:
@@ -102,7 +76,8 @@ def prepare(text: Path | None, work: Path) -> Path:
 
 def runs_of(options: argparse.Namespace, data: Path) -> list[Run]:
     """Return all runs, the longest ones, which are sparse, first, so that none is left alone at the end."""
-    rates = dict.fromkeys(METHODS, options.sparse_learning_rates) | {DENSE: options.learning_rates}
+    published = [sparse_learning_rate(rate, options.ratio) for rate in options.learning_rates]
+    rates = dict.fromkeys(METHODS, options.sparse_learning_rates or published) | {DENSE: options.learning_rates}
     fixed = (options.flops, options.ratio, options.block_size, options.interval, options.seed, str(data))
     runs = [
         Run(width, method, rate, *fixed)
@@ -129,13 +104,7 @@ def losses_at(curve: Curve, budget: float) -> list[float]:
     return [curve.at(share * last, WINDOW * budget) for share in POINTS]
 
 
-def records_of(data: Path) -> int:
-    """Return the number of sequences in a data set."""
-    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
-    return sum(file["records"] for file in manifest["files"])
-
-
-def summary(curves: dict[Run, Curve], options: argparse.Namespace, records: int) -> str:
+def summary(curves: dict[Run, Curve], options: argparse.Namespace, data: Path) -> list[str]:
     """Return a table and verdicts."""
     header = ["model", "GFLOPs/sequence", "learning rate", "sequences", *(f"at {p:.0%}" for p in POINTS), "explored"]
     rows = [[*header, "minutes"]]
@@ -143,23 +112,25 @@ def summary(curves: dict[Run, Curve], options: argparse.Namespace, records: int)
     for run, curve in best.items():
         losses = [f"{loss:.3f}" for loss in losses_at(curve, options.flops)]
         facts = [f"{run.per_sequence / 1e9:.3f}", f"{run.learning_rate:g}", f"{curve.sequences:,}"]
-        ever = f"{curve.explored:.0%}" if run.method != DENSE else "–"
+        ever = f"{curve.explored:.0%}" if run.method != DENSE else measuring.NOTHING
         rows.append([f"{run.width} {run.method}", *facts, *losses, ever, f"{curve.seconds / 60:.1f}"])
+    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    records = sum(file["records"] for file in manifest["files"])
     b, seen = options.block_size, max(curve.sequences for curve in curves.values()) / records
-    lines = [
+    about = (
         f"Masked-LM loss in nats at shares of {options.flops:.3g} model FLOPs; {options.ratio:.0%} of the encoder's"
         f" {b}×{b} blocks absent, patterns changed every {options.interval} updates, seed {options.seed}. Training"
-        f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} thread(s) a run.",
-        "",
-        measuring.markdown(rows),
-        "",
-        *verdicts({(run.width, run.method): losses_at(curve, options.flops)[-1] for run, curve in best.items()}),
-    ]
+        f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} thread(s) a run."
+    )
+    lines = verdicts({(run.width, run.method): losses_at(curve, options.flops)[-1] for run, curve in best.items()})
+    if manifest.get("unigram_entropy_nats") is not None:
+        entropy = manifest["unigram_entropy_nats"]
+        lines.append(f"Knowing only how often each word piece occurs gives a loss of {entropy:.3f} nats.")
     if len(curves) > len(best):
         lines.append(f"Of {len(curves)} runs those of the best learning rate.")
     if seen > 1:
         lines.append(f"There are {records:,} sequences, of which some runs saw each up to {np.ceil(seen):.0f} times.")
-    return "\n".join(lines)
+    return [about, measuring.markdown(rows), "\n".join(lines)]
 
 
 def verdicts(final: dict[tuple[str, str], float]) -> list[str]:
@@ -180,9 +151,6 @@ def verdicts(final: dict[tuple[str, str], float]) -> list[str]:
             apart = sparse[STATIC] - moving
             word = "gains" if apart > 0 else "loses"
             lines.append(f"  Changing the pattern {word} {abs(apart):.3f} nats against a static one.")
-    if len(final) > 1:
-        best = min(final, key=lambda name: final[name])
-        lines.append(f"Of all, {' '.join(best)} has the lowest loss for these FLOPs: {final[best]:.3f}.")
     return lines
 
 
@@ -198,7 +166,8 @@ def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
     for run, curve in best.items():
         count = max(1, len(curve.losses) // 25)
         smooth = np.convolve(curve.losses, np.ones(count) / count, "valid")
-        flops, shown = curve.flops[count - 1 :], curve.flops[count - 1 :] > HIDDEN * budget
+        flops = np.array(curve.flops[count - 1 :])
+        shown = flops > HIDDEN * budget
         label = f"{run.method}, {losses_at(curve, budget)[-1]:.3f}"
         axes = panels[widths.index(run.width)]
         axes.plot(flops[shown] / 1e12, smooth[shown], color=colours[run.method], label=label, linewidth=1.3)
@@ -211,23 +180,20 @@ def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-@measuring.command_line
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and compare."""
-    options = parse(arguments)
+@measuring.benchmark(ARGUMENTS)
+def main(options: argparse.Namespace) -> Report:
+    if options.interval < UPDATES_PER_LOG:
+        raise UserError(f"--interval: a pattern changes after {UPDATES_PER_LOG} updates at the soonest")
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         data = options.dataset.resolve() if options.dataset else prepare(options.wikiextractor, work)
         curves = train_all(runs_of(options, data), work, options.jobs, options.threads)
-        records = records_of(data)
-    print(summary(curves, options, records))
-    each = {run: {"flops": curve.flops.tolist(), "losses": curve.losses.tolist()} for run, curve in curves.items()}
-    measuring.write_json(options.json, [{**vars(run), **values} for run, values in each.items()])
+        parts = summary(curves, options, data)
     if options.picture:
         draw(curves, options.flops, options.picture)
-        print(f"picture: {options.picture}")
-    return 0
+        parts.append(f"picture: {options.picture}")
+    return Report(parts, [{**vars(run), "flops": curve.flops, "losses": curve.losses} for run, curve in curves.items()])
 
 
 if __name__ == "__main__":

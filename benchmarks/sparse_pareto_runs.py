@@ -6,12 +6,11 @@ import json
 import math
 import shutil
 import sys
-import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,12 +18,13 @@ from benchmarks.measuring import command
 from benchmarks.settings import SIZES, TINY_CONFIGS
 from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
 from utilities.errors import UserError
+from utilities.files import write_atomically
+from utilities.report.run_folder import read_run_folder
 
 WIDTHS = {name: SIZES[name].config() for name in ("tiny", "mini")}
 DENSE, STATIC, SET, RIGL = METHODS = ("dense", "static", "set", "rigl")
 VOCABULARY, SEQUENCE, PREDICTIONS = 8192, 128, 20
 SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 5
-SECONDS_BETWEEN_LINES = 60
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,7 @@ class Run:
         learning_rate: at its peak.
         flops: model FLOPs to be spent.
         ratio: share of the blocks that is absent from a sparse model.
-        block_size: rows and columns of a block.
         interval: weight updates between two changes of the pattern, about.
-        seed: of the run.
         data: folder of the records.
     """
 
@@ -55,7 +53,6 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Return the name of its folder."""
         return f"{self.width}-{self.method}-{self.learning_rate:g}"
 
     @property
@@ -94,8 +91,7 @@ class Run:
         return model_flops_per_sample(architecture, PRETRAINING, SEQUENCE, PREDICTIONS)
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """The masked-LM loss of a run.
 
     Attributes:
@@ -106,17 +102,18 @@ class Curve:
         seconds: of training.
     """
 
-    flops: np.ndarray
-    losses: np.ndarray
+    flops: list[float]
+    losses: list[float]
     sequences: int
     explored: float
     seconds: float
 
     def at(self, flops: float, window: float) -> float:
         """Return the mean loss of the periods that end in the ``window`` FLOPs before, or else of the period around."""
-        inside = (self.flops > flops - window) & (self.flops <= flops * (1 + 1e-9))
-        around = min(int(np.searchsorted(self.flops, flops)), len(self.flops) - 1)
-        return float(self.losses[inside].mean() if inside.any() else self.losses[around])
+        ends, losses = np.array(self.flops), np.array(self.losses)
+        inside = (ends > flops - window) & (ends <= flops * (1 + 1e-9))
+        around = min(int(np.searchsorted(ends, flops)), len(ends) - 1)
+        return float(losses[inside].mean() if inside.any() else losses[around])
 
 
 def sparse_learning_rate(dense: float, ratio: float) -> float:
@@ -136,33 +133,18 @@ def train_all(runs: Sequence[Run], work: Path, jobs: int, threads: int) -> dict[
         threads: of each.
 
     Raises:
-        UserError: a run failed; those that ran beside it are kept.
+        UserError: a run failed; those that ran beside it are kept, and no other is started.
     """
     missing = [run for run in runs if kept(run, work) is None]
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         futures = [pool.submit(train, run, work, threads) for run in missing]
-        report_progress(missing, futures, work, len(runs) - len(missing))
+        for done, future in enumerate(as_completed(futures), start=len(runs) - len(missing) + 1):
+            if future.exception():
+                pool.shutdown(cancel_futures=True)
+            future.result()
+            print(f"{done} of {len(runs)} runs done", file=sys.stderr, flush=True)
     curves = {run: kept(run, work) for run in runs}
     return {run: curve for run, curve in curves.items() if curve is not None}
-
-
-def report_progress(runs: Sequence[Run], futures: Sequence[Future[None]], work: Path, before: int) -> None:
-    """Wait, and print the progress once a minute; when one fails, no other is started."""
-    started, waiting = time.monotonic(), set(futures)
-    while waiting:
-        done, waiting = wait(waiting, timeout=SECONDS_BETWEEN_LINES, return_when=FIRST_EXCEPTION)
-        if any(future.exception() for future in done):
-            for future in waiting:
-                future.cancel()
-        share = sum(progress(run, work) for run in runs) / len(runs)
-        ended = before + sum(future.done() for future in futures)
-        passed = time.monotonic() - started
-        left = f", about {passed * (1 - share) / share / 60:.0f} min left" if share else ""
-        line = f"{ended} of {before + len(runs)} runs done, {share:.0%} of the FLOPs of the others{left}"
-        print(line, file=sys.stderr, flush=True)
-    for future in futures:
-        if not future.cancelled():
-            future.result()
 
 
 def train(run: Run, work: Path, threads: int) -> None:
@@ -191,53 +173,23 @@ def train(run: Run, work: Path, threads: int) -> None:
     curve = read(folder, run)
     if curve.sequences < run.updates * SEQUENCES_PER_UPDATE:  # the user stopped it, which is no error there
         raise UserError(f"{folder} was stopped; the same command resumes with the runs that are not done")
-    values = {**asdict(curve), "flops": curve.flops.tolist(), "losses": curve.losses.tolist()}
-    done = result_file(run, work)
-    temporary = done.with_suffix(".new")
-    temporary.write_text(json.dumps({"run": asdict(run), "curve": values}) + "\n", encoding="utf-8")
-    temporary.replace(done)
-
-
-def result_file(run: Run, work: Path) -> Path:
-    """Return the file that keeps the curve of a finished run."""
-    return work / f"{run.name}.json"
+    write_atomically(work / f"{run.name}.json", json.dumps({"run": asdict(run), "curve": curve}) + "\n")
 
 
 def kept(run: Run, work: Path) -> Curve | None:
     """Return the curve of a run that was done before with the same settings; None where there is none."""
-    path = result_file(run, work)
+    path = work / f"{run.name}.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if content.get("run") != asdict(run):
-        return None
-    values = content["curve"]
-    return Curve(**{**values, "flops": np.array(values["flops"]), "losses": np.array(values["losses"])})
-
-
-def progress(run: Run, work: Path) -> float:
-    """Return the share of a run that is done."""
-    if kept(run, work) is not None:
-        return 1.0
-    periods = rows(work / "runs" / run.name / "metrics.jsonl")
-    return periods[-1]["samples"] / (run.updates * SEQUENCES_PER_UPDATE) if periods else 0.0
+    return Curve(*content["curve"]) if content.get("run") == asdict(run) else None
 
 
 def read(folder: Path, run: Run) -> Curve:
     """Return what a run logged."""
-    periods, patterns = rows(folder / "metrics.jsonl"), rows(folder / "sparsity.jsonl")
-    changed = np.array([pattern["step"] for pattern in patterns if pattern["grown"]])
-    steps = np.array([period["step"] for period in periods])
-    searches = (changed[None, :] < steps[:, None]).sum(axis=1)  # of RigL: on the next update's batch
-    samples = np.array([period["samples"] for period in periods])
-    return Curve(
-        samples * float(run.per_sequence) + searches * run.per_search,
-        np.array([period["metrics"]["mlm_loss"] for period in periods]),
-        int(samples[-1]),
-        patterns[-1]["explored"] if patterns else 1.0,
-        periods[-1]["seconds"],
-    )
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a file of JSON; none where there is no file yet."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    data = read_run_folder(folder)
+    steps, losses = data.series("mlm_loss")
+    samples = data.series("samples")[1]
+    changes = [pattern["step"] for pattern in data.patterns if pattern["grown"]]
+    searches = [sum(change < step for change in changes) for step in steps]  # of RigL: on the next update's batch
+    flops = [sample * run.per_sequence + search * run.per_search for sample, search in zip(samples, searches)]
+    explored = data.patterns[-1]["explored"] if data.patterns else 1.0
+    return Curve(flops, losses, int(samples[-1]), explored, data.periods[-1]["seconds"])

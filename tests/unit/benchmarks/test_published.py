@@ -9,18 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.measuring import facts_of_machine, machine
 from benchmarks.published import arithmetic, command_of, figures_of, read_spec
-from benchmarks.run import (
-    describe_machine,
-    description,
-    file_name_of,
-    gpus,
-    main,
-    read_results,
-    system_of,
-    systems_table,
-    title_of,
-)
+from benchmarks.run import file_name_of, main, read_results, system_of, systems_table, title_of
 from tests import ROOT
 from utilities.config.loading import load_config
 from utilities.errors import UserError
@@ -310,13 +301,12 @@ def test_the_machine_is_described(monkeypatch, tmp_path):
     tool.write_text("#!/bin/sh\necho 'NVIDIA H100, 81559 MiB, 550.1'\necho 'NVIDIA H100, 81559 MiB, 550.1'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    machine = describe_machine()
-    assert gpus() == ["NVIDIA H100, 81559 MiB, driver 550.1"] * 2
-    assert title_of(machine).startswith("2 × NVIDIA H100, ") and system_of(machine) == "gpu"
-    assert file_name_of(machine).startswith("2-nvidia-h100-") and "/" not in file_name_of(machine)
-    text = "\n".join(description(machine))
-    for fact in (machine["cpu"], "memory", "tensorflow", "Python 3", "driver 550.1"):
-        assert fact in text
+    facts = facts_of_machine()
+    assert facts["gpus"] == ["NVIDIA H100, 81559 MiB, driver 550.1"] * 2
+    assert title_of(facts).startswith("2 × NVIDIA H100, ") and system_of(facts) == "gpu"
+    assert file_name_of(facts).startswith("2-nvidia-h100-") and "/" not in file_name_of(facts)
+    for fact in (facts["cpu"], "GiB", "tensorflow", "Python 3", "driver 550.1"):
+        assert fact in machine(facts)
 
 
 def test_the_projects_own_benchmarks_load():
