@@ -19,14 +19,13 @@ from benchmarks import measuring
 from benchmarks.measuring import Column, Goal, Report
 from benchmarks.ours import training
 from benchmarks.samples import pretraining_spec
-from benchmarks.settings import LEARNING_RATE, MICRO_BATCH, SEED, SIZES, architecture_of
+from benchmarks.settings import MICRO_BATCH, SEED, SIZES, architecture_of
 from checkpoints.state import TrainingState
 from checkpoints.writer import CheckpointWriter, Rotation
 from data_utils.records.arrays import GeneratedReader
 from execution.interface import Update
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING
-from optimization.optimizers import AdamW
 
 EVERY = 10
 WITHOUT, WITH = "without checkpoints", "with checkpoints"
@@ -71,9 +70,8 @@ def main(options: argparse.Namespace) -> Report:
     Path("runs").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="checkpointing-", dir="runs") as folder:  # on the disk of the runs
         reader, update = GeneratedReader(pretraining_spec(), SEED), Update(options.micro_batches)
-        optimizer, architecture = AdamW(LEARNING_RATE), architecture_of(options.size)
-        made = training(PRETRAINING, architecture, reader, MICRO_BATCH, optimizer=optimizer, update=update)
-        state = TrainingState(made.blocks, optimizer)
+        made = training(PRETRAINING, architecture_of(options.size), reader, MICRO_BATCH, update=update)
+        state = TrainingState(made.blocks, made.optimizer)
         writer = CheckpointWriter(Path(folder), state, lambda step: {}, "benchmark", rotation=Rotation(2))
 
         def stretch(to: CheckpointWriter | None, count: int) -> measuring.Values:

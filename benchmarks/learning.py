@@ -29,6 +29,7 @@ Curves = dict[str, list[float]]  # the loss of each step; the first curve is the
 
 LIMIT = 0.005  # of PyTorch's loss, at every step
 NARROW_LIMIT = 0.01  # of float32's loss, at every step
+SETTINGS = {"weight_decay": 0.01, "epsilon": 1e-6, "warmup": 0.1}
 
 
 def deviations(curve: Sequence[float], reference: Sequence[float]) -> list[float]:
@@ -44,47 +45,68 @@ def samples_of(options: argparse.Namespace, count: int) -> tuple[str, Arrays]:
     return ("generated samples", generated_samples(VOCABULARY, count)) if real is None else ("English Wikipedia", real)
 
 
+def our_losses(
+    architecture: Architecture,
+    data: Arrays,
+    steps: int,
+    rows: int,
+    learning_rate: float,
+    source: Any = None,
+    **execution: Any,
+) -> list[float]:
+    """Return the loss of each update, with AdamW, warm-up over a tenth, linear decay.
+
+    Args:
+        architecture: without dropout.
+        data: at least ``steps × rows`` samples, used once, in order.
+        rows: of an update.
+        learning_rate: at its peak.
+        source: the Hugging Face model to start from; None: one with random weights.
+        execution: options of the platform.
+    """
+    from benchmarks.ours import cpu_platform, losses, training
+    from data_utils.records.arrays import ArrayReader
+    from data_utils.records.features import pretraining_features
+    from execution.interface import OptimizerSettings, Update
+    from keras_extensions.schedules import UpDown
+    from optimization.loss_scaling import INITIAL_SCALE
+
+    platform = cpu_platform(**execution)
+    schedule = UpDown(learning_rate, steps, SETTINGS["warmup"])
+    optimizer = platform.optimizer(
+        OptimizerSettings("AdamW", schedule, SETTINGS["weight_decay"], epsilon=SETTINGS["epsilon"])
+    )
+    length, predictions = data["input_ids"].shape[1], data["masked_lm_ids"].shape[1]
+    reader = ArrayReader(pretraining_features(length, predictions, architecture.vocab_size), data)
+    update = Update(1, loss_scale=INITIAL_SCALE, adaptive_loss_scale=True)
+    made = training(
+        PRETRAINING, architecture, reader, rows, platform=platform, optimizer=optimizer, update=update, source=source
+    )
+    return losses(made, steps)
+
+
 # --- Beside PyTorch ---
 
 OURS, PYTORCH = "this project", "Hugging Face PyTorch"
-PYTORCH_SETTINGS = {"learning_rate": 1e-3, "weight_decay": 0.01, "epsilon": 1e-6, "warmup": 0.1}
 
 
 def beside_pytorch(
     architecture: Architecture, data: Arrays, steps: int, learning_rate: float, rows: int = MICRO_BATCH
 ) -> Curves:
-    """Train on both sides from the same weights.
-
-    Args:
-        architecture: without dropout, with all biases.
-        data: at least ``steps × rows`` samples, used once, in order.
-        learning_rate: at the end of the warm-up; linear to 0 after it.
-        rows: of a step.
-    """
-    from benchmarks.ours import losses, training
+    """Train on both sides from the same weights; see :func:`our_losses`. The architecture has all biases."""
     from benchmarks.peers_pytorch import pretraining_losses
     from checkpoints.pretrained.weights import from_tensorflow
-    from data_utils.records.arrays import ArrayReader
-    from data_utils.records.features import pretraining_features
-    from execution.software.platform import SoftwarePlatform
-    from keras_extensions.schedules import UpDown
     from model.huggingface import untrained
-    from optimization.optimizers import AdamW
 
-    settings = {**PYTORCH_SETTINGS, "learning_rate": learning_rate}
     source = untrained(PRETRAINING, architecture, SEED)
     weights = {}
     for variable in source.weights:
         known = from_tensorflow(variable.name)
         weights[known.name] = variable.numpy().T if known.transposed else variable.numpy()
-    length, predictions = data["input_ids"].shape[1], data["masked_lm_ids"].shape[1]
-    reader = ArrayReader(pretraining_features(length, predictions, architecture.vocab_size), data)
-    schedule = UpDown(learning_rate, steps, settings["warmup"])
-    optimizer = AdamW(schedule, weight_decay_rate=settings["weight_decay"], epsilon=settings["epsilon"])
-    platform = SoftwarePlatform(seed=SEED, xla=True, recompute=False)
-    made = training(PRETRAINING, architecture, reader, rows, platform=platform, optimizer=optimizer, source=source)
+    settings = {**SETTINGS, "learning_rate": learning_rate}
     theirs = pretraining_losses(architecture, weights, data, rows, steps, settings)
-    return {PYTORCH: theirs, OURS: losses(made, steps)}
+    ours = our_losses(architecture, data, steps, rows, learning_rate, source, xla=True, precision="float32")
+    return {PYTORCH: theirs, OURS: ours}
 
 
 def study_pytorch(options: argparse.Namespace) -> tuple[Curves, list[str], bool]:
@@ -110,51 +132,27 @@ FLOAT32, AT_RANDOM, TO_NEAREST = "float32", "float16, rounded at random", "float
 FORMATS = {FLOAT32: ("float32", False), AT_RANDOM: ("float16", True), TO_NEAREST: ("float16", False)}
 
 
-def losses_in(precision: str, at_random: bool, data: Arrays, options: argparse.Namespace) -> list[float]:
-    """Return the loss of each update in one number format, with AdamW, warm-up over a tenth, linear decay.
-
-    Args:
-        precision: value of ``execution.precision``.
-        at_random: round weights stochastically.
-        data: samples, used once, in order.
-    """
-    from benchmarks.ours import cpu_platform, losses, training
-    from benchmarks.samples import pretraining_spec
-    from data_utils.records.arrays import ArrayReader
-    from execution.interface import OptimizerSettings, Update
-    from keras_extensions.schedules import UpDown
-    from optimization.loss_scaling import INITIAL_SCALE
-
-    size = SIZES[options.size]
-    initial = round(0.7 / math.sqrt(size.hidden), 2)  # suits small models
-    architecture = Architecture(vocab_size=VOCABULARY, initializer_range=initial, **size.config(), **without_dropout())
-    platform = cpu_platform(xla=options.xla, precision=precision, stochastic_rounding=at_random)
-    optimizer = platform.optimizer(OptimizerSettings("AdamW", UpDown(options.learning_rate, options.steps, 0.1)))
-    update = Update(1, loss_scale=INITIAL_SCALE, adaptive_loss_scale=True)
-    made = training(
-        PRETRAINING,
-        architecture,
-        ArrayReader(pretraining_spec(), data),
-        options.micro_batch,
-        platform=platform,
-        optimizer=optimizer,
-        update=update,
-    )
-    return losses(made, options.steps)
-
-
 def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], bool]:
     data, samples = samples_of(options, options.steps * options.micro_batch)
     formats = {name: (name, False) for name in [FLOAT32, *options.precisions]} if options.precisions else FORMATS
-    curves = {name: losses_in(*variant, samples, options) for name, variant in formats.items()}
+    size, curves = SIZES[options.size], {}
+    initial = round(0.7 / math.sqrt(size.hidden), 2)  # suits small models
+    architecture = Architecture(vocab_size=VOCABULARY, initializer_range=initial, **size.config(), **without_dropout())
+    for name, (precision, rounded) in formats.items():
+        execution = {
+            "precision": precision,
+            "stochastic_rounding": rounded,
+            "xla": None if options.precisions else True,
+        }
+        common = (options.steps, options.micro_batch, options.learning_rate)
+        curves[name] = our_losses(architecture, samples, *common, **execution)
     shown = sorted({0, *(options.steps * part // 6 - 1 for part in range(1, 7))} - {-1})
     rows = [["loss at step", *(str(step + 1) for step in shown), "largest deviation"]]
     worst = {name: max(deviations(losses, curves[FLOAT32])) for name, losses in curves.items()}
     for name, losses in curves.items():
         largest = "" if name == FLOAT32 else f"{worst[name]:.2%}"
         rows.append([name, *(f"{losses[step]:.4f}" for step in shown), largest])
-    of_narrow = max(apart for name, apart in worst.items() if name != TO_NEAREST)
-    reached = of_narrow <= NARROW_LIMIT
+    reached = max(apart for name, apart in worst.items() if name != TO_NEAREST) <= NARROW_LIMIT
     verdict = f"{'within' if reached else 'NOT within'} {NARROW_LIMIT:.0%} of float32 at every step"
     if not options.precisions:
         fallen = {name: losses[0] - float(np.mean(losses[-20:])) for name, losses in curves.items()}
@@ -199,11 +197,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--generated": {"action": "store_true", "help": "generated samples, also where there is real text"},
     "--precisions": {"nargs": "+", "help": "values of execution.precision to compare with float32; None: float16"},
     "--size": {"choices": SIZES, "default": "tiny", "help": "of the model whose number formats are compared"},
-    "--xla": {
-        "type": lambda text: text == "true",
-        "default": True,
-        "help": "true or false: compile, of number formats",
-    },
     "--picture": {"type": Path, "metavar": "FILE", "help": "draw the curves (.svg, .png)"},
 }
 

@@ -9,16 +9,16 @@ from typing import Any
 
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from data_utils.records.pipeline import SampleReader, training_dataset
-from execution.interface import ExecutionOptions, Platform, Update
+from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.reporting import PerExecutionMetrics
+from keras_extensions.schedules import UpDown
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture, expected_blocks
 from model.blocks import Block, assemble
 from model.conversion import convert
 from model.huggingface import untrained
 from model.losses import ClassificationObjective, PretrainingObjective, SpanObjective
-from optimization.optimizers import AdamW
 
 OUTPUTS = {
     PRETRAINING: ("masked_lm", "next_sentence"),
@@ -118,7 +118,8 @@ def training(
     """
     platform = platform or cpu_platform()
     model, blocks = build(task, architecture, reader.spec.shapes, platform, source=source)
-    optimizer = optimizer or AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
+    settings = OptimizerSettings("AdamW", UpDown(LEARNING_RATE, 10_000, 0.1), WEIGHT_DECAY)
+    optimizer = optimizer or platform.optimizer(settings)
     update = update or Update(micro_batches=1)
     platform.compile(model, optimizer, OBJECTIVES[task](), update, updates_per_execution)
     return Training(platform, model, blocks, optimizer, reader, rows, update.micro_batches)

@@ -47,14 +47,11 @@ def measure(
     from benchmarks.ours import Clock, cpu_platform, training
     from data_utils.records.arrays import GeneratedReader
     from data_utils.records.features import pretraining_features
-    from execution.interface import OptimizerSettings
-    from keras_extensions.schedules import UpDown
 
     architecture = narrow_architecture(layers, hidden, VOCABULARY)
     platform = cpu_platform(xla=True, precision=precision, recompute=recompute)
-    optimizer = platform.optimizer(OptimizerSettings("AdamW", UpDown(1e-4, 1000, 0.1)))
     reader = GeneratedReader(pretraining_features(length, MASKED_POSITIONS, VOCABULARY), SEED)
-    made = training(PRETRAINING, architecture, reader, micro_batch, platform=platform, optimizer=optimizer)
+    made = training(PRETRAINING, architecture, reader, micro_batch, platform=platform)
     clock = Clock()
     made.run(updates + 1, [clock])
     seconds, processor = (statistics.median(times) for times in zip(*clock.executions()))

@@ -41,21 +41,8 @@ def pretraining_spec(vocabulary: int = VOCABULARY) -> FeatureSpec:
 
 
 def full_sequences() -> Arrays:
-    """Return full sequences of random word pieces: name → (N, …)."""
-    random = np.random.default_rng(SEED)
-    shape, masked = (SAMPLES, SEQUENCE_LENGTH), (SAMPLES, MASKED_POSITIONS)
-    places = random.random((SAMPLES, SEQUENCE_LENGTH)).argsort(axis=1)[:, :MASKED_POSITIONS]
-    integers = {
-        "input_ids": random.integers(0, VOCABULARY, shape),
-        "input_mask": np.ones(shape),
-        "segment_ids": np.broadcast_to(np.arange(SEQUENCE_LENGTH) >= SEQUENCE_LENGTH // 2, shape),
-        "masked_lm_positions": np.sort(places, axis=1),
-        "masked_lm_ids": random.integers(0, VOCABULARY, masked),
-        "next_sentence_labels": random.integers(0, 2, (SAMPLES, 1)),
-    }
-    made = {name: values.astype("int32") for name, values in integers.items()}
-    made["masked_lm_weights"] = np.ones(masked, "float32")
-    return made
+    """Return full sequences of random word pieces, every masked position real: name → (N, …)."""
+    return GeneratedReader(pretraining_spec(), SEED, SAMPLES).read(np.arange(SAMPLES))
 
 
 def hugging_face_samples(data: Arrays) -> Arrays:
