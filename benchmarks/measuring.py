@@ -165,7 +165,7 @@ def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: 
     for path in data:
         if not path.exists():
             raise UserError(f"{path} does not exist; set BERT_REAL_DATA to the folder of real data{hint}")
-    needed = [*packages, *map(str, data)]
+    needed = dict.fromkeys([*packages, *map(str, data)])
     if needed:
         print(f"needs and found: {', '.join(needed)}", file=sys.stderr)
 
