@@ -1,6 +1,6 @@
 """Do two ways to train learn the same? ``python -m benchmarks.learning pytorch`` or ``precision``.
 
-pytorch: BERT-tiny (2 layers × 128) beside a plain Hugging Face PyTorch loop, from the same initial weights on the same
+pytorch: a BERT beside a plain Hugging Face PyTorch loop, from the same initial weights on the same
     samples, without dropout: the loss of every step.
 precision: the same model at a learning rate so small that most updates are less than half the distance of two float16
     numbers: in float32; in float16 with weights rounded at random; and in float16 with weights rounded to nearest,
@@ -113,13 +113,13 @@ def study_pytorch(options: argparse.Namespace) -> tuple[Curves, list[str], bool]
     measuring.require(["torch"])
     os.environ["USE_TORCH"] = "AUTO"  # Transformers reads it when it is imported, and loads both frameworks
     data, samples = samples_of(options, options.steps * options.micro_batch)
-    tiny = architecture_of("tiny", **without_dropout())
-    curves = beside_pytorch(tiny, samples, options.steps, options.learning_rate, options.micro_batch)
+    architecture = architecture_of(options.size, **without_dropout())
+    curves = beside_pytorch(architecture, samples, options.steps, options.learning_rate, options.micro_batch)
     apart = deviations(curves[OURS], curves[PYTORCH])
     worst = max(apart)
     verdict = "within" if worst <= LIMIT else "NOT within"
     parts = [
-        f"{options.steps} AdamW steps of BERT-tiny on {data}, dropout 0",
+        f"{options.steps} AdamW steps of BERT-{options.size} on {data}, dropout 0",
         *(f"{name}: loss {losses[0]:.4f} → {losses[-1]:.4f}" for name, losses in curves.items()),
         f"largest deviation {worst:.4%} at step {apart.index(worst) + 1}: {verdict} {LIMIT:.1%} at every step",
     ]
@@ -196,7 +196,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--dataset-dir": {"type": Path, "metavar": "FOLDER", "help": "records of length 128; None: made of Wikipedia"},
     "--generated": {"action": "store_true", "help": "generated samples, also where there is real text"},
     "--precisions": {"nargs": "+", "help": "values of execution.precision to compare with float32; None: float16"},
-    "--size": {"choices": SIZES, "default": "tiny", "help": "of the model whose number formats are compared"},
+    "--size": {"choices": SIZES, "default": "tiny", "help": "of the model"},
     "--picture": {"type": Path, "metavar": "FILE", "help": "draw the curves (.svg, .png)"},
 }
 

@@ -23,10 +23,9 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
@@ -169,19 +168,6 @@ PYTHONS = ("python", "python3")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
-class Outcome(NamedTuple):
-    """How a process ended.
-
-    Attributes:
-        log: what it wrote to standard output, then to standard error.
-        seconds: from start to end.
-    """
-
-    status: int
-    log: str
-    seconds: float
-
-
 def command_of(benchmark: Benchmark, parameters: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
     """Return the words of the command, parameters and variables filled in; Python is the one that runs this.
 
@@ -206,33 +192,29 @@ def _variable(match: re.Match[str], known: Mapping[str, str], where: str) -> str
     return known[name]
 
 
-def run(benchmark: Benchmark, command: list[str], logs: Path, timeout: float | None = None) -> Outcome:
+def run(benchmark: Benchmark, command: list[str], logs: Path, timeout: float | None = None) -> tuple[int, str]:
     """Run a command in the benchmark's folder; its output is kept in ``logs``, secrets masked.
+
+    Returns:
+        the status (124: stopped after ``timeout`` seconds), and what it wrote to standard output, then standard error.
 
     Raises:
         UserError: there is no such program, or the logs cannot be written.
     """
-    started = time.perf_counter()
+    environment = {**os.environ, **benchmark.env}
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": timeout, "check": False}
     try:
         logs.mkdir(parents=True, exist_ok=True)
-        result = subprocess.run(
-            command,
-            cwd=benchmark.folder,
-            env={**os.environ, **benchmark.env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
-        status, out, errors = result.returncode, result.stdout, result.stderr
+        result = subprocess.run(command, cwd=benchmark.folder, env=environment, **options)
+        status, streams = result.returncode, (result.stdout, result.stderr)
     except subprocess.TimeoutExpired as expired:
-        status, out, errors = 124, expired.stdout or b"", expired.stderr or b""
+        status, streams = 124, (expired.stdout or b"", expired.stderr or b"")
     except OSError as error:
         raise UserError(f"{benchmark.name}: cannot run {command[0]} ({error.strerror}); correct cmd") from error
-    texts = [mask(stream.decode("utf-8", "replace")) for stream in (out, errors)]
+    texts = [mask(stream.decode("utf-8", "replace")) for stream in streams]
     for name, text in zip(("stdout.log", "stderr.log"), texts):
         (logs / name).write_text(text, encoding="utf-8")
-    return Outcome(status, "\n".join(texts), time.perf_counter() - started)
+    return status, "\n".join(texts)
 
 
 # --- From a log to figures ---
