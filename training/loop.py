@@ -98,7 +98,7 @@ class TrainingLoop:
         last = self._memory.last
         if session.stop.signal is not None:
             step = saver.position.step if last is None else last.step
-            raise Stopped(f"stopped by {session.stop.signal} at step {step:,} of {plan.updates:,}, which is saved")
+            raise Stopped(session.stop.signal, f" at step {step:,} of {plan.updates:,}, which is saved")
         return last
 
     def _compile(self) -> TrainingState:

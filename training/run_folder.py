@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -54,6 +55,11 @@ class RunFolder:
             except OSError as error:
                 problem = f"output_dir: cannot make {path} ({error.strerror})"
                 raise UserError(f"{problem}; name a folder to write to") from error
+
+    def numbered(self) -> List[RunFolder]:
+        """Return the runs of this name, oldest first: the folder itself, and those with a number behind its name."""
+        paths = (self.path.with_name(f"{self.path.name}-{number}") for number in itertools.count(2))
+        return [RunFolder(path) for path in itertools.takewhile(Path.is_dir, itertools.chain([self.path], paths))]
 
     @property
     def identity(self) -> Optional[str]:

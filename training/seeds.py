@@ -132,7 +132,8 @@ def train_seed(
     try:
         return train(loaded, make_task, started, processes)
     except Stopped as stop:
-        raise Stopped(str(stop), folder.path.name, stop.is_reported) from None
+        stop.run = folder.path.name
+        raise
     except ReplicaLostError as error:
         raise ReplicaLostError(error.lost, error.index, folder.path.name) from error
     finally:

@@ -23,6 +23,7 @@ from training.resume import (
     Position,
     check_same_data,
     check_same_precision,
+    log_new_name,
     new_run,
     record_resume,
     run_to_resume,
@@ -94,6 +95,8 @@ def train(
                 with log_of(run, config, processes):
                     if resumed:
                         record_resume(resumed, config)
+                    elif processes.is_chief:
+                        log_new_name(loaded, run)
                     describe_run(run, loaded, task.name, architecture, data)
                     logger.info("run folder %s; %s", run.path, platform.describe())
                     if processes.is_chief:

@@ -39,7 +39,7 @@ class StopRequest:
         self.deferred = True
         try:
             if self.signal is not None:
-                raise Stopped(f"stopped by {self.signal}")
+                raise Stopped(self.signal)
             yield
         finally:
             self.deferred = False
@@ -47,7 +47,7 @@ class StopRequest:
     def _handle(self, number: int, frame: Any) -> None:
         self.signal = signal.Signals(number).name
         if not self.deferred:
-            raise Stopped(f"stopped by {self.signal}")
+            raise Stopped(self.signal)
 
 
 @contextlib.contextmanager
