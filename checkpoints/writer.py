@@ -148,8 +148,8 @@ def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
     return [step for step, previous in zip(older, previous_steps) if step // every == previous // every]
 
 
-def rotate(folder: Path, run: str, rotation: Rotation) -> None:
-    """Remove the checkpoints of a run that are not kept; those of other runs stay.
+def rotate(folder: Path, run: str, rotation: Rotation, best: Optional[int] = None) -> None:
+    """Remove the checkpoints of a run that are not kept; that of step ``best`` and those of other runs stay.
 
     A failing removal is a warning only, because the run does not depend on it.
 
@@ -164,7 +164,8 @@ def rotate(folder: Path, run: str, rotation: Rotation) -> None:
             if facts.get("run") == run:
                 own[facts["step"]] = path
     for step in steps_to_remove(sorted(own), rotation):
-        _remove(own[step])
+        if step != best:
+            _remove(own[step])
 
 
 def _remove(checkpoint: Path) -> None:
@@ -193,7 +194,12 @@ class CheckpointWriter:
         vocabulary: ``vocab.txt`` to store beside the weights.
         rotation: which checkpoints to keep.
         on_written: called with the folder of every finished checkpoint, by the call that notices that it is finished.
+
+    Attributes:
+        best: step of the best checkpoint so far, which is kept in any case; None if unknown.
     """
+
+    best: Optional[int] = None
 
     def __init__(
         self,
@@ -271,7 +277,7 @@ class CheckpointWriter:
 
     def _write(self, copy: StateCopy, step: int, facts: Dict[str, Any]) -> Path:
         path = write_checkpoint(copy, self.folder, step, facts, self._vocabulary)
-        rotate(self.folder, self._run, self._rotation)
+        rotate(self.folder, self._run, self._rotation, self.best)
         return path
 
 
@@ -282,6 +288,8 @@ class ReplicaWriter:
         folder: the run's checkpoints folder, as this replica knows it.
         state: a state of which this replica may hold a shard.
     """
+
+    best: Optional[int] = None
 
     def __init__(self, folder: Path, state: TrainingState) -> None:
         self.folder = folder

@@ -79,7 +79,7 @@ def describe(start: Pretrained, name: str, settings: Dict[str, Any], texts: Sequ
         settings: benchmark task, length and vocabulary, as a config has them.
         texts: one or two.
     """
-    from training.evaluation import predictor
+    from training.evaluation import Predictor
     from training.machine import platform_of
     from training.start import resolved_architecture
     from utilities.config.schema import TrainingConfig
@@ -97,7 +97,7 @@ def describe(start: Pretrained, name: str, settings: Dict[str, Any], texts: Sequ
     platform = platform_of(config)
     built = task.build(platform, start.fill_source)
     start.load_blocks(built.blocks)
-    lines: List[str] = task.describe(predictor(built.model, 1, platform), texts)
+    lines: List[str] = task.describe(Predictor(built.model, 1, platform), texts)
     return lines
 
 

@@ -13,6 +13,7 @@ from data_utils.records.framing import file_size, renew_index, unreadable
 from utilities.errors import UserError
 
 MANIFEST_NAME = "manifest.json"
+VALIDATION_FOLDER = "validation"  # in the folder of a data set: records of documents that are held out of it
 MANIFEST_VERSION = 1
 
 

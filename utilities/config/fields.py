@@ -130,6 +130,12 @@ _LIMIT = 2**63 - 1  # TensorFlow has no larger whole numbers
 Count = Annotated[
     int, BeforeValidator(_whole), Field(strict=True, ge=1, le=_LIMIT), Kind("int", "a whole number, 1 or more")
 ]
+Interval = Annotated[
+    int,
+    BeforeValidator(_whole),
+    Field(strict=True, ge=1, le=_LIMIT),
+    Kind("int", 'a whole number, 1 or more, or "epoch"'),
+]
 Layers = Annotated[
     int,
     BeforeValidator(_whole),

@@ -158,6 +158,28 @@ def test_is_for_classification(config: TrainingConfig, task: str) -> None:
         )
 
 
+def evaluation_has_data(config: TrainingConfig, task: str) -> None:
+    """Evaluation while training needs a validation set, and says when it takes place."""
+    evaluation = config.evaluation
+    if evaluation.every is None and (evaluation.patience is not None or evaluation.metric is not None):
+        name = "patience" if evaluation.patience is not None else "metric"
+        raise FieldError(
+            [f"evaluation.{name}", "evaluation.every"],
+            "it has no effect without evaluation while training",
+            'set evaluation.every to a number of weight updates or to "epoch"',
+        )
+    if evaluation.every is not None and not config.do_validation:
+        raise FieldError(["evaluation.every", "do_validation"], "there is nothing to evaluate", "set do_validation")
+    if evaluation.every is not None and config.generated_dataset:
+        raise FieldError(
+            ["evaluation.every", "generated_dataset"], "random data has nothing held out", "remove evaluation.every"
+        )
+    if config.validation_dir is not None and task != PRETRAINING:
+        raise FieldError(
+            ["validation_dir"], f"{task} reads its validation set from dataset_dir", "remove validation_dir"
+        )
+
+
 def evaluation_has_weights(config: TrainingConfig, task: str) -> None:
     """Without training, weights must come from somewhere."""
     if task != PRETRAINING and not config.do_training and not starts_from_checkpoint(config):
@@ -213,6 +235,7 @@ RULES: Tuple[Rule, ...] = (
     something_is_done,
     pretraining_trains,
     test_is_for_classification,
+    evaluation_has_data,
     evaluation_has_weights,
     glue_task_fits,
     seeds_are_for_classification,
