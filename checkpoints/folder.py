@@ -114,7 +114,8 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
     """Find the checkpoint that a path refers to.
 
     Args:
-        path: a run folder or its checkpoints folder (see :func:`newest`), the folder of one checkpoint, or a file or prefix of a TensorFlow checkpoint.
+        path: a run folder or its checkpoints folder (see :func:`newest`), the folder of one checkpoint, or a file or
+            prefix of a TensorFlow checkpoint.
         key: config key or flag that named the path, for messages.
 
     Raises:

@@ -27,6 +27,8 @@ with quiet_loading():
     keras.layers  # noqa: B018 (loads Keras now, while its messages are filtered)
 
 logging.getLogger("absl").setLevel(logging.WARNING)  # otherwise every checkpoint logs its "sharding callback"
+# Keras warns of callbacks that take longer than a batch, as those that save and evaluate now and then do.
+logging.getLogger("tensorflow").addFilter(lambda record: "slow compared to the batch time" not in record.getMessage())
 
 __all__ = ["keras", "set_random_seed", "tf"]
 

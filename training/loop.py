@@ -141,7 +141,7 @@ class TrainingLoop:
         session, plan, position = self._session, self._data.plan, saver.position
         reporting, checkpoints = self._reporting(position), saver.callback()
         evaluation: List[keras.callbacks.Callback] = []
-        if session.config.evaluation.every is not None:
+        if session.config.evaluation.every is not None and not session.config.generated_dataset:
             evaluation = [EvaluateWhileTraining(session, self._data, self._built.model, saver, checkpoints, reporting)]
             if evaluation[0].catch_up():
                 return

@@ -128,8 +128,8 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
                 logger.info(line)
         evaluates = processes.is_chief or session.platform.all_processes_predict
         scores = evaluate(session, built) if evaluates and not config.compile_only else {}
-    if not config.compile_only:
-        session.run.history.add(END, data.plan.updates if data else session.position.step)
+        if not config.compile_only:
+            session.run.history.add(END, session.run.last_step() if data else session.position.step)
     processes.barrier()  # a process that ended earlier than the others would look lost to them
     return scores
 

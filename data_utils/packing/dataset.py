@@ -22,6 +22,7 @@ from data_utils.packing.plan import PackingPlan, checked_choices, plan_packing, 
 from data_utils.packing.source import Shape, Source, WorkUnit, source_of, survey, work_units
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT
+from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.records.writer import (
     MANIFEST_NAME,
     RecordFile,
@@ -144,6 +145,25 @@ def pack_dataset(
     masked_positions = int(measured.predictions.sum(dtype=np.int64))
     _finish(source, output, plan, sizes, entries, {"algorithm": algorithm, "seed": seed}, masked_positions)
     return output / MANIFEST_NAME
+
+
+def pack_held_out(input_folder: Path, output: Path, pool: Pool, overwrite: bool = False) -> None:
+    """Pack the held-out records of a data set that is packed into ``output``, to packs of the same sizes.
+
+    Args:
+        input_folder: the data set; nothing is done if it holds out none.
+        output: where its packs are.
+        pool, overwrite: see :func:`pack_dataset`.
+    """
+    held_out, manifest = input_folder / VALIDATION_FOLDER, load_manifest(output)
+    if manifest is None or not (held_out / MANIFEST_NAME).exists():
+        return
+    names = ("max_sequences_per_pack", "max_seq_length", "max_predictions_per_pack")
+    sequences, length, predictions = (manifest.settings[name] for name in names)
+    pack_dataset(
+        held_out, output / VALIDATION_FOLDER, sequences, DEFAULT_ALGORITHM, length, predictions, DEFAULT_SEED, pool,
+        overwrite,
+    )  # fmt: skip
 
 
 def predictions_of_pack(

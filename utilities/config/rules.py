@@ -170,10 +170,6 @@ def evaluation_has_data(config: TrainingConfig, task: str) -> None:
         )
     if evaluation.every is not None and not config.do_validation:
         raise FieldError(["evaluation.every", "do_validation"], "there is nothing to evaluate", "set do_validation")
-    if evaluation.every is not None and config.generated_dataset:
-        raise FieldError(
-            ["evaluation.every", "generated_dataset"], "random data has nothing held out", "remove evaluation.every"
-        )
     if config.validation_dir is not None and task != PRETRAINING:
         raise FieldError(
             ["validation_dir"], f"{task} reads its validation set from dataset_dir", "remove validation_dir"
