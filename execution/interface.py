@@ -150,6 +150,7 @@ class Platform(abc.ABC):
         activation: Hugging Face's name of the GeLU of new models if the config names none.
         batch_size: number of rows of a batch that its models accept; None: any.
         all_processes_predict: whether all processes must take part in predictions.
+        measures_losses: whether :meth:`evaluate` is there.
         shortens_executions: whether an execution of ``fit`` may make fewer updates than it was compiled for.
     """
 
@@ -160,6 +161,7 @@ class Platform(abc.ABC):
     activation: str = "gelu"
     batch_size: Optional[int] = None
     all_processes_predict: bool = False
+    measures_losses: bool = True
     shortens_executions: bool = False
 
     @abc.abstractmethod

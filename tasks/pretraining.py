@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -20,6 +21,8 @@ from training.start import Start
 from training.task import BuiltModel, Fill, Predict
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 MEASURED = (MLM_LOSS, NSP_LOSS, MLM_ACCURACY, NSP_ACCURACY)  # on held-out text
 
@@ -48,6 +51,8 @@ class Pretraining:
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
         """Return Hugging Face's BERT, converted unless ``replace_layers`` is false."""
         self.objective = PretrainingObjective(self._config.show_accuracy, platform.cross_entropy)
+        if self._held_out is not None and not platform.measures_losses:
+            self._leave_out_evaluation()
         shapes = self._features().shapes
         return build_model(self._config, self.name, self._architecture, shapes, self.outputs, platform, fill)
 
@@ -103,6 +108,18 @@ class Pretraining:
                 " or set validation_dir"
             )
         return None
+
+    def _leave_out_evaluation(self) -> None:
+        """Say that the machine does not measure losses on held-out text.
+
+        Raises:
+            UserError: the config asks for them while training.
+        """
+        instead = "evaluate its checkpoints on a CPU or GPU"
+        if self._config.evaluation.every is not None:
+            raise UserError(f"evaluation.every: IPUs do not measure losses on held-out text; unset it, and {instead}")
+        logger.warning("IPUs do not measure losses on held-out text; %s", instead)
+        self._held_out = None
 
     def _records(self, folder: str) -> RecordReader:
         data = self._config.data
