@@ -113,8 +113,8 @@ def test_killed_within_an_evaluation(step: int, config: Path, place: Path, whole
 
     with monkeypatch.context() as patch, contextlib.suppress(Killed):
         patch.setattr(RunFolder, "add_evaluation", kill)
-        train(config, place / "runs", "--name", name, "--ckpt-every-n-steps-per-execution", "1")
-        raise AssertionError("the run was not killed")
+        ended = train(config, place / "runs", "--name", name, "--ckpt-every-n-steps-per-execution", "1")
+        raise AssertionError(f"the run was not killed: {ended.errors}")
     outcome = train(config, place / "runs", "--name", name)
     assert outcome.status == 0 and f"resuming from step {step}" in outcome.errors, outcome.errors
     assert_same(place / "runs" / name, whole)

@@ -151,7 +151,7 @@ def fitted(first_step, seconds, stop_at=None):
 
 
 def test_long_periods_are_divided_into_short_executions():
-    assert fitted(0, seconds=0.001) == ([10, 20, 23], [1, 2, 4, 3, 8, 2, 3])
+    assert fitted(0, seconds=0.001) == ([10, 20, 23], [1, 2, 4, 3, 6, 4, 3])
     assert fitted(0, seconds=4.0) == ([10, 20, 23], [1, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 1])
     assert fitted(0, seconds=60.0) == ([10, 20, 23], [1] * 23)
     assert fitted(7, seconds=0.001)[0] == [3, 13, 16]  # of a run that was stopped within a period: its end comes first
