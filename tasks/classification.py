@@ -107,7 +107,9 @@ class Classification(FineTuning):
             logger.info("validation on %s samples of %s", f"{len(examples.texts):,}", examples.origin)
             if not self.benchmark.is_regression:
                 logger.info("  %s", majority_line(self.benchmark, examples.labels))
-        for split, examples in self._test if folder is not None else ():
+        if folder is None:
+            return scores
+        for split, examples in self._test:
             path = folder / SUBMISSION_FOLDER / split.submission
             write_submission(path, self.benchmark, examples.ids, self._predictions(predict, examples))
             logger.info("predictions for %s samples of %s: %s", f"{len(examples.texts):,}", examples.origin, path)

@@ -86,9 +86,9 @@ def process_failures(
         if lost is None:
             raise
         if stop is not None and stop.signal is not None:
-            stopped = Stopped(stop.signal)
-            stopped.is_reported = processes.is_chief
-            raise stopped from None
+            instead = Stopped(stop.signal)
+            instead.is_reported = processes.is_chief
+            raise instead from None
         raise ReplicaLostError(lost, processes.index, current.name if current else "") from error
 
 
