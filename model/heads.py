@@ -35,7 +35,7 @@ class HeadTransform(keras.layers.Layer):
         self._approximate = architecture.approximate_gelu
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # (B, P, H)
-        return self.norm(self._platform.gelu(self.dense(x), self._approximate))
+        return self.norm(self._platform.dense_gelu(self.dense, x, self._approximate))
 
 
 class MaskedLMHead(keras.layers.Layer):

@@ -7,10 +7,10 @@ from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Se
 
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.processes import SINGLE_PROCESS, Processes
-from execution.software import layers
+from execution.software import fused, layers
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
-from execution.software.precision import CheckedObjective, FiniteCheck, Numerics, failed_checks_reported
+from execution.software.precision import FLOAT32, CheckedObjective, FiniteCheck, Numerics, failed_checks_reported
 from execution.software.training_step import Engine, SequentialEngine, TrainableModel, UpdateRule
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
@@ -83,6 +83,7 @@ class SoftwarePlatform(Platform):
         self._dropout_seeds = layers.DropoutSeeds()
         self._check = FiniteCheck(numerics.fp_exceptions)
         self._other_state: Dict[str, Any] = {}
+        self._fuses = numerics.is_mixed and not numerics.fp_exceptions
 
     def describe(self) -> str:
         devices = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("CPU")
@@ -98,16 +99,54 @@ class SoftwarePlatform(Platform):
         return f"{text}; {self._layout.schedule} pipeline, stages on {', '.join(self._layout.devices)}"
 
     def scope(self) -> ContextManager[Any]:
-        return layers_in(self.precision) if self._numerics.is_narrow else contextlib.nullcontext()
+        return layers_in(self.precision) if self.precision != FLOAT32 else contextlib.nullcontext()
 
     def stage(self, number: int) -> ContextManager[Any]:
         return tf.device(self._layout.devices[number]) if self._layout.is_spread else contextlib.nullcontext()
 
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
-        return layers.Dropout(rate, self._dropout_seeds, name=name)
+        return (fused if self._fuses else layers).Dropout(rate, self._dropout_seeds, name=name)
 
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
-        return layers.LayerNormalization(epsilon, name=name, check=self._check)
+        return (fused if self._fuses else layers).LayerNormalization(epsilon, name=name, check=self._check)
+
+    def dense(self, units: int, use_bias: bool, initializer: str, name: str, adds_bias: bool) -> keras.layers.Layer:
+        if not self._fuses:
+            return super().dense(units, use_bias, initializer, name, adds_bias)
+        return fused.Product(units, adds_bias, use_bias=use_bias, kernel_initializer=initializer, name=name)
+
+    def dense_gelu(self, dense: keras.layers.Layer, x: tf.Tensor, approximate: bool) -> tf.Tensor:
+        if not isinstance(dense, fused.Product):
+            return super().dense_gelu(dense, x, approximate)
+        product = dense(x)
+        return fused.gelu(product, dense.added(), approximate)
+
+    def residual_norm(
+        self,
+        dense: keras.layers.Layer,
+        dropout: keras.layers.Layer,
+        norm: keras.layers.Layer,
+        x: tf.Tensor,
+        residual: tf.Tensor,
+        training: Optional[bool],
+    ) -> tf.Tensor:
+        if not isinstance(dense, fused.Product):
+            return super().residual_norm(dense, dropout, norm, x, residual, training)
+        product = dense(x)
+        return norm(residual, product, dense.added(), dropout.mask())
+
+    def attention(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        bias: tf.Tensor,
+        dropout: keras.layers.Layer,
+        training: Optional[bool],
+    ) -> tf.Tensor:
+        if not self._fuses:
+            return super().attention(query, key, value, bias, dropout, training)
+        return fused.attention(query, key, value, bias, query.shape[-1] ** -0.5, dropout.mask())
 
     def gelu(self, x: tf.Tensor, approximate: bool) -> tf.Tensor:
         return self._check(layers.approximate_gelu(x) if approximate else layers.exact_gelu(x))

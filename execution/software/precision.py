@@ -14,7 +14,8 @@ from execution.interface import Objective, Tensors
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
-FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
+FLOAT32, FLOAT16, BFLOAT16, MIXED = "float32", "float16", "bfloat16", "mixed_bfloat16"
+NARROW = (FLOAT16, BFLOAT16)  # formats whose weights have fewer bits than float32
 _TENSOR_CORES = (7, 0)  # NVIDIA's first compute capability with tensor cores (Volta, 2017)
 
 
@@ -36,7 +37,12 @@ class Numerics(NamedTuple):
     @property
     def is_narrow(self) -> bool:
         """Whether weights have fewer bits than float32."""
-        return self.precision != FLOAT32
+        return self.precision in NARROW
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether computation is in bfloat16, with float32 weights."""
+        return self.precision == MIXED
 
     def describe(self) -> str:
         """Return the format and why it was chosen, for the log."""

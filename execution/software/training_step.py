@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tupl
 from execution.interface import Objective, Tensors, Update
 from execution.software.cluster.collectives import Collectives
 from execution.software.layers import DropoutSeeds, micro_batch_seed
-from execution.software.precision import FLOAT16, FLOAT32
+from execution.software.precision import FLOAT16, FLOAT32, NARROW
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from optimization import accumulation
@@ -145,7 +145,7 @@ class UpdateRule:
         self.update = update
         self.variables = variables
         self.loss_scale = make_loss_scale(update, precision)
-        self._is_narrow = precision != FLOAT32
+        self._is_narrow = precision in NARROW
         self._collectives = collectives
         optimizer.build(variables)
         self.apply = tf.function(self._apply, autograph=False)
