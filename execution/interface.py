@@ -259,6 +259,10 @@ class Platform(abc.ABC):
     def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
         """Return the rows of ``table`` (V, H) with the numbers ``ids`` (…), as (…, H)."""
 
+    def factor(self, weight: tf.Variable) -> tf.Tensor:
+        """Return a weight matrix as a factor of a product, in the number format of the computation."""
+        return tf.convert_to_tensor(weight)
+
     @abc.abstractmethod
     def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
         """Multiply ``x`` (…, H) by the transpose of ``table`` (V, H).

@@ -75,11 +75,12 @@ class Embeddings(keras.layers.Layer):
 
     def _table(self, name: str, rows: int) -> tf.Variable:
         shape = (rows, self._architecture.hidden_size)
-        return self.add_weight(name, shape, initializer=INITIALIZER)
+        # In mixed precision, rows are cast and not the table.
+        return self.add_weight(name, shape, initializer=INITIALIZER, experimental_autocast=False)
 
     def word_table(self) -> tf.Tensor:
         """Return the word embedding as a tensor (V, H), for the tied masked-LM head."""
-        return tf.convert_to_tensor(self.word)
+        return self._platform.factor(self.word)
 
     def call(
         self,
@@ -89,10 +90,10 @@ class Embeddings(keras.layers.Layer):
         training: Optional[bool] = None,
     ) -> tf.Tensor:
         lookup = self._platform.embedding_lookup
-        words = lookup(self.word_table(), input_ids, self._architecture.embedding_serialization_factor)  # (B, S, H)
+        words = lookup(tf.convert_to_tensor(self.word), input_ids, self._architecture.embedding_serialization_factor)  # (B, S, H)
         segments = lookup(tf.convert_to_tensor(self.segment), segment_ids)  # (B, S, H)
         if position_ids is None:
-            positions = self.position[: tf.shape(input_ids)[1]]  # (S, H)
+            positions = tf.cast(self.position[: tf.shape(input_ids)[1]], words.dtype)  # (S, H)
         else:
             positions = lookup(tf.convert_to_tensor(self.position), position_ids)  # (B, S, H)
         return self.dropout(self.norm(words + segments + positions), training=training)  # (B, S, H)

@@ -16,7 +16,7 @@ import numpy as np
 
 from execution.software import layers
 from execution.software.layers import fold_in, keep_mask
-from execution.software.precision import as_float32
+from execution.software.precision import WeightCopies, as_float32
 from keras_extensions.backend import keras, tf
 
 Differentiable = Tuple[Any, Callable[..., Any]]
@@ -55,12 +55,14 @@ class Product(keras.layers.Dense):
     Args:
         units: outputs.
         adds_bias: whether the layer itself adds the bias.
+        copies: gives the bfloat16 copy of the matrix.
         **options: as of ``keras.layers.Dense``.
     """
 
-    def __init__(self, units: int, adds_bias: bool, **options: Any):
+    def __init__(self, units: int, adds_bias: bool, copies: WeightCopies, **options: Any):
         super().__init__(units, **options)
         self._adds_bias = adds_bias
+        self._copies = copies
 
     def build(self, input_shape: Any) -> None:
         shape = (int(input_shape[-1]), self.units)
@@ -71,7 +73,7 @@ class Product(keras.layers.Dense):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(x, (-1, x.shape[-1]))  # two matrices, whose product TensorFlow fuses with the bias
-        y = tf.matmul(rows, tf.cast(self.kernel, x.dtype))
+        y = tf.matmul(rows, self._copies.of(self.kernel, x.dtype))
         if self._adds_bias and self.bias is not None:
             y = tf.nn.bias_add(y, tf.cast(self.bias, x.dtype))
         y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
@@ -276,6 +278,38 @@ def _norm_gradient(
 ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     dx, dgamma, dbeta = _of_normalised(dy, normal, inverse, gamma)
     return tf.cast(dx, dy.dtype), dgamma, dbeta
+
+
+# Cross-entropy
+
+
+def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return the negative log-likelihood (…), float32, of integer labels (…), given bfloat16 logits (…, classes)."""
+
+    @tf.custom_gradient
+    def operation(scores: tf.Tensor) -> Differentiable:
+        loss, normalizer = _cross_entropy(scores, labels)
+        return loss, lambda upstream: _cross_entropy_gradient(upstream, scores, labels, normalizer)
+
+    return operation(scores)
+
+
+@_compiled
+def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Return the loss, and the logarithm of the sum of all exponentials."""
+    values = as_float32(scores)
+    largest = tf.reduce_max(values, -1)
+    normalizer = largest + tf.math.log(tf.reduce_sum(tf.exp(values - largest[..., None]), -1))
+    return normalizer - tf.gather(values, labels, batch_dims=labels.shape.rank), normalizer
+
+
+@_compiled
+def _cross_entropy_gradient(
+    upstream: tf.Tensor, scores: tf.Tensor, labels: tf.Tensor, normalizer: tf.Tensor
+) -> tf.Tensor:
+    probabilities = tf.exp(as_float32(scores) - normalizer[..., None])
+    right = tf.cast(tf.range(scores.shape[-1], dtype=labels.dtype) == labels[..., None], tf.float32)
+    return tf.cast((probabilities - right) * upstream[..., None], scores.dtype)
 
 
 # Attention

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any, Callable, Iterator, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from execution.interface import Objective, Tensors
 from keras_extensions.backend import tf
@@ -77,6 +77,32 @@ def has_tensor_cores() -> bool:
     gpus = tf.config.get_visible_devices("GPU")
     capabilities = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
     return bool(gpus) and all(capability is not None and capability >= _TENSOR_CORES for capability in capabilities)
+
+
+class WeightCopies:
+    """The bfloat16 copies of float32 weights that mixed precision multiplies by, made once an update."""
+
+    def __init__(self) -> None:
+        self.variables: List[tf.Variable] = []
+        self._copies: Dict[Any, tf.Tensor] = {}
+
+    def of(self, variable: tf.Variable, dtype: tf.DType) -> tf.Tensor:
+        """Return a weight in ``dtype``: its copy within :meth:`using`, otherwise cast anew."""
+        copy = self._copies.get(variable.ref())
+        if copy is not None:
+            return copy
+        if not any(known is variable for known in self.variables):
+            self.variables.append(variable)
+        return tf.cast(variable, dtype)
+
+    @contextlib.contextmanager
+    def using(self, copies: Sequence[tf.Tensor]) -> Iterator[None]:
+        """Within the block, use these copies of :attr:`variables`, or none if the sequence is empty."""
+        self._copies = {variable.ref(): copy for variable, copy in zip(self.variables, copies)}
+        try:
+            yield
+        finally:
+            self._copies = {}
 
 
 def as_float32(x: tf.Tensor) -> tf.Tensor:
