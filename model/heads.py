@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
-from model.layers import dense
+from model.layers import INITIALIZER, dense
 
 
 class Pooler(keras.layers.Layer):
@@ -29,7 +29,7 @@ class HeadTransform(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "transform"):
         super().__init__(name=name)
-        self.dense = dense(architecture.hidden_size)
+        self.dense = platform.dense(architecture.hidden_size, True, INITIALIZER, "dense", adds_bias=False)
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
         self._platform = platform
         self._approximate = architecture.approximate_gelu

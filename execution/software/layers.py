@@ -45,15 +45,9 @@ class DropoutSeeds:
         finally:
             self._seed = outer
 
-    def layer_seed(self, layer: int) -> Optional[tf.Tensor]:
-        """Return the seed (2,) of one layer; None outside of :meth:`using`, where there is no dropout."""
-        if self._seed is None:
-            return None
-        return fold_in(self._seed, layer)
-
     @property
     def current(self) -> Optional[tf.Tensor]:
-        """The seed (2,) of the micro batch; None outside of :meth:`using`."""
+        """The seed (2,) of the micro batch; None outside of :meth:`using`, where there is no dropout."""
         return self._seed
 
 
@@ -113,10 +107,9 @@ class Dropout(keras.layers.Layer):
         return self._seeds.current if self.rate else None
 
     def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
-        seed = self._seeds.layer_seed(self.number) if self.rate else None
-        if seed is None:
+        if self.seed is None:
             return x
-        keep = keep_mask(tf.shape(x), self.rate, seed)
+        keep = keep_mask(tf.shape(x), self.rate, fold_in(self.seed, self.number))
         return tf.where(keep, tf.cast(as_float32(x) * (1.0 / (1.0 - self.rate)), x.dtype), tf.zeros([], x.dtype))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Se
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software import fused, layers
+from execution.software.devices import on_gpu
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
 from execution.software.precision import (
@@ -83,7 +84,7 @@ class SoftwarePlatform(Platform):
         self._numerics = numerics
         self.precision = numerics.precision
         self.pipelined = layout.is_spread
-        self.on_gpu = bool(tf.config.get_visible_devices("GPU"))
+        self.on_gpu = on_gpu()
         self._processes = processes
         self._shards = shards_of(processes) if sharded else None
         self._state_device = state_device

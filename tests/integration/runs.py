@@ -66,7 +66,7 @@ def write_config(path: Path, **changes: Any) -> Path:
         "optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.01}},
         "global_batches_per_log": 4,
         "enable_recomputation": False,
-        "execution": {"xla": False, "platform": "software"},
+        "execution": {"xla": False, "platform": "software", "precision": "float32"},
         "embedding_serialization_factor": 1,
         **changes,
     }  # fmt: skip

@@ -85,7 +85,7 @@ def write_config(path: Path, dataset: Path, updates: int = 26, **changes: Any) -
         "global_batches_per_log": 2,
         "ckpt_every_n_steps_per_execution": 2,
         "enable_recomputation": False,
-        "execution": {"xla": False, "platform": "software"},
+        "execution": {"xla": False, "platform": "software", "precision": "float32"},
         "embedding_serialization_factor": 1,
         "tensorboard": False,
         "report": False,

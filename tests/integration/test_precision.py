@@ -140,10 +140,10 @@ def test_a_scale_that_always_overflows_ends_the_run(place, dataset):
 
 def test_fp_exceptions_name_the_layer_and_the_rule_of_auto_is_printed(run, place, dataset):
     poisoned = write_dataset(place / "poisoned", poisoned=3)
-    execution = {"xla": True, "platform": "software"}
+    execution = {"xla": True, "platform": "software"}  # XLA has no fast bfloat16 on CPUs, so auto is float32
     config = write_config(place / "strict.json", poisoned, execution=execution, fp_exceptions=True)
     outcome = train(config, place / "runs")
-    rule = "float32 (precision auto: no fast float16 here; --execution.precision float16 forces it"
+    rule = "float32 (precision auto: no fast float16 or bfloat16 here; --execution.precision float16 forces float16"
     assert rule in outcome.errors
     assert "float16, weights rounded at random" in (run / "train.log").read_text(encoding="utf-8")
     assert outcome.status == 2

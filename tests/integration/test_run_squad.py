@@ -76,7 +76,7 @@ def config(data: Path) -> Path:
         "evaluation_batch_size": 7,
         "embedding_serialization_factor": 1,
         "enable_recomputation": False,
-        "execution": {"xla": False, "platform": "software"},
+        "execution": {"xla": False, "platform": "software", "precision": "float32"},
     }  # fmt: skip
     path.write_text(json.dumps(values), encoding="utf-8")
     return path

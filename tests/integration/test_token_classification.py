@@ -252,7 +252,7 @@ def config_of(root: Path, name: str, **changes: Any) -> Path:
         "global_batches_per_log": 25,
         "enable_recomputation": False,
         "tensorboard": False,
-        "execution": {"xla": False, "platform": "software", "device": "cpu"},
+        "execution": {"xla": False, "platform": "software", "device": "cpu", "precision": "float32"},
         "embedding_serialization_factor": 1,
         **changes,
     }  # fmt: skip

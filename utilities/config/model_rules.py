@@ -7,7 +7,7 @@ from typing import List
 from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, SPARSE_PARTS, accepted_blocks
 from utilities.config.figures import LAYER_OPTIONS, bert_sizes, number_of_ipus, runs_on_ipus
 from utilities.config.problems import FieldError, nearest, show
-from utilities.config.schema import NARROW, TrainingConfig
+from utilities.config.schema import TrainingConfig
 
 STAGES = "ipu_config.pipeline_stages"
 DEVICES = "ipu_config.pipeline_device_mapping"
@@ -96,7 +96,7 @@ def options_need_replaced_layers(config: TrainingConfig, task: str) -> None:
 
 def narrow_formats_need_replaced_layers(config: TrainingConfig, task: str) -> None:
     """Hugging Face's own layers compute in float32."""
-    if not config.replace_layers and config.execution.precision in NARROW:
+    if not config.replace_layers and config.execution.precision not in ("auto", "float32"):
         raise FieldError(
             ["execution.precision", "replace_layers"],
             "Hugging Face's own layers are float32",
