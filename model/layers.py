@@ -90,7 +90,9 @@ class Embeddings(keras.layers.Layer):
         training: Optional[bool] = None,
     ) -> tf.Tensor:
         lookup = self._platform.embedding_lookup
-        words = lookup(tf.convert_to_tensor(self.word), input_ids, self._architecture.embedding_serialization_factor)  # (B, S, H)
+        words = lookup(
+            tf.convert_to_tensor(self.word), input_ids, self._architecture.embedding_serialization_factor
+        )  # (B, S, H)
         segments = lookup(tf.convert_to_tensor(self.segment), segment_ids)  # (B, S, H)
         if position_ids is None:
             positions = tf.cast(self.position[: tf.shape(input_ids)[1]], words.dtype)  # (S, H)

@@ -163,8 +163,9 @@ class SoftwarePlatform(Platform):
         return self._check(layers.approximate_gelu(x) if approximate else layers.exact_gelu(x))
 
     def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
-        rows = layers.embedding_lookup(table, ids)
-        return self._check(tf.cast(rows, tf.bfloat16) if self._numerics.is_mixed else rows)
+        if self._numerics.is_mixed:  # a sparse gradient, which is added to the head's dense one once that is float32
+            return self._check(tf.cast(tf.gather(table, ids), tf.bfloat16))
+        return self._check(layers.embedding_lookup(table, ids))
 
     def factor(self, weight: tf.Variable) -> tf.Tensor:
         return self._copies.of(weight, tf.bfloat16) if self._numerics.is_mixed else super().factor(weight)

@@ -88,11 +88,14 @@ def choose_numerics(
     if fast.bfloat16_speedup:
         precision = MIXED
         reason = (
-            f"bfloat16 products are {fast.bfloat16_speedup:.1f} times as fast here; --execution.precision float32 forces"
-            " float32"
+            f"bfloat16 products are {fast.bfloat16_speedup:.1f} times as fast here;"
+            " --execution.precision float32 forces float32"
         )
     elif fast.tensor_cores:
-        precision, reason = FLOAT16, "as published, because of tensor cores; --execution.precision float32 forces float32"
+        precision, reason = (
+            FLOAT16,
+            "as published, because of tensor cores; --execution.precision float32 forces float32",
+        )
     else:
         precision = FLOAT32
         reason = "no fast float16 or bfloat16 here; --execution.precision float16 forces float16, as published"

@@ -14,7 +14,7 @@ B  samples of a micro batch
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 from execution.interface import Objective, Tensors, Update
 from execution.software.cluster.collectives import Collectives
@@ -287,9 +287,7 @@ class SequentialEngine:
         micro_batch = {name: values[index] for name, values in batch.items()}
         return self._compiled_gradients(micro_batch, weights, copies, seed)
 
-    def _accumulate(
-        self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor]
-    ) -> Tuple[List[tf.Tensor], Tensors]:
+    def _accumulate(self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor]) -> Tuple[List[tf.Tensor], Tensors]:
         count, reduction = self._rule.update.micro_batches, self._rule.update.reduction
         totals = accumulation.initial(self._rule.variables)
         sums = {name: tf.zeros([]) for name in self._rule.objective.counts(batch)}
@@ -319,6 +317,13 @@ def _joined(
         if gradient is None:
             gradient = tf.zeros(variable.shape, variable.dtype) if other is None else other
         elif other is not None:
-            gradient += tf.cast(other, gradient.dtype)
-        joined.append(gradient)
+            gradient = _sum(gradient, tf.cast(other, gradient.dtype))
+        joined.append(tf.convert_to_tensor(gradient))
     return joined
+
+
+def _sum(gradient: Union[tf.Tensor, tf.IndexedSlices], dense: tf.Tensor) -> tf.Tensor:
+    """Return the sum of two gradients; that of an embedding lookup has few rows, which are added in place."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.tensor_scatter_nd_add(dense, gradient.indices[:, None], gradient.values)
+    return gradient + dense

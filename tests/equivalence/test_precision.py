@@ -124,6 +124,22 @@ def test_updates_are_those_of_float32(whole, precision, options):
     assert history["overflows"] == 0.0
 
 
+@pytest.mark.parametrize("options", [{}, RECOMPUTED, {"fp_exceptions": True}], ids=str)
+def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(whole, options):
+    """Each weight's gradient, which the first moment holds, by its name; and the loss."""
+    model, optimizer, history = trained("mixed_bfloat16", Update(2), **options)
+    theirs_model, theirs, expected = whole
+    assert {weight.dtype for weight in model.weights} == {tf.float32}
+    # The floor is for the bias of keys, which changes no softmax: its gradient is 0.
+    for weight, other in zip(model.trainable_variables, theirs_model.trainable_variables, strict=True):
+        found, wanted = optimizer.moments(weight)[0].numpy(), theirs.moments(other)[0].numpy()
+        largest, length = max(np.abs(wanted).max(), 1e-5), max(np.linalg.norm(wanted), 1e-5)
+        assert np.abs(found - wanted).max() / largest < 12 * ROUNDING["bfloat16"], weight.name
+        assert np.linalg.norm(found - wanted) / length < 8 * ROUNDING["bfloat16"], weight.name
+    assert history["mlm_loss"] == pytest.approx(expected["mlm_loss"], rel=2 * ROUNDING["bfloat16"])
+    assert "overflows" not in history
+
+
 def test_at_random_and_to_nearest_are_one_rounding_apart(whole):
     rounded, _, _ = trained("float16", stochastic_rounding=True)
     again, _, _ = trained("float16", stochastic_rounding=True)
