@@ -144,7 +144,8 @@ class Platform(abc.ABC):
 
     Attributes:
         name: ``software`` or ``graphcore``.
-        precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``.
+        precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``; or
+            ``mixed_bfloat16``: bfloat16 computation with float32 weights.
         pipelined: whether pipeline stages are on different devices.
         on_gpu: whether weights are on a GPU.
         activation: Hugging Face's name of the GeLU of new models if the config names none.

@@ -1,7 +1,7 @@
 """Number formats on stock TensorFlow, and ``fp_exceptions``: training stops at the first NaN or infinity.
 
-The narrow formats are float16 and bfloat16. Weights and computation have the format of :class:`Numerics`; moments,
-updates, norms, softmax and losses are always float32.
+The narrow formats are float16 and bfloat16. Weights and computation have the format of :class:`Numerics`, but in mixed
+precision weights are float32; moments, updates, norms and losses are always float32.
 """
 
 from __future__ import annotations
