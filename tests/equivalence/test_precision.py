@@ -124,7 +124,7 @@ def test_updates_are_those_of_float32(whole, precision, options):
     assert history["overflows"] == 0.0
 
 
-@pytest.mark.parametrize("options", [{}, RECOMPUTED, {"fp_exceptions": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, COMPILED, RECOMPUTED, {"fp_exceptions": True}], ids=str)
 def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(whole, options):
     """Each weight's gradient, which the first moment holds, by its name; and the loss."""
     model, optimizer, history = trained("mixed_bfloat16", Update(2), **options)
@@ -152,19 +152,24 @@ def test_at_random_and_to_nearest_are_one_rounding_apart(whole):
     assert difference(rounded.trainable_variables, whole[0].trainable_variables) < 8 * ROUNDING["float16"]
 
 
-@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_pipeline_is_the_sequence(xla):
+@pytest.mark.parametrize(
+    "precision, xla",
+    [("float16", False), ("mixed_bfloat16", False), pytest.param("float16", True, marks=pytest.mark.long)],
+)
+def test_a_pipeline_is_the_sequence(precision, xla):
     if len(tf.config.list_logical_devices("CPU")) < 2:
         pytest.skip("needs two logical CPU devices, which can only be made before TensorFlow starts")
     layouts = (ONE_DEVICE, PipelineLayout(["/CPU:0", "/CPU:1"], "interleaved"))
-    one, other = (spans(layout, xla) for layout in layouts)
+    one, other = (spans(precision, layout, xla) for layout in layouts)
     # Where they differ in the last digit, a weight may be rounded to its other neighbour in each update.
-    assert difference(one.trainable_variables, other.trainable_variables) < 8 * ROUNDING["float16"]
+    assert difference(one.trainable_variables, other.trainable_variables) < (
+        8 * ROUNDING["float16" if precision == "float16" else "bfloat16"]
+    )
 
 
-def spans(layout, xla):
-    """A span model in float16 after two updates of four micro batches, with a loss scale that adapts."""
-    on = SoftwarePlatform(1, xla, False, layout, Numerics("float16", stochastic_rounding=True))
+def spans(precision, layout, xla):
+    """A span model after two updates of four micro batches, with a loss scale that adapts."""
+    on = SoftwarePlatform(1, xla, False, layout, Numerics(precision, stochastic_rounding=True))
     with on.scope():
         blocks, conversion = convert(SQUAD, span_source(), A, on, ["qa_head"])
     stages = [["emb", "hid"], ["hid", "qa_head"]] if layout.is_spread else [[b.name for b in blocks]]

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from execution.software import fused, layers
 from execution.software.precision import Formats, choose_numerics
 from keras_extensions.backend import tf
+
+CPU = Path("/proc/cpuinfo")
+HAS_AMX = CPU.exists() and "amx_bf16" in CPU.read_text(encoding="utf-8")
+PRODUCTS = """
+from keras_extensions.backend import tf
+x, w, q = (tf.ones(shape, tf.bfloat16) for shape in ((1024, 256), (256, 1024), (8, 4, 128, 64)))
+y, s = tf.matmul(x, w), tf.matmul(q, q, transpose_b=True)
+tf.matmul(y, w, transpose_b=True), tf.matmul(x, y, transpose_a=True), tf.matmul(s, q), tf.matmul(s, q, transpose_a=True)
+"""
 
 RANDOM = np.random.default_rng(3)
 SEED = tf.constant([5, 7], tf.int32)
@@ -120,3 +134,14 @@ def test_auto_takes_what_is_fast(wish, formats, expected, reason):
     chosen = choose_numerics(wish, lambda: formats)
     assert chosen.precision == expected and reason in chosen.describe()
     assert chosen.is_narrow == (expected == "float16")
+
+
+@pytest.mark.skipif(not HAS_AMX, reason="this processor has no AMX")
+def test_products_use_amx():
+    """Forward and backward products of an encoder layer; oneDNN says which implementation each one takes."""
+    variables = {**os.environ, "ONEDNN_VERBOSE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    line = [sys.executable, "-c", PRODUCTS]
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, check=True)
+    products = [text for text in done.stdout.splitlines() if ",exec,cpu,matmul," in text]
+    assert len(products) == 6, done.stdout
+    assert all("amx" in text for text in products), products
