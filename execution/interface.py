@@ -144,7 +144,8 @@ class Platform(abc.ABC):
 
     Attributes:
         name: ``software`` or ``graphcore``.
-        precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``.
+        precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``; or
+            ``mixed_bfloat16``: bfloat16 computation with float32 weights.
         pipelined: whether pipeline stages are on different devices.
         on_gpu: whether weights are on a GPU.
         activation: Hugging Face's name of the GeLU of new models if the config names none.
@@ -199,6 +200,60 @@ class Platform(abc.ABC):
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
         """Create a layer that normalises over the last axis, with weights ``gamma`` and ``beta`` (Ba et al. 2016)."""
 
+    def dense(self, units: int, use_bias: bool, initializer: str, name: str, adds_bias: bool) -> keras.layers.Layer:
+        """Create a fully connected layer.
+
+        Args:
+            units: outputs.
+            use_bias: whether there is a bias.
+            initializer: of the matrix.
+            name: name of the layer.
+            adds_bias: False if the layer is only called by :meth:`dense_gelu` and :meth:`residual_norm`, which may then
+                add the bias in its place.
+        """
+        return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=initializer, name=name)
+
+    # Parts of the model that a machine may compute in fewer steps
+
+    def dense_gelu(self, dense: keras.layers.Layer, x: tf.Tensor, approximate: bool) -> tf.Tensor:
+        """Return gelu(dense(x))."""
+        return self.gelu(dense(x), approximate)
+
+    def residual_norm(
+        self,
+        dense: keras.layers.Layer,
+        dropout: keras.layers.Layer,
+        norm: keras.layers.Layer,
+        x: tf.Tensor,
+        residual: tf.Tensor,
+        training: Optional[bool],
+    ) -> tf.Tensor:
+        """Return norm(residual + dropout(dense(x)))."""
+        return norm(residual + dropout(self.outlined(dense)(x), training=training))
+
+    def attention(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        bias: tf.Tensor,
+        dropout: keras.layers.Layer,
+        training: Optional[bool],
+    ) -> tf.Tensor:
+        """Return dropout(softmax(Q·Kᵀ / √D + bias))·V.
+
+        Args:
+            query: (B, heads, S, D), as are ``key``, ``value`` and the result.
+            key: keys.
+            value: values.
+            bias: added to scores, (B, 1, 1 or S, S).
+            dropout: layer between softmax and product.
+            training: whether ``dropout`` drops anything.
+        """
+        scale = tf.cast(query.shape[-1] ** -0.5, query.dtype)
+        scores = tf.matmul(query * scale, key, transpose_b=True) + bias  # (B, heads, S, S)
+        return tf.matmul(dropout(self.softmax(scores), training=training), value)
+
     # Operations
 
     @abc.abstractmethod
@@ -208,6 +263,10 @@ class Platform(abc.ABC):
     @abc.abstractmethod
     def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
         """Return the rows of ``table`` (V, H) with the numbers ``ids`` (…), as (…, H)."""
+
+    def factor(self, weight: tf.Variable) -> tf.Tensor:
+        """Return a weight matrix as a factor of a product, in the number format of the computation."""
+        return tf.convert_to_tensor(weight)
 
     @abc.abstractmethod
     def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:

@@ -13,7 +13,7 @@ def layers_in(precision: str) -> Iterator[None]:
     """Within the block, new layers compute and keep their weights in this number format.
 
     Args:
-        precision: ``float32``, ``float16`` or ``bfloat16``.
+        precision: ``float32``, ``float16``, ``bfloat16`` or ``mixed_bfloat16``.
     """
     policy = keras.mixed_precision.global_policy()
     keras.mixed_precision.set_global_policy(precision)

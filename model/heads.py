@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
-from model.layers import dense
+from model.layers import INITIALIZER, dense
 
 
 class Pooler(keras.layers.Layer):
@@ -29,13 +29,13 @@ class HeadTransform(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "transform"):
         super().__init__(name=name)
-        self.dense = dense(architecture.hidden_size)
+        self.dense = platform.dense(architecture.hidden_size, True, INITIALIZER, "dense", adds_bias=False)
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
         self._platform = platform
         self._approximate = architecture.approximate_gelu
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # (B, P, H)
-        return self.norm(self._platform.gelu(self.dense(x), self._approximate))
+        return self.norm(self._platform.dense_gelu(self.dense, x, self._approximate))
 
 
 class MaskedLMHead(keras.layers.Layer):

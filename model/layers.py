@@ -28,7 +28,13 @@ def dense(units: int, use_bias: bool = True, name: str = "dense") -> keras.layer
 
 
 def encoder_dense(
-    architecture: Architecture, platform: Platform, part: str, units: int, use_bias: bool = True, name: str = "dense"
+    architecture: Architecture,
+    platform: Platform,
+    part: str,
+    units: int,
+    use_bias: bool = True,
+    name: str = "dense",
+    adds_bias: bool = False,
 ) -> keras.layers.Layer:
     """Return a fully connected layer of the encoder, block-sparse if the architecture says so.
 
@@ -37,9 +43,10 @@ def encoder_dense(
         units: outputs.
         use_bias: whether there is a bias.
         name: of the layer.
+        adds_bias: see :meth:`execution.interface.Platform.dense`.
     """
     if not architecture.is_sparse(part):
-        return dense(units, use_bias, name)
+        return platform.dense(units, use_bias, INITIALIZER, name, adds_bias)
     inputs = architecture.intermediate_size if part == OUTPUT else architecture.hidden_size
     count = architecture.kept_blocks(inputs, units)
     block_size, kernel = architecture.sparsity_block_size, architecture.sparsity_kernel
@@ -68,11 +75,12 @@ class Embeddings(keras.layers.Layer):
 
     def _table(self, name: str, rows: int) -> tf.Variable:
         shape = (rows, self._architecture.hidden_size)
-        return self.add_weight(name, shape, initializer=INITIALIZER)
+        # In mixed precision, rows are cast and not the table.
+        return self.add_weight(name, shape, initializer=INITIALIZER, experimental_autocast=False)
 
     def word_table(self) -> tf.Tensor:
         """Return the word embedding as a tensor (V, H), for the tied masked-LM head."""
-        return tf.convert_to_tensor(self.word)
+        return self._platform.factor(self.word)
 
     def call(
         self,
@@ -82,10 +90,12 @@ class Embeddings(keras.layers.Layer):
         training: Optional[bool] = None,
     ) -> tf.Tensor:
         lookup = self._platform.embedding_lookup
-        words = lookup(self.word_table(), input_ids, self._architecture.embedding_serialization_factor)  # (B, S, H)
+        words = lookup(
+            tf.convert_to_tensor(self.word), input_ids, self._architecture.embedding_serialization_factor
+        )  # (B, S, H)
         segments = lookup(tf.convert_to_tensor(self.segment), segment_ids)  # (B, S, H)
         if position_ids is None:
-            positions = self.position[: tf.shape(input_ids)[1]]  # (S, H)
+            positions = tf.cast(self.position[: tf.shape(input_ids)[1]], words.dtype)  # (S, H)
         else:
             positions = lookup(tf.convert_to_tensor(self.position), position_ids)  # (B, S, H)
         return self.dropout(self.norm(words + segments + positions), training=training)  # (B, S, H)
@@ -124,7 +134,7 @@ class SelfAttention(keras.layers.Layer):
         self._platform = platform
         if a.use_qkv_split:
             self.query, self.key, self.value = (
-                encoder_dense(a, platform, QKV, a.hidden_size, a.use_qkv_bias, part)
+                encoder_dense(a, platform, QKV, a.hidden_size, a.use_qkv_bias, part, adds_bias=True)
                 for part in ("query", "key", "value")
             )
         else:
@@ -149,11 +159,8 @@ class SelfAttention(keras.layers.Layer):
         training: Optional[bool] = None,
     ) -> tf.Tensor:
         query, key, value = self._queries_keys_values(hidden)
-        scale = tf.cast(self._head_size**-0.5, query.dtype)
-        scores = tf.matmul(query * scale, key, transpose_b=True) + bias  # (B, A, S, S)
-        weights = self.dropout(self._platform.softmax(scores), training=training)
-        context = tf.transpose(tf.matmul(weights, value), (0, 2, 1, 3))  # (B, S, A, D)
-        return tf.reshape(context, tf.shape(hidden))  # (B, S, H)
+        context = self._platform.attention(query, key, value, bias, self.dropout, training)  # (B, A, S, D)
+        return tf.reshape(tf.transpose(context, (0, 2, 1, 3)), tf.shape(hidden))  # (B, S, H)
 
 
 class ResidualOutput(keras.layers.Layer):
@@ -168,8 +175,7 @@ class ResidualOutput(keras.layers.Layer):
         self._platform = platform
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
-        projected = self._platform.outlined(self.dense)(x)
-        return self.norm(residual + self.dropout(projected, training=training))  # (B, S, H)
+        return self._platform.residual_norm(self.dense, self.dropout, self.norm, x, residual, training)  # (B, S, H)
 
 
 class Intermediate(keras.layers.Layer):
@@ -182,7 +188,7 @@ class Intermediate(keras.layers.Layer):
         self._approximate = architecture.approximate_gelu
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return self._platform.gelu(self.dense(x), self._approximate)  # (B, S, I)
+        return self._platform.dense_gelu(self.dense, x, self._approximate)  # (B, S, I)
 
 
 class EncoderLayer(keras.layers.Layer):

@@ -29,6 +29,11 @@ def use_device(device: str) -> None:
         tf.config.experimental.set_memory_growth(gpu, True)
 
 
+def on_gpu() -> bool:
+    """Return whether there is a GPU to compute on."""
+    return bool(tf.config.get_visible_devices("GPU"))
+
+
 def use_threads(threads: Optional[int], devices: int) -> None:
     """Limit the threads of one operation.
 
@@ -80,4 +85,4 @@ def state_device(offchip: bool) -> Optional[str]:
     Args:
         offchip: whether the config asks for host memory, which matters only if the weights are on a GPU.
     """
-    return "/CPU:0" if offchip and tf.config.get_visible_devices("GPU") else None
+    return "/CPU:0" if offchip and on_gpu() else None

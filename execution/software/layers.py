@@ -45,20 +45,19 @@ class DropoutSeeds:
         finally:
             self._seed = outer
 
-    def layer_seed(self, layer: int) -> Optional[tf.Tensor]:
-        """Return the seed (2,) of one layer; None outside of :meth:`using`, where there is no dropout."""
-        if self._seed is None:
-            return None
-        return _fold_in(self._seed, layer)
+    @property
+    def current(self) -> Optional[tf.Tensor]:
+        """The seed (2,) of the micro batch; None outside of :meth:`using`, where there is no dropout."""
+        return self._seed
 
 
 def micro_batch_seed(run_seed: int, update: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:
     """Return the seed of one micro batch of one update, (2,) int32."""
     seed = tf.constant([run_seed & 0x7FFFFFFF, 0x5EED], tf.int32)
-    return _fold_in(_fold_in(seed, update), micro_batch)
+    return fold_in(fold_in(seed, update), micro_batch)
 
 
-def _fold_in(seed: tf.Tensor, number: Union[int, tf.Tensor]) -> tf.Tensor:
+def fold_in(seed: tf.Tensor, number: Union[int, tf.Tensor]) -> tf.Tensor:
     """Return a different seed (2,) for each number."""
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int32), alg=GENERATOR)
 
@@ -100,13 +99,17 @@ class Dropout(keras.layers.Layer):
         super().__init__(name=name)
         self.rate = rate
         self._seeds = seeds
-        self._number = seeds.register()
+        self.number = seeds.register()
+
+    @property
+    def seed(self) -> Optional[tf.Tensor]:
+        """The seed (2,) of the current micro batch; None where nothing is dropped."""
+        return self._seeds.current if self.rate else None
 
     def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
-        seed = self._seeds.layer_seed(self._number) if self.rate else None
-        if seed is None:
+        if self.seed is None:
             return x
-        keep = keep_mask(tf.shape(x), self.rate, seed)
+        keep = keep_mask(tf.shape(x), self.rate, fold_in(self.seed, self.number))
         return tf.where(keep, tf.cast(as_float32(x) * (1.0 / (1.0 - self.rate)), x.dtype), tf.zeros([], x.dtype))
 
 
@@ -124,19 +127,20 @@ class LayerNormalization(keras.layers.Layer):
 
     def __init__(self, epsilon: float, name: str = "norm", check: Optional[FiniteCheck] = None):
         super().__init__(name=name)
-        self._epsilon = epsilon
+        self.epsilon = epsilon
         self._check = check or FiniteCheck(False)
 
     def build(self, input_shape: Any) -> None:
         size = (input_shape[-1],)
-        self.gamma = self.add_weight("gamma", size, initializer="ones")
-        self.beta = self.add_weight("beta", size, initializer="zeros")
+        # In mixed precision, weights are float32 and used as such.
+        self.gamma = self.add_weight("gamma", size, initializer="ones", experimental_autocast=False)
+        self.beta = self.add_weight("beta", size, initializer="zeros", experimental_autocast=False)
         super().build(input_shape)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         values = as_float32(x)
         mean, variance = tf.nn.moments(values, axes=[-1], keepdims=True)
-        normal = (values - mean) * tf.math.rsqrt(variance + self._epsilon)
+        normal = (values - mean) * tf.math.rsqrt(variance + self.epsilon)
         return self._check(tf.cast(normal * as_float32(self.gamma) + as_float32(self.beta), x.dtype))
 
 

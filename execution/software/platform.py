@@ -7,10 +7,18 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Op
 
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.processes import SINGLE_PROCESS, Processes
-from execution.software import layers
+from execution.software import fused, layers
+from execution.software.devices import on_gpu
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
-from execution.software.precision import CheckedObjective, FiniteCheck, Numerics, failed_checks_reported
+from execution.software.precision import (
+    FLOAT32,
+    CheckedObjective,
+    FiniteCheck,
+    Numerics,
+    WeightCopies,
+    failed_checks_reported,
+)
 from execution.software.training_step import Engine, SequentialEngine, TrainableModel, UpdateRule
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
@@ -77,13 +85,15 @@ class SoftwarePlatform(Platform):
         self._numerics = numerics
         self.precision = numerics.precision
         self.pipelined = layout.is_spread
-        self.on_gpu = bool(tf.config.get_visible_devices("GPU"))
+        self.on_gpu = on_gpu()
         self._processes = processes
         self._shards = shards_of(processes) if sharded else None
         self._state_device = state_device
         self._dropout_seeds = layers.DropoutSeeds()
         self._check = FiniteCheck(numerics.fp_exceptions)
         self._other_state: Dict[str, Any] = {}
+        self._fuses = numerics.is_mixed and not numerics.fp_exceptions
+        self._copies = WeightCopies()
 
     def describe(self) -> str:
         devices = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("CPU")
@@ -99,28 +109,76 @@ class SoftwarePlatform(Platform):
         return f"{text}; {self._layout.schedule} pipeline, stages on {', '.join(self._layout.devices)}"
 
     def scope(self) -> ContextManager[Any]:
-        return layers_in(self.precision) if self._numerics.is_narrow else contextlib.nullcontext()
+        return layers_in(self.precision) if self.precision != FLOAT32 else contextlib.nullcontext()
 
     def stage(self, number: int) -> ContextManager[Any]:
         return tf.device(self._layout.devices[number]) if self._layout.is_spread else contextlib.nullcontext()
 
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
-        return layers.Dropout(rate, self._dropout_seeds, name=name)
+        return (fused if self._fuses else layers).Dropout(rate, self._dropout_seeds, name=name)
 
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
-        return layers.LayerNormalization(epsilon, name=name, check=self._check)
+        return (fused if self._fuses else layers).LayerNormalization(epsilon, name=name, check=self._check)
+
+    def dense(self, units: int, use_bias: bool, initializer: str, name: str, adds_bias: bool) -> keras.layers.Layer:
+        if not self._fuses:
+            return super().dense(units, use_bias, initializer, name, adds_bias)
+        return fused.Product(
+            units, adds_bias, self._copies, use_bias=use_bias, kernel_initializer=initializer, name=name
+        )
+
+    def dense_gelu(self, dense: keras.layers.Layer, x: tf.Tensor, approximate: bool) -> tf.Tensor:
+        if not isinstance(dense, fused.Product):
+            return super().dense_gelu(dense, x, approximate)
+        product = dense(x)
+        return fused.gelu(product, dense.added(), approximate)
+
+    def residual_norm(
+        self,
+        dense: keras.layers.Layer,
+        dropout: keras.layers.Layer,
+        norm: keras.layers.Layer,
+        x: tf.Tensor,
+        residual: tf.Tensor,
+        training: Optional[bool],
+    ) -> tf.Tensor:
+        if not isinstance(dense, fused.Product):
+            return super().residual_norm(dense, dropout, norm, x, residual, training)
+        product = dense(x)
+        return norm(residual, product, dense.added(), dropout.mask())
+
+    def attention(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        bias: tf.Tensor,
+        dropout: keras.layers.Layer,
+        training: Optional[bool],
+    ) -> tf.Tensor:
+        if not self._fuses:
+            return super().attention(query, key, value, bias, dropout, training)
+        return fused.attention(query, key, value, bias, query.shape[-1] ** -0.5, dropout.mask())
 
     def gelu(self, x: tf.Tensor, approximate: bool) -> tf.Tensor:
         return self._check(layers.approximate_gelu(x) if approximate else layers.exact_gelu(x))
 
     def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
+        if self._numerics.is_mixed:  # a sparse gradient, which is added to the head's dense one once that is float32
+            return self._check(tf.cast(tf.gather(table, ids), tf.bfloat16))
         return self._check(layers.embedding_lookup(table, ids))
+
+    def factor(self, weight: tf.Variable) -> tf.Tensor:
+        return self._copies.of(weight, tf.bfloat16) if self._numerics.is_mixed else super().factor(weight)
 
     def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
         return self._check(layers.serialized_matmul(x, table))
 
     def softmax(self, scores: tf.Tensor) -> tf.Tensor:
         return self._check(layers.softmax(scores))
+
+    def cross_entropy(self, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return (fused.cross_entropy if self._fuses else super().cross_entropy)(scores, labels)
 
     def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
         return tf.recompute_grad(function)(*tensors) if self._recompute else function(*tensors)
@@ -163,14 +221,26 @@ class SoftwarePlatform(Platform):
             self._check.backward = not update.adaptive_loss_scale
             objective = CheckedObjective(objective, self._check)
         collectives = self._processes.collectives
-        rule = UpdateRule(optimizer, objective, update, model.trainable_variables, self.precision, collectives)
+        # One pass over weights and moments; across devices or processes there are exchanges, which XLA cannot compile.
+        whole = not (self._layout.is_spread or self.on_gpu or self._shards or collectives)
+        rule = UpdateRule(
+            optimizer,
+            objective,
+            update,
+            model.trainable_variables,
+            self.precision,
+            collectives,
+            xla=self._fuses and whole,
+        )
         self._other_state = {"loss_scale": rule.loss_scale} if isinstance(rule.loss_scale, AutomaticLossScale) else {}
         model.prepare(objective, self._engine(model, rule), rule.totals)
         model.compile(optimizer=optimizer, steps_per_execution=updates_per_execution)
 
     def _engine(self, model: keras.Model, rule: UpdateRule) -> Engine:
         if not self._layout.is_spread:
-            return SequentialEngine(model, rule, self._dropout_seeds, self._seed, self._xla)
+            # Recomputation passes on no gradients of tensors from outside, such as copies of weights.
+            copies = self._copies if self._fuses and not self._recompute else None
+            return SequentialEngine(model, rule, self._dropout_seeds, self._seed, self._xla, copies)
         schedule = make_schedule(self._layout.schedule, len(model.stages))
         devices = self._layout.devices
         return PipelineEngine(model, devices, schedule, rule, self._dropout_seeds, self._seed, self._xla)

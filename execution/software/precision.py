@@ -1,28 +1,50 @@
 """Number formats on stock TensorFlow, and ``fp_exceptions``: training stops at the first NaN or infinity.
 
-The narrow formats are float16 and bfloat16. Weights and computation have the format of :class:`Numerics`; moments,
-updates, norms, softmax and losses are always float32.
+The narrow formats are float16 and bfloat16. Weights and computation have the format of :class:`Numerics`, but in mixed
+precision weights are float32; moments, updates, norms and losses are always float32.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any, Callable, Iterator, NamedTuple, Tuple
+import time
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from execution.interface import Objective, Tensors
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
-FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
+FLOAT32, FLOAT16, BFLOAT16, MIXED = "float32", "float16", "bfloat16", "mixed_bfloat16"
+NARROW = (FLOAT16, BFLOAT16)  # formats whose weights have fewer bits than float32
 _TENSOR_CORES = (7, 0)  # NVIDIA's first compute capability with tensor cores (Volta, 2017)
+_AMPERE = (8, 0)  # and with fast bfloat16 (2020)
+
+# By this factor products must be faster in bfloat16. With AMX they are 4 to 5 times as fast, emulated they are slower;
+# GPUs compute their float32 products as TensorFloat-32, at half of the rate of bfloat16.
+_CPU_FACTOR, _GPU_FACTOR = 2.0, 1.3
+_CPU_ROWS, _GPU_ROWS = 512, 4096  # of the matrices that are multiplied to measure it
+_REPETITIONS = 6
+
+
+class Formats(NamedTuple):
+    """What a machine computes fast.
+
+    Attributes:
+        tensor_cores: whether all GPUs compute fast in float16.
+        bfloat16_speedup: how many times as fast products of bfloat16 matrices are as those of float32; 0 if that is
+            not enough for mixed precision.
+    """
+
+    tensor_cores: bool
+    bfloat16_speedup: float
 
 
 class Numerics(NamedTuple):
     """How a platform computes.
 
     Attributes:
-        precision: number format of weights and computation.
+        precision: number format of weights and computation, or ``mixed_bfloat16``.
         reason: why it was chosen, if the config leaves it open.
         stochastic_rounding: whether updates of narrow weights are rounded at random, so that small ones are not lost.
         fp_exceptions: whether training stops at the first NaN or infinity.
@@ -36,7 +58,12 @@ class Numerics(NamedTuple):
     @property
     def is_narrow(self) -> bool:
         """Whether weights have fewer bits than float32."""
-        return self.precision != FLOAT32
+        return self.precision in NARROW
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether computation is in bfloat16, with float32 weights."""
+        return self.precision == MIXED
 
     def describe(self) -> str:
         """Return the format and why it was chosen, for the log."""
@@ -45,32 +72,88 @@ class Numerics(NamedTuple):
 
 
 def choose_numerics(
-    precision: str, tensor_cores: bool, stochastic_rounding: bool = False, fp_exceptions: bool = False
+    precision: str, machine: Callable[[], Formats], stochastic_rounding: bool = False, fp_exceptions: bool = False
 ) -> Numerics:
     """Return the config's number format or, if that is ``auto``, the one that suits the machine.
 
     Args:
-        precision: ``auto``, ``float32``, ``float16`` or ``bfloat16``.
-        tensor_cores: whether the machine computes fast in float16.
+        precision: ``auto``, ``float32``, ``float16``, ``bfloat16`` or ``mixed_bfloat16``.
+        machine: finds which formats are fast; called with ``auto`` only.
         stochastic_rounding: see :class:`Numerics`.
         fp_exceptions: see :class:`Numerics`.
     """
-    reason = ""
-    if precision == "auto":
-        precision = FLOAT16 if tensor_cores else FLOAT32
+    if precision != "auto":
+        return Numerics(precision, "", stochastic_rounding, fp_exceptions)
+    fast = machine()
+    if fast.bfloat16_speedup:
+        precision = MIXED
         reason = (
-            "precision auto: as published, because of tensor cores; --execution.precision float32 forces float32"
-            if tensor_cores
-            else "precision auto: no fast float16 here; --execution.precision float16 forces it, as published"
+            f"bfloat16 products are {fast.bfloat16_speedup:.1f} times as fast here;"
+            " --execution.precision float32 forces float32"
         )
-    return Numerics(precision, reason, stochastic_rounding, fp_exceptions)
+    elif fast.tensor_cores:
+        precision, reason = (
+            FLOAT16,
+            "as published, because of tensor cores; --execution.precision float32 forces float32",
+        )
+    else:
+        precision = FLOAT32
+        reason = "no fast float16 or bfloat16 here; --execution.precision float16 forces float16, as published"
+    return Numerics(precision, f"precision auto: {reason}", stochastic_rounding, fp_exceptions)
 
 
-def has_tensor_cores() -> bool:
-    """Return whether every visible GPU has tensor cores; False without a GPU."""
+def formats_of_machine(xla: bool) -> Formats:
+    """Measure which formats are fast here, which takes some 20 ms.
+
+    Args:
+        xla: whether the config asks for XLA, which has no fast products of bfloat16 on CPUs.
+    """
     gpus = tf.config.get_visible_devices("GPU")
-    capabilities = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
-    return bool(gpus) and all(capability is not None and capability >= _TENSOR_CORES for capability in capabilities)
+    if not gpus:
+        return Formats(False, 0.0 if xla else _bfloat16_speedup(_CPU_ROWS, _CPU_FACTOR))
+    capability = min(tf.config.experimental.get_device_details(gpu).get("compute_capability") or (0, 0) for gpu in gpus)
+    speedup = _bfloat16_speedup(_GPU_ROWS, _GPU_FACTOR) if capability >= _AMPERE else 0.0
+    return Formats(capability >= _TENSOR_CORES, speedup)
+
+
+def _bfloat16_speedup(rows: int, enough: float) -> float:
+    """Return how many times as fast a product of bfloat16 matrices is as one of float32; 0 if less than ``enough``."""
+    seconds = []
+    for dtype in (tf.float32, tf.bfloat16):
+        matrix, times = tf.ones((rows, rows), dtype), []
+        for _ in range(_REPETITIONS):
+            begin = time.perf_counter()
+            tf.matmul(matrix, matrix)[0, 0].numpy()
+            times.append(time.perf_counter() - begin)
+        seconds.append(min(times))
+    speedup = seconds[0] / seconds[1]
+    return speedup if speedup >= enough else 0.0
+
+
+class WeightCopies:
+    """The bfloat16 copies of float32 weights that mixed precision multiplies by, made once an update."""
+
+    def __init__(self) -> None:
+        self.variables: List[tf.Variable] = []
+        self._copies: Dict[Any, tf.Tensor] = {}
+
+    def of(self, variable: tf.Variable, dtype: tf.DType) -> tf.Tensor:
+        """Return a weight in ``dtype``: its copy within :meth:`using`, otherwise cast anew."""
+        copy = self._copies.get(variable.ref())
+        if copy is not None:
+            return copy
+        if not any(known is variable for known in self.variables):
+            self.variables.append(variable)
+        return tf.cast(variable, dtype)
+
+    @contextlib.contextmanager
+    def using(self, copies: Sequence[tf.Tensor]) -> Iterator[None]:
+        """Within the block, use these copies of :attr:`variables`, or none if the sequence is empty."""
+        self._copies = {variable.ref(): copy for variable, copy in zip(self.variables, copies)}
+        try:
+            yield
+        finally:
+            self._copies = {}
 
 
 def as_float32(x: tf.Tensor) -> tf.Tensor:

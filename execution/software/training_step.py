@@ -14,12 +14,12 @@ B  samples of a micro batch
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 from execution.interface import Objective, Tensors, Update
 from execution.software.cluster.collectives import Collectives
 from execution.software.layers import DropoutSeeds, micro_batch_seed
-from execution.software.precision import FLOAT16, FLOAT32
+from execution.software.precision import FLOAT16, FLOAT32, NARROW, WeightCopies
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from optimization import accumulation
@@ -125,6 +125,7 @@ class UpdateRule:
         variables: the trainable weights, in the order of the gradients.
         precision: number format of the weights.
         collectives: operations over the processes that share an update; None for a single process.
+        xla: whether to compile the update with XLA.
 
     Attributes:
         loss_scale: the loss scale, which belongs in checkpoints if it is automatic.
@@ -139,16 +140,17 @@ class UpdateRule:
         variables: Sequence[tf.Variable],
         precision: str = FLOAT32,
         collectives: Optional[Collectives] = None,
+        xla: bool = False,
     ):
         self.optimizer = optimizer
         self.objective = objective
         self.update = update
         self.variables = variables
         self.loss_scale = make_loss_scale(update, precision)
-        self._is_narrow = precision != FLOAT32
+        self._is_narrow = precision in NARROW
         self._collectives = collectives
         optimizer.build(variables)
-        self.apply = tf.function(self._apply, autograph=False)
+        self.apply = tf.function(self._apply, jit_compile=xla, autograph=False)
 
     def seed(self, run_seed: int, index: tf.Tensor) -> tf.Tensor:
         """Return the dropout seed (2,) of this process' micro batch ``index`` in the current update."""
@@ -226,22 +228,33 @@ class SequentialEngine:
         seeds: gives the model's dropout layers their seeds.
         run_seed: seed of the run, from which the seed of every micro batch follows.
         xla: whether to compile the computation of a micro batch.
+        copies: the bfloat16 copies of weights that are made once an update; None: layers cast weights at each use.
     """
 
-    def __init__(self, model: keras.Model, rule: UpdateRule, seeds: DropoutSeeds, run_seed: int, xla: bool):
+    def __init__(
+        self,
+        model: keras.Model,
+        rule: UpdateRule,
+        seeds: DropoutSeeds,
+        run_seed: int,
+        xla: bool,
+        copies: Optional[WeightCopies] = None,
+    ):
         self._model = model
         self._rule = rule
         self._seeds = seeds
         self._run_seed = run_seed
         self._xla = xla
+        self._copies = copies or WeightCopies()
         self._compiled_gradients = tf.function(self._gradients, jit_compile=xla, autograph=False)
 
     def update(self, batch: Tensors) -> Tensors:
         weights = self._rule.loss_weights(batch)
+        copies = [tf.cast(variable, tf.bfloat16) for variable in self._copies.variables]
         if self._rule.update.micro_batches == 1:
-            gradients, sums = self._micro_batch(batch, weights, tf.constant(0))
+            gradients, sums = self._micro_batch(batch, weights, copies, tf.constant(0))
         else:
-            gradients, sums = self._accumulate(batch, weights)
+            gradients, sums = self._accumulate(batch, weights, copies)
         return {**self._rule.totals(sums), **self._rule.apply(gradients)}
 
     def compile_step(self, element_spec: Tensors) -> None:
@@ -249,31 +262,38 @@ class SequentialEngine:
         if self._xla:
             micro_batch = {name: tf.zeros(spec.shape[1:], spec.dtype) for name, spec in element_spec.items()}
             weights = {name: tf.zeros([]) for name in self._rule.objective.losses}
+            copies = [tf.zeros(variable.shape, tf.bfloat16) for variable in self._copies.variables]
             seed = tf.zeros([2], tf.int32)
-            self._compiled_gradients.experimental_get_compiler_ir(micro_batch, weights, seed)(stage="optimized_hlo")
+            compiled = self._compiled_gradients.experimental_get_compiler_ir(micro_batch, weights, copies, seed)
+            compiled(stage="optimized_hlo")
 
-    def _gradients(self, batch: Tensors, weights: Tensors, seed: tf.Tensor) -> Tuple[List[tf.Tensor], Tensors]:
+    def _gradients(
+        self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor], seed: tf.Tensor
+    ) -> Tuple[List[tf.Tensor], Tensors]:
         """Return the gradients of one micro batch, tensors of shape (B, …), and the sums of the objective's terms."""
         with self._seeds.using(seed):  # around the backward pass too: recomputation must draw the same masks
-            with tf.GradientTape() as tape:
+            with tf.GradientTape() as tape, self._copies.using(copies):
+                tape.watch(copies)
                 outputs = self._model({name: batch[name] for name in self._model.input_names}, training=True)
                 sums = self._rule.objective.sums(outputs, batch)
                 loss = self._rule.scaled_loss(sums, weights)
-            gradients = tape.gradient(loss, self._rule.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return gradients, sums
+            gradients, of_copies = tape.gradient(loss, (self._rule.variables, copies))
+        return _joined(self._rule.variables, gradients, self._copies.variables, of_copies), sums
 
-    def _micro_batch(self, batch: Tensors, weights: Tensors, index: tf.Tensor) -> Tuple[List[tf.Tensor], Tensors]:
+    def _micro_batch(
+        self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor], index: tf.Tensor
+    ) -> Tuple[List[tf.Tensor], Tensors]:
         seed = self._rule.seed(self._run_seed, index)
         micro_batch = {name: values[index] for name, values in batch.items()}
-        return self._compiled_gradients(micro_batch, weights, seed)
+        return self._compiled_gradients(micro_batch, weights, copies, seed)
 
-    def _accumulate(self, batch: Tensors, weights: Tensors) -> Tuple[List[tf.Tensor], Tensors]:
+    def _accumulate(self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor]) -> Tuple[List[tf.Tensor], Tensors]:
         count, reduction = self._rule.update.micro_batches, self._rule.update.reduction
         totals = accumulation.initial(self._rule.variables)
         sums = {name: tf.zeros([]) for name in self._rule.objective.counts(batch)}
 
         def body(index: tf.Tensor, totals: List[tf.Tensor], sums: Tensors) -> Any:
-            gradients, new = self._micro_batch(batch, weights, index)
+            gradients, new = self._micro_batch(batch, weights, copies, index)
             totals = accumulation.add(reduction, totals, gradients, index)
             return index + 1, totals, {name: sums[name] + new[name] for name in sums}
 
@@ -281,3 +301,29 @@ class SequentialEngine:
             lambda index, *_: index < count, body, (tf.constant(0), totals, sums), parallel_iterations=1
         )
         return accumulation.finish(reduction, totals, count), sums
+
+
+def _joined(
+    variables: Sequence[tf.Variable],
+    gradients: Sequence[Optional[tf.Tensor]],
+    copied: Sequence[tf.Variable],
+    of_copies: Sequence[tf.Tensor],
+) -> List[tf.Tensor]:
+    """Return the gradients of all variables, given those of the variables themselves and those of their copies."""
+    found = {variable.ref(): gradient for variable, gradient in zip(copied, of_copies) if gradient is not None}
+    joined = []
+    for variable, gradient in zip(variables, gradients):
+        other = found.get(variable.ref())
+        if gradient is None:
+            gradient = tf.zeros(variable.shape, variable.dtype) if other is None else other
+        elif other is not None:
+            gradient = _sum(gradient, tf.cast(other, gradient.dtype))
+        joined.append(tf.convert_to_tensor(gradient))
+    return joined
+
+
+def _sum(gradient: Union[tf.Tensor, tf.IndexedSlices], dense: tf.Tensor) -> tf.Tensor:
+    """Return the sum of two gradients; that of an embedding lookup has few rows, which are added in place."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.tensor_scatter_nd_add(dense, gradient.indices[:, None], gradient.values)
+    return gradient + dense

@@ -109,6 +109,22 @@ def test_updates_are_those_of_float32(whole, precision, options):
     assert history["overflows"] == 0.0
 
 
+@pytest.mark.parametrize("options", [{}, COMPILED, RECOMPUTED, {"fp_exceptions": True}], ids=str)
+def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(whole, options):
+    """Each weight's gradient, which the first moment holds, by its name; and the loss."""
+    model, optimizer, history = trained("mixed_bfloat16", Update(2), **options)
+    theirs_model, theirs, expected = whole
+    assert {weight.dtype for weight in model.weights} == {tf.float32}
+    # The floor is for the bias of keys, which changes no softmax: its gradient is 0.
+    for weight, other in zip(model.trainable_variables, theirs_model.trainable_variables, strict=True):
+        found, wanted = optimizer.moments(weight)[0].numpy(), theirs.moments(other)[0].numpy()
+        largest, length = max(np.abs(wanted).max(), 1e-5), max(np.linalg.norm(wanted), 1e-5)
+        assert np.abs(found - wanted).max() / largest < 12 * ROUNDING["bfloat16"], weight.name
+        assert np.linalg.norm(found - wanted) / length < 8 * ROUNDING["bfloat16"], weight.name
+    assert history["mlm_loss"] == pytest.approx(expected["mlm_loss"], rel=2 * ROUNDING["bfloat16"])
+    assert "overflows" not in history
+
+
 def test_at_random_and_to_nearest_are_one_rounding_apart(whole):
     rounded, _, _ = trained("float16", stochastic_rounding=True)
     again, _, _ = trained("float16", stochastic_rounding=True)
@@ -122,18 +138,23 @@ def test_at_random_and_to_nearest_are_one_rounding_apart(whole):
 
 
 @pytest.mark.usefixtures("logical_devices")
-@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_pipeline_is_the_sequence(xla):
+@pytest.mark.parametrize(
+    "precision, xla",
+    [("float16", False), ("mixed_bfloat16", False), pytest.param("float16", True, marks=pytest.mark.long)],
+)
+def test_a_pipeline_is_the_sequence(precision, xla):
     layouts = (ONE_DEVICE, PipelineLayout(["/CPU:0", "/CPU:1"], "interleaved"))
-    one, other = (spans(layout, xla) for layout in layouts)
+    one, other = (spans(precision, layout, xla) for layout in layouts)
     # Where they differ in the last digit, a weight may be rounded to its other neighbour in each update.
-    assert difference(one.trainable_variables, other.trainable_variables) < 8 * ROUNDING["float16"]
+    assert difference(one.trainable_variables, other.trainable_variables) < (
+        8 * ROUNDING["float16" if precision == "float16" else "bfloat16"]
+    )
 
 
-def spans(layout, xla):
-    """Return a span model in float16 after two updates of four micro batches, with a loss scale that adapts."""
+def spans(precision, layout, xla):
+    """Return a span model after two updates of four micro batches, with a loss scale that adapts."""
     stages = [["emb", "hid"], ["hid", "qa_head"]] if layout.is_spread else None
-    on = on_cpu(xla=xla, layout=layout, numerics=Numerics("float16", stochastic_rounding=True))
+    on = on_cpu(xla=xla, layout=layout, numerics=Numerics(precision, stochastic_rounding=True))
     pair = pair_of(source(SQUAD), A, on, SQUAD, stages=stages, tail=[QA_HEAD])
     update = Update(4, loss_scale=1024.0, adaptive_loss_scale=True)
     fitted(pair, SpanObjective(), update, [with_spans(batch(A, SAMPLES, seed=step), step) for step in range(2)])

@@ -39,7 +39,7 @@ def write_config(root: Path, name: str, **changes: Any) -> Path:
         "optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.003}},
         "global_batches_per_log": 25,
         "tensorboard": False,
-        "execution": {"xla": False, "platform": "software", "device": "cpu"},
+        "execution": {"xla": False, "platform": "software", "device": "cpu", "precision": "float32"},
     }
     return write_json(root / f"{name}.json", {**config, **changes})
 

@@ -210,7 +210,7 @@ def write_dataset(folder: Path, records: int = RECORDS, poisoned: int | None = N
 BASE: dict[str, Any] = {
     "optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.01}},
     "enable_recomputation": False,
-    "execution": {"xla": False, "platform": "software"},
+    "execution": {"xla": False, "platform": "software", "precision": "float32"},
     "embedding_serialization_factor": 1,
 }
 SMALLEST = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.integration.runs import metrics
-from tests.integration.small_runs import (
+from tests.integration.fine_tuning import PIECES, write_pieces, write_sst2
+from tests.integration.runs import (
     Killed,
     assert_same_run,
     at_step,
     checkpoints,
     killed_at,
+    metrics,
+    read_json,
+    run_command,
     state,
     terminate,
     train,
     write_config,
     write_dataset,
 )
-from tests.integration.test_run_seq_classification import PIECES, run_here, write_sst2
 from tests.integration.test_run_seq_classification import write_config as write_classification
 from training.evaluation import Record, best_of
 from training.run_folder import RunFolder
@@ -62,7 +63,7 @@ def evaluations(run: Path) -> list[tuple[int, dict[str, float]]]:
 
 
 def scores(run: Path) -> dict[str, float]:
-    return json.loads((run / "scores.json").read_text(encoding="utf-8"))
+    return read_json(run / "scores.json")
 
 
 def assert_same(run: Path, whole: Path) -> None:
@@ -77,7 +78,7 @@ def test_training_ends_early_and_the_best_checkpoint_gives_the_scores(whole: Pat
     found = evaluations(whole)
     assert [step for step, _ in found] == [4, 8, 12]
     assert checkpoints(whole) == ["step-00000004", "step-00000012"]  # the best one, and the last one
-    assert json.loads((whole / "checkpoints" / "best.json").read_text()) == {"step": 4}
+    assert read_json(whole / "checkpoints" / "best.json") == {"step": 4}
     assert scores(whole) == found[0][1]
     assert 0 < scores(whole)["mlm_loss"] < math.log(50) + 1
     report = (whole / "report.html").read_text(encoding="utf-8")
@@ -154,10 +155,10 @@ def test_mistakes_are_named(changes: dict[str, Any], words: list[str], place: Pa
 
 
 def test_classification_keeps_the_best_epoch(tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text("".join(piece + "\n" for piece in PIECES), encoding="utf-8")
+    write_pieces(tmp_path / "vocab.txt", PIECES)
     write_sst2(tmp_path)
     config = write_classification(tmp_path, "sst2", global_batches_per_log=10, evaluation={"every": "epoch"})
-    assert run_here(config, "--do-test", "yes") == 0
+    assert run_command("classification", config, "--do-test", "yes").status == 0
     run = tmp_path / "runs" / "sst2"
     found = evaluations(run)
     assert [step for step, _ in found] == [30, 60, 90, 120, 150]  # 240 samples are 30 updates

@@ -120,6 +120,33 @@ def test_exported_as_float32_with_the_same_numbers(run, place):
         np.testing.assert_array_equal(exported[name].value()[: len(value)], value[: exported[name].shape[0]])
 
 
+def test_mixed_precision_is_resumed_to_the_bit_and_saves_float32(place, dataset, monkeypatch):
+    execution = {"platform": "software", "precision": "mixed_bfloat16"}
+    config = write_config(place / "mixed.json", dataset, 12, execution=execution)
+    outcome = train(config, place / "runs")
+    assert outcome.status == 0, outcome.errors
+    assert "graph, mixed_bfloat16" in outcome.errors
+    killed_at(monkeypatch, 6, config, place / "runs", "--name", "mixed-killed")
+    outcome = train(config, place / "runs", "--name", "mixed-killed", "--resume")
+    assert outcome.status == 0, outcome.errors
+    run = place / "runs" / "mixed"
+    assert_same_run(place / "runs" / "mixed-killed", run)
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    types = tf.train.load_checkpoint(str(newest / "weights")).get_variable_to_dtype_map()
+    assert {types[name] for name in types if name.endswith("VARIABLE_VALUE")} == {tf.float32}
+    assert read_json(newest / "checkpoint.json")["precision"] == "mixed_bfloat16"
+    assert export(["--checkpoint", str(run), "--output", str(place / "mixed-exported")]) == 0
+    exported, saved = open_pretrained(str(place / "mixed-exported"), "pretrained_ckpt_path").weights, weights_of(run)
+    for name, value in saved.items():
+        np.testing.assert_array_equal(exported[name].value()[: len(value)], value[: exported[name].shape[0]])
+    narrow = [name for name, value in saved.items() if np.array_equal(value, rounded_to_bfloat16(value))]
+    assert not any(name.endswith("weight") for name in narrow), "the weights have more digits than bfloat16"
+
+
+def rounded_to_bfloat16(value):
+    return tf.cast(tf.cast(value, tf.bfloat16), tf.float32).numpy()
+
+
 def test_a_scale_that_always_overflows_ends_the_run(place, dataset):
     opts = {**AUTO, "loss_scaling": 1e30}
     config = write_config(place / "lost.json", dataset, updates=300, execution=HALF, optimizer_opts=opts)
@@ -131,10 +158,10 @@ def test_a_scale_that_always_overflows_ends_the_run(place, dataset):
 
 def test_fp_exceptions_name_the_layer_and_the_rule_of_auto_is_printed(run, place, dataset):
     poisoned = write_dataset(place / "poisoned", poisoned=3)
-    execution = {"xla": True, "platform": "software"}
+    execution = {"xla": True, "platform": "software"}  # XLA has no fast bfloat16 on CPUs, so auto is float32
     config = write_config(place / "strict.json", poisoned, execution=execution, fp_exceptions=True)
     outcome = train(config, place / "runs")
-    rule = "float32 (precision auto: no fast float16 here; --execution.precision float16 forces it"
+    rule = "float32 (precision auto: no fast float16 or bfloat16 here; --execution.precision float16 forces float16"
     assert rule in outcome.errors
     assert "float16, weights rounded at random" in (run / "train.log").read_text(encoding="utf-8")
     assert outcome.status == 2

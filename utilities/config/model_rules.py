@@ -7,7 +7,7 @@ from typing import Iterator
 from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, SPARSE_PARTS, accepted_blocks
 from utilities.config.figures import LAYER_OPTIONS, bert_sizes, number_of_ipus, runs_on_ipus
 from utilities.config.problems import FieldError, nearest, show
-from utilities.config.schema import NARROW, TrainingConfig
+from utilities.config.schema import TrainingConfig
 
 STAGES = "ipu_config.pipeline_stages"
 DEVICES = "ipu_config.pipeline_device_mapping"
@@ -191,7 +191,7 @@ def layer_options(config: TrainingConfig, task: str) -> Iterator[FieldError]:
             "Hugging Face's own layers cannot leave it out",
             f"set replace_layers to true, or leave {switched_off[0]} unset",
         )
-    if not config.replace_layers and config.execution.precision in NARROW:
+    if not config.replace_layers and config.execution.precision not in ("auto", "float32"):
         yield FieldError(
             ["execution.precision", "replace_layers"],
             "Hugging Face's own layers are float32",

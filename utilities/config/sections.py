@@ -226,10 +226,12 @@ class Execution(Section):
         description="Devices that the pipeline's IPUs are spread over; on a CPU, this many logical devices that share "
         "its cores. Unset: every GPU, or the CPU as one device, on which stages run in sequence.",
     )
-    precision: Annotated[Literal["auto", "float32", "float16", "bfloat16"], MAY_CHANGE] = Field(
+    precision: Annotated[Literal["auto", "float32", "float16", "bfloat16", "mixed_bfloat16"], MAY_CHANGE] = Field(
         "auto",
-        description="Number format of weights and computation; moments, updates, norms and losses are always float32. "
-        "auto: float16 on IPUs and on GPUs with tensor cores, float32 elsewhere.",
+        description="Number format of weights and computation; mixed_bfloat16: float32 weights, bfloat16 computation. "
+        "Moments, updates, norms and losses are always float32. auto: float16 on IPUs; elsewhere mixed_bfloat16 where "
+        "products of bfloat16 matrices are measured to be much faster, else float16 on GPUs with tensor cores, float32 "
+        "on CPUs.",
     )
     threads: Annotated[Optional[Workers], PER_REPLICA] = Field(
         None, description="CPU threads to compute with. Unset: all cores."

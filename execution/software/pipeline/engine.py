@@ -367,14 +367,14 @@ class PipelineEngine:
 
     def _joined(self, gradients: List[Gradients]) -> Gradients:
         """Return gradients in the order of the rule's variables; for a weight that stages share, their sum."""
-        found: Dict[Any, tf.Tensor] = {}
+        found: Dict[int, tf.Tensor] = {}
         for stage, accumulated in zip(self._stages, gradients):
             update = self._rule.update
             reduced = accumulation.finish(update.reduction, accumulated, update.micro_batches)
             for variable, gradient in zip(stage.variables, reduced):
-                key = variable.ref()
+                key = id(variable.handle)  # in mixed precision Keras wraps a variable; both have one handle
                 found[key] = found[key] + gradient if key in found else gradient
-        return [found.get(variable.ref(), tf.zeros(variable.shape)) for variable in self._rule.variables]
+        return [found.get(id(variable.handle), tf.zeros(variable.shape)) for variable in self._rule.variables]
 
 
 def zeros(specs: Dict[str, Any]) -> Tensors:

@@ -1,0 +1,356 @@
+"""The work between two matrix products of an encoder layer in mixed precision, forward and backward in one pass each.
+
+TensorFlow computes products of bfloat16 matrices fastest, but one elementwise operation after the other. XLA fuses
+these into one loop, but has no fast bfloat16 products on CPUs. So each run of elementwise work is a function that XLA
+compiles, between products that it does not compile. Every one has its own gradient, which keeps few bfloat16 tensors
+from the forward pass and draws the dropout mask again. All arithmetic is float32.
+
+B micro batch · S sequence · T = B·S tokens · A heads · D head size · H hidden · I intermediate
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from execution.software import layers
+from execution.software.layers import fold_in, keep_mask
+from execution.software.precision import WeightCopies, as_float32
+from keras_extensions.backend import keras, tf
+
+Differentiable = Tuple[Any, Callable[..., Any]]
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+class Mask(NamedTuple):
+    """A dropout mask that is drawn where it is needed.
+
+    Attributes:
+        rate: dropout rate.
+        seed: (2,) int32, of the micro batch.
+        layer: number of the dropout layer.
+    """
+
+    rate: float
+    seed: tf.Tensor
+    layer: tf.Tensor
+
+    def apply(self, x: tf.Tensor) -> tf.Tensor:
+        """Return ``x``, float32, with a ``rate`` of its elements zeroed and the others scaled."""
+        keep = keep_mask(tf.shape(x), self.rate, fold_in(self.seed, self.layer))
+        return tf.where(keep, x * (1.0 / (1.0 - self.rate)), tf.zeros([], x.dtype))
+
+
+def _dropped(x: tf.Tensor, rate: float, seed: Optional[tf.Tensor], layer: Optional[tf.Tensor]) -> tf.Tensor:
+    return x if seed is None else Mask(rate, seed, layer).apply(x)
+
+
+class Product(keras.layers.Dense):
+    """x · W of a dense layer with float32 weights; its bias is added by the operation that follows, or at the end.
+
+    Args:
+        units: outputs.
+        adds_bias: whether the layer itself adds the bias.
+        copies: gives the bfloat16 copy of the matrix.
+        **options: as of ``keras.layers.Dense``.
+    """
+
+    def __init__(self, units: int, adds_bias: bool, copies: WeightCopies, **options: Any):
+        super().__init__(units, **options)
+        self._adds_bias = adds_bias
+        self._copies = copies
+
+    def build(self, input_shape: Any) -> None:
+        shape = (int(input_shape[-1]), self.units)
+        options = {"experimental_autocast": False}
+        self.kernel = self.add_weight("kernel", shape, initializer=self.kernel_initializer, **options)
+        self.bias = self.add_weight("bias", shape[1:], initializer="zeros", **options) if self.use_bias else None
+        self.built = True
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        rows = tf.reshape(x, (-1, x.shape[-1]))  # two matrices, whose product TensorFlow fuses with the bias
+        y = tf.matmul(rows, self._copies.of(self.kernel, x.dtype))
+        if self._adds_bias and self.bias is not None:
+            y = tf.nn.bias_add(y, tf.cast(self.bias, x.dtype))
+        y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
+        y.set_shape((*x.shape[:-1], self.units))
+        return y
+
+    def added(self) -> tf.Tensor:
+        """Return the bias (O,), float32, which is zero where the layer has none."""
+        return tf.zeros([self.units]) if self.bias is None else tf.convert_to_tensor(self.bias)
+
+
+class Dropout(layers.Dropout):
+    """Dropout in one pass, whose backward pass draws the mask again."""
+
+    def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        mask = self.mask()
+        return x if mask is None else dropout(x, mask)
+
+    def mask(self) -> Optional[Mask]:
+        """Return the mask of the current micro batch; None where nothing is dropped."""
+        seed = self.seed
+        return None if seed is None else Mask(self.rate, seed, tf.constant(self.number))
+
+
+def dropout(x: tf.Tensor, mask: Mask) -> tf.Tensor:
+    """Return ``x`` with the elements zeroed that the mask says, and the others scaled."""
+    rate, seed, layer = mask
+
+    @tf.custom_gradient
+    def operation(x: tf.Tensor) -> Differentiable:
+        return _dropout(x, seed, layer, rate), lambda dy: _dropout(dy, seed, layer, rate)
+
+    return operation(x)
+
+
+@_compiled
+def _dropout(x: tf.Tensor, seed: tf.Tensor, layer: tf.Tensor, rate: float) -> tf.Tensor:
+    return tf.cast(_dropped(as_float32(x), rate, seed, layer), x.dtype)
+
+
+class LayerNormalization(layers.LayerNormalization):
+    """LayerNorm of one tensor, or of a sum in one pass; see :func:`residual_norm`."""
+
+    def call(  # type: ignore[override]  # Keras passes on whatever a layer is called with
+        self,
+        residual: tf.Tensor,
+        x: Optional[tf.Tensor] = None,
+        bias: Optional[tf.Tensor] = None,
+        dropped: Optional[Mask] = None,
+    ) -> tf.Tensor:
+        gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
+        if x is None:
+            return norm(residual, gamma, beta, self.epsilon)
+        return residual_norm(x, bias, residual, gamma, beta, self.epsilon, dropped)
+
+
+# gelu(x + bias)
+
+
+def gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool) -> tf.Tensor:
+    """Return gelu(x + bias) of products ``x`` (…, I) and a bias (I,), float32."""
+
+    @tf.custom_gradient
+    def operation(x: tf.Tensor, bias: tf.Tensor) -> Differentiable:
+        y, slope = _gelu(x, bias, approximate)
+        return y, lambda dy: _gelu_gradient(dy, slope)
+
+    return operation(x, bias)
+
+
+@_compiled
+def _gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Return the value and its derivative."""
+    v = as_float32(x) + bias
+    if approximate:
+        root, cubic = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
+        t = tf.tanh(root * (v + cubic * v * v * v))
+        share = 0.5 * (1.0 + t)
+        slope = share + 0.5 * v * (1.0 - t * t) * root * (1.0 + 3.0 * cubic * v * v)
+    else:
+        share = 0.5 * (1.0 + tf.math.erf(v * np.float32(np.sqrt(0.5))))
+        slope = share + v * tf.exp(-0.5 * v * v) * np.float32(1 / np.sqrt(2 * np.pi))
+    return tf.cast(v * share, x.dtype), tf.cast(slope, x.dtype)
+
+
+@_compiled
+def _gelu_gradient(dy: tf.Tensor, slope: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+    dx = as_float32(dy) * as_float32(slope)
+    return tf.cast(dx, dy.dtype), _sum_of_rows(dx)
+
+
+def _sum_of_rows(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(x, axis=list(range(x.shape.rank - 1)))
+
+
+# norm(residual + dropout(x + bias))
+
+
+def residual_norm(
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    residual: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    epsilon: float,
+    mask: Optional[Mask],
+) -> tf.Tensor:
+    """Return norm(residual + dropout(x + bias)).
+
+    Args:
+        x: products (…, H).
+        bias: (H,), float32.
+        residual: (…, H).
+        gamma: (H,), float32.
+        beta: (H,), float32.
+        epsilon: of the norm.
+        mask: of the dropout; None: no dropout.
+    """
+    rate, seed, layer = mask or (0.0, None, None)
+
+    @tf.custom_gradient
+    def operation(
+        x: tf.Tensor, bias: tf.Tensor, residual: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
+    ) -> Differentiable:
+        y, normal, inverse = _residual_norm(x, bias, residual, gamma, beta, seed, layer, epsilon, rate)
+        return y, lambda dy: _residual_norm_gradient(dy, normal, inverse, gamma, seed, layer, rate)
+
+    return operation(x, bias, residual, gamma, beta)
+
+
+@_compiled
+def _residual_norm(
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    residual: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: Optional[tf.Tensor],
+    layer: Optional[tf.Tensor],
+    epsilon: float,
+    rate: float,
+) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the value, the normalised values, and the reciprocal of the standard deviation (…, 1)."""
+    v = as_float32(residual) + _dropped(as_float32(x) + bias, rate, seed, layer)
+    return _normalised(v, gamma, beta, epsilon, x.dtype)
+
+
+def _normalised(
+    v: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, dtype: tf.DType
+) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    mean, variance = tf.nn.moments(v, axes=[-1], keepdims=True)
+    inverse = tf.math.rsqrt(variance + epsilon)
+    normal = (v - mean) * inverse
+    return tf.cast(normal * gamma + beta, dtype), tf.cast(normal, dtype), inverse
+
+
+@_compiled
+def _residual_norm_gradient(
+    dy: tf.Tensor,
+    normal: tf.Tensor,
+    inverse: tf.Tensor,
+    gamma: tf.Tensor,
+    seed: Optional[tf.Tensor],
+    layer: Optional[tf.Tensor],
+    rate: float,
+) -> Tuple[tf.Tensor, ...]:
+    dv, dgamma, dbeta = _of_normalised(dy, normal, inverse, gamma)
+    dx = _dropped(dv, rate, seed, layer)
+    return tf.cast(dx, dy.dtype), _sum_of_rows(dx), tf.cast(dv, dy.dtype), dgamma, dbeta
+
+
+def _of_normalised(
+    dy: tf.Tensor, normal: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor
+) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the gradients of the norm's argument, of gamma and of beta, in float32."""
+    upstream, n = as_float32(dy), as_float32(normal)
+    g = upstream * gamma
+    means = [tf.reduce_mean(values, -1, keepdims=True) for values in (g, g * n)]
+    dv = inverse * (g - means[0] - n * means[1])
+    return dv, _sum_of_rows(upstream * n), _sum_of_rows(upstream)
+
+
+def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Return the norm of ``x``; see :func:`residual_norm`."""
+
+    @tf.custom_gradient
+    def operation(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Differentiable:
+        y, normal, inverse = _norm(x, gamma, beta, epsilon)
+        return y, lambda dy: _norm_gradient(dy, normal, inverse, gamma)
+
+    return operation(x, gamma, beta)
+
+
+@_compiled
+def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    return _normalised(as_float32(x), gamma, beta, epsilon, x.dtype)
+
+
+@_compiled
+def _norm_gradient(
+    dy: tf.Tensor, normal: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor
+) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    dx, dgamma, dbeta = _of_normalised(dy, normal, inverse, gamma)
+    return tf.cast(dx, dy.dtype), dgamma, dbeta
+
+
+# Cross-entropy
+
+
+def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return the negative log-likelihood (…), float32, of integer labels (…), given bfloat16 logits (…, classes)."""
+
+    @tf.custom_gradient
+    def operation(scores: tf.Tensor) -> Differentiable:
+        loss, normalizer = _cross_entropy(scores, labels)
+        return loss, lambda upstream: _cross_entropy_gradient(upstream, scores, labels, normalizer)
+
+    return operation(scores)
+
+
+@_compiled
+def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Return the loss, and the logarithm of the sum of all exponentials."""
+    values = as_float32(scores)
+    largest = tf.reduce_max(values, -1)
+    normalizer = largest + tf.math.log(tf.reduce_sum(tf.exp(values - largest[..., None]), -1))
+    return normalizer - tf.gather(values, labels, batch_dims=labels.shape.rank), normalizer
+
+
+@_compiled
+def _cross_entropy_gradient(
+    upstream: tf.Tensor, scores: tf.Tensor, labels: tf.Tensor, normalizer: tf.Tensor
+) -> tf.Tensor:
+    probabilities = tf.exp(as_float32(scores) - normalizer[..., None])
+    right = tf.cast(tf.range(scores.shape[-1], dtype=labels.dtype) == labels[..., None], tf.float32)
+    return tf.cast((probabilities - right) * upstream[..., None], scores.dtype)
+
+
+# Attention
+
+
+def attention(
+    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, scale: float, mask: Optional[Mask]
+) -> tf.Tensor:
+    """Return dropout(softmax(Q·Kᵀ · scale + bias))·V.
+
+    Args:
+        query: (B, A, S, D), as are ``key``, ``value`` and the result.
+        key: keys.
+        value: values.
+        bias: added to scores, (B, 1, 1 or S, S); without a gradient.
+        scale: of the scores.
+        mask: of the dropout; None: no dropout.
+    """
+    rate, seed, layer = mask or (0.0, None, None)
+    factor = tf.constant(scale, query.dtype)
+
+    @tf.custom_gradient
+    def operation(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> Differentiable:
+        # Nothing else reads the scores, so that TensorFlow makes one operation of product, scale and bias.
+        softmax = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) * factor + bias)  # (B, A, S, S)
+        weights = softmax if mask is None else _dropout(softmax, seed, layer, rate)
+
+        def gradient(upstream: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            dweights = tf.matmul(upstream, value, transpose_b=True)
+            dscores = _softmax_gradient(dweights, softmax, weights, scale)
+            dvalue = tf.matmul(weights, upstream, transpose_a=True)
+            return tf.matmul(dscores, key), tf.matmul(dscores, query, transpose_a=True), dvalue
+
+        return tf.matmul(weights, value), gradient
+
+    return operation(query, key, value)
+
+
+@_compiled
+def _softmax_gradient(dweights: tf.Tensor, softmax: tf.Tensor, weights: tf.Tensor, scale: float) -> tf.Tensor:
+    """Return the gradient of the unscaled scores, given that of the weights after dropout."""
+    products = as_float32(weights) * as_float32(dweights)
+    sums = tf.reduce_sum(products, -1, keepdims=True)
+    return tf.cast((products - as_float32(softmax) * sums) * scale, softmax.dtype)

@@ -1,0 +1,147 @@
+"""The fused operations of mixed precision: in float32 they are the separate ones, values, gradients and masks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from execution.software import fused, layers
+from execution.software.precision import Formats, choose_numerics
+from keras_extensions.backend import tf
+
+CPU = Path("/proc/cpuinfo")
+HAS_AMX = CPU.exists() and "amx_bf16" in CPU.read_text(encoding="utf-8")
+PRODUCTS = """
+from keras_extensions.backend import tf
+x, w, q = (tf.ones(shape, tf.bfloat16) for shape in ((1024, 256), (256, 1024), (8, 4, 128, 64)))
+y, s = tf.matmul(x, w), tf.matmul(q, q, transpose_b=True)
+tf.matmul(y, w, transpose_b=True), tf.matmul(x, y, transpose_a=True), tf.matmul(s, q), tf.matmul(s, q, transpose_a=True)
+"""
+
+RANDOM = np.random.default_rng(3)
+SEED = tf.constant([5, 7], tf.int32)
+
+
+def normal(*shape):
+    return tf.constant(RANDOM.normal(size=shape).astype("float32"))
+
+
+def assert_alike(one, other, *tensors):
+    """Both functions have the same value, and the same gradients for the same upstream."""
+    found = []
+    for function in (one, other):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            value = function(*tensors)
+            upstream = tf.cos(tf.reshape(tf.range(tf.size(value), dtype=tf.float32), tf.shape(value)))
+            loss = tf.reduce_sum(value * upstream)
+        found.append([value, *tape.gradient(loss, tensors)])
+    for number, (ours, theirs) in enumerate(zip(*found, strict=True)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5, err_msg=f"result {number}")
+
+
+def drop(rate, number):
+    """Dropout as the separate layer does it, and the mask that says the same."""
+    seeds = layers.DropoutSeeds()
+    made = [layers.Dropout(rate, seeds) for _ in range(number)][-1]
+
+    def apply(x):
+        with seeds.using(SEED):
+            return made(x)
+
+    return apply, fused.Mask(rate, SEED, tf.constant(number))
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_gelu_with_bias(approximate):
+    plain = layers.approximate_gelu if approximate else layers.exact_gelu
+    x, bias = 3 * normal(4, 6, 8), normal(8)
+    assert_alike(lambda x, b: fused.gelu(x, b, approximate), lambda x, b: plain(x + b), x, bias)
+
+
+def test_dropout_draws_the_masks_of_float32():
+    separate, mask = drop(0.3, 2)
+    assert_alike(lambda x: fused.dropout(x, mask), separate, normal(5, 40))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25])
+def test_norm_of_residual_and_dropout(rate):
+    separate, mask = drop(rate, 3)
+    norm = layers.LayerNormalization(1e-5)
+    norm.build((None, 8))
+
+    def composed(x, bias, residual, gamma, beta):
+        v = residual + separate(x + bias)
+        mean, variance = tf.nn.moments(v, [-1], keepdims=True)
+        return (v - mean) * tf.math.rsqrt(variance + 1e-5) * gamma + beta
+
+    chosen = mask if rate else None
+    tensors = (normal(4, 6, 8), normal(8), normal(4, 6, 8), normal(8), normal(8))
+    assert_alike(lambda *all: fused.residual_norm(*all, 1e-5, chosen), composed, *tensors)
+
+
+def test_norm_alone():
+    x, gamma, beta = normal(4, 6, 8), normal(8), normal(8)
+
+    def composed(x, gamma, beta):
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        return (x - mean) * tf.math.rsqrt(variance + 1e-5) * gamma + beta
+
+    assert_alike(lambda *all: fused.norm(*all, 1e-5), composed, x, gamma, beta)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25])
+def test_attention(rate):
+    separate, mask = drop(rate, 1)
+    bias = tf.where(RANDOM.random((2, 1, 1, 6)) < 0.3, -1e4, 0.0)
+
+    def composed(query, key, value):
+        scores = tf.matmul(query, key, transpose_b=True) * 0.5 + tf.cast(bias, tf.float32)
+        return tf.matmul(separate(tf.nn.softmax(scores)), value)
+
+    chosen = mask if rate else None
+    tensors = [normal(2, 3, 6, 4) for _ in range(3)]
+    assert_alike(lambda q, k, v: fused.attention(q, k, v, tf.cast(bias, tf.float32), 0.5, chosen), composed, *tensors)
+
+
+def test_cross_entropy():
+    labels = tf.constant(RANDOM.integers(0, 11, (2, 3)), tf.int32)
+    assert_alike(
+        lambda scores: fused.cross_entropy(scores, labels),
+        lambda scores: tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores),
+        10 * normal(2, 3, 11),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wish", "formats", "expected", "reason"),
+    [
+        ("auto", Formats(False, 4.25), "mixed_bfloat16", "bfloat16 products are 4.2 times as fast"),
+        ("auto", Formats(True, 2.0), "mixed_bfloat16", "bfloat16 products are 2.0 times as fast"),
+        ("auto", Formats(True, 0.0), "float16", "as published, because of tensor cores"),
+        ("auto", Formats(False, 0.0), "float32", "no fast float16 or bfloat16 here"),
+        ("float32", Formats(True, 9.0), "float32", ""),
+        ("mixed_bfloat16", Formats(False, 0.0), "mixed_bfloat16", ""),
+    ],
+    ids=str,
+)
+def test_auto_takes_what_is_fast(wish, formats, expected, reason):
+    chosen = choose_numerics(wish, lambda: formats)
+    assert chosen.precision == expected and reason in chosen.describe()
+    assert chosen.is_narrow == (expected == "float16")
+
+
+@pytest.mark.skipif(not HAS_AMX, reason="this processor has no AMX")
+def test_products_use_amx():
+    """Forward and backward products of an encoder layer; oneDNN says which implementation each one takes."""
+    variables = {**os.environ, "ONEDNN_VERBOSE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    line = [sys.executable, "-c", PRODUCTS]
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, check=True)
+    products = [text for text in done.stdout.splitlines() if ",exec,cpu,matmul," in text]
+    assert len(products) == 6, done.stdout
+    assert all("amx" in text for text in products), products
