@@ -64,7 +64,7 @@ def test_a_data_set_that_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found["masking"]["kept"]["found"] == pytest.approx((shown == batch["masked_lm_ids"][used]).mean())
     assert found["next_sentence"]["found"] == pytest.approx(batch["next_sentence_labels"].mean())
     assert found["copies"] == found["same_text"] == 0
-    assert "The data set is well." in text
+    assert "The data set is fine." in text
     assert "packing would give" in text
     assert (tmp_path / "set" / "doctor.png").read_bytes()[:4] == b"\x89PNG"
 
