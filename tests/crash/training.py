@@ -156,7 +156,7 @@ def stop(place: Place, run: Path, number: signal.Signals) -> str:
     status, printed = process.wait(PATIENCE), (place.folder / f"{run.name}.out").read_text()
     assert status == 0, printed[-2000:]
     assert f"stopped by {number.name} at step" in printed
-    commands = re.findall(r"to go on:\n  (python .*)", printed)
+    commands = re.findall(r"to resume:\n  (python .*)", printed)
     assert commands, printed[-2000:]
     return commands[-1]
 

@@ -103,7 +103,7 @@ def test_broken_connections_are_resumed(server: Server, tmp_path: Path) -> None:
 
 def test_goes_on_in_a_later_run(server: Server, tmp_path: Path) -> None:
     server.break_after = 1
-    with pytest.raises(UserError, match="goes on where it stopped"):
+    with pytest.raises(UserError, match="resumes where it stopped"):
         download(server.url, tmp_path / "f", retries=0)
     assert not (tmp_path / "f").exists()
     assert (tmp_path / "f.part").stat().st_size == len(CONTENT) // 2
