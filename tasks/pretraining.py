@@ -50,7 +50,7 @@ class Pretraining:
         return build_model(self._config, self.name, self._architecture, shapes, self.outputs, platform, fill)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
-        """Return records, vocabulary, and the entropy of the corpus' word pieces where the manifest has it."""
+        """Return records, vocabulary, and the entropy of the corpus' word pieces if the manifest has it."""
         facts: Dict[str, Any] = {"records": reader.count, "vocab_size": self._vocabulary}
         manifest = getattr(reader, "manifest", None)
         if manifest is not None:
@@ -63,11 +63,11 @@ class Pretraining:
         return facts
 
     def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
-        """Return no scores: no text is held out."""
+        """Return no scores, because no text is held out."""
         return {}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the masked-LM loss with that of a model that knows nothing, or word frequencies only."""
+        """Compare the masked-LM loss with that of a model that knows nothing, or only word frequencies."""
         pieces = (dataset.get("vocabulary") or {}).get("size") or self._vocabulary
         entropy = dataset.get("unigram_entropy_nats")
         lines = [f"{metrics[MLM_LOSS]:8.4f} nats: the masked-LM loss of the last logging period, beside"]

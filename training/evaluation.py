@@ -42,7 +42,7 @@ def evaluate(session: Session, built: BuiltModel) -> Dict[str, float]:
 
 
 def evaluation_batch_size(config: TrainingConfig, platform: Platform) -> int:
-    """Return the number of samples to predict at once: the config's, unless the machine needs a certain one."""
+    """Return the number of samples to predict at once: the config's, unless the machine requires another one."""
     configured = config.evaluation_batch_size
     if platform.batch_size is None:
         return configured or max(EVALUATION_BATCH_SIZE, config.global_batch.micro_batch_size)
@@ -57,8 +57,8 @@ def predictor(model: keras.Model, batch_size: int, platform: Platform) -> Predic
     """Return a function that runs ``model`` over all samples of a reader.
 
     Args:
-        model: returns a dict of outputs, each with one row per sample.
-        batch_size: samples at once; the last batch is padded, and the result does not contain the padding.
+        model: the model, which returns a dict of outputs with one row per sample.
+        batch_size: samples at once; the last batch is padded, and its padding is removed from the result.
     """
 
     def predict(reader: SampleReader) -> Dict[str, np.ndarray]:
@@ -71,7 +71,7 @@ def predictor(model: keras.Model, batch_size: int, platform: Platform) -> Predic
 
 
 class EvaluationProgress(keras.callbacks.Callback):
-    """Logs the progress and the time left now and then."""
+    """Occasionally logs the progress and the time left."""
 
     def __init__(self, samples: int, batch_size: int):
         super().__init__()

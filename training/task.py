@@ -44,7 +44,7 @@ class Task(Protocol):
         """Build the converted model.
 
         Args:
-            fill: must be called with the Hugging Face model before its weights are transferred.
+            fill: function that must be called with the Hugging Face model before its weights are transferred.
         """
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
