@@ -1,4 +1,4 @@
-"""Interrupted and resumed is uninterrupted, to the bit."""
+"""A run that is interrupted and resumed equals an uninterrupted run to the bit."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def config(place, dataset) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(place, config) -> Path:
-    """The run that nobody interrupts: 26 updates over 4.6 epochs."""
+    """An uninterrupted run of 26 updates over 4.6 epochs."""
     return trained(config, place / "runs")
 
 
 @pytest.fixture(scope="module")
 def stopped(place, config) -> tuple[Path, str]:
-    """A run that SIGTERM stopped at step 10, and what it printed."""
+    """A run that SIGTERM stopped at step 10, and its output."""
     with pytest.MonkeyPatch.context() as patch, at_step(patch, 10, terminate):
         outcome = train(config, place / "runs", "--name", "stopped")
     assert outcome.status == 0, outcome.errors
@@ -63,7 +63,7 @@ def test_stopped_and_resumed(stopped, whole, config, place):
 
 
 def test_killed_and_the_same_command_again(whole, config, place, monkeypatch):
-    """Two kills: the steps since the last checkpoint are trained and logged again, a torn line is gone."""
+    """After two kills, the steps since the last checkpoint are trained and logged again, without incomplete lines."""
     run = place / "runs" / "killed"
     for step in (6, 14):
         killed_at(monkeypatch, step, config, place / "runs", "--name", "killed")
@@ -72,7 +72,7 @@ def test_killed_and_the_same_command_again(whole, config, place, monkeypatch):
             file.write('{"step": 16, "met')
     assert train(config, place / "runs", "--name", "killed").status == 0
     assert_same_run(run, whole)
-    # Ended runs are not taken up again, nor those that another config would change.
+    # Neither completed runs nor runs that another config would change are resumed.
     tail = ("--total-num-train-samples", "32")
     assert train(config, place / "runs", "--name", "killed", *tail).status == 0
     assert (place / "runs" / "killed-2").is_dir()
@@ -128,7 +128,7 @@ CHANGES = {
     "data.shuffle": ("--data.shuffle", "false"),
     "bert_config.hidden_size": ("--bert-config.hidden-size", "32"),
     "global_batch": ("--global-batch.grad-acc-steps-per-replica", "8"),
-    # Dropout's masks belong to micro batches.
+    # Dropout masks belong to micro batches.
     "global_batch.micro_batch_size": (
         "--global-batch.micro-batch-size", "8", "--global-batch.grad-acc-steps-per-replica", "2"
     ),
@@ -195,7 +195,7 @@ def test_nothing_to_resume(config, place, whole):
 
 @pytest.mark.long
 def test_packs_lamb_and_a_loss_scale(place, dataset, monkeypatch):
-    """Generated packs, of which an epoch has 64 global batches; the kill comes in the second one."""
+    """Generated packs have 64 global batches per epoch, and the kill comes in the second epoch."""
     config = write_config(
         place / "packs.json",
         dataset,
