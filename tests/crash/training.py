@@ -94,7 +94,7 @@ def newest_step(run: Path) -> int:
 
 
 def is_writing(run: Path, since: float) -> bool:
-    """Return whether the process that began at ``since`` is writing a checkpoint; older unfinished ones do not count."""
+    """Return whether the process that began at ``since`` is writing a checkpoint; older ones do not count."""
     for path in (run / "checkpoints").glob(f"{UNFINISHED}step-*"):
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime > since:

@@ -72,7 +72,7 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
         sharded=case.sharded,
         state_device="/CPU:0" if case.offchip else None,  # some of the pipelined weights are on /CPU:1
     )
-    source = untrained(PRETRAINING, a, seed=11 + (0 if processes.is_chief else 1))  # the others begin with other weights
+    source = untrained(PRETRAINING, a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
     pair = pair_of(source, a, on, stages=STAGES if case.pipelined else None)
     norm = 0.5 if case.clipped else None
     settings = OptimizerSettings(case.optimizer, UpDown(0.01, UPDATES, 0.4), max_gradient_norm=norm)

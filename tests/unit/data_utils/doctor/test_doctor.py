@@ -1,4 +1,4 @@
-"""The doctor's findings on good and on broken data sets, and what a repair keeps."""
+"""The doctor's findings on good and broken data sets, and the result of a repair."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.unit.data_utils.doctor.datasets import (
 
 @pytest.fixture(autouse=True)
 def few_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than all the rest."""
+    """Skip most drawings, which take longer than everything else."""
     if request.node.name != "test_a_data_set_that_is_well":
         monkeypatch.setattr(command, "draw", lambda data, found, path: None)
 
