@@ -86,7 +86,7 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
         name: name of its task.
         settings: benchmark task, length and vocabulary, as in a config.
     """
-    from training.evaluation import predictor
+    from training.evaluation import Predictor
     from training.machine import platform_of
     from training.start import resolved_architecture
     from utilities.config.schema import TrainingConfig
@@ -103,7 +103,7 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
     platform = platform_of(config)
     built = task.build(platform, start.fill_source)
     start.load_blocks(built.blocks)
-    return task, predictor(built.model, 1, platform)
+    return task, Predictor(built.model, 1, platform)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
