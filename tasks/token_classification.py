@@ -43,7 +43,7 @@ from utilities.files import write_atomically
 
 logger = logging.getLogger(__name__)
 
-PREDICTIONS = {True: "cluener_predict.json", False: "test_predictions.txt"}  # file name, by whether the data is CLUENER's
+PREDICTIONS = {True: "cluener_predict.json", False: "test_predictions.txt"}  # by whether the data is CLUENER's
 GENERATED_LABELS = (OUTSIDE, "B-PER", "I-PER", "B-LOC", "I-LOC")  # of random data
 _WORDS = re.compile(r"\w+|[^\w\s]")
 _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")

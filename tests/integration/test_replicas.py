@@ -52,7 +52,7 @@ def command(config: Path, output: Path, *arguments: str) -> list[str]:
 
 def begun(line: list[str], **environment: str) -> subprocess.Popen:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    own = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}  # otherwise noise is shown
+    own = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}  # or noise is shown
     return subprocess.Popen([sys.executable, *line], cwd=ROOT, env={**own, **environment}, **pipes)
 
 
