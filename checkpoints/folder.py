@@ -83,7 +83,7 @@ def step_folders(folder: Path) -> List[Path]:
 
 
 def best_step(folder: Path) -> Optional[int]:
-    """Return the step of the best checkpoint in a folder of checkpoints; None if the run did not look for it."""
+    """Return the step of the best checkpoint in a folder of checkpoints; None if the run recorded none."""
     try:
         step = json.loads((folder / BEST).read_text(encoding="utf-8"))["step"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -137,7 +137,7 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
 
 
 def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
-    """Return the newest intact checkpoint of a run folder or checkpoints folder, or the best if the run looked for it.
+    """Return the best checkpoint of a run folder or checkpoints folder, or else the newest intact one.
 
     Warns of damaged ones.
     """

@@ -140,8 +140,7 @@ def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
 
 
 def rotate(folder: Path, run: str, rotation: Rotation, best: Optional[int] = None) -> None:
-    """Remove the checkpoints of the run with the id ``run`` that are not kept; those of other runs stay, as does that
-    of step ``best``.
+    """Remove checkpoints of the run with the id ``run`` that are not kept; those of other runs and of ``best`` stay.
 
     A failing removal only causes a warning, because the run does not depend on it.
     """

@@ -20,8 +20,9 @@ from utilities.config.schema import TrainingConfig
 
 
 class FineTuning:
-    """The common part of the fine-tuning tasks; see :class:`training.task.Task`, and ``tasks/__init__.py`` for adding
-    one.
+    """The base class of the fine-tuning tasks; see :class:`training.task.Task`.
+
+    ``tasks/__init__.py`` says how to add a task.
 
     Attributes:
         name: name of the task.

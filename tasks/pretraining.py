@@ -72,7 +72,7 @@ class Pretraining:
         return facts
 
     def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
-        """Return losses and accuracies on held-out text, with the same masks each time; nothing if there is none."""
+        """Return losses and accuracies on held-out text, with the same masks each time; empty if there is none."""
         if self._held_out is None:
             return {}
         means = predict.means(self._held_out)
@@ -88,7 +88,7 @@ class Pretraining:
         return [*lines, f"{math.log(pieces):8.4f} nats: knowing nothing, ln({pieces:,})"]
 
     def _open_held_out(self) -> Optional[RecordReader]:
-        """Open ``validation_dir``, or the folder in ``dataset_dir`` that preparation writes; None if there is none.
+        """Open ``validation_dir``, or else the held-out records in ``dataset_dir``; None without either.
 
         Raises:
             UserError: there is none, and the model is to be evaluated on it while training.
@@ -110,7 +110,7 @@ class Pretraining:
         return None
 
     def _leave_out_evaluation(self) -> None:
-        """Say that the machine does not measure losses on held-out text.
+        """Report that the machine does not measure losses on held-out text.
 
         Raises:
             UserError: the config asks for them while training.

@@ -173,7 +173,7 @@ def new_run(loaded: LoadedConfig, locks: FolderLocks) -> RunFolder:
 
 
 def log_new_name(loaded: LoadedConfig, run: RunFolder) -> None:
-    """Log why a new run has another name than the one that was typed."""
+    """Log why a new run has another name than the given one."""
     first = RunFolder(run.path.with_name(str(loaded.config.name)))
     if run.path != first.path and loaded.origins["name"] == COMMAND_LINE:
         state = "has ended" if first.history.finished else "is not continued by this config"

@@ -97,7 +97,7 @@ class RunFolder:
         return config if isinstance(config, dict) else None
 
     def discard_metrics_after(self, step: int) -> None:
-        """Remove what comes after ``step``, which will be trained again, from metrics.jsonl.
+        """Remove the lines after ``step``, which will be trained again, from metrics.jsonl.
 
         Lines that a killed run left incomplete are removed too.
         """
@@ -120,7 +120,7 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
-        """Return step and score of each evaluation in metrics.jsonl; NaN where there is no such score."""
+        """Return step and score of each evaluation in metrics.jsonl; NaN if it has no such score."""
         scores = [(record["step"], record["evaluation"].get(metric)) for _, record in self._lines("evaluation")]
         return [(step, math.nan if score is None else score) for step, score in scores]
 

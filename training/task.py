@@ -42,7 +42,7 @@ class Task(Protocol):
     """Model, data, losses, evaluation and summary of one kind of training.
 
     Attributes:
-        metric: the score that says which evaluation is best.
+        metric: the score that decides which evaluation is best.
     """
 
     name: str

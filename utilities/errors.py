@@ -37,11 +37,11 @@ class Stopped(KeyboardInterrupt):
     """The run was stopped by a signal; its state is saved.
 
     Args:
-        signal_name: the signal.
+        signal_name: name of the signal.
         where: the end of the message, such as " at step 5".
 
     Attributes:
-        status: the exit status, 128 + the signal's number, as shells have it.
+        status: the exit status, 128 + the signal's number, as in shells.
         run: name under which the run can be resumed.
         is_reported: whether this process reports it.
     """

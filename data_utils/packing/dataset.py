@@ -129,11 +129,11 @@ def pack_dataset(
 
 
 def pack_held_out(input_folder: Path, output: Path, pool: Pool, overwrite: bool = False) -> None:
-    """Pack the held-out records of a data set that is packed into ``output``, to packs of the same sizes.
+    """Pack the held-out records of a data set into packs of the same sizes as those in ``output``.
 
     Args:
-        input_folder: the data set; nothing is done if it holds out none.
-        output: where its packs are.
+        input_folder: the data set; without held-out records, nothing is done.
+        output: the folder of its packs.
         pool, overwrite: see :func:`pack_dataset`.
     """
     held_out, manifest = input_folder / VALIDATION_FOLDER, load_manifest(output)

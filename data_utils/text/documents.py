@@ -47,8 +47,9 @@ class SetAside(NamedTuple):
 
 
 class SetAsides:
-    """All documents of a run that were set aside, by work unit; ``folder/set_aside.jsonl`` lists them. More than
-    ``limit`` end the run.
+    """All documents of a run that were set aside, by work unit; ``folder/set_aside.jsonl`` lists them.
+
+    More than ``limit`` end the run.
     """
 
     def __init__(self, limit: int, folder: Path):

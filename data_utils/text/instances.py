@@ -33,8 +33,7 @@ _KEYS = 1  # makes the keys' random numbers differ from the records'
 
 
 class Settings(NamedTuple):
-    """The settings that determine the records, in addition to text and vocabulary; the manifest lists them by these
-    names.
+    """The settings that determine the records, with text and vocabulary; the manifest lists them by these names.
 
     Attributes:
         max_seq_length: Tokens of a sequence, [CLS] and [SEP] included.
@@ -59,7 +58,7 @@ class Settings(NamedTuple):
     validation_fraction: float = 0.0
 
     def described(self) -> dict[str, Any]:
-        """Return the settings by name, without the last where nothing is held out."""
+        """Return the settings by name, without ``validation_fraction`` if nothing is held out."""
         return {name: value for name, value in self._asdict().items() if name != "validation_fraction" or value}
 
 

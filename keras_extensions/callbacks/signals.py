@@ -132,11 +132,11 @@ class ShortExecutions(keras.callbacks.Callback):
     period, it is for them an execution of fewer updates.
 
     Args:
-        callbacks: the wrapped callbacks.
-        stop: is asked after every execution.
+        callbacks: the callbacks to wrap.
+        stop: the callback that is asked after every execution whether to stop.
         updates_per_period: length of a period; periods end at its multiples.
         first_step, total_steps: updates done before, and of the whole run.
-        clock: monotonic clock in seconds; tests bring their own.
+        clock: monotonic clock in seconds; tests replace it.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
-"""Data preparation that is killed with SIGKILL at random moments and started again by the same command. In the end, the
-data set has the same bytes as that of an uninterrupted command.
+"""Data preparation that is killed with SIGKILL at random moments and started again by the same command.
+
+In the end, the data set has the same bytes as that of an uninterrupted command.
 """
 
 from __future__ import annotations

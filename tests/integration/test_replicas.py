@@ -90,7 +90,7 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
     printed, errors = launcher.communicate(timeout=SECONDS_TO_STOP * 2)
     assert launcher.returncode == 128 + signal.SIGTERM, errors[-4000:]
     assert "ended with status" not in errors
-    assert len(re.findall("to go on:", printed)) == 1 and "[1]" not in printed
+    assert len(re.findall("to resume:", printed)) == 1 and "[1]" not in printed
     stopped = re.search(r"stopped by SIGTERM at step (\d+) of 60", printed)
     assert stopped is not None and checkpoints(run)[-1] == f"step-{int(stopped.group(1)):08d}"
 

@@ -115,8 +115,9 @@ def runs_on_ipus(config: TrainingConfig) -> bool:
 
 
 def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
-    """Return the model's sizes: ``bert_config``, else those of a local folder or of a well-known name. None if the
-    model must be loaded to know them.
+    """Return the model's sizes: ``bert_config``, else those of a local folder or of a well-known name.
+
+    None if the model must be loaded to know them.
     """
     if config.bert_config is not None:
         return config.bert_config
@@ -250,8 +251,10 @@ def predictions_per_pack(config: TrainingConfig) -> int:
 
 
 def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
-    """Return the number of samples to train on: ``total_num_train_samples``, or ``num_epochs`` times those of all
-    ``records``. A record that is a pack has several samples. None if unknown.
+    """Return the number of samples to train on; None if unknown.
+
+    It is ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``. A record may be a pack
+    of several samples.
     """
     if config.total_num_train_samples is not None:
         return config.total_num_train_samples

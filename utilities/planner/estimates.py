@@ -142,8 +142,9 @@ def streaming_memory(run: Planned) -> float:
 
 
 def temporaries(proportion: Optional[float]) -> float:
-    """Return the bytes for a matrix product's temporaries; Poplar's default proportion is 0.6. A proportion limits each
-    tile's memory. Most products need far less, so the estimate is a quarter of the limit.
+    """Return the bytes for a matrix product's temporaries; Poplar's default proportion is 0.6.
+
+    A proportion limits each tile's memory. Most products need far less, so the estimate is a quarter of the limit.
     """
     return TILES * TILE_MEMORY * (0.6 if proportion is None else proportion) / 4
 
@@ -195,8 +196,9 @@ def is_feasible(run: Planned) -> bool:
 
 
 def host_memory(run: Planned) -> float:
-    """Return the minimum memory of a process on a CPU with one micro batch at a time, in bytes. It counts weights and,
-    for training, accumulated gradients, moments, and the tensors that the backward pass needs.
+    """Return the minimum memory of a process on a CPU with one micro batch at a time, in bytes.
+
+    It counts weights and, for training, accumulated gradients, moments, and the tensors that the backward pass needs.
     """
     config, blocks = run.config, [block for stage in run.stages for block in stage]
     width = HALF if config.execution.precision in NARROW else SINGLE

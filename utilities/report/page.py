@@ -191,7 +191,7 @@ def _curve(run: RunData, name: str) -> Curve:
 
 
 def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[Curve]:
-    """Return the curves of training and, where the model was evaluated while it trained, of the evaluations."""
+    """Return the curves of training and of evaluations while training, if there were any."""
     curves = []
     for name in names:
         training, evaluation = _curve(run, name), Curve("", *run.evaluation_series(name))

@@ -62,7 +62,7 @@ class RunData:
         return steps, values
 
     def evaluation_series(self, name: str) -> Tuple[List[int], List[float]]:
-        """Return steps and values of a score of the evaluations while training, where present."""
+        """Return steps and values of a score of the evaluations while training that have it."""
         pairs = [(record["step"], record["evaluation"].get(name)) for record in self.evaluations]
         found = [(step, float(value)) for step, value in pairs if is_number(value)]
         return [step for step, _ in found], [value for _, value in found]

@@ -1,4 +1,5 @@
 """A reference that maps each weight of Hugging Face's TensorFlow BERTs to the name in its PyTorch BERTs.
+
 tests/equivalence/test_export_pytorch.py compares it with PyTorch itself.
 """
 
@@ -13,8 +14,9 @@ Named = Iterator[tuple[str, np.ndarray]]
 
 
 def pytorch_arrays(source: Any) -> dict[str, np.ndarray]:
-    """Return name → array for a model with any head. A dense kernel is (in, out) in TensorFlow and (out, in) in
-    PyTorch.
+    """Return name → array for a model with any head.
+
+    A dense kernel is (in, out) in TensorFlow and (out, in) in PyTorch.
 
     The weight of the masked-LM product and its bias are tied in PyTorch, and named once here.
     """
