@@ -1,1 +1,1 @@
-"""Checkpoints: written whole or not at all, checked before they are used."""
+"""Checkpoints, which are written atomically and verified before use."""

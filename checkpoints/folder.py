@@ -1,4 +1,4 @@
-"""The checkpoint folder: its files on disk, its verification, and the choice of one checkpoint among several.
+"""Checkpoint folders: their files on disk, their verification, and the choice of one checkpoint among several.
 
     <checkpoints>/step-00000120/
         weights.index, weights.data-…       TensorFlow's format, one object per block
@@ -83,7 +83,7 @@ def step_folders(folder: Path) -> List[Path]:
 
 
 def best_step(folder: Path) -> Optional[int]:
-    """Return the step of the best checkpoint in a folder of checkpoints; None if the run did not look for it."""
+    """Return the step of the best checkpoint in a folder of checkpoints; None if the run recorded none."""
     try:
         step = json.loads((folder / BEST).read_text(encoding="utf-8"))["step"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -119,7 +119,7 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
         key: config key or flag that named the path, for messages.
 
     Raises:
-        UserError: there is no checkpoint, or none that is intact.
+        UserError: there is no checkpoint, or no intact one.
     """
     if path.is_dir():
         if (path / DESCRIPTION).is_file():
@@ -137,7 +137,7 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
 
 
 def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
-    """Return the newest intact checkpoint of a run folder or checkpoints folder, or the best if the run looked for it.
+    """Return the best checkpoint of a run folder or checkpoints folder, or else the newest intact one.
 
     Warns of damaged ones.
     """
@@ -165,7 +165,7 @@ def newest_tensorflow(folder: Path) -> Optional[Path]:
 
 
 def damage(checkpoint: Path) -> Optional[str]:
-    """Return what is wrong with a checkpoint folder; None if it is intact."""
+    """Return the problem of a checkpoint folder; None if it is intact."""
     try:
         facts = read_facts(checkpoint)
     except UserError as error:
@@ -183,7 +183,7 @@ def read_facts(checkpoint: Path) -> Dict[str, Any]:
     """Return the content of checkpoint.json.
 
     Raises:
-        UserError: it cannot be read or was modified.
+        UserError: the file cannot be read or was modified.
     """
     path = checkpoint / DESCRIPTION
     try:
@@ -214,7 +214,7 @@ def _problem_of(facts: Any) -> Optional[str]:
 
 
 def set_aside(checkpoint: Path, reason: str) -> Path:
-    """Rename a checkpoint so that it is kept but never used, and return its new path.
+    """Rename a checkpoint to keep it without ever using it, and return its new path.
 
     The new name begins with ``reason``, such as ``damaged``.
 
@@ -237,7 +237,7 @@ def set_aside(checkpoint: Path, reason: str) -> Path:
 def clear_unfinished(folder: Path) -> None:
     """Remove the temporary files of a killed writer, and restore a checkpoint that was being replaced.
 
-    Only the run that holds the folder's lock may call this.
+    Only the run that has the folder's lock may call this.
     """
     for path in folder.glob(f"{REPLACED}step-*"):
         final = folder / path.name[len(REPLACED) :]

@@ -1,8 +1,8 @@
-"""The state of training, copied to host memory and to checkpoints, and restored from them.
+"""Copies the state of training to host memory and to checkpoints, and restores it.
 
 ``tf.train.Checkpoint.write`` reads the variables while it writes, so training would have to wait for the disk.
-:class:`HostCopy` copies the values first, and training waits only for that. It is written later, as a graph of objects
-with the same names as the real ones, so that ``tf.train.Checkpoint.read`` finds every value by its name.
+:class:`HostCopy` first copies the values, and training waits only for that. The copy is written later, as a graph of
+objects with the same names as the real ones, in which ``tf.train.Checkpoint.read`` finds every value by its name.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from keras_extensions.backend import keras, tf
 from optimization.sharding import pieces
 from utilities.errors import UserError
 
-ORDER = "optimizer_order"  # fact: names of the weights in the order of the optimizer's moments
-BROADCAST_BYTES = 1 << 26  # bytes that the chief broadcasts at once
+ORDER = "optimizer_order"  # key in the facts: names of the weights in the order of the optimizer's moments
+BROADCAST_BYTES = 1 << 26  # bytes that the chief broadcasts at a time
 
 
 class Parts(Protocol):
-    """Access to variables of which each replica holds a part only."""
+    """Access to variables of which each replica holds only a part."""
 
     def whole(self, variable: tf.Variable) -> np.ndarray:
-        """Return the whole value that a variable is a part of, or its own value; all replicas must call it together."""
+        """Return the whole value of which a variable may hold a part; all replicas must call it together."""
 
     def blank(self, variable: tf.Variable) -> np.ndarray:
         """Return an array with the shape and dtype of the whole value."""
@@ -37,16 +37,16 @@ class Parts(Protocol):
 
 
 class TrainingState:
-    """Everything that training changes.
+    """All state that training changes.
 
     Args:
-        blocks: the model's blocks; their names are the names in the checkpoint.
-        optimizer: its moments and counter are saved beside the weights.
-        variables: the variables that the optimizer was built with, in its order, in which its moments are saved.
+        blocks: the model's blocks, whose names are used in the checkpoint.
+        optimizer: the optimizer, whose moments and counter are saved beside the weights.
+        variables: the variables with which the optimizer was built; its moments are saved in their order.
         others: other trackable objects that training changes, by name, such as an adaptive loss scale.
 
     Attributes:
-        parts: access to moments that are sharded over replicas; None: they are not.
+        parts: access to moments that are sharded over replicas; None if they are not.
     """
 
     parts: Optional[Parts] = None
@@ -73,7 +73,7 @@ class TrainingState:
         return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer, value), {ORDER: list(self._order)})
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Set all variables, which must exist, to the values of a checkpoint.
+        """Set all variables to the values of a checkpoint; the variables must exist.
 
         Raises:
             UserError: the checkpoint lacks a value, has one of another shape, or has moments in another order.
@@ -83,9 +83,9 @@ class TrainingState:
         _read(tf.train.Checkpoint(**self._optimizer), checkpoint, checkpoint.folder / OPTIMIZER)
 
     def restore_on_all(self, checkpoint: Optional[Checkpoint], processes: Processes) -> None:
-        """Set the variables of all processes, which must all call this, to a checkpoint that only the chief reads.
+        """Set the variables of all processes to a checkpoint that only the chief reads; all processes must call this.
 
-        Without a checkpoint, the others take the chief's present values.
+        Without a checkpoint, the others get the chief's present values.
 
         Raises:
             UserError: see :meth:`restore`.
@@ -108,7 +108,7 @@ class TrainingState:
     def _whole_moments(
         self, moments: Sequence[tf.Variable], checkpoint: Optional[Checkpoint], processes: Processes
     ) -> List[np.ndarray]:
-        """Return the unsharded moments to broadcast; where they are not the chief's, only shapes and dtypes matter."""
+        """Return the unsharded moments to broadcast; except on the chief, only shapes and dtypes matter."""
         if checkpoint is None:
             return [_value(variable) if self.parts is None else self.parts.whole(variable) for variable in moments]
         blank = _value if self.parts is None else self.parts.blank
@@ -128,7 +128,7 @@ class TrainingState:
 
 
 class StateCopy(NamedTuple):
-    """A copy of the state in host memory, which any thread can write; ``facts`` are added to checkpoint.json."""
+    """A copy of the state in host memory that any thread can write; ``facts`` are added to checkpoint.json."""
 
     weights: HostCopy
     optimizer: HostCopy
@@ -159,7 +159,7 @@ def by_name(blocks: Sequence[keras.layers.Layer]) -> Dict[str, keras.layers.Laye
 
 def _read(reader: tf.train.Checkpoint, checkpoint: Checkpoint, prefix: Path) -> None:
     try:
-        # expect_partial: TensorFlow need not warn of values that are not asked for, also where reading fails.
+        # expect_partial: TensorFlow must not warn of values that are not read, not even if reading fails.
         reader.read(str(prefix)).expect_partial().assert_existing_objects_matched()
     except (AssertionError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
         reason = " ".join(str(error).split())[:300]
@@ -176,11 +176,11 @@ Children = Dict[str, int]  # name → number of the child in the list of all obj
 
 
 class HostCopy:
-    """Copies the values of all variables below some objects at construction.
+    """A copy of the values of all variables below some objects, made at construction.
 
     Args:
         objects: name → layer, optimizer, variable or any other trackable object.
-        value: returns the value to copy of a variable; None: the variable's own.
+        value: function that returns the value of a variable to copy; None: the variable's own.
     """
 
     def __init__(self, objects: Mapping[str, Any], value: Optional[Callable[[tf.Variable], np.ndarray]] = None) -> None:
@@ -205,7 +205,7 @@ class HostCopy:
         """Return the values of a checkpoint with the same names, in the order of the copied variables.
 
         Args:
-            read: reads a checkpoint into the objects that it is given.
+            read: function that reads a checkpoint into the given objects.
         """
         with tf.device("CPU:0"):
             objects = self._new_objects()
@@ -216,7 +216,7 @@ class HostCopy:
         return [tf.Module() if value is None else tf.Variable(value) for value in self._values]
 
     def _checkpoint_of(self, objects: List[Any]) -> tf.train.Checkpoint:
-        """Connect the objects by the names of the copied ones."""
+        """Connect objects by the names of the copied ones."""
         for thing, children in zip(objects, self._children):
             for name, number in children.items():
                 setattr(thing, name, objects[number])
@@ -224,7 +224,7 @@ class HostCopy:
 
 
 def tracked_objects(objects: Mapping[str, Any]) -> List[Tuple[Any, Children]]:
-    """List every object below some others once, with its children, breadth first; the first one is the common root."""
+    """List each object below some others once, breadth first, with its children; the first one is the common root."""
     root = tf.train.Checkpoint(**objects)
     numbers = {id(root): 0}
     things, found = [root], []
@@ -251,7 +251,7 @@ def variable_names(variables: Sequence[tf.Variable], objects: Mapping[str, Any])
 
 
 def _variables(objects: Mapping[str, Any]) -> List[tf.Variable]:
-    """List the variables below some objects, each once, in the order of :class:`HostCopy`."""
+    """List each variable below some objects once, in the order of :class:`HostCopy`."""
     return [thing for thing, _ in tracked_objects(objects) if isinstance(thing, tf.Variable)]
 
 
@@ -262,6 +262,6 @@ def _value(variable: tf.Variable) -> np.ndarray:
 def _children(thing: Any) -> Mapping[str, Any]:
     if hasattr(tf.train, "TrackableView"):
         return tf.train.TrackableView.children(thing)
-    # Before TensorFlow 2.10 there is no public way, and lists do not track what they hold before they are asked to.
+    # Before TensorFlow 2.10 there is no public way, and lists track their elements only on request.
     thing._maybe_initialize_trackable()
     return {child.name: child.ref for child in thing._checkpoint_dependencies}

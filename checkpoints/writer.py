@@ -1,4 +1,4 @@
-"""Writes checkpoints: atomically, on a background thread, and removes those that need not be kept."""
+"""Writes checkpoints atomically on a background thread, and removes those that need not be kept."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def write_checkpoint(
 
 
 def rewrite_facts(checkpoint: Path, changes: Dict[str, Any]) -> None:
-    """Change facts of an existing checkpoint. At any moment checkpoint.json is either the old or the new one.
+    """Change facts of an existing checkpoint; checkpoint.json is replaced atomically.
 
     Raises:
         UserError: the folder cannot be written to.
@@ -122,7 +122,7 @@ KEEP_ALL = Rotation()
 
 
 def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
-    """Return those of the ascending steps whose checkpoints are not kept.
+    """Return the ascending steps whose checkpoints are to be removed.
 
     Example:
         >>> steps_to_remove([100, 200, 300, 400, 500], Rotation(keep_last=2, keep_every=200))
@@ -135,19 +135,18 @@ def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
     if every is None:
         return older
     previous_steps = [0, *older]
-    # Keep the first one of each stretch of keep_every updates. A checkpoint removed earlier cannot have been the first.
+    # Keep the first checkpoint of each keep_every updates. One that was removed earlier cannot have been the first.
     return [step for step, previous in zip(older, previous_steps) if step // every == previous // every]
 
 
 def rotate(folder: Path, run: str, rotation: Rotation, best: Optional[int] = None) -> None:
-    """Remove the checkpoints of the run with the id ``run`` that are not kept; those of other runs stay, as does that
-    of step ``best``.
+    """Remove checkpoints of the run with the id ``run`` that are not kept; those of other runs and of ``best`` stay.
 
-    A failing removal is a warning only, because the run does not depend on it.
+    A failing removal only causes a warning, because the run does not depend on it.
     """
     own = {}
     for path in step_folders(folder):
-        with contextlib.suppress(UserError):  # damaged: not ours to remove
+        with contextlib.suppress(UserError):  # damaged checkpoints are not removed
             facts = read_facts(path)
             if facts.get("run") == run:
                 own[facts["step"]] = path
@@ -157,7 +156,7 @@ def rotate(folder: Path, run: str, rotation: Rotation, best: Optional[int] = Non
 
 
 def _remove(checkpoint: Path) -> None:
-    """Rename the checkpoint before removing it, so that an incomplete one is never seen."""
+    """Rename the checkpoint before removing it, because an incomplete one must never be visible."""
     renamed = checkpoint.with_name(f"{UNFINISHED}{checkpoint.name}")
     try:
         shutil.rmtree(renamed, ignore_errors=True)
@@ -169,19 +168,19 @@ def _remove(checkpoint: Path) -> None:
 
 
 class CheckpointWriter:
-    """Saves a run's state; training waits only for the copy in memory.
+    """Saves a run's state in the background; training waits only for the copy in memory.
 
-    One checkpoint is written at a time: a save that comes earlier waits for the one before. An error in the background
-    thread is raised by the next call of any method.
+    One checkpoint is written at a time; a new save waits for the previous one. An error in the background thread is
+    raised by the next call of any method.
 
     Args:
         folder: the run's checkpoints folder.
         state: the state to save.
-        facts: returns the facts for checkpoint.json, given the number of updates done.
+        facts: function that returns the facts for checkpoint.json, given the number of updates done.
         run: the run's id, which is added to the facts; only checkpoints of this run are ever removed.
         vocabulary: ``vocab.txt`` to store beside the weights.
         rotation: which checkpoints to keep.
-        on_written: called with the folder of every finished checkpoint, by the call that notices that it is finished.
+        on_written: called with the folder of every finished checkpoint, by the method that finds it finished.
 
     Attributes:
         best: step of the best checkpoint so far, which is kept in any case; None if unknown.
@@ -213,7 +212,7 @@ class CheckpointWriter:
         """Copy the present state, after ``step`` updates, and write it in the background.
 
         Raises:
-            UserError: the checkpoint before could not be written.
+            UserError: the previous checkpoint could not be written.
         """
         self.wait()
         self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._all_facts(step)))
@@ -221,11 +220,12 @@ class CheckpointWriter:
     def save_now(self, step: int) -> None:
         """Write the present state before this method returns.
 
-        A new thread writes: it has normal priority, unlike this class's own, and is outside the strategy in whose scope
-        Keras calls, where new variables would be placed on the machine and, with several processes, shared by all.
+        A new thread writes it. Unlike this class's own thread, it has normal priority, and it is outside the scope of
+        the strategy in which Keras calls this method; new variables would be placed on the machine there and, with
+        several processes, shared by all.
 
         Raises:
-            UserError: this checkpoint, or the one before, could not be written.
+            UserError: this checkpoint or the previous one could not be written.
         """
         self.wait()
         with ThreadPoolExecutor(max_workers=1) as thread:
@@ -251,7 +251,7 @@ class CheckpointWriter:
             self._on_written(self._pending.pop().result())
 
     def close(self) -> None:
-        """Wait, and end the thread. Errors are dropped; call ``wait`` before to have them raised."""
+        """Wait, and end the thread. Errors are dropped; call ``wait`` first to have them raised."""
         self._thread.shutdown(wait=True)
 
     def _all_facts(self, step: int) -> Dict[str, Any]:
@@ -264,7 +264,7 @@ class CheckpointWriter:
 
 
 class ReplicaWriter:
-    """Takes the writer's place in replicas other than the chief: contributes to the chief's copy and writes nothing."""
+    """Replaces the writer in replicas other than the chief: it contributes to the chief's copy and writes nothing."""
 
     best: Optional[int] = None
 
@@ -286,7 +286,7 @@ class ReplicaWriter:
 
 
 def _lower_priority() -> None:
-    """Lower the priority of the calling thread, on systems where threads have their own."""
+    """Lower the priority of the calling thread, on systems where threads have priorities."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             thread = threading.get_native_id()

@@ -1,4 +1,4 @@
-"""Shared by the data commands: errors as one line, progress, and types of numbers for options."""
+"""What the data commands share: one-line errors, a progress display, and number types for options."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Progress:
     """Shows a bar with rate and remaining time on a terminal, and a plain line every ten seconds elsewhere.
 
     Args:
-        total: Sum of all ``advance`` calls, or None where unknown.
-        label: What is being done.
-        unit: Unit of the total; ``B`` is printed as megabytes.
+        total: Sum of all ``advance`` calls; None if it is not known.
+        label: The name of the work, shown first.
+        unit: The unit of the total; ``B`` is printed as megabytes.
         stream: Where to print: standard error by default.
 
     Example:
@@ -49,7 +49,7 @@ class Progress:
             self._line(ended=True)
 
     def advance(self, amount: int, note: str = "") -> None:
-        """Add to what is done; ``note`` is shown behind it."""
+        """Add an amount of finished work; ``note`` is shown after it."""
         self.done += amount
         self.note = note or self.note
         if self.bar is not None:
@@ -59,7 +59,7 @@ class Progress:
             self._line()
 
     def skip(self, amount: int) -> None:
-        """Add what an earlier run has done; it does not count for the estimate of the remaining time."""
+        """Add work that an earlier run finished; the estimate of the remaining time ignores it."""
         self.done += amount
         self.before += amount
         if self.bar is not None:
@@ -104,15 +104,15 @@ def run_main(
     action: Callable[[argparse.Namespace], Optional[int]],
     arguments: Optional[Sequence[str]] = None,
 ) -> int:
-    """Parse the arguments and run the command; an error that the user can mend becomes one line.
+    """Parse the arguments and run the command; an error that the user can fix is printed as one line.
 
     Args:
         parser: Options of the command.
-        action: The command; it returns the exit status, None meaning 0.
-        arguments: Those of the process by default.
+        action: The command, which returns the exit status; None means 0.
+        arguments: The command line; None: that of the process.
 
     Returns:
-        The exit status: 2 for an error that the user can mend, 130 after Ctrl-C.
+        The exit status: 2 for an error that the user can fix, 130 after Ctrl-C.
     """
     options = parser.parse_args(arguments)
     try:

@@ -1,4 +1,4 @@
-"""A corpus of real prose for the demo, made offline from the documentation that every Python carries.
+"""Makes the demo's corpus of real prose, offline, from the documentation that comes with every Python.
 
 It holds Python's help topics and the docstrings of the standard library and of the installed requirements, in the form
 of a MediaWiki dump, so that the demo takes the same path as a Wikipedia dump.
@@ -82,7 +82,7 @@ def plain_prose(markup: str) -> list[str]:
 
 
 def _is_prose(text: str) -> bool:
-    """Return whether a paragraph reads as sentences: a heuristic that prefers losing prose to keeping code."""
+    """Return whether a paragraph reads as sentences. The heuristic would rather lose prose than keep code."""
     words = text.split()
     if len(words) < 8 or not _SENTENCE.match(text) or _SECTION.match(text):
         return False
@@ -162,7 +162,7 @@ def collect_pages(words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAUL
 
 
 def _wikitext(page: Page) -> str:
-    """Return a page as an editor would write it, with the things that extraction must remove."""
+    """Return a page as an editor would write it, including the markup that extraction must remove."""
     lead, *rest = page.paragraphs
     lines = [
         f"{{{{Infobox documentation | name = {page.title} | source = {{{{code|{page.origin}}}}} }}}}",
@@ -199,10 +199,10 @@ _HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version=
 def write_demo_corpus(
     output: Path, words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES
 ) -> tuple[int, int]:
-    """Write the corpus as a MediaWiki dump, compressed if its name ends in ``.bz2``; return the documents and words.
+    """Write the corpus as a MediaWiki dump, compressed for ``.bz2``; return the numbers of documents and words.
 
     Raises:
-        UserError: This Python carries no documentation at all.
+        UserError: This Python has no documentation at all.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     documents = total = 0
@@ -219,7 +219,7 @@ def write_demo_corpus(
             progress.advance(page.words, f"{documents:,} documents")
         if not documents:
             raise UserError(
-                "this Python carries no documentation (pydoc_data and sources stripped); use text of your own"
+                "this Python has no documentation (pydoc_data and sources are stripped); use text of your own"
             )
         stream.write(b"</mediawiki>\n")
     return documents, total
@@ -232,7 +232,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
-    parser = make_parser("data_utils.demo_corpus", "A MediaWiki dump of the prose that every Python carries.")
+    parser = make_parser("data_utils.demo_corpus", "Makes a MediaWiki dump of Python's documentation.")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="dump to write, .xml or .xml.bz2")
     parser.add_argument(
         "--words", type=positive, default=DEFAULT_WORDS, metavar="N",

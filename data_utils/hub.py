@@ -1,4 +1,4 @@
-"""Loads data sets with the ``datasets`` library, where that is installed."""
+"""Loads data sets with the ``datasets`` library, if it is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
 
     Args:
         path, configuration, split: arguments of ``datasets.load_dataset``, which returns the result.
-        instead: what ``dataset_dir`` may be set to instead, for messages.
+        instead: the value of ``dataset_dir`` to suggest in error messages.
 
     Raises:
         UserError: the library is missing, or cannot get the data.
@@ -26,7 +26,7 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
         ) from error
     try:
         return load_dataset(path, configuration, split=split)
-    except Exception as error:  # from the library, the network or a file format: all mean that there is no data
+    except Exception as error:  # an error of the library, the network or a file format; in each case there is no data
         name = "/".join(part for part in (path, configuration) if part)
         reason = " ".join(str(error).split())[:300]
         raise UserError(

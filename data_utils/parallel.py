@@ -1,7 +1,7 @@
-"""Work spread over processes of this machine, or over the machines of a Dask cluster.
+"""Distributes work over processes of this machine, or over the machines of a Dask cluster.
 
-The functions that run in workers must be pure, or write the same files whenever they run: what a worker was doing when
-it died is done again.
+The functions that run in workers must be pure or always write the same files, because the work of a worker that dies is
+done again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from utilities.errors import UserError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-ITEMS_PER_WORKER = 2  # one is worked on, the next one waits
-SMALL_BYTES = 3 << 20  # less than this is done before workers have started
-MAX_DEATHS = 3  # of workers, until the same piece of work is given up
+ITEMS_PER_WORKER = 2  # one in progress and one waiting
+SMALL_BYTES = 3 << 20  # a smaller amount of work is done before workers have started
+MAX_DEATHS = 3  # workers that may die before an item is given up
 CONNECT_SECONDS = 20
-START_METHOD = "forkserver"  # forking this process itself is unsafe: it has threads
+START_METHOD = "forkserver"  # forking this process itself is unsafe, because it has threads
 MARKER_PREFIX = ".seen-"  # files by which workers on other machines show that they see a folder
 RUN_AGAIN = "run the command again: it resumes where it stopped"
 
@@ -81,7 +81,7 @@ class Pool:
             self._client = None
 
     def begin(self, modules: Sequence[str], size: int | None = None) -> None:
-        """Load the modules of the functions for ``map`` in the background, once for all workers.
+        """Load the modules of the functions that ``map`` will call, in the background and once for all workers.
 
         Args:
             modules: Names of modules.
@@ -93,14 +93,14 @@ class Pool:
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item], size: int | None = None
     ) -> Iterator[Result]:
-        """Yield the function's result for each item, in whatever order they are ready.
+        """Yield the function's result for each item as soon as it is ready, in any order.
 
-        Only a few items per worker are taken at a time, so that a long input is never held in memory.
+        Only a few items per worker are taken at a time, to keep a long input out of memory.
 
         Args:
             function: A module's function, or ``functools.partial`` of one.
             items: Picklable items; the iterable itself runs in this process.
-            size: Total bytes of the items, if known: a small amount of work is done in this process.
+            size: Total bytes of the items, if known; a small amount of work is done in this process.
 
         Raises:
             UserError: The function raised it, or workers were lost.
@@ -120,7 +120,7 @@ class Pool:
         if len(first) < 2:
             yield from map(function, first)
             return
-        # Each item with how often a worker has died while it was worked on.
+        # Each item, and how often a worker has died while working on it.
         queue: Iterator[tuple[Item, int]] = ((item, 0) for item in itertools.chain(first, items))
         running: dict[Future[Result], tuple[Item, int]] = {}
         try:
@@ -203,7 +203,7 @@ class Pool:
         return self._client
 
     def _check_workers(self) -> None:
-        """Check that all workers run this version and see the files: found out here, not after hours."""
+        """Check at once, rather than fail after hours, that all workers run this version and see the files."""
         markers = [folder / f"{MARKER_PREFIX}{uuid.uuid4().hex}" for folder in self._folders]
         paths = [str(path.absolute()) for path in (*markers, *self._files)]
         try:
@@ -232,7 +232,7 @@ class Pool:
 
 
 def _after_death(item: Item, deaths: int) -> tuple[Item, int]:
-    """Return an item that is done again because a worker died, with its deaths; which item it was on is not known."""
+    """Count a worker's death for an item that must be repeated; it is not known which item the worker had."""
     if deaths == MAX_DEATHS:
         raise UserError(
             f"worker processes ended again and again (out of memory?); use fewer --workers, and {RUN_AGAIN}"
@@ -262,7 +262,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def _end_with(lifeline: Connection) -> None:
-    """Initialize a worker: it ends at once when the main process closes its end of the pipe, or dies."""
+    """Initialize a worker, which ends at once when the main process closes its end of the pipe or dies."""
 
     def watch() -> None:
         lifeline.poll(None)
@@ -276,7 +276,7 @@ def _worker_facts(paths: list[str]) -> tuple[str, list[str]]:
 
 
 def code_fingerprint() -> str:
-    """Return a digest of this package's source: machines that differ in it must not work together."""
+    """Return a digest of this package's source; machines with different digests must not work together."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
@@ -285,7 +285,7 @@ def code_fingerprint() -> str:
 
 
 def add_pool_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where work is done."""
+    """Add the options that determine where work is done."""
     group = parser.add_argument_group("workers (the output does not depend on them)")
     group.add_argument(
         "--workers", type=positive, default=available_cores(), metavar="N",
@@ -294,7 +294,7 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="Dask scheduler of a cluster of machines, such as tcp://10.0.0.1:8786, to work instead of --workers; all"
+        help="Dask scheduler of a cluster of machines, such as tcp://10.0.0.1:8786, to use instead of --workers; all"
         " machines must see input and output under the same paths",
     )
 
@@ -308,7 +308,7 @@ def pool_of(options: argparse.Namespace, output: Path, inputs: Iterable[Path]) -
 
 
 def with_absolute_paths(options: argparse.Namespace) -> argparse.Namespace:
-    """Make the paths among the options absolute where ``--scheduler`` sends them to other machines."""
+    """Make the paths among the options absolute if ``--scheduler`` sends them to other machines."""
     if options.scheduler:
         for name, value in vars(options).items():
             if isinstance(value, Path):

@@ -1,8 +1,8 @@
-"""How work that was killed is resumed: what an output folder is made from, and which of its work units are done.
+"""Resumes killed data preparation: records what an output folder is made from and which work units are done.
 
-``recipe.json`` says what a folder is being made from and with; a folder of another recipe is refused. Each work unit
-writes its files first and then a done-record with their sizes and checksums; where that record is there and fits, the
-unit is not worked on again.
+``recipe.json`` describes the inputs and settings of a folder; a folder with another recipe is refused. Each work unit
+first writes its files and then a done-record with their sizes and checksums; a unit whose record matches its files is
+not repeated.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from data_utils.records.writer import TEMPORARY_FILES
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
-WORK_FOLDER = ".work"  # in the output folder until that is complete
+WORK_FOLDER = ".work"  # exists in the output folder until that is complete
 RECIPE_NAME = "recipe.json"
-RECIPE_VERSION = 1  # raise it whenever the same input and settings would give other bytes
+RECIPE_VERSION = 1  # must be raised whenever the same input and settings would give other bytes
 RECORD_FILES = "*.tfrecord"
 READ_BYTES = 1 << 22
-END_BYTES = 4096  # of a file's beginning and end, for its identity
+END_BYTES = 4096  # read from a file's beginning and end for its identity
 MAX_DIFFERENCES_SHOWN = 3
 
 
@@ -40,7 +40,7 @@ class Ledger(NamedTuple):
     records: Path  # folder of the done-records
     files: Path  # folder of the files that the units write
     settings: str  # digest of everything that determines their content
-    read_back: bool = True  # whether checksums are verified; not of files that are checked where they are used
+    read_back: bool = True  # whether to verify checksums; False for files that are checked when they are used
 
     @classmethod
     def begin(cls, files: Path, step: str, settings: Mapping[str, Any], read_back: bool = True) -> Ledger:
@@ -54,14 +54,14 @@ class Ledger(NamedTuple):
         return cls(records, files, digest, read_back)
 
     def finish(self, unit: int, names: Sequence[str], facts: Mapping[str, Any]) -> Dict[str, Any]:
-        """Record that a unit's files are on disk; return the ``facts`` as ``done`` will return them: read from JSON."""
+        """Record that a unit's files are on disk; return the ``facts`` as read from JSON, like ``done``."""
         entries = [{"name": name, **_size_and_checksum(self.files / name)} for name in names]
         text = json.dumps({"settings": self.settings, "files": entries, "facts": dict(facts)}, ensure_ascii=False)
         write_atomically(self.path(unit), text.encode())
         return json.loads(text)["facts"]
 
     def done(self, unit: int) -> Optional[Dict[str, Any]]:
-        """Return the facts of a unit whose files are all there, None for one that must be worked on."""
+        """Return the facts of a unit whose files are all present; None for a unit that must still be done."""
         try:
             record = json.loads(self.path(unit).read_text(encoding="utf-8"))
             if record["settings"] == self.settings and all(map(self._is_there, record["files"])):
@@ -81,7 +81,7 @@ class Ledger(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a worker reports of a unit: number, size, and the facts of its done-record."""
+    """A worker's report of a unit: its number, its size, and the facts of its done-record."""
 
     number: int
     size: int
@@ -97,17 +97,17 @@ def run_units(
     progress: Progress,
     on_done: Callable[[int, Dict[str, Any]], str],
 ) -> None:
-    """Work on all units that are not done yet.
+    """Do all units that are not done yet, which resumes the step after it was killed.
 
     Args:
         pool: Workers.
         ledger: Done-records of the step, written by ``function``.
-        function: Works on one unit.
+        function: Does one unit.
         units: All units in order, each with a ``number`` from 0 on and a ``size`` in the unit of the progress.
         size: Total bytes of text.
-        progress: Advanced by each unit.
-        on_done: Called in this process for each unit, including those done before, in any order; what it returns is
-            shown behind the progress.
+        progress: The display, which each unit advances.
+        on_done: Called in this process for each unit, including those done earlier, in any order; its result is shown
+            after the progress.
     """
 
     def open_units() -> Iterable[Any]:
@@ -124,14 +124,14 @@ def run_units(
 
 
 def forget(folder: Path) -> None:
-    """Delete the done-records and intermediate files of a folder that is complete, or will be made anew."""
+    """Delete the done-records and intermediate files of a folder that is complete or will be made again."""
     shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
-    for unfinished in folder.glob(TEMPORARY_FILES):  # of a run that was killed
+    for unfinished in folder.glob(TEMPORARY_FILES):  # left by a killed run
         unfinished.unlink(missing_ok=True)
 
 
 class Status(enum.Enum):
-    """How far an output folder is with a recipe."""
+    """How much of a recipe's output a folder contains."""
 
     EMPTY = "nothing"
     BEGUN = "a part"
@@ -140,11 +140,11 @@ class Status(enum.Enum):
 
 
 def status_of(folder: Path, recipe: Mapping[str, Any], last_file: str, products: str) -> Status:
-    """Return how far a folder is with a recipe.
+    """Return how much of a recipe's output a folder contains.
 
     Args:
         folder: Output folder; may be absent.
-        recipe: What this run makes it from and with; parts that are not known yet are left out, and not compared.
+        recipe: Inputs and settings of this run; parts that are not known yet are left out and not compared.
         last_file: Name of the file that is written last.
         products: Pattern of the files that are written before it.
 
@@ -176,7 +176,7 @@ def refusal(folder: Path, recipe: Mapping[str, Any], holds: str) -> UserError:
 
 
 def check_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> Status:
-    """Return how far a data set is with a recipe, of which parts that are not known yet are left out.
+    """Return how much of a data set is done; parts of the recipe that are not known yet may be missing.
 
     Raises:
         UserError: The folder holds something else, and ``overwrite`` is false.
@@ -188,14 +188,14 @@ def check_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: boo
 
 
 def prepare_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> bool:
-    """Delete what the folder holds of another recipe, and return whether the data set is complete already.
+    """Delete the output of another recipe, and return whether the data set is already complete.
 
     Raises:
         UserError: The folder holds something else, and ``overwrite`` is false.
     """
     found = check_dataset_folder(folder, recipe, overwrite)
     if found is Status.COMPLETE and not overwrite:
-        forget(folder)  # what a run that was killed at the very end left behind
+        forget(folder)  # left by a run that was killed at the very end
         return True
     if found is not Status.BEGUN or not is_recipe_of(folder, recipe):
         folder.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def _short(value: Any) -> str:
 
 
 def identity_of(files: Sequence[Path]) -> Dict[str, Any]:
-    """Identify input files without reading all of them: their number, bytes, and a checksum.
+    """Identify input files by number, size and a checksum, without reading them completely.
 
     The checksum covers each file's name, size, beginning and end, so a folder may be moved between two runs.
     """

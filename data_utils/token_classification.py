@@ -1,7 +1,7 @@
 """Reads named entities from CoNLL's column files and CLUENER's JSON lines, makes model inputs, and scores predictions.
 
-Tags are those of the files, such as ``B-PER I-PER O``. The first piece of a word carries its tag (Devlin et al. 2019,
-section 5.3).
+Tags are those of the files, such as ``B-PER I-PER O``. The first piece of a word gets the word's tag (Devlin et al.
+2019, section 5.3).
 
 N sentences · S max_seq_length
 """
@@ -39,10 +39,10 @@ class Sentences(NamedTuple):
 
     Attributes:
         words: words of each sentence; in CLUENER, its characters.
-        tags: tag of each word; None where the file has none.
-        ids: the file's numbers of the sentences, or their places.
+        tags: tag of each word; None if the file has none.
+        ids: the sentences' numbers in the file, or their places.
         origin: the file.
-        overlapping: how many entities are left out because they overlap an earlier one.
+        overlapping: number of entities that are left out because they overlap an earlier one.
     """
 
     words: List[List[str]]
@@ -60,7 +60,7 @@ def read_sentences(dataset_dir: str, split: str) -> Sentences:
     """Read a split from one of ``FILES``: CoNLL's columns, or CLUENER's ``.json``.
 
     Raises:
-        UserError: there is no such file, or a line of it cannot be used; names file, line and fix.
+        UserError: there is no such file, or one of its lines cannot be used; the message names file, line and fix.
     """
     paths = [Path(dataset_dir) / name for name in FILES[split]]
     path = next((path for path in paths if path.is_file()), None)
@@ -138,7 +138,7 @@ def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterat
 
 
 def token_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
-    """Return the features of sentences with ``classes`` different tags; ``labels`` is False for prediction."""
+    """Return the features of sentences, with tags of ``classes`` kinds if ``labels`` is true."""
     tags = (Feature("labels", max_seq_length, TAGS, classes + 1),) if labels else ()
     return fine_tuning_features("token_classification", max_seq_length, vocab_size, *tags)
 
@@ -168,7 +168,7 @@ class Encoded(NamedTuple):
         return self.arrays["input_mask"].sum(axis=1)
 
     def labels(self, tags: Sequence[Sequence[str]], names: Sequence[str]) -> np.ndarray:
-        """Return int32 ``(N, S)``: 1 + the number of its tag for the first piece of each word, 0 for all others."""
+        """Return int32 ``(N, S)``: for the first piece of each word 1 + the number of its tag, 0 for all others."""
         numbers = {name: number for number, name in enumerate(names, 1)}
         labels = np.zeros_like(self.arrays["input_ids"])
         labels[self.rows, self.columns] = [numbers[tags[row][word]] for row, word in zip(self.rows, self.words)]
@@ -183,7 +183,7 @@ class Encoded(NamedTuple):
 
 
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_seq_length: int) -> Encoded:
-    """Tokenise words, and put the pieces of each sentence between [CLS] and [SEP]; what does not fit is cut."""
+    """Tokenise words and put the pieces of each sentence between [CLS] and [SEP]; the rest of a long one is cut."""
     known = sorted(set(chain.from_iterable(sentences)))
     unknown = tokenizer.token_to_id(UNKNOWN)
     encodings = tokenizer.encode_batch_fast(known, add_special_tokens=False)
@@ -216,7 +216,7 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_s
 def entities_of(tags: Sequence[str]) -> List[Entity]:
     """Return the entities of a sentence, as ``seqeval`` counts them in its default mode (that of ``conlleval``).
 
-    Tags need not be well-formed: an ``I-`` after ``O`` or after another type begins an entity, and so on. The schemes
+    Tags need not be well-formed; for example, an ``I-`` after ``O`` or after another type begins an entity. The schemes
     IOB1, IOB2, IOE and BIOES are all understood.
 
     Example:
@@ -237,7 +237,7 @@ def entities_of(tags: Sequence[str]) -> List[Entity]:
 
 
 def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Dict[str, Dict[str, float]]:
-    """Return precision, recall, F1 and the number of expected entities of each type, and under ``""`` of all.
+    """Return precision, recall, F1 and the number of expected entities by type; the type ``""`` stands for all.
 
     An entity counts only if type, first and last word are right.
     """
@@ -259,7 +259,7 @@ def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequenc
 
 
 def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield predictions as the data sets' own scorers read them.
+    """Yield predictions in the format that the data sets' own scorers read.
 
     CLUENER takes JSON lines with ``id`` and ``label``; ``conlleval`` takes a line for each word with the expected tag,
     if there is one, and the predicted one, and an empty line after each sentence.

@@ -1,4 +1,4 @@
-"""BERT's tokenizer: a ``vocab.txt``, and how text is split into its pieces.
+"""BERT's vocabulary and tokenizer.
 
 WordPiece as in BERT: pieces that continue a word begin with ``##``. V pieces.
 """
@@ -25,7 +25,7 @@ CONTINUATION = "##"
 
 
 class Vocabulary(NamedTuple):
-    """A WordPiece vocabulary: its pieces in the order of their ids, and the file that it was read from."""
+    """A WordPiece vocabulary: its pieces in the order of their ids, and its file."""
 
     pieces: List[str]
     path: Path
@@ -43,15 +43,15 @@ class Vocabulary(NamedTuple):
         return np.array([self.pieces.index(token) for token in SPECIAL_TOKENS])
 
     def looks_lower_cased(self) -> bool:
-        """Return whether the vocabulary was made of lower-cased text: one of cased text has single capitals.
+        """Return whether the vocabulary was made from lower-cased text; one made from cased text has single capitals.
 
-        This serves checkpoints that do not say how their text was treated.
+        This is needed for checkpoints that do not say how their text was prepared.
         """
         return not any(len(piece) == 1 and "A" <= piece <= "Z" for piece in self.pieces)
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a ``vocab.txt``, which has a piece on each line; one that BERT cannot use is a ``UserError``."""
+    """Read a ``vocab.txt``, which has one piece per line; raise a ``UserError`` if BERT cannot use it."""
     if not path.is_file():
         raise UserError(f"{path}: no such vocabulary file")
     data = path.read_bytes()
@@ -74,11 +74,11 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 @functools.lru_cache(maxsize=2)
 def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
-    """Return BERT's tokenizer, cached per process; it splits as Hugging Face's ``BertTokenizer``.
+    """Return BERT's tokenizer, cached per process; it splits text like Hugging Face's ``BertTokenizer``.
 
     Args:
         path: a ``vocab.txt`` that :func:`read_vocabulary` accepts.
-        lower_case: lower-case text and strip its accents, as BERT "uncased".
+        lower_case: whether to lower-case text and strip its accents, as BERT "uncased" does.
 
     Example:
         >>> tokenizer = load_tokenizer("vocab.txt", lower_case=True)  # doctest: +SKIP
@@ -92,5 +92,5 @@ def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
 
 
 def bert_normalizer(lower_case: bool) -> BertNormalizer:
-    """Return what cleans text and separates Chinese characters; lower-casing also strips accents, as in BERT."""
+    """Return a normalizer that cleans text and separates Chinese characters; lower-casing also strips accents."""
     return BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case)

@@ -1,1 +1,1 @@
-"""The seam: what the application needs from a machine, and the machines that offer it."""
+"""The interface to the machine that trains, and its implementations for stock TensorFlow and for IPUs."""

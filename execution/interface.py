@@ -118,8 +118,9 @@ class Update(NamedTuple):
 class Objective(Protocol):
     """A task's losses and metrics, as sums that can be split over micro batches and replicas.
 
-    A term's mean is its sum divided by its count, both over the *whole* global batch, so that the update depends
-    neither on the micro batch size nor on the number of replicas.
+    A term's mean is its sum divided by its count, both over the *whole* global batch, so the update depends neither on
+    the micro batch size nor on the number of replicas. ``UpdateRule.loss_weights`` in
+    ``execution/software/training_step.py`` computes the weights of the losses from the counts.
 
     Attributes:
         losses: names of the terms whose means are minimised; other terms are only reported.
@@ -193,7 +194,8 @@ class Platform(abc.ABC):
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
         """Create a layer that zeroes a ``rate`` of the elements and scales the others by 1 / (1 - rate).
 
-        At a rate of 0 the layer must not add any operation.
+        At a rate of 0 the layer must not add any operation. ``execution/software/layers.py`` draws the masks of stock
+        TensorFlow.
         """
 
     @abc.abstractmethod
@@ -291,7 +293,7 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
-        """Call ``function`` on the tensors; if recomputation is on, its activations are recomputed, not stored."""
+        """Call ``function`` on the tensors; if recomputation is on, do not store its activations."""
 
     @abc.abstractmethod
     def outlined(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,9 +3,9 @@
     python -m execution.launch --replicas 2 -- run_pretraining.py --config … --dataset-dir …
 
 Each process gets ``TF_CONFIG`` with free ports, and its share of the cores and GPUs. The output of the chief, replica
-0, appears unchanged; lines of the others are preceded by their number. SIGINT and SIGTERM are passed on. When a replica
-ends with an error, the others end by themselves, or are killed after some time. When the launcher itself is killed, all
-replicas save their state and end.
+0, is printed unchanged; lines of the others are preceded by their number. SIGINT and SIGTERM are passed on. When a
+replica ends with an error, the others end by themselves, or are killed after some time. When the launcher itself is
+killed, all replicas save their state and end.
 
 Imports no TensorFlow.
 """
@@ -80,7 +80,7 @@ def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) ->
     gpus = gpu_shares(replicas, os.environ)
     started: List[subprocess.Popen] = []
     printers: List[threading.Thread] = []
-    # The handlers come first, so that no signal can come between a start and them.
+    # The handlers are installed first, so no signal can arrive between a start and their installation.
     with signals_passed_on(started), lifeline() as reader:
         for index in range(replicas):
             membership = Membership(addresses, index)
@@ -157,7 +157,7 @@ def gpu_shares(replicas: int, environment: Mapping[str, str]) -> List[Dict[str, 
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], reader: int, chief: bool) -> subprocess.Popen:
-    """Start a process in its own session, so that it gets a terminal's Ctrl-C only from this process.
+    """Start a process in its own session, in which only this process passes a terminal's Ctrl-C on.
 
     The process inherits the file descriptor ``reader``. Only the chief writes directly to this process' output.
     """

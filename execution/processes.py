@@ -1,8 +1,7 @@
-"""The processes that train one model together, as one of them sees them.
+"""The processes that train one model together, from the point of view of one of them.
 
-They exchange a few values now and then; gradients go another way. The same object serves stock TensorFlow's processes
-(``execution.software.cluster``) and PopRun's instances (``execution.graphcore``); its base class is a single process,
-which agrees with itself at once.
+They occasionally exchange a few values; gradients are exchanged elsewhere. Subclasses are stock TensorFlow's processes
+(``execution.software.cluster``) and PopRun's instances (``execution.graphcore``); the base class is a single process.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Processes:
 
     Args:
         count: number of processes.
-        index: number of this one; process 0 is the chief.
+        index: number of this process; process 0 is the chief.
         collectives: exchanges tensors between the processes; None for a single process, or before :meth:`join`.
 
     Attributes:
@@ -63,7 +62,7 @@ class Processes:
         return self.count == 1
 
     def join(self) -> None:
-        """Connect with the other processes; must be called before TensorFlow computes anything."""
+        """Connect to the other processes; must be called before TensorFlow computes anything."""
 
     def monitored(self) -> ContextManager[None]:
         """Within the block, which may wait for other processes, end this process if another one is gone."""
@@ -131,7 +130,7 @@ class Processes:
             return int(self.collectives.largest(tf.constant([value], tf.int32))[0])
 
     def barrier(self) -> None:
-        """Wait until every process has come to this place."""
+        """Wait until every process has reached this place."""
         self.maximum(0)
 
 

@@ -1,1 +1,1 @@
-"""Keras machinery that knows no BERT."""
+"""Extensions of Keras that do not depend on BERT."""

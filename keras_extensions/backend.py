@@ -1,4 +1,4 @@
-"""The one place that imports TensorFlow, and hides differences between its releases.
+"""Imports TensorFlow, as the only module to do so, and hides differences between its releases.
 
 Hugging Face's TensorFlow models need Keras 2, so ``tf.keras`` must be the legacy one. An environment variable decides
 that, which TensorFlow reads at import. In Graphcore's TensorFlow 2.6 ``tf.keras`` is Keras 2 in any case.
@@ -31,16 +31,16 @@ with quiet_loading():
     keras.layers  # noqa: B018 (loads Keras now, while its messages are filtered)
 
 logging.getLogger("absl").setLevel(logging.WARNING)  # otherwise every checkpoint logs its "sharding callback"
-# Keras warns of callbacks that take longer than a batch, as those that save and evaluate now and then do.
+# Keras warns of callbacks that take longer than a batch, such as those that save and evaluate.
 logging.getLogger("tensorflow").addFilter(lambda record: "slow compared to the batch time" not in record.getMessage())
 
 __all__ = ["free_models", "keras", "set_random_seed", "tf"]
 
 
 def free_models() -> None:
-    """Free the memory of models that are no longer referred to, and give it back to the system."""
+    """Free the memory of models without references, and return it to the system."""
     keras.backend.clear_session()
-    # TensorFlow registers the gradient of every traced custom gradient for good, and with it the graphs of its model.
+    # TensorFlow keeps the gradient of every traced custom gradient, and with it the graphs of its model, for ever.
     registered = getattr(getattr(tf_ops, "gradient_registry", None), "_registry", {})
     for name in [name for name in registered if name.startswith("CustomGradient-")]:
         del registered[name]

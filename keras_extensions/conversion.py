@@ -2,7 +2,7 @@
 
 A :class:`Rule` maps a layer class to a new layer and its weights. A :class:`Conversion` applies rules, transfers the
 weights once the new layers are built, and lists what was replaced, kept and dropped. A weight of the source model that
-no rule mentions is an error, so none is lost unnoticed.
+no rule mentions is an error, so no weight is lost unnoticed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Rule:
     Attributes:
         source: class of the layers to replace.
         build: creates the new layer from the old one.
-        carries: the transfers of weights. A target that the new layer lacks (a disabled bias) drops its sources.
+        carries: the transfers of weights. If the new layer lacks a target (a disabled bias), its sources are dropped.
     """
 
     source: Type[keras.layers.Layer]

@@ -1,4 +1,4 @@
-"""The number format of new layers."""
+"""Sets the number format of new layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras_extensions.backend import keras
 
 @contextlib.contextmanager
 def layers_in(precision: str) -> Iterator[None]:
-    """Within the block, new layers compute and keep their weights in this number format.
+    """Within the block, create layers that compute and keep their weights in this number format.
 
     Args:
         precision: ``float32``, ``float16``, ``bfloat16`` or ``mixed_bfloat16``.

@@ -17,7 +17,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         max · (n + 1) / W       while n < W
         max · decay(r)          from there on, where r = (T - n) / (T - W) falls from 1 to 0, and stays 0 after T
 
-    so that no update of the warm-up has a rate of 0, and update W has the maximum.
+    No update of the warm-up has a rate of 0, and update W has the maximum.
 
     Args:
         max_learning_rate: the peak.
@@ -49,7 +49,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         return self.max_learning_rate * tf.where(done < self.warmup_steps, up, self.decay(remaining))
 
     def decay(self, remaining: tf.Tensor) -> tf.Tensor:
-        """Return the rate as a fraction of the peak, where ``remaining`` of the updates after the warm-up are left."""
+        """Return the rate as a fraction of the peak, given the share of the updates after the warm-up that remains."""
         raise NotImplementedError
 
     def get_config(self) -> Dict[str, Any]:
@@ -91,7 +91,7 @@ class Cosine(WarmUp):
 
 @keras.utils.register_keras_serializable(package="bert")
 class Polynomial(WarmUp):
-    """Decay to 0 as a power of the remaining share of updates; NVIDIA pre-trains BERT by LAMB with the power 0.5."""
+    """Decay to 0 as a power of the remaining share of updates; NVIDIA pre-trains BERT with LAMB and the power 0.5."""
 
     def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float, power: float = 1.0) -> None:
         super().__init__(max_learning_rate, total_steps, warmup_frac)
@@ -107,7 +107,7 @@ class Polynomial(WarmUp):
 def make_schedule(
     name: str, max_learning_rate: float, total_steps: int, warmup_frac: float, power: float = 1.0
 ) -> WarmUp:
-    """Return the schedule that a config names; ``power`` is that of ``polynomial``."""
+    """Return the schedule that a config names; ``power`` is used by ``polynomial``."""
     if name == "polynomial":
         return Polynomial(max_learning_rate, total_steps, warmup_frac, power)
     return {"up_down": UpDown, "constant": Constant, "cosine": Cosine}[name](

@@ -15,7 +15,7 @@ import tempfile
 from typing import IO, Iterator
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-NVIDIA_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # Linux, and Linux within Windows
+NVIDIA_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # Linux, and Linux on Windows
 
 NOISE = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\)"
@@ -29,7 +29,7 @@ NOISE = re.compile(
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Within the block, which imports TensorFlow, collect standard error, then print it without the noise.
+    """Within the block, which imports TensorFlow, collect standard error; then print it without the known messages.
 
     Also sets the environment variables that limit TensorFlow and Transformers to warnings and errors later, unless the
     user has set them. Without an NVIDIA driver, errors are hidden too, because TensorFlow reports its absence as one.

@@ -1,1 +1,1 @@
-"""Block-sparse training: the layer, its products on this machine, and the patterns that change during training."""
+"""Block-sparse training: the layer, its matrix products, and the patterns that change during training."""

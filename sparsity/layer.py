@@ -18,15 +18,15 @@ from sparsity.products import AUTO, choose, product_of
 # x (T, I) and x · W (T, O) → x · W
 Probe = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
-# Loss scales that are tried in float16, from the first one down to less than its smallest number.
+# Loss scales to try in float16, from the first one down to less than the smallest float16 number.
 FIRST_SCALE, SCALE_STEP, SCALES = 2.0**15, 16.0, 12
 
 
 class BlockSparseDense(keras.layers.Layer):
     """x · W + bias, where only the blocks ``positions`` of W exist and all others are zero.
 
-    Weights: ``blocks`` (n, b, b), trained; ``positions`` (n,), their ascending numbers; ``explored``, one bit for each
-    block that ever existed; ``matrix_shape`` (I, O), for readers of a checkpoint.
+    Weights: ``blocks`` (n, b, b), which are trained; ``positions`` (n,), their ascending numbers; ``explored``, one bit
+        per possible block, set if it ever existed; ``matrix_shape`` (I, O), for readers of a checkpoint.
 
     Args:
         units: O.
@@ -34,7 +34,7 @@ class BlockSparseDense(keras.layers.Layer):
         count: n.
         use_bias: whether there is a bias.
         kernel: one of :data:`sparsity.products.KERNELS`.
-        on_host: whether the training step may call this processor's own code.
+        on_host: whether the training step may call code that was compiled for this processor.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class BlockSparseDense(keras.layers.Layer):
         return y if self.bias is None else y + tf.cast(self.bias, x.dtype)
 
     def describe(self) -> str:
-        """Describe sizes, density and kernel in one line."""
+        """Return one line with sizes, density and kernel."""
         rows, columns = (number * self.block_size for number in self.grid)
         density, b = self.count / (self.grid[0] * self.grid[1]), self.block_size
         return f"{rows} × {columns}, {density:.1%} in {b}×{b} blocks: {self.choice.kernel}, {self.choice.reason}"
 
     def choose_pattern(self, positions: np.ndarray) -> None:
-        """Set the pattern (n,), ascending, of the dense matrix that will be assigned to ``kernel``."""
+        """Set the pattern (n,), ascending, for the dense matrix that will be assigned to ``kernel``."""
         self.positions.assign(positions)
         self.mark_explored(positions)
         self._chosen = True
@@ -123,7 +123,7 @@ class BlockSparseDense(keras.layers.Layer):
 
     @contextlib.contextmanager
     def probing(self, probe: Probe) -> Iterator[None]:
-        """Pass the product through ``probe``, which returns it unchanged and sees its gradient."""
+        """Within the block, pass the product through ``probe``, which returns it unchanged and sees its gradient."""
         self._probe = probe
         try:
             yield
@@ -132,7 +132,7 @@ class BlockSparseDense(keras.layers.Layer):
 
 
 class DenseView:
-    """The whole matrix of a layer as the conversion sees it: a weight that can be assigned.
+    """The whole matrix of a layer, which the conversion can assign like a weight.
 
     Attributes:
         parts: the variables that an assignment sets.
@@ -163,16 +163,16 @@ def _first_numbers(shape: Sequence[int], dtype: Any = tf.int64, **_: Any) -> tf.
 
 
 class DenseGradients:
-    """L1 norms of the blocks of ∂loss/∂W, whether the blocks exist or not, as RigL needs them now and then.
+    """Computes L1 norms of all blocks of ∂loss/∂W, including absent ones, which RigL needs occasionally.
 
-    The gradient of a whole matrix exists for a moment only: the backward pass returns the norms of its blocks, as the
-    "gradient" of a variable of that many zeros. It has to be a variable, because recomputation passes on the gradients
-    of arguments and variables alone. In float16 the loss is scaled by as much as the gradients can bear, since most of
-    them would be zero otherwise.
+    The gradient of a whole matrix exists only briefly: the backward pass returns the norms of its blocks as the
+    "gradient" of a variable of that many zeros. It must be a variable, because recomputation passes on only the
+    gradients of arguments and variables. In float16 the loss scale is as large as possible without overflow, because
+    most gradients would be zero otherwise.
 
     Args:
-        model: takes the tensors of a batch by the names of its inputs.
-        objective: has ``losses``, ``sums`` and ``counts``, see :class:`execution.interface.Objective`.
+        model: the model, called with the tensors of a batch by the names of its inputs.
+        objective: the losses; see :class:`execution.interface.Objective`.
         layers: the sparse layers of the model.
     """
 
@@ -185,7 +185,7 @@ class DenseGradients:
         self._scaled_norms = tf.function(self._norms, autograph=False)
 
     def block_norms(self, batch: Dict[str, tf.Tensor]) -> List[np.ndarray]:
-        """Return (R · C,) norms for each layer; the loss is the mean over ``batch``; one that is not finite gives 0."""
+        """Return norms (R · C,) for each layer, with the mean loss over ``batch``; one that is not finite becomes 0."""
         scale, norms = FIRST_SCALE if self._is_narrow else 1.0, []
         for _ in range(SCALES if self._is_narrow else 1):
             norms = [norm.numpy() / scale for norm in self._scaled_norms(batch, tf.constant(scale))]

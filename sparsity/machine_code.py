@@ -1,8 +1,8 @@
-"""The inner loops of block-sparse products, as code that LLVM compiles for this processor.
+"""Writes the inner loops of block-sparse products as code that LLVM compiles for this processor.
 
-There are two functions for each block size b. In ``product`` each output block of a tile of tokens is a sum over the
-blocks of its column; the sums of the tile stay in registers, one vector of b numbers per token, while the rows of a
-block are read once for the whole tile. In ``outer`` the gradient of each block is a sum over tokens of outer products,
+There are two functions for each block size b. In ``product``, each output block of a tile of tokens is a sum over the
+blocks of its column; the tile's sums stay in registers, one vector of b numbers per token, and the rows of a block are
+read once for the whole tile. In ``outer``, the gradient of each block is a sum of outer products over tokens, which is
 kept in b registers.
 
 The same loops in numba are 13 times slower in 16×16 blocks: its compiler does not keep the sums in registers.
@@ -111,7 +111,7 @@ class _Code:
         return self.builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
 
     def fused(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """Return a·b + c, by one instruction where the processor has it."""
+        """Return a·b + c, computed by one instruction if the processor has it."""
         return self.builder.fadd(self.builder.fmul(a, b, flags=["contract"]), c, flags=["contract"])
 
 
@@ -125,13 +125,13 @@ def _write_product(code: _Code, b: int, tokens: int) -> None:
     x_stride, y_stride = code.times(inputs, b), code.times(columns, b)
 
     def write_tiles(token: ir.Value, t: int) -> ir.Value:
-        """Write the loop over whole tiles of ``t`` tokens; returns the first token that is left over."""
+        """Write the loop over whole tiles of ``t`` tokens; return the first token that is left over."""
 
         def tile(token: ir.Value) -> Values:
             x_tile, y_tile = code.at(x, code.times(token, x_stride)), code.at(y, code.times(token, y_stride))
 
             def pack(j: ir.Value) -> Values:
-                """Copy block j of t rows of x (…, inputs·b) to (inputs, t, b), where rows share no cache set."""
+                """Copy block j of t rows of x (…, inputs·b) to (inputs, t, b), in which rows share no cache set."""
                 source, target = code.at(x_tile, code.times(j, b)), code.at(scratch, code.times(j, b * t))
                 for r in range(t):
                     row = code.load(code.at(source, code.times(x_stride, r)), vector)
@@ -174,7 +174,7 @@ def _write_product(code: _Code, b: int, tokens: int) -> None:
 def _write_outer(code: _Code, b: int) -> None:
     x, dy, rows, columns, gradients, xs, ys, first, last, tokens, inputs, outputs = code.arguments
     vector = ir.VectorType(FLOAT, b)
-    is_small = b * b <= 16  # then one vector holds a whole block, and several tokens at a time have sums of their own
+    is_small = b * b <= 16  # then one vector has a whole block, and several tokens at a time have their own sums
     ways = 4 if is_small else 1
     kept = ir.VectorType(FLOAT, b * b) if is_small else vector
 

@@ -1,7 +1,7 @@
-"""Block-sparse products in this processor's own code, which LLVM compiles at the first use.
+"""Computes block-sparse products by code that LLVM compiles for this processor at the first use.
 
-Threads share the tokens (``product``) or the blocks (``outer``). One thread sums each number, always in the same
-order, so the result does not depend on the number of threads.
+Threads share the tokens (``product``) or the blocks (``outer``). Each number is summed by one thread, always in the
+same order, so the result does not depend on the number of threads.
 
 T tokens · I inputs · O outputs · n blocks · b block size
 """
@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple, Tuple
 
 import numpy as np
 
-BLOCK_SIZES = (4, 8, 16)  # blocks of one weight would leave the vector units unused
+BLOCK_SIZES = (4, 8, 16)  # blocks of a single weight would not use the vector units
 SPAN = 32  # tokens whose activations ``outer`` copies side by side before it loops over the blocks
 _ALIGNMENT = 64  # bytes; TensorFlow uses arrays with this alignment without a copy
 
@@ -32,7 +32,7 @@ class Functions(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A pattern as the index arrays that the products read.
+    """A pattern as index arrays for the products.
 
     Attributes:
         rows: (n,) input block of each block, in the order of storage: by column, then by row.
@@ -76,7 +76,7 @@ def is_available() -> bool:
 
 
 def product(x: np.ndarray, blocks: np.ndarray, layout: Layout, threads: int = 0) -> np.ndarray:
-    """Return x (T, I) · W, (T, O); ``threads`` = 0 takes one thread per processor, here and below."""
+    """Return x (T, I) · W, (T, O); here and below, ``threads`` = 0 means one thread per processor."""
     return _product(x, blocks, layout.by_column, layout.rows, threads)
 
 
@@ -87,7 +87,7 @@ def input_gradient(dy: np.ndarray, blocks: np.ndarray, layout: Layout, threads: 
 
 
 def weight_gradient(x: np.ndarray, dy: np.ndarray, layout: Layout, block_size: int, threads: int = 0) -> np.ndarray:
-    """Return those blocks of xᵀ · dy that the pattern has, (n, b, b)."""
+    """Return the pattern's blocks of xᵀ · dy, (n, b, b)."""
     call, n = compiled(block_size).outer, len(layout.rows)
     gradients = _empty((n, block_size, block_size))
     if not len(x):

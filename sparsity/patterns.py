@@ -1,4 +1,4 @@
-"""Which blocks of a matrix exist, and how that changes during training. NumPy alone.
+"""Chooses which blocks of a matrix exist, and changes the choice during training, using only NumPy.
 
 A block has the number column · R + row, so ascending numbers run down one column of blocks after another. A pattern is
 the ascending numbers of the blocks that exist.
@@ -17,18 +17,18 @@ from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
-NEW = -1  # source of a block that the previous pattern did not have
+NEW = -1  # source of a block that was not in the previous pattern
 
 
 class Grid(NamedTuple):
-    """The blocks that a matrix can have: R rows and C columns of them."""
+    """The possible blocks of a matrix, in R rows and C columns."""
 
     rows: int
     columns: int
 
     @property
     def size(self) -> int:
-        """Number of blocks in the dense matrix."""
+        """The number of blocks of the dense matrix."""
         return self.rows * self.columns
 
 
@@ -44,11 +44,11 @@ def all_blocks(matrix: np.ndarray, block_size: int) -> np.ndarray:
 
 
 def dense_matrix(blocks: np.ndarray, positions: np.ndarray, shape: Tuple[int, int]) -> np.ndarray:
-    """Return the matrix (I, O) that is zero where no block exists.
+    """Return the matrix (I, O), with zeros for absent blocks.
 
     Args:
         blocks: (n, b, b).
-        positions: (n,) their numbers.
+        positions: (n,) numbers of the blocks.
         shape: (I, O).
     """
     b = blocks.shape[-1]
@@ -61,13 +61,13 @@ def dense_matrix(blocks: np.ndarray, positions: np.ndarray, shape: Tuple[int, in
 def norms(blocks: np.ndarray) -> np.ndarray:
     """Return the L1 norm of each block (n, b, b) in float64, (n,).
 
-    Dietrich et al. 2021 found L1 norms to prune blocks better than Euclidean norms and maxima.
+    Dietrich et al. 2021 found that L1 norms prune blocks better than Euclidean norms or maxima.
     """
     return np.abs(blocks.astype(np.float64)).sum(axis=(1, 2))
 
 
 def largest_blocks(block_norms: np.ndarray, count: int) -> np.ndarray:
-    """Return the numbers of the ``count`` blocks of largest norm (R · C,), ascending; ties take the lower number."""
+    """Return the ascending numbers of the ``count`` blocks with the largest norms (R · C,); ties give the lower one."""
     return np.sort(np.argsort(-block_norms, kind="stable")[:count])
 
 
@@ -75,10 +75,10 @@ def largest_blocks(block_norms: np.ndarray, count: int) -> np.ndarray:
 
 
 def shuffled(size: int, *key: int) -> np.ndarray:
-    """Return a permutation of 0 … ``size`` - 1 that depends on ``key`` alone.
+    """Return a permutation of 0 … ``size`` - 1 that depends only on ``key``.
 
     It is made from the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy promises never
-    to change: a run that is resumed with another NumPy draws the same patterns.
+    to change. A run that is resumed with another NumPy therefore draws the same patterns.
 
     Args:
         key: non-negative integers, such as seed, update and layer.
@@ -89,15 +89,15 @@ def shuffled(size: int, *key: int) -> np.ndarray:
 
 
 def random_pattern(grid: Grid, count: int, *key: int) -> np.ndarray:
-    """Draw ``count`` blocks uniformly; returns (count,) int32, ascending. See :func:`shuffled` for ``key``."""
+    """Draw ``count`` blocks uniformly; return (count,) int32, ascending. See :func:`shuffled` for ``key``."""
     return np.sort(shuffled(grid.size, *key)[:count]).astype(np.int32)
 
 
 def check(pattern: np.ndarray, grid: Grid, count: int) -> None:
-    """Check that a pattern is one of ``count`` blocks of a grid.
+    """Check that a pattern has ``count`` blocks of a grid.
 
     Raises:
-        ValueError: it has another number of blocks, a block twice or outside the grid, or is not ascending.
+        ValueError: it has another number of blocks, has a block twice or outside the grid, or is not ascending.
     """
     if pattern.shape != (count,):
         raise ValueError(f"the pattern has shape {pattern.shape} in place of ({count},)")
@@ -111,11 +111,11 @@ def check(pattern: np.ndarray, grid: Grid, count: int) -> None:
 
 
 class Change(NamedTuple):
-    """A new pattern, and where its blocks come from.
+    """A new pattern and the sources of its blocks.
 
     Attributes:
         pattern: (n,) int32, ascending.
-        sources: (n,) index of each block in the previous pattern; ``NEW`` where it was absent or dropped.
+        sources: (n,) index of each block in the previous pattern; ``NEW`` if it was absent or dropped.
     """
 
     pattern: np.ndarray
@@ -128,14 +128,14 @@ class Change(NamedTuple):
 
 
 def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, grid: Grid, *key: int) -> Change:
-    """Drop the share ``fraction`` of the blocks with the smallest norms, and draw as many absent ones.
+    """Drop the share ``fraction`` of blocks with the smallest norms, and draw the same number of absent ones.
 
     Args:
         pattern: (n,) ascending.
         block_norms: (n,) of the weights.
-        fraction: rounded down to whole blocks, and limited by the number of absent ones.
+        fraction: share of the blocks to drop, rounded down to whole blocks and limited by the number of absent ones.
         grid: the blocks of the matrix.
-        key: numbers that the draw depends on: seed, update, layer.
+        key: numbers on which the draw depends: seed, update, layer.
     """
     absent = np.setdiff1d(np.arange(grid.size, dtype=np.int64), pattern, assume_unique=True)
     count = min(int(fraction * len(pattern)), len(absent))
@@ -146,15 +146,15 @@ def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, gr
 def rigl_change(
     pattern: np.ndarray, block_norms: np.ndarray, gradient_norms: np.ndarray, fraction: float, grid: Grid
 ) -> Change:
-    """Drop as :func:`set_change` does, and grow the absent blocks with the largest gradient.
+    """Drop like :func:`set_change`, and grow the absent blocks with the largest gradients.
 
-    A block that was just dropped may come back, at zero, if its gradient is large.
+    A block that was just dropped may return, starting at zero, if its gradient is large.
 
     Args:
         pattern: (n,) ascending.
         block_norms: (n,) norms of the weights.
         gradient_norms: (R · C,) norms of the dense gradient.
-        fraction: rounded down to whole blocks.
+        fraction: share of the blocks to drop, rounded down to whole blocks.
         grid: the blocks of the matrix.
     """
     count = min(int(fraction * len(pattern)), grid.size - len(pattern))
@@ -166,14 +166,14 @@ def rigl_change(
 
 
 def moved(values: np.ndarray, change: Change) -> np.ndarray:
-    """Reorder weights or moments (n, …) to a new pattern; blocks that are new are zero."""
+    """Reorder weights or moments (n, …) for a new pattern; new blocks are zero."""
     taken = values[np.maximum(change.sources, 0)]
     taken[change.sources == NEW] = 0
     return taken
 
 
 def _kept(block_norms: np.ndarray, dropped: int) -> np.ndarray:
-    """Return the indices of the blocks that stay, ascending; of equal norms the first are dropped first."""
+    """Return the ascending indices of the blocks to keep; of equal norms the first are dropped first."""
     return np.sort(np.argsort(block_norms, kind="stable")[dropped:])
 
 
@@ -188,7 +188,7 @@ def _changed(pattern: np.ndarray, kept: np.ndarray, grown: np.ndarray) -> Change
 
 
 def pattern_steps(updates: int, changes: int) -> List[int]:
-    """Return after which of ``updates`` the pattern changes: evenly spaced, at most once an update, never at the end.
+    """Return the numbers of updates after which the pattern changes: evenly spaced, distinct, never the last one.
 
     Example:
         >>> pattern_steps(100, 4)
@@ -199,7 +199,7 @@ def pattern_steps(updates: int, changes: int) -> List[int]:
 
 
 def prune_fraction(step: int, last: int, first_fraction: float) -> float:
-    """Return the share of the blocks that is replaced at a step: α/2 · (1 + cos(π t / T)).
+    """Return the share of the blocks to replace at a step: α/2 · (1 + cos(π t / T)).
 
     Args:
         step: t, weight updates done.

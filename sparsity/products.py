@@ -1,8 +1,8 @@
-"""x · W for a block-sparse matrix W, by three kernels with the same result, and the choice between them.
+"""Computes x · W for a block-sparse matrix W by one of three kernels, which give the same result.
 
 ``native`` is compiled for this processor and skips the absent blocks; a function that XLA compiles cannot call it.
-``gather`` skips them too, by TensorFlow's own operations. ``masked`` fills a dense matrix and multiplies by it. The
-gradients are those of the blocks that exist.
+``gather`` skips them too, using TensorFlow's operations. ``masked`` fills a dense matrix and multiplies by it.
+Gradients are computed for the blocks that exist.
 
 T tokens · I inputs · O outputs · n blocks · b block size · R = I/b rows of blocks · C = O/b columns of blocks
 """
@@ -22,7 +22,7 @@ KERNELS = (AUTO, NATIVE, GATHER, MASKED)
 
 # The density below which a kernel is faster than masked dense, by block size, forward and backward together. From
 # `make sparse-layer` at 768 × 3072 and 1024 tokens on 2 cores of an AMD EPYC with AVX-512; ``gather`` as XLA compiles
-# it for a CPU. A table and no measurement at the start of a run, so that a resumed run computes as it did before.
+# it for a CPU. A table, not a measurement at the start of a run, makes a resumed run compute as it did before.
 CROSSINGS = {NATIVE: {4: 0.28, 8: 0.53, 16: 0.54}, GATHER: {16: 0.17}}
 
 
@@ -40,11 +40,11 @@ def choose(wish: str, block_size: int, density: float, on_host: bool, on_gpu: bo
         wish: one of ``KERNELS``.
         block_size: b.
         density: share of the blocks that exist.
-        on_host: whether a training step may call this processor's own code: on a CPU, and outside XLA.
+        on_host: whether a training step may call code compiled for this processor: on a CPU and outside XLA.
         on_gpu: whether the product runs on a GPU.
 
     Raises:
-        UserError: the kernel asked for needs a package that is not installed.
+        UserError: the chosen kernel needs a package that is not installed.
     """
     if wish == NATIVE and not native.is_available():
         raise UserError("sparsity.kernel is native, which needs llvmlite: pip install llvmlite, or set it to auto")
@@ -73,7 +73,7 @@ def product_of(kernel: str, inputs: int, outputs: int, block_size: int) -> Produ
 
 
 class Masked:
-    """One dense product, with zeros where no block exists."""
+    """One dense product, with zeros for absent blocks."""
 
     def __init__(self, inputs: int, outputs: int, block_size: int):
         self._shape = (inputs, outputs)
@@ -105,7 +105,7 @@ class Gather:
 
 
 class Native:
-    """This processor's own code, which computes in float32 whatever the dtype of its arguments."""
+    """Code compiled for this processor, which computes in float32 for any dtype of its arguments."""
 
     def __init__(self, inputs: int, outputs: int, block_size: int):
         self._inputs, self._outputs, self._size = inputs, outputs, block_size
@@ -113,7 +113,7 @@ class Native:
         self._seen: Optional[Tuple[np.ndarray, native.Layout]] = None
 
     def __call__(self, x: tf.Tensor, blocks: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        positions = tf.convert_to_tensor(positions)  # a variable inside would ask for a gradient
+        positions = tf.convert_to_tensor(positions)  # a variable inside would need a gradient
 
         @tf.custom_gradient
         def multiply(x: tf.Tensor, blocks: tf.Tensor) -> Tuple[tf.Tensor, Callable[..., Any]]:
@@ -134,7 +134,7 @@ class Native:
         return tf.cast(y, x.dtype)
 
     def _layout(self, positions: np.ndarray) -> native.Layout:
-        """Return the layout of the pattern; the last one is cached, since patterns change rarely."""
+        """Return the layout of the pattern; the last one is cached, because patterns change rarely."""
         seen = self._seen
         if seen is None or not np.array_equal(seen[0], positions):
             layout = native.layout_of(positions, self._inputs // self._size, self._outputs // self._size)

@@ -1,7 +1,10 @@
-"""The tasks: a file each, with data, model, losses, metrics, evaluation and outputs.
+"""The tasks: one file each, with data, model, losses, metrics, evaluation and outputs.
 
-``model.architecture.TASKS`` is their registry: it says what configs, plans and checkpoints need to know of each before
-its model is built. The class of a task is the ``TASK`` of ``tasks/<name>.py``.
+``model.architecture.TASKS`` is their registry, with what configs, plans and checkpoints need to know about a task
+before its model is built. The class of a task is ``TASK`` in ``tasks/<name>.py``.
+
+To add a fine-tuning task: read its data in ``data_utils``, derive its class from :class:`tasks.fine_tuning.FineTuning`,
+add a row to the registry, and write a script like ``run_squad.py`` and a config.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from utilities.config.loading import LoadedConfig
 
 
 def task_class(name: str) -> Any:
-    """Return the class of a task by its name, as :data:`training.task.MakeTask`."""
+    """Return the class of a task by its name; it is a :data:`training.task.MakeTask`."""
     assert name in TASKS, f"{name} is not one of {', '.join(TASKS)}"
     return importlib.import_module(f"tasks.{name}").TASK
 

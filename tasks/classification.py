@@ -95,7 +95,7 @@ class Classification(FineTuning):
         return name_of(self.benchmark.metrics[0], self.benchmark.validation[0])
 
     def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
-        """Score every validation set, and write predictions for every test set as the leaderboard takes them."""
+        """Score every validation set, and write predictions for every test set in the leaderboard's format."""
         scores: Dict[str, float] = {}
         for split, examples in self._validation:
             predictions = self._predictions(predict, examples)
@@ -116,7 +116,7 @@ class Classification(FineTuning):
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the loss with that of a model that knows nothing but the labels' frequencies."""
+        """Compare the loss with that of a model that knows only the labels' frequencies."""
         lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, beside"]
         if "label_variance" in dataset:
             return [*lines, f"{dataset['label_variance']:8.4f}: always the mean of the scores"]
@@ -137,15 +137,15 @@ class Classification(FineTuning):
 
     @staticmethod
     def check_texts(glue_task: Optional[str], texts: Sequence[str], origin: str) -> None:
-        """Refuse what ``tasks.classify`` cannot give to the model.
+        """Refuse texts that the model cannot classify; called by ``tasks.classify``.
 
         Args:
             glue_task: name of the benchmark task, if it is known.
-            texts: of one sample.
-            origin: of the model, for messages.
+            texts: the texts of one sample.
+            origin: the model's origin, for messages.
 
         Raises:
-            UserError: the task is not known, or takes another number of texts.
+            UserError: the task is not known, or needs another number of texts.
         """
         if glue_task is None:
             raise UserError(f"{origin} does not say what it classifies; add --glue-task NAME")
@@ -158,7 +158,7 @@ class Classification(FineTuning):
             )
 
     def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
-        """Return lines with the classes of one sample and their probabilities, the likeliest first; or its score."""
+        """Return lines with the classes of a sample and their probabilities, most likely first, or its score."""
         logits = self.logits(predict, [tuple(texts)])[0]
         if self.benchmark.is_regression:
             low, high = self.benchmark.score_range
@@ -183,7 +183,7 @@ class Classification(FineTuning):
         return [HeldOut(split, examples) for split, examples in read if examples is not None]
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
-        """Return what the report says of the training data."""
+        """Return the facts about the training data for the report."""
         assert examples.labels is not None
         return {
             "records": len(examples.texts),
@@ -207,7 +207,7 @@ def scores_of(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np.ndar
 
 
 def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
-    """Return what always predicting the most frequent class would score, for the log."""
+    """Return a log line with the scores of always predicting the most frequent class."""
     majority = int(np.bincount(labels).argmax())
     scores = scores_of(benchmark, np.full_like(labels, majority), labels)
     shown = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
@@ -215,7 +215,7 @@ def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
 
 
 def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
-    """Return how often each class occurs and the entropy of that, or mean and variance of the scores."""
+    """Return the frequencies of the classes and their entropy, or mean and variance of the scores."""
     if benchmark.is_regression:
         return {"label_mean": float(np.mean(labels)), "label_variance": float(np.var(labels))}
     counts = np.bincount(labels, minlength=benchmark.classes)
@@ -227,7 +227,7 @@ def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
 
 
 def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
-    """Log how many samples were cut, and warn where the vocabulary does not know the text."""
+    """Log how many samples were cut, and warn if the vocabulary does not fit the text."""
     if features.cut:
         longer = f"{features.cut:,} of {samples:,} samples ({features.cut / samples:.1%})"
         logger.info("%s: %s are longer than max_seq_length %d and are cut", origin, longer, max_seq_length)
@@ -237,15 +237,15 @@ def report_truncation(origin: str, samples: int, features: Features, max_seq_len
 
 
 def class_order(start: Optional[Start], benchmark: BenchmarkTask) -> Optional[np.ndarray]:
-    """Return which output of a model that is evaluated as it was loaded is which of the task's classes.
+    """Return the output for each of the task's classes of a model that is evaluated without training.
 
-    Models of other origins number the classes as they like; ``id2label`` in their settings says how.
+    Other projects' models number the classes differently; ``id2label`` in their settings gives their names.
 
     Returns:
-        ``(classes,)`` output numbers; None if they are in the task's order, as far as is known.
+        ``(classes,)`` output numbers; None if they are, as far as known, in the task's order.
 
     Raises:
-        UserError: the checkpoint has no classifier, so that its answers would be random.
+        UserError: the checkpoint has no classifier, so its answers would be random.
     """
     if not isinstance(start, Pretrained):
         return None

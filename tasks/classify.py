@@ -1,4 +1,4 @@
-"""``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]``: what a trained classifier says of a text."""
+"""``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]``classifies a text by a trained model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from model.architecture import CLASSIFICATION, TASKS
 from tasks import task_class
 from utilities.errors import UserError
 
-if TYPE_CHECKING:  # with TensorFlow, which --help and errors of the command line do not need
+if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
     from training.task import Predict
 
@@ -45,7 +45,7 @@ def classify(options: argparse.Namespace) -> List[str]:
     """Return the lines to print.
 
     Raises:
-        UserError: there is no such checkpoint, it is no classifier, or the task takes another number of texts.
+        UserError: there is no such checkpoint, it is not a classifier, or the task needs another number of texts.
     """
     from checkpoints.pretrained.opening import open_pretrained
 
@@ -70,7 +70,7 @@ def classify(options: argparse.Namespace) -> List[str]:
 
 
 def task_of(start: Pretrained) -> str:
-    """Return the task that a checkpoint was trained for; classification where it does not say."""
+    """Return the task that a checkpoint was trained for; classification if it does not say."""
     if start.own:
         return str(start.settings.get("task", CLASSIFICATION))
     architectures = start.settings.get("architectures") or ()
@@ -79,12 +79,12 @@ def task_of(start: Pretrained) -> str:
 
 
 def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[Any, Predict]:
-    """Return a task whose model has a checkpoint's weights, and the function that predicts with it.
+    """Return a task and the prediction function of its model, which has a checkpoint's weights.
 
     Args:
         start: the checkpoint.
-        name: of its task.
-        settings: benchmark task, length and vocabulary, as a config has them.
+        name: name of its task.
+        settings: benchmark task, length and vocabulary, as in a config.
     """
     from training.evaluation import Predictor
     from training.machine import platform_of

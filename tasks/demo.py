@@ -1,8 +1,8 @@
-"""The demo: from a corpus that every Python carries to a BERT-tiny trained on ever longer sequences.
+"""The demo: trains a BERT-tiny on ever longer sequences of a corpus made from Python's documentation.
 
 ``python -m tasks.demo`` runs the commands that a user would type, and prints each before it runs: a dump of
-documentation texts, the whole preparation to TFRecords of each length, and the trainings of ``configs/demo``. Prepared
-data is used again by later demos.
+documentation texts, the whole preparation to TFRecords of each length, and the trainings of ``configs/demo``. Later
+demos use the prepared data again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "demo"
 PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
 WORDS = 400_000
-DUPLICATE_FACTOR = 10  # enough maskings that training meets none twice
+DUPLICATE_FACTOR = 10  # enough maskings for training to see none twice
 VALIDATION_FRACTION = 0.1  # of the documents, which are held out
 DUMP_NAME = "corpus.xml"
 
@@ -55,7 +55,7 @@ def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
 
     Args:
         configs: Configs of the phases, in order; each starts from the checkpoint of the previous one.
-        words: Size of the corpus, if it has yet to be made.
+        words: Size of the corpus, if it does not exist yet.
 
     Raises:
         UserError: A step failed.
@@ -84,10 +84,10 @@ def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
 
 
 def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
-    """Make the data sets that are not there yet: one dump, one vocabulary, a folder of records for each phase.
+    """Make the missing data: one dump, one vocabulary, and a folder of records for each phase.
 
     Args:
-        phases: Configs, which say where the data is and what it is like; the first one's folder also holds the corpus.
+        phases: Configs, which give the data's folders and properties; the first one's folder also has the corpus.
         words: Size of the corpus.
     """
     first = data_folder(phases[0])
@@ -114,7 +114,7 @@ def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
 
 
 def is_ready(config: TrainingConfig) -> bool:
-    """Return whether the data of a phase is complete and what the config asks for; the manifest is written last."""
+    """Return whether the data of a phase is complete and fits the config; the manifest is written last."""
     folder = data_folder(config)
     manifest = load_manifest(folder) if folder.is_dir() else None
     if manifest is None:
@@ -128,7 +128,7 @@ def execute(what: str, arguments: Sequence[str]) -> None:
     """Print a Python command and run it on this terminal.
 
     Raises:
-        UserError: It failed; its own message is above.
+        UserError: The command failed; it has printed its own message.
     """
     interpreter = Path(sys.executable)
     print(f"\n=== {what}\n$ {shlex.join([shown(interpreter), *arguments])}", flush=True)
@@ -138,7 +138,7 @@ def execute(what: str, arguments: Sequence[str]) -> None:
 
 
 def free_number(phases: Sequence[TrainingConfig]) -> int:
-    """Return the first number that no run of an earlier demo has in its name."""
+    """Return the first number that is not used in the name of an earlier demo's run."""
     taken = [path.name for config in phases for path in Path(config.output_dir).glob("*-*")]
     numbers = [int(name.rpartition("-")[2]) for name in taken if name.rpartition("-")[2].isdigit()]
     return max(numbers, default=0) + 1

@@ -1,4 +1,4 @@
-"""What the fine-tuning tasks share: the vocabulary, samples as rows of the batch, and the model."""
+"""The base class of the fine-tuning tasks: the vocabulary, samples as rows of the batch, and the model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from utilities.config.schema import TrainingConfig
 
 
 class FineTuning:
-    """The common part of the fine-tuning tasks; see :class:`training.task.Task`.
+    """The base class of the fine-tuning tasks; see :class:`training.task.Task`.
+
+    ``tasks/__init__.py`` says how to add a task.
 
     Attributes:
-        name: of the task.
-        outputs: of the model.
-        reads_cls: whether the model has one output for each sample, made of its [CLS], and not one for each token.
-        labels: outputs of the classifier, if the model has one.
-        label_names: names of these outputs, which checkpoints keep, where the config does not decide them.
+        name: name of the task.
+        outputs: names of the model's outputs.
+        reads_cls: whether the model has one output for each sample, computed from its [CLS], not one for each token.
+        labels: number of the classifier's outputs, if the model has one.
+        label_names: names of these outputs, stored in checkpoints, if the config does not determine them.
         tokenizer_settings: the vocabulary and case that belong to the trained model; None with generated data.
 
     Raises:
@@ -49,7 +51,7 @@ class FineTuning:
             self.tokenizer_settings = tokenizer_settings(config, architecture, start)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return what a sample of a length holds, with its labels or without."""
+        """Return the features of a sample of a length, with or without its labels."""
         raise NotImplementedError
 
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
@@ -62,7 +64,7 @@ class FineTuning:
         )
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
-        """Return what the report says of the training data."""
+        """Return the facts about the training data for the report."""
         return self._facts
 
     def generated(self) -> SampleReader:
@@ -74,7 +76,7 @@ class FineTuning:
         return reader
 
     def rows(self, samples: SampleReader, lengths: np.ndarray) -> SampleReader:
-        """Return samples, which have ``lengths`` tokens, as rows of the batch."""
+        """Return samples of ``lengths`` tokens as rows of the batch."""
         config = self._config
         return rows_of(samples, lengths, config.packing.max_sequences_per_pack, config.seed, self.reads_cls)
 
@@ -95,7 +97,7 @@ class FineTuning:
         return load_tokenizer(str(self.words.vocabulary.path), self.words.lower_case)
 
     def vocabulary_facts(self) -> Dict[str, Any]:
-        """Return what the report says of the vocabulary."""
+        """Return the facts about the vocabulary for the report."""
         vocabulary, lower_case = self.words
         return {
             "vocabulary": {"file": str(vocabulary.path), "size": len(vocabulary.pieces), "sha256": vocabulary.sha256},

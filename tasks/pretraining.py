@@ -57,7 +57,7 @@ class Pretraining:
         return build_model(self._config, self.name, self._architecture, shapes, self.outputs, platform, fill)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
-        """Return records, vocabulary, and the entropy of the corpus' word pieces where the manifest has it."""
+        """Return records, vocabulary, and the entropy of the corpus' word pieces if the manifest has it."""
         facts: Dict[str, Any] = {"records": reader.count, "vocab_size": self._vocabulary}
         if self._held_out is not None:
             facts["records_held_out"] = self._held_out.count
@@ -72,14 +72,14 @@ class Pretraining:
         return facts
 
     def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
-        """Return losses and accuracies on held-out text, with the same masks each time; nothing if there is none."""
+        """Return losses and accuracies on held-out text, with the same masks each time; empty if there is none."""
         if self._held_out is None:
             return {}
         means = predict.means(self._held_out)
         return {name: means[name] for name in MEASURED if name in means}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the masked-LM loss with that of a model that knows nothing, or word frequencies only."""
+        """Compare the masked-LM loss with that of a model that knows nothing, or only word frequencies."""
         pieces = (dataset.get("vocabulary") or {}).get("size") or self._vocabulary
         entropy = dataset.get("unigram_entropy_nats")
         lines = [f"{metrics[MLM_LOSS]:8.4f} nats: the masked-LM loss of the last logging period, beside"]
@@ -88,7 +88,7 @@ class Pretraining:
         return [*lines, f"{math.log(pieces):8.4f} nats: knowing nothing, ln({pieces:,})"]
 
     def _open_held_out(self) -> Optional[RecordReader]:
-        """Open ``validation_dir``, or the folder in ``dataset_dir`` that preparation writes; None if there is none.
+        """Open ``validation_dir``, or else the held-out records in ``dataset_dir``; None without either.
 
         Raises:
             UserError: there is none, and the model is to be evaluated on it while training.
@@ -110,7 +110,7 @@ class Pretraining:
         return None
 
     def _leave_out_evaluation(self) -> None:
-        """Say that the machine does not measure losses on held-out text.
+        """Report that the machine does not measure losses on held-out text.
 
         Raises:
             UserError: the config asks for them while training.

@@ -68,7 +68,7 @@ class Squad(FineTuning):
         return reader
 
     def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
-        """Answer all questions of the validation set, write the answers and a page of them, and return their scores."""
+        """Answer all questions of the validation set, write the answers and an HTML page, and return the scores."""
         if self._dev is None:
             return {}
         squad, config = self._dev, self._config.squad
@@ -114,7 +114,7 @@ class Squad(FineTuning):
         return cached_windows(folder, squad, *self.words, geometry, labels)
 
     def _describe(self, squad: SquadSet, windows: Windows) -> Dict[str, Any]:
-        """Return what the report says of the training data."""
+        """Return the facts about the training data for the report."""
         vocabulary = self.words.vocabulary
         used = len(np.unique(windows.question))
         if used < len(squad.questions):
@@ -139,7 +139,7 @@ class Squad(FineTuning):
 
 
 def write_predictions(folder: Path, predictions: Dict[str, str], answers: Dict[str, List[Candidate]]) -> None:
-    """Write ``predictions.json``, question to text, and ``nbest_predictions.json``, question to candidates."""
+    """Write ``predictions.json``, question → text, and ``nbest_predictions.json``, question → candidates."""
     candidates = {
         identity: [
             {
@@ -157,13 +157,13 @@ def write_predictions(folder: Path, predictions: Dict[str, str], answers: Dict[s
 
 
 def lines_of(content: Mapping[str, Any]) -> str:
-    """Return a JSON object with a line for each key."""
+    """Return a JSON object with one line per key."""
     lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], marks: Dict[str, Marks]) -> List[Answered]:
-    """Return what the page shows of each question."""
+    """Return the data of each question for the page."""
     rows = []
     for question in squad.questions:
         best, context = answers[question.id][0], squad.context(question)

@@ -109,7 +109,7 @@ class TokenClassification(FineTuning):
         return self.rows(ArrayReader(self.features(self._config.max_seq_length), samples), encoded.lengths)
 
     def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
-        """Score validation and test data by entity, and write predictions for the latter."""
+        """Score validation and test data by entity, and write predictions for the test data."""
         scores: Dict[str, float] = {}
         for sentences, suffix in ((self._validation, ""), (self._test if folder is not None else None, "_test")):
             if sentences is None:
@@ -134,7 +134,7 @@ class TokenClassification(FineTuning):
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the loss with that of a model that knows nothing but the tags' frequencies."""
+        """Compare the loss with that of a model that knows only the tags' frequencies."""
         lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, beside"]
         if "tag_entropy_nats" in dataset:
             lines.append(f"{dataset['tag_entropy_nats']:8.4f}: knowing only how often each tag occurs")
@@ -142,12 +142,12 @@ class TokenClassification(FineTuning):
 
     @staticmethod
     def check_texts(glue_task: Optional[str], texts: Sequence[str], origin: str) -> None:
-        """Refuse what ``tasks.classify`` cannot give to the model; see :meth:`Classification.check_texts`."""
+        """Refuse texts that the model cannot classify; see :meth:`Classification.check_texts`."""
         if len(texts) != 1:
             raise UserError(f"{origin} takes 1 text, not {len(texts)}; quote it")
 
     def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
-        """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""
+        """Return a line for each entity of a text, with its type, least certain word's probability, and words."""
         text = texts[0]
         words = [word for word in text if word.strip()] if _IDEOGRAPH.search(text) else _WORDS.findall(text)
         if not words:
@@ -187,7 +187,7 @@ class TokenClassification(FineTuning):
         return self.predicted(predict, samples, encoded.lengths)["logits"]
 
     def _describe(self, sentences: Sentences, encoded: Encoded) -> Dict[str, Any]:
-        """Return what the report says of the training data."""
+        """Return the facts about the training data for the report."""
         assert sentences.tags is not None
         counts = Counter(chain.from_iterable(sentences.tags))
         shares = np.array(list(counts.values())) / sum(counts.values())
@@ -207,8 +207,8 @@ class TokenClassification(FineTuning):
 def label_names(start: Optional[Start], train: Optional[Sentences], generated: bool) -> List[str]:
     """Return the names of the model's outputs in order.
 
-    They are the tags of the training data, in the order of a model that knows the same; without training data, those
-    of the model.
+    They are the tags of the training data, in the order of the model if it has the same tags; without training data
+    they are the model's.
 
     Raises:
         UserError: neither has names.

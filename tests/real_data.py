@@ -1,4 +1,4 @@
-"""Where tests find real data: in the folder that benchmarks use, and a skip with a reason where there is none."""
+"""Finds real data in the benchmarks' folder; tests skip with a reason if there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["real_data", "real_data_root"]
 
 
 def real_data(*parts: str) -> Path:
-    """Path of a real data file or folder; skips the calling test where it is absent."""
+    """Return the path of a real data file or folder; skip the calling test if it does not exist."""
     path = real_data_root().joinpath(*parts)
     if not path.exists():
         pytest.skip(f"no real data at {path}; set BERT_REAL_DATA to a folder that holds {'/'.join(parts)}")

@@ -1,4 +1,4 @@
-"""Builds the model to train from a Hugging Face model, for every task."""
+"""Builds the model to train from a Hugging Face model, for any task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build_model(
         fill: sets the weights of Hugging Face's model that training starts from.
         labels: outputs of a classifier.
     """
-    # Hugging Face's own layers are made on the machine if they are trained.
+    # Hugging Face's own layers are created on the machine if they are trained.
     with contextlib.nullcontext() if config.replace_layers else platform.scope():
         source = untrained(task, architecture, config.seed, labels)
     fill(source)

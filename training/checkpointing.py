@@ -1,4 +1,4 @@
-"""The checkpoints of a run: what they contain, when they are written, and the way back to one after a divergence."""
+"""The checkpoints of a run: their content, when they are written, and rewinding after a divergence."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Saver:
 
     Args:
         state: the state to save.
-        seconds: returns the seconds of training so far.
+        seconds: function that returns the seconds of training so far.
 
     Attributes:
-        position: where the present call of ``fit`` began.
+        position: the position at which the current call of ``fit`` began.
         writer: writes checkpoints; in replicas other than the chief it only contributes to the chief's.
     """
 
@@ -75,7 +75,7 @@ class Saver:
             )
 
     def callback(self) -> Checkpoints:
-        """Return the Keras callback that saves during training from the present position to the end."""
+        """Return the Keras callback that saves checkpoints from the current position to the end."""
         config, position, plan = self._session.config, self.position, self._data.plan
         processes, minutes = self._session.processes, config.checkpoint_minutes
         return Checkpoints(
@@ -162,7 +162,7 @@ def constant_facts(session: Session, lower_case: Optional[bool]) -> Dict[str, An
 
 
 class TextSettings(NamedTuple):
-    """The vocabulary that belongs to the weights, and whether text is lower-cased before; None: unknown."""
+    """The vocabulary that belongs to the weights, and whether text is lower-cased first; None: unknown."""
 
     vocabulary: Optional[Path] = None
     lower_case: Optional[bool] = None
@@ -187,15 +187,15 @@ def text_settings(task: Any, reader: SampleReader) -> TextSettings:
 def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     """Go back to a checkpoint after a divergence, and leave out the batches that may have caused it.
 
-    Left out are the batches of the logging period that showed the divergence, and the batch before: the loss of an
-    update is computed with the weights of the update before, so that one may be the cause. For the same reason, a
+    The batches of the logging period that showed the divergence are left out, and the batch before: the loss of an
+    update is computed with the weights of the previous update, which may therefore be the cause. For the same reason, a
     checkpoint that was written right before the period is used only if there is no older one.
 
     When this function returns, everything that a resume needs is on disk: the checkpoint that training goes back to
     records the batches left out, and later checkpoints are renamed.
 
     Args:
-        saver: writes its checkpoints; no write may be in progress.
+        saver: the writer of its checkpoints; no write may be in progress.
         error: the divergence.
 
     Returns:

@@ -36,7 +36,7 @@ class Predictor:
     """Runs a model over all samples of a reader; see :class:`training.task.Predict`.
 
     Args:
-        model: returns a dict of outputs, each with one row per sample.
+        model: the model, which returns a dict of outputs with one row per sample.
         batch_size: samples at once.
         interrupted: whether to break off, asked after every execution.
     """
@@ -72,7 +72,7 @@ class Predictor:
 
 
 class EvaluationProgress(keras.callbacks.Callback):
-    """Logs the progress and the time left now and then.
+    """Occasionally logs the progress and the time left.
 
     Raises:
         InterruptedEvaluation: after an execution, if ``interrupted`` returns true.
@@ -101,7 +101,7 @@ class EvaluationProgress(keras.callbacks.Callback):
 
 
 def evaluation_batch_size(config: TrainingConfig, platform: Platform) -> int:
-    """Return the number of samples to predict at once: the config's, unless the machine needs a certain one."""
+    """Return the number of samples to predict at once: the config's, unless the machine requires another one."""
     configured = config.evaluation_batch_size
     if platform.batch_size is None:
         return configured or max(EVALUATION_BATCH_SIZE, config.global_batch.micro_batch_size)
@@ -139,14 +139,14 @@ def evaluate(session: Session, built: BuiltModel) -> Dict[str, float]:
 
 
 class Record(NamedTuple):
-    """An evaluation: after how many updates, and the score that says which evaluation is best."""
+    """An evaluation: the number of updates before it, and the score that decides which evaluation is best."""
 
     step: int
     score: float
 
 
 def best_of(records: Sequence[Record], metric: str) -> Optional[int]:
-    """Return the step of the best evaluation, of equal ones the first; None if there is none.
+    """Return the step of the first best evaluation; None if there is none.
 
     Example:
         >>> best_of([Record(10, 0.5), Record(20, 0.7), Record(30, 0.7)], "f1")
@@ -158,7 +158,7 @@ def best_of(records: Sequence[Record], metric: str) -> Optional[int]:
 
 
 class EvaluateWhileTraining(UpdateCounter):
-    """Evaluates the model as the config's ``evaluation`` says, keeps the best checkpoint, and stops early.
+    """Evaluates the model according to the config's ``evaluation``, keeps the best checkpoint, and stops early.
 
     All of this follows from the evaluations in metrics.jsonl, so a resumed run decides as an uninterrupted one. The
     chief of several processes evaluates and broadcasts the scores.
@@ -191,7 +191,7 @@ class EvaluateWhileTraining(UpdateCounter):
         saver.writer.best = best_of(self._records, self._metric)
 
     def catch_up(self) -> bool:
-        """Make up for an evaluation before which the run was interrupted, and return whether training has ended."""
+        """Make an evaluation that an interruption prevented, and return whether training has ended."""
         at_period_end = self.step % self._plan.updates_per_execution == 0
         if at_period_end and self._is_due():
             return self._evaluate()
@@ -250,5 +250,5 @@ class EvaluateWhileTraining(UpdateCounter):
             return None
 
     def _interrupted(self) -> bool:
-        # Where all processes predict together, none may break off.
+        # If all processes predict together, none may stop early.
         return self._session.stop.signal is not None and not self._session.platform.all_processes_predict

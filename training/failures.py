@@ -1,4 +1,4 @@
-"""Turns what ends a run from outside into one line for the user: a full disk, a signal, a lost process."""
+"""Turns external ends of a run, such as a full disk, a signal or a lost process, into one line for the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CurrentRun:
     """The run that messages name.
 
     Attributes:
-        folder: its folder; None while there is none.
+        folder: its folder; None if there is none yet.
     """
 
     folder: Optional[RunFolder] = None
@@ -32,12 +32,12 @@ class CurrentRun:
 
 @contextlib.contextmanager
 def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun]:
-    """Within the block, which is a whole run, translate failures.
+    """Within the block, which contains a whole run, translate failures.
 
     Raises:
         UserError: a file of the run could not be written or read.
         ReplicaLostError: another process is gone.
-        Stopped: the run was asked to stop; names the run if there is something to resume.
+        Stopped: the run was asked to stop; the exception names the run if there is something to resume.
     """
     current = CurrentRun()
     try:

@@ -41,7 +41,7 @@ class LastPeriod(Listener):
 
     @property
     def seconds(self) -> float:
-        """Seconds of training so far."""
+        """The seconds of training so far."""
         return self._seconds_before if self.last is None else self.last.seconds
 
     def period(self, period: Period) -> None:
@@ -105,7 +105,7 @@ class TrainingLoop:
         return last
 
     def _compile(self) -> TrainingState:
-        """Compile the model, and return everything that training changes."""
+        """Compile the model, and return the state that training changes."""
         session, plan, (model, blocks, _) = self._session, self._data.plan, self._built
         config, platform = session.config, session.platform
         if is_packed(config):
@@ -174,7 +174,7 @@ class TrainingLoop:
         return Reporting(
             total_steps=plan.updates,
             samples_per_step=config.samples_per_update * plan.packing_factor,
-            # The last two may end the run, after the others have written what led to it.
+            # The last two may end the run, after the others have written the metrics that led to it.
             listeners=[self._memory, corrupt_records, *session.listeners, OverflowCounter(), divergence],
             steps_per_period=plan.updates_per_execution,
             first_step=position.step,
@@ -192,5 +192,5 @@ class TrainingLoop:
             state.restore_on_all(best.checkpoint, processes)
 
     def _rewind(self, saver: Saver, error: DivergenceError) -> Position:
-        """Rewind to where the chief decides; all processes noticed the same divergence."""
+        """Rewind to the position that the chief chooses; all processes have noticed the same divergence."""
         return shared_position(self._session.processes, lambda: rewind(self._session, saver, error))

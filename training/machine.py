@@ -1,4 +1,4 @@
-"""What a config asks of the machine: platform, processes, optimizer, and the combination of micro batches."""
+"""Translates a config for the machine: platform, processes, optimizer, and the combination of micro batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def processes_of(config: TrainingConfig) -> Processes:
     """Return the processes that train together, not yet joined.
 
     Raises:
-        UserError: they cannot share an update evenly.
+        UserError: the processes cannot share an update evenly.
     """
     processes = processes_for(config.execution.platform)
     parts = micro_batches(config)
@@ -39,7 +39,7 @@ def processes_of(config: TrainingConfig) -> Processes:
 
 
 def platform_of(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> Platform:
-    """Return the platform that the config asks for, and join the processes."""
+    """Return the platform that the config selects, and join the processes."""
     return select_platform(execution_options(config), processes)
 
 
@@ -75,7 +75,7 @@ def execution_options(config: TrainingConfig) -> ExecutionOptions:
 
 
 def warn_of_ignored_settings(loaded: LoadedConfig, platform: Platform, processes: Processes) -> None:
-    """Log one warning that names all settings of the config that only an IPU would honour."""
+    """Log one warning that names all settings of the config that have an effect only on IPUs."""
     if platform.name != "software":
         return
     machine = Machine(platform.precision, platform.pipelined, platform.on_gpu, processes.count)

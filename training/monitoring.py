@@ -1,4 +1,4 @@
-"""The listeners of a run: progress, metrics, trackers, the comparison with a reference, corrupt records."""
+"""Creates the listeners of a run: progress, metrics, trackers, the comparison with a reference, corrupt records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reference_of(config: TrainingConfig) -> Optional[Band]:
 
 
 def listeners_of(config: TrainingConfig, run: RunFolder, reference: Optional[Band]) -> List[Listener]:
-    """Return the listeners that the config asks for; progress and metrics.jsonl are always among them."""
+    """Return the listeners that the config selects; progress and metrics.jsonl are always included."""
     listeners: List[Listener] = [Progress(), MetricsFile(run.path / METRICS)]
     if config.tensorboard:
         listeners.append(TensorBoardScalars(run.path / "tensorboard"))
@@ -72,7 +72,7 @@ def wandb_config(config: TrainingConfig) -> Dict[str, Any]:
 
 
 def report_command(folder: Path) -> List[str]:
-    """Return the command that writes the report of a running training."""
+    """Return the command that writes the report during training."""
     return [sys.executable, "-m", "utilities.report", "--live", str(folder.resolve())]
 
 
@@ -80,7 +80,7 @@ class ReferenceCheck(Listener):
     """Compares the smoothed loss with a band; warns when it leaves the band, and logs when it is back.
 
     Args:
-        band: where the loss should be.
+        band: the range in which the loss should be.
         positions, values: the points of the loss before a resume.
     """
 
@@ -121,10 +121,10 @@ class ReferenceCheck(Listener):
 
 
 class CorruptRecords(Listener):
-    """Records in the history how many records were skipped as corrupt (``data.on_corrupt``), whenever it grows.
+    """Adds the number of corrupt records that were skipped (``data.on_corrupt``) to the history whenever it grows.
 
     Args:
-        reader: reads the training data; a reader without ``corrupt_records`` skips none.
+        reader: the reader of the training data; a reader without ``corrupt_records`` skips none.
     """
 
     def __init__(self, reader: SampleReader, history: History) -> None:

@@ -1,7 +1,7 @@
-"""What the chief of several processes does for all, and what the others leave out.
+"""The work that only the chief of several processes does, and the checks that all processes agree.
 
-The chief, process 0, alone writes the run's folder, log, metrics and checkpoints. It decides which run it is and where
-it resumes, and broadcasts that. The others need no access to the run's folder.
+Only the chief, process 0, writes the run's folder, log, metrics and checkpoints. It decides which run it is and where
+it resumes, and broadcasts both. The others need no access to the run's folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 def on_chief(processes: Processes, make: Callable[[], Value]) -> Optional[Value]:
-    """Return what the chief alone makes; None in the other processes.
+    """Call ``make`` on the chief and return its result; return None in the other processes.
 
     Raises:
         UserError: in all processes, if ``make`` raises one.
@@ -35,7 +35,7 @@ def on_chief(processes: Processes, make: Callable[[], Value]) -> Optional[Value]
 
 
 def shared_position(processes: Processes, decide: Callable[[], Position]) -> Position:
-    """Return the position that the chief decides on."""
+    """Return the position that the chief chooses."""
     if processes.is_single:
         return decide()
     return Position.from_json(processes.decide(lambda: decide().as_json()))
@@ -43,7 +43,7 @@ def shared_position(processes: Processes, decide: Callable[[], Position]) -> Pos
 
 @contextlib.contextmanager
 def shared_run_folder(processes: Processes, make: Callable[[], RunFolder]) -> Iterator[RunFolder]:
-    """Yield the run's folder, which the chief makes; the others get a temporary one of the same name."""
+    """Yield the run's folder, which the chief creates; the others get a temporary one with the same name."""
     made = on_chief(processes, make)
     name = processes.decide(lambda: made.path.name if made else "")
     if made is not None:
@@ -72,12 +72,12 @@ def replica_log(index: int) -> Iterator[None]:
 
 
 def check_processes(processes: Processes, config: TrainingConfig, data: str, precision: str) -> None:
-    """Compare the start of this process with the chief's; different ones would diverge, or wait for each other.
+    """Check that this process starts like the chief; otherwise they would diverge or wait for each other.
 
     Args:
         config: the config of this process.
-        data: a checksum of the samples that it trains on.
-        precision: the number format that it computes in.
+        data: a checksum of its training samples.
+        precision: the number format of its computations.
 
     Raises:
         UserError: this process has another config, other data, or another number format.

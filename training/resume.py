@@ -1,4 +1,4 @@
-"""Resuming a run: which run, from which checkpoint, and with which config."""
+"""Resumes a run: finds the run and the checkpoint, and checks config and data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where training begins or resumes: with weights and optimizer, all that is needed for an exact resume.
+    """The position where training begins or resumes. With weights and optimizer, it suffices for an exact resume.
 
     The data of an update is a function of the seed, the number of the update, and ``skipped``; see
     :func:`data_utils.records.pipeline.training_dataset`.
@@ -44,7 +44,7 @@ class Position:
         skipped: ascending numbers of the global batches left out after a divergence.
         rewinds: number of rewinds after a divergence.
         seconds: seconds of training so far.
-        checkpoint: holds the state; None if there is none yet.
+        checkpoint: the checkpoint with the state; None if there is none yet.
     """
 
     step: int = 0
@@ -100,7 +100,7 @@ class Resumed(NamedTuple):
     """A run to resume, whose folders are locked.
 
     Attributes:
-        position: where it resumes.
+        position: the position where it resumes.
         notes: warnings for its log.
     """
 
@@ -117,7 +117,7 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
     run. If that run was given a number after the name, so is the one to resume.
 
     Raises:
-        UserError: the run cannot be resumed, or not with this config, or another process is writing to its folders.
+        UserError: the run cannot be resumed at all or with this config, or another process is writing to its folders.
     """
     config = loaded.config
     run = RunFolder(Path(config.output_dir) / str(config.name))
@@ -133,7 +133,7 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
         raise UserError(f"resume: {run.path} is a run of {run.task}, not of {loaded.task}; name another one")
     refuse_differences(config, recorded, str(run.path))
     locks.lock(run.path)
-    # Checkpoints may lie where they are to be written now, and where they were written before.
+    # Checkpoints may be in the folder of the present config, and in that of the earlier one.
     folders = [run.checkpoints(config.save_ckpt_path), run.checkpoints(recorded.get("save_ckpt_path"))]
     if config.save_ckpt_path:
         _lock_checkpoints(Path(config.save_ckpt_path), locks)
@@ -173,7 +173,7 @@ def new_run(loaded: LoadedConfig, locks: FolderLocks) -> RunFolder:
 
 
 def log_new_name(loaded: LoadedConfig, run: RunFolder) -> None:
-    """Log why a new run has another name than the one that was typed."""
+    """Log why a new run has another name than the given one."""
     first = RunFolder(run.path.with_name(str(loaded.config.name)))
     if run.path != first.path and loaded.origins["name"] == COMMAND_LINE:
         state = "has ended" if first.history.finished else "is not continued by this config"
@@ -191,10 +191,10 @@ def _lock_checkpoints(folder: Path, locks: FolderLocks) -> None:
 def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, List[str]]:
     """Return the position of a run's newest intact checkpoint, and notes for its log.
 
-    Damaged checkpoints are renamed, so that they are kept but never used.
+    Damaged checkpoints are renamed: they are kept, but never used.
 
     Args:
-        folders: where the run's checkpoints may lie.
+        folders: folders in which the run's checkpoints may be.
 
     Raises:
         UserError: there are checkpoints, but none is intact.
@@ -292,7 +292,7 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
     dropout (whose masks belong to micro batches) into micro batches of another size.
 
     Args:
-        recorded: the config that the run was begun with, as in its files.
+        recorded: the config with which the run was begun, from its files.
     """
     present = config_for_files(config)
     found = []
@@ -321,7 +321,7 @@ def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run:
 
 
 def harmless_changes(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the changed fields that have no influence on the outcome: name → (before, now)."""
+    """Return the changed fields that do not influence the outcome: name → (before, now)."""
     present = config_for_files(config)
     changes = {}
     for name, leaf in leaves().items():

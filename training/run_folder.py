@@ -1,4 +1,4 @@
-"""A run's own folder: the files that describe the run, and the lock that keeps other runs out."""
+"""The folder of a run: the files that describe the run, and the lock that keeps other runs out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, output_dir: str, name: str, task: Optional[str] = None) -> RunFolder:
-        """Create a folder that no other run has, and give the run an id.
+        """Create a new folder for a run, and give the run an id.
 
         Raises:
             UserError: the folder cannot be created.
@@ -65,12 +65,12 @@ class RunFolder:
 
     @property
     def identity(self) -> Optional[str]:
-        """The id that the run's checkpoints carry; None if no run was begun here."""
+        """The run's id, which its checkpoints contain; None if no run was begun here."""
         return next((event["id"] for event in self.history.events() if "id" in event), None)
 
     @property
     def task(self) -> Optional[str]:
-        """Name of the run's task; None if unknown."""
+        """The name of the run's task; None if unknown."""
         return next((event["task"] for event in self.history.events() if "task" in event), None)
 
     def checkpoints(self, save_ckpt_path: Optional[str] = None) -> Path:
@@ -97,7 +97,7 @@ class RunFolder:
         return config if isinstance(config, dict) else None
 
     def discard_metrics_after(self, step: int) -> None:
-        """Remove what comes after ``step``, which will be trained again, from metrics.jsonl.
+        """Remove the lines after ``step``, which will be trained again, from metrics.jsonl.
 
         Lines that a killed run left incomplete are removed too.
         """
@@ -120,7 +120,7 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
-        """Return step and score of each evaluation in metrics.jsonl; NaN where there is no such score."""
+        """Return step and score of each evaluation in metrics.jsonl; NaN if it has no such score."""
         scores = [(record["step"], record["evaluation"].get(metric)) for _, record in self._lines("evaluation")]
         return [(step, math.nan if score is None else score) for step, score in scores]
 
@@ -156,7 +156,7 @@ def config_for_files(config: TrainingConfig) -> Dict[str, Any]:
 class FolderLocks(contextlib.ExitStack):
     """Keeps other runs out of folders until the block ends.
 
-    The locks are the kernel's, on open files, so they end with the process in any case.
+    The kernel holds the locks, on open files, so they always end with the process.
     """
 
     def lock(self, folder: Path) -> None:

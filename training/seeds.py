@@ -1,4 +1,4 @@
-"""One run per seed, and the mean and deviation of their scores.
+"""Trains one run per seed, and computes the mean and deviation of the scores.
 
 Fine-tuning on small data sets depends on the seed, so results are published over several seeds (Devlin et al. 2019,
 section 4.1, choose the best of several restarts on the validation set).
@@ -80,7 +80,7 @@ def train_each_seed(
 
 
 def folder_of_seeds(config: TrainingConfig) -> RunFolder:
-    """Return the folder for the runs of all seeds: a new one, or the one to resume.
+    """Return the folder for the runs of all seeds, either a new one or the one to resume.
 
     Raises:
         UserError: there is none to resume.
@@ -125,8 +125,8 @@ def train_seed(
     """Train and evaluate with one seed.
 
     Raises:
-        Stopped: the run was asked to stop; names the run of all seeds.
-        ReplicaLostError: another process is gone; names the run of all seeds.
+        Stopped: the run was asked to stop; the exception names the run of all seeds.
+        ReplicaLostError: another process is gone; the exception names the run of all seeds.
     """
     try:
         return train(loaded, make_task, started, processes)

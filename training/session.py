@@ -1,4 +1,4 @@
-"""The parts of a run, and the plan of its training."""
+"""The objects that make up a run, and the plan of its training."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Session:
     """A run.
 
     Attributes:
-        position: where training begins or resumes.
-        listeners: receive the events of the run.
+        position: the position where training begins or resumes.
+        listeners: the listeners, which receive the events of the run.
         started: ``time.perf_counter()`` when the program started.
     """
 
@@ -62,9 +62,9 @@ class TrainingData(NamedTuple):
     """The samples to train on.
 
     Attributes:
-        plan: how many updates they make.
+        plan: the plan of the training on them.
         facts: description for the report.
-        identity: checksum by which a resume recognises them.
+        identity: checksum with which a resume recognises them.
     """
 
     reader: SampleReader
@@ -77,7 +77,7 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
     """Open and check the data, and plan the training on it.
 
     Raises:
-        UserError: the data is not what the config says, or less than one update.
+        UserError: the data does not match the config, or is less than one update.
     """
     reader = task.open_data()
     plan, facts = plan_training(config, reader), task.dataset_facts(reader)

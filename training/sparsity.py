@@ -1,4 +1,4 @@
-"""Training of a sparse encoder: its first pattern, and the changes of the pattern between weight updates."""
+"""Trains a sparse encoder: chooses its first pattern, and changes the pattern between weight updates."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STATIC, RIGL = "static", "rigl"
 
 
 def sparse_xla(config: TrainingConfig) -> Optional[bool]:
-    """Return ``execution.xla`` of a sparse model: false where XLA would rule out the faster products."""
+    """Return ``execution.xla`` for a sparse model: false if XLA would rule out the faster products."""
     execution, sparsity = config.execution, config.sparsity
     on_gpu = execution.device == "gpu" or (execution.device == "auto" and tf.config.list_physical_devices("GPU"))
     if execution.xla is not None or on_gpu or sparsity.kernel not in (AUTO, NATIVE):
@@ -104,7 +104,7 @@ def pattern_callbacks(
 
 
 def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) -> Callable[[int], Tensors]:
-    """Return a function that reads the first micro batch of a weight update, whatever the number of replicas."""
+    """Return a function that reads the first micro batch of a weight update, the same for any number of replicas."""
 
     def read(update: int) -> Tensors:
         start = batch_of(update, skipped) * config.samples_per_update
@@ -116,13 +116,13 @@ def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) 
 
 
 class GradientNorms:
-    """Norms of the blocks of the dense gradient on the next batch, by layer.
+    """Computes norms of the blocks of the dense gradient on the next batch, by layer.
 
     Args:
-        model: is called without dropout.
+        model: the model, which is called without dropout.
         objective: its losses.
         layers: its sparse layers.
-        read: returns the batch of an update.
+        read: function that returns the batch of an update.
     """
 
     def __init__(
@@ -141,17 +141,17 @@ class GradientNorms:
 
 
 class PatternRule:
-    """Changes patterns. Of several replica processes the chief decides and broadcasts the change.
+    """Changes patterns. If there are several replica processes, the chief decides and broadcasts the change.
 
-    The processes hold the same weights to the bit, but different processors need not compute the same gradient norms.
+    The processes have bit-equal weights, but different processors may compute different gradient norms.
 
     Args:
-        config: method, fraction and seed.
+        config: contains method, fraction and seed.
         updates: weight updates of the whole training.
-        moments: returns the optimizer's variables of a weight.
-        gradients: for RigL.
+        moments: function that returns the optimizer's variables for a weight.
+        gradients: gradient norms, which only RigL needs.
         processes: the replica processes.
-        parts: which moments are sharded across processes; None if none are.
+        parts: access to moments that are sharded across processes; None if none are.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class PatternRule:
         self._parts = parts
 
     def fraction(self, step: int) -> float:
-        """Return the share of the blocks that is replaced after ``step`` updates."""
+        """Return the share of the blocks to replace after ``step`` updates."""
         return prune_fraction(step, self._updates, self._sparsity.prune_fraction)
 
     def apply(self, layers: Sequence[BlockSparseDense], step: int) -> int:
@@ -206,10 +206,11 @@ def move(
     """Move a layer's blocks and their moments to a new pattern; new blocks are zero.
 
     Args:
-        layer: to be changed.
-        change: of its pattern.
-        moments: of its blocks.
-        parts: where moments are sharded across processes; then this is a collective.
+        layer: the layer to change.
+        change: the change of its pattern.
+        moments: the moments of its blocks.
+        parts: access to moments that are sharded across processes, which makes this call a collective; None if none
+            are.
     """
     layer.blocks.assign(moved(layer.blocks.numpy(), change))
     for moment in moments:
@@ -224,14 +225,14 @@ def move(
 class PatternUpdates(UpdateCounter):
     """Changes the patterns on schedule and records each of them in a file.
 
-    An execution of several updates is not interrupted: a change that is due within it happens at its end.
+    An execution of several updates is not interrupted; a change that is due within it happens at its end.
 
     Args:
-        layers: the sparse ones.
+        layers: the sparse layers.
         due: numbers of the updates after which the pattern changes, ascending.
-        rule: changes it.
-        path: of the file, one line per pattern.
-        first_step: updates done before.
+        rule: the rule for the changes.
+        path: path of the file, which has one line per pattern.
+        first_step: number of updates done before.
     """
 
     def __init__(

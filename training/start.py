@@ -1,4 +1,4 @@
-"""The weights that a run starts from, and what they decide: the architecture, the vocabulary and its case."""
+"""The weights that a run starts from, and the settings that they determine: architecture, vocabulary and case."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-# Sizes that the weights fix. The vocabulary's is not among them: its tables can be lengthened and shortened.
+# Sizes that the weights determine. The vocabulary's is not among them, because its tables can be resized.
 SIZES = (
     "hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
     "type_vocab_size",
 )  # fmt: skip
-_DEFAULTS = ("hidden_act", "layer_norm_eps")  # taken from the weights unless the config sets them
+_DEFAULTS = ("hidden_act", "layer_norm_eps")  # values of the weights, unless the config sets them
 
 
 class Start(Protocol):
     """Weights to start from.
 
     Attributes:
-        origin: where they come from, for the log.
-        architecture: the fields of ``model.architecture.Architecture`` that the weights decide.
+        origin: their origin, for the log.
+        architecture: the fields of ``model.architecture.Architecture`` that the weights determine.
         vocabulary: the ``vocab.txt`` that belongs to them, if there is one.
         lower_case: whether their text was lower-cased; None if unknown.
     """
@@ -112,18 +112,18 @@ def cast_note(start: Start, precision: str) -> str:
 
 
 def saved_architecture(config: TrainingConfig, saved: SavedState) -> Architecture:
-    """Return the architecture of a resumed run; how it is computed may have changed in the config."""
+    """Return the architecture of a resumed run; options of its computation come from the config."""
     trained = Architecture(**saved.architecture)
     factor, kernel = config.embedding_serialization_factor, config.sparsity.kernel
     return dataclasses.replace(trained, embedding_serialization_factor=factor, sparsity_kernel=kernel)
 
 
 def resolved_architecture(config: TrainingConfig, start: Optional[Start], activation: str = "gelu") -> Architecture:
-    """Return the architecture to build: the config's, completed by that of the weights.
+    """Return the architecture to build: the config's, completed by the weights'.
 
     Args:
         start: the weights to start from; None for random ones.
-        activation: ``hidden_act`` if neither the config nor the weights set it.
+        activation: ``hidden_act``, if neither the config nor the weights set it.
 
     Raises:
         UserError: the weights have other sizes than the config, or fewer positions than its sequences.
@@ -150,7 +150,7 @@ def resolved_architecture(config: TrainingConfig, start: Optional[Start], activa
 
 def _layer_options(config: TrainingConfig, start: Start, architecture: Architecture) -> Dict[str, Any]:
     """Return the layers' options: the config's, else those of the weights, else those of ``architecture``."""
-    if not config.replace_layers:  # Hugging Face's own layers have all of them
+    if not config.replace_layers:  # Hugging Face's own layers have all of these parts
         return dict.fromkeys(LAYER_OPTIONS, True)
     options = {name: start.architecture.get(name, getattr(architecture, name)) for name in LAYER_OPTIONS}
     options.update({name: getattr(config, name) for name in LAYER_OPTIONS if getattr(config, name) is not None})
@@ -189,7 +189,7 @@ def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:
 
 
 def _defaults_of_weights(config: TrainingConfig, start: Start) -> Dict[str, Any]:
-    """Return the values that the weights decide; warn where the config decides otherwise."""
+    """Return the values that the weights determine; warn if the config sets another one."""
     configured, trained = config.bert_config, start.architecture
     assert configured is not None
     values: Dict[str, Any] = {}

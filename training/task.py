@@ -42,7 +42,7 @@ class Task(Protocol):
     """Model, data, losses, evaluation and summary of one kind of training.
 
     Attributes:
-        metric: the score that says which evaluation is best.
+        metric: the score that decides which evaluation is best.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Task(Protocol):
         """Build the converted model.
 
         Args:
-            fill: must be called with the Hugging Face model before its weights are transferred.
+            fill: function that must be called with the Hugging Face model before its weights are transferred.
         """
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The trainer: from a resolved config and a task to a trained model, its checkpoints, scores and report."""
+"""The trainer, which makes a trained model, its checkpoints, scores and report from a resolved config and a task."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ logger = logging.getLogger(__name__)
 def train(
     loaded: LoadedConfig, make_task: MakeTask, started: float, processes: Optional[Processes] = None
 ) -> Dict[str, float]:
-    """Train and evaluate as the config says.
+    """Train and evaluate according to the config.
 
     Args:
         loaded: the config and the origin of its values.
         make_task: creates the task.
         started: ``time.perf_counter()`` when the program started.
-        processes: the processes that train together; None: those that the environment names.
+        processes: the processes that train together; None: those that the environment describes.
 
     Returns:
-        The scores of the evaluation; empty without one, and in processes other than the chief.
+        The scores of the evaluation; empty without an evaluation, and in processes other than the chief.
 
     Raises:
-        UserError: data, checkpoint or folder is not what the config says.
+        UserError: data, checkpoint or folder does not match the config.
     """
     config = loaded.config
     with stop_on_signals() as stop:
@@ -130,14 +130,14 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
         scores = evaluate(session, built) if evaluates and not config.compile_only else {}
         if not config.compile_only:
             session.run.history.add(END, session.run.last_step() if data else session.position.step)
-    processes.barrier()  # a process that ended earlier than the others would look lost to them
+    processes.barrier()  # a process that ended earlier than the others would be reported as lost
     return scores
 
 
 def starting_weights(
     config: TrainingConfig, position: Position, platform: Platform, processes: Processes
 ) -> Tuple[Optional[Start], Architecture]:
-    """Return the weights to start from (None: random ones), and the architecture that they and the config decide."""
+    """Return the weights to start from (None: random ones), and the architecture that they and the config determine."""
     start: Optional[Start]
     if position.checkpoint is not None:
         start = SavedState(position.checkpoint, read=processes.is_chief)
@@ -150,7 +150,7 @@ def starting_weights(
 
 
 def log_of(run: RunFolder, config: TrainingConfig, processes: Processes) -> ContextManager[None]:
-    """Return the log of the run: the chief's has a file, the others' only warnings."""
+    """Return the log of the run; the chief's is also a file, and the others log only warnings."""
     if processes.is_chief:
         return run_log(run.path / "train.log", config.logging)
     return replica_log(processes.index)
@@ -187,7 +187,7 @@ def initial_model(session: Session, start: Optional[Start]) -> BuiltModel:
 
 @contextlib.contextmanager
 def final_report(session: Session) -> Iterator[None]:
-    """Write the report when the block ends, also if an error ends it; a failing report does not fail the run."""
+    """Write the report when the block ends, even by an error; a failing report does not fail the run."""
     try:
         yield
     finally:

@@ -1,1 +1,1 @@
-"""Config, command line, checkpoints, report and the trainer."""
+"""Config, command line, planner and report."""

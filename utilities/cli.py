@@ -1,4 +1,4 @@
-"""The frame of every command: parse, validate, plan or run; an error that the user can fix is one line."""
+"""The common main function of the training commands: parse and validate, then plan or run; user errors are one line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from utilities.planner.lines import planner_lines
 from utilities.planner.picture import draw
 from utilities.secrets import MaskingFormatter, mask, shown_line
 
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 Run = Callable[[LoadedConfig], Optional[int]]
 
@@ -35,9 +35,9 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
 
     Args:
         task: ``pretraining``, ``squad`` or ``classification``.
-        run: what to do with the config; its result is the exit status, None meaning 0. TensorFlow is best
-            imported inside it, so that plans and errors come at once.
-        argv: arguments without the program's name; by default those of the process.
+        run: runs the config; its result is the exit status, None meaning 0. It should import TensorFlow itself, which
+            lets plans and errors appear at once.
+        argv: arguments without the program's name; None: those of the process.
 
     Returns:
         0 for success, 2 after an error that the user can fix, and 128 + the signal's number for a run that a signal
@@ -56,14 +56,14 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
         return EXIT_USER_ERROR
     except Stopped as stop:
         if stop.is_reported and stop.run:
-            print(f"{stop}; to go on:\n  {mask(resume_command(TASKS[task].program, arguments, stop.run))}")
+            print(f"{stop}; to resume:\n  {mask(resume_command(TASKS[task].program, arguments, stop.run))}")
         elif stop.is_reported:
-            print(f"{stop} before there was anything to go on with", file=sys.stderr)
+            print(f"{stop} before there was anything to resume", file=sys.stderr)
         return stop.status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output, such as head, has gone
+    except BrokenPipeError:  # the reader of the output, such as head, has exited
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
         return 0
 
@@ -92,7 +92,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
 
 
 def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
-    """Print the planner's figures, and draw its picture where one is asked for."""
+    """Print the planner's figures, and draw its picture if requested."""
     if options.suggest is not None and options.suggest < 1:
         raise UserError(f"--suggest {options.suggest}: give a number of IPUs, 1 or more")
     if options.throughput is not None and not options.throughput > 0:

@@ -1,6 +1,6 @@
 """``python -m utilities.compare RUN RUN…`` prints tables of runs side by side, and writes a page with their curves.
 
-The tables have a row per quantity and a column per run; a cell is a text, or None where the run lacks the value.
+The tables have a row per quantity and a column per run; a cell is a text, or None if the run lacks the value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from utilities.report.run_folder import RunData, is_number, read_run_folder
 from utilities.secrets import mask, shown_line
 
 LONGEST_CELL = 48  # characters
-SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the samples that all runs have seen, at which losses are compared
+SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the samples that all runs have seen; losses are compared there
 # Names and paths differ between any two runs and explain nothing.
 PLACES = ("name", "output_dir", "save_ckpt_path", "about")
 MACHINE = ("cpu", "cpu_cores_usable", "gpus", "memory_gib", "packages.tensorflow", "git_commit")
@@ -31,7 +31,7 @@ Cells = Tuple[Optional[str], ...]
 
 
 class Row(NamedTuple):
-    """A quantity, and its value in each run."""
+    """A quantity and its value in each run."""
 
     name: str
     cells: Cells
@@ -80,11 +80,11 @@ def tables_of(runs: Sequence[RunData]) -> List[Table]:
 
 
 def differences(mappings: Sequence[Dict[str, Any]], left_out: Sequence[str] = ()) -> List[Row]:
-    """Return the keys whose values differ between mappings; None where a mapping lacks the key.
+    """Return the keys whose values differ between mappings; a missing key gives None.
 
     Args:
-        mappings: with dotted keys.
-        left_out: keys to leave out, with everything in them.
+        mappings: mappings with dotted keys.
+        left_out: keys to leave out, with everything below them.
     """
     keys = dict.fromkeys(key for mapping in mappings for key in mapping if key.split(".")[0] not in left_out)
     rows = []
@@ -133,7 +133,7 @@ def _final(runs: Sequence[RunData]) -> List[Row]:
 
 
 def shared_loss(runs: Sequence[RunData]) -> Optional[str]:
-    """Return the loss that every run has logged against its samples, if there is one."""
+    """Return the name of a loss that every run has logged with its samples, if there is one."""
     for metric in ("mlm_loss", "loss"):
         if all(curve(run, metric, "samples")[0] for run in runs):
             return metric

@@ -1,4 +1,4 @@
-"""Facts about the machine and the software of a run, for its report.
+"""Collects facts about the machine and the software of a run, for its report.
 
 They contain no environment variables and no user or host names, so a report can be published.
 """
@@ -19,7 +19,7 @@ INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
 
 
 def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
-    """Describe machine and software in values that JSON can represent; unknown ones are None.
+    """Describe machine and software by values that JSON can represent; unknown ones are None.
 
     Does not import TensorFlow; its devices are listed only if it is loaded already.
 
@@ -46,12 +46,12 @@ def graphcore_installed() -> bool:
 
 
 def is_graphcore(platform: str) -> bool:
-    """Return whether a config's ``execution.platform`` stands for Graphcore's TensorFlow on this machine."""
+    """Return whether a config's ``execution.platform`` selects Graphcore's TensorFlow on this machine."""
     return platform == "graphcore" or (platform == "auto" and graphcore_installed())
 
 
 def memory_bytes() -> Optional[int]:
-    """Return the memory of this machine, or of the container if that is less; None where it cannot be known."""
+    """Return the memory of this machine, or of the container if that is less; None if unknown."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

@@ -1,14 +1,14 @@
-"""The error that a user can mend."""
+"""The errors that end a run with a message instead of a traceback."""
 
 from __future__ import annotations
 
 import signal
 
-EXIT_USER_ERROR = 2  # status of every command that ends with one
+EXIT_USER_ERROR = 2  # exit status of a command that ends with a UserError
 
 
 class UserError(ValueError):
-    """Something the user wrote or pointed to is wrong.
+    """An error that the user can fix, in something that the user wrote or named.
 
     The message is one line: it names the field, file or record at fault and what to do about it.
     Entry points print it as ``error: …`` and exit with status 2, without a traceback.
@@ -19,7 +19,7 @@ class ReplicaLostError(UserError):
     """Another process of the run is gone, so this one cannot continue.
 
     Args:
-        lost: says which process.
+        lost: text that names the process.
         index: number of this process.
         run: name under which the run can be resumed; empty if it has not begun.
     """
@@ -37,11 +37,11 @@ class Stopped(KeyboardInterrupt):
     """The run was stopped by a signal; its state is saved.
 
     Args:
-        signal_name: the signal.
+        signal_name: name of the signal.
         where: the end of the message, such as " at step 5".
 
     Attributes:
-        status: the exit status, 128 + the signal's number, as shells have it.
+        status: the exit status, 128 + the signal's number, as in shells.
         run: name under which the run can be resumed.
         is_reported: whether this process reports it.
     """

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and files of JSON lines, which may end in a torn one."""
+"""Writes files atomically, and reads files of JSON lines whose last line may be incomplete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Union
 
 
 def temporary_beside(path: Path) -> Path:
-    """Return a name in the same folder that no other process uses and that patterns such as ``*.tfrecord`` miss."""
+    """Return a name in the same folder that no other process uses and patterns such as ``*.tfrecord`` do not match."""
     return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
 
 
@@ -19,7 +19,7 @@ def temporary_beside(path: Path) -> Path:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing under a temporary name; when the block ends, flush it to disk and rename it.
 
-    No reader ever sees half of it. If the block or the disk fails, the temporary file is removed.
+    No reader ever sees an incomplete file. If the block or the disk fails, the temporary file is removed.
 
     Raises:
         OSError: the file cannot be written.
@@ -37,14 +37,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: Path, content: Union[str, bytes]) -> Path:
-    """Write a whole file by :func:`replacing`, text as UTF-8; return ``path``."""
+    """Write a whole file with :func:`replacing`, encoding text as UTF-8; return ``path``."""
     with replacing(path) as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
     return path
 
 
 def read_json_lines(path: Path) -> List[Optional[Dict[str, Any]]]:
-    """Return the objects of a file with one per line, and None for each line that is no object, such as a torn one.
+    """Return the objects of a file with one per line, and None for each other line, such as an incomplete one.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""The history of a run, from its beginning over every resume to its end: one line of JSON per event."""
+"""The history of a run from its beginning to its end, including every resume: one line of JSON per event."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class History:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end and was not resumed after that."""
+        """Whether the run was completed and not resumed afterwards."""
         return [event.get("event") for event in self.events()][-1:] == [END]

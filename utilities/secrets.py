@@ -1,6 +1,6 @@
-"""Masking of keys, tokens and passwords in texts and values, before anything is logged or shown.
+"""Masks keys, tokens and passwords in texts and values before they are logged or shown.
 
-A secret is recognised by its name (``WANDB_API_KEY``, ``--password``), by the form that its issuer gives it (``hf_…``,
+A secret is recognised by its name (``WANDB_API_KEY``, ``--password``), by the format of its issuer (``hf_…``,
 ``ghp_…``, a JSON web token), or as the value of an environment variable of this process with such a name.
 """
 
@@ -17,7 +17,7 @@ _NAMES = (
     r"(?:api|access|private|secret|auth|account|signing|encryption)[_-]?key|(?:client[_-]?)?secret|token|passw(?:or)?d"
 )
 _NAMES += r"|passphrase|credentials?|authorization"
-# The end of a name: auth_token is secret; total_tokens, tokenizer and max_tokens_per_batch are not.
+# Ends of secret names: auth_token is secret; total_tokens, tokenizer and max_tokens_per_batch are not.
 _NAME = re.compile(rf"(?:^|[_\-.\s])(?:{_NAMES})$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -49,16 +49,16 @@ _ASSIGNED = re.compile(
     r"(\"[^\"]*\"|'[^']*'|[^\s\"'&;,]+)",
     re.IGNORECASE,
 )
-# A whole value: a W&B key of the older form, or a random text of letters and digits. Texts are not searched for these,
-# since checksums and commits are public and look the same.
+# Whole values: a W&B key of the older form, or a random text of letters and digits. Texts are not searched for these,
+# because checksums and commits are public and look the same.
 _WHOLE = re.compile(
     r"[0-9a-f]{40}|(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?=(?:[A-Za-z]*\d){4})[A-Za-z0-9]{32,}={0,2}"
 )
-_SHORTEST = 8  # characters; shorter values of environment variables are not searched for
+_SHORTEST = 8  # characters; shorter values of environment variables are not masked
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a value of this name is secret.
+    """Return whether a value with this name is secret.
 
     Example:
         >>> [is_secret_name(name) for name in ("WANDB_API_KEY", "totals.tokens", "hubToken")]
@@ -72,7 +72,7 @@ def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
 
     Args:
         text: the text.
-        environment: variables whose secret values are masked; None for those of this process.
+        environment: variables whose secret values are masked; None: those of this process.
 
     Example:
         >>> mask("run --api-key 123456 --steps 8 from https://me:pass@host/x")
@@ -87,7 +87,7 @@ def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
 
 
 def mask_value(value: Any, name: str = "") -> Any:
-    """Mask the secrets in a nested JSON value, by its name, by the names of its keys, and as :func:`mask` does."""
+    """Mask the secrets in a nested JSON value by its name, by the names of its keys, and like :func:`mask`."""
     if isinstance(value, Mapping):
         return {mask(str(key)): mask_value(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -111,6 +111,6 @@ class MaskingFormatter(logging.Formatter):
 
 
 def _values_of(environment: Mapping[str, str]) -> List[str]:
-    """Return secret values, longest first, since one may contain another."""
+    """Return secret values, longest first, because one may contain another."""
     values = {value for name, value in environment.items() if len(value) >= _SHORTEST and is_secret_name(name)}
     return sorted(values, key=len, reverse=True)

@@ -1,1 +1,1 @@
-"""Write a checkpoint as a Hugging Face folder, which PyTorch's Transformers loads."""
+"""Writes a checkpoint as a Hugging Face folder, which PyTorch's Transformers loads."""

@@ -1,4 +1,4 @@
-"""The weights of an exported model, complete, by PyTorch's names, and the Hugging Face class that they belong to."""
+"""Collects all weights of an exported model by PyTorch's names, and chooses the Hugging Face class for them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Head(NamedTuple):
 
     Attributes:
         model: Hugging Face's class.
-        auto: the class to load it with.
-        pipeline: what it is for, in the words of the model card.
+        auto: the class that loads it.
+        pipeline: its purpose, as the model card's tag.
     """
 
     model: str
@@ -63,13 +63,13 @@ def _head_of(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
 
 
 class Exported(NamedTuple):
-    """What is written.
+    """The weights to write.
 
     Attributes:
-        arrays: by PyTorch's names.
-        rows: of the word table.
+        arrays: the arrays by PyTorch's names.
+        rows: number of rows of the word table.
         head: the kind of model.
-        notes: what a user of the model should know about the weights.
+        notes: notes on the weights for users of the model.
     """
 
     arrays: Dict[str, np.ndarray]
@@ -83,9 +83,9 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
 
     Args:
         start: the checkpoint.
-        vocabulary: its ``vocab.txt``, if it has one. The tables of a model of this project are cut to its pieces; other
-            models keep theirs as they are.
-        encoder_only: leave out the heads.
+        vocabulary: its ``vocab.txt``, if it has one. The tables of a model of this project are cut to its pieces; those
+            of other models are not changed.
+        encoder_only: whether to leave out the heads.
 
     Raises:
         UserError: the checkpoint is not complete, cannot be read, or does not belong to the vocabulary.
@@ -108,19 +108,19 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
             value = resize_vocabulary(weight, rows, vocabulary, f"{start.key}: {start.origin}")
         else:
             value = weight.value()
-        exported_name = name[len("bert.") :] if head is ENCODER else name  # as Hugging Face does without a head
+        exported_name = name[len("bert.") :] if head is ENCODER else name  # like Hugging Face without a head
         arrays[exported_name] = np.ascontiguousarray(value)
     return Exported(arrays, rows, head, notes)
 
 
 def _classes_of(start: Pretrained) -> Sequence[str]:
-    """Return Hugging Face's classes that a checkpoint names."""
+    """Return the Hugging Face classes that a checkpoint names."""
     task = TASKS.get(start.settings.get("task", "")) if start.own else None
     return [task.hugging_face] if task else start.settings.get("architectures") or ()
 
 
 def _rows(start: Pretrained, vocabulary: Optional[Path]) -> int:
-    """Return the number of rows of the word table that are written."""
+    """Return the number of rows of the word table to write."""
     rows = start.weights[WORD_TABLE].shape[0]
     pieces = rows if vocabulary is None else count_word_pieces(vocabulary)
     if pieces > rows:

@@ -1,4 +1,4 @@
-"""The model card, ``README.md``: what the model is, how to load it, how it was trained and what it scored."""
+"""Writes the model card, ``README.md``: the model's kind, loading, training and scores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SETTINGS: Tuple[Tuple[str, str], ...] = (
 def model_card(
     name: str, start: Pretrained, head: Head, config: BertConfig, notes: List[str], with_tokenizer: bool
 ) -> str:
-    """Return the text of the card; ``notes`` say what a user should know about the weights."""
+    """Return the text of the card; ``notes`` are notes on the weights for users."""
     run = _run_of(start)
     parts = [
         _header(head),
@@ -49,7 +49,7 @@ def model_card(
 
 
 def _run_of(start: Pretrained) -> Optional[RunData]:
-    """Read the run that a checkpoint belongs to; None if its folder is not there."""
+    """Read the run that a checkpoint belongs to; None if its folder does not exist."""
     if not start.own or start.folder is None:
         return None
     run = start.folder.resolve().parent.parent
@@ -95,7 +95,7 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     task = TASKS.get(facts.get("task", ""))
     rows: Dict[str, Any] = {"task": task.title if task else "unknown"}
     for key in ("dataset_dir", "bert_model_name", "pretrained_ckpt_path"):
-        if config.get(key):  # not the folders of the training machine
+        if config.get(key):  # leaves out the folders of the training machine
             rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
     rows["updates"] = facts.get("step")
     samples = (facts.get("data") or {}).get("samples_per_update")
@@ -112,7 +112,7 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
 
 
 def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
-    """Return the metrics of the last logging period before the checkpoint, and the scores if it is the run's last."""
+    """Return the metrics of the last logging period before a checkpoint, and the scores if it is the run's last one."""
     step = start.settings.get("step", 0)
     periods = [period for period in run.periods if period["step"] <= step]
     figures: Dict[str, Any] = {}

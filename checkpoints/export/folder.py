@@ -1,4 +1,4 @@
-"""The exported folder: weights, ``config.json``, tokenizer and model card, written whole or not at all."""
+"""Writes the exported folder atomically: weights, ``config.json``, tokenizer and model card."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ CHECKPOINT, OUTPUT = "--checkpoint", "--output"
 
 
 class Outcome(NamedTuple):
-    """What was written.
+    """The result of an export.
 
     Attributes:
         head: the kind of model.
-        origin: where its weights come from.
-        notes: what a user of the model should know about the weights.
+        origin: the origin of its weights.
+        notes: notes on the weights for users of the model.
     """
 
     head: Head
@@ -51,11 +51,11 @@ def export(
     """Write a checkpoint of any origin as a Hugging Face folder for PyTorch.
 
     Args:
-        checkpoint: as :func:`checkpoints.pretrained.opening.open_pretrained` takes it, local.
-        output: folder that is not there yet, or empty.
+        checkpoint: a local path for :func:`checkpoints.pretrained.opening.open_pretrained`.
+        output: a new or empty folder.
         vocabulary: ``vocab.txt``; None: the one that belongs to the checkpoint.
         lower_case: whether text is lower-cased; None: as the checkpoint says.
-        encoder_only: leave out the heads.
+        encoder_only: whether to leave out the heads.
 
     Raises:
         UserError: the checkpoint cannot be read or expressed, or the folder cannot be written.
@@ -95,7 +95,7 @@ def _config(start: Pretrained, exported: Exported) -> BertConfig:
     """Return the config of an exported model.
 
     Raises:
-        UserError: the checkpoint does not say what the config has to.
+        UserError: the checkpoint lacks a value that the config needs.
     """
     if start.own:
         config = _own_config(start, exported)
@@ -125,7 +125,7 @@ def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
 
 
 def _class_names(start: Pretrained, classes: int) -> List[str]:
-    """Return the names of a classifier's outputs: those that it was trained with, else numbers."""
+    """Return the names of a classifier's outputs: those from its training, or else numbers."""
     task = BENCHMARK_TASKS.get((start.settings.get("config") or {}).get("glue_task") or "")
     names = start.settings.get("labels") or ([label.name for label in task.labels] if task else [])
     return names if len(names) == classes else [f"LABEL_{number}" for number in range(classes)]
@@ -134,13 +134,13 @@ def _class_names(start: Pretrained, classes: int) -> List[str]:
 def _write_tokenizer(
     start: Pretrained, folder: Path, vocabulary: Path, lower_case: Optional[bool], positions: int
 ) -> None:
-    """Write the tokenizer's files to ``folder``; those of another project are copied unless the arguments differ.
+    """Write the tokenizer's files to ``folder``; another project's files are copied unless the arguments differ.
 
     Args:
         start: the checkpoint.
         folder: the exported folder.
         vocabulary: path of ``vocab.txt``.
-        lower_case: whether text is lower-cased; None: as the checkpoint says, else as the vocabulary looks.
+        lower_case: whether text is lower-cased; None: as the checkpoint says, else guessed from the vocabulary.
         positions: number of tokens of the longest sequence.
     """
     if not start.own and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:

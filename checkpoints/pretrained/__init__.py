@@ -1,1 +1,1 @@
-"""Read checkpoints of any origin: Hugging Face's, Google's, and this project's own."""
+"""Reads checkpoints of any origin: Hugging Face's, Google's, and this project's own."""

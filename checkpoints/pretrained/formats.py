@@ -1,4 +1,4 @@
-"""Files of weights: safetensors, PyTorch's, HDF5 and TensorFlow checkpoints, and which file of a folder to open."""
+"""Opens files of weights: safetensors, PyTorch's, HDF5 and TensorFlow checkpoints; chooses the file in a folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Format(NamedTuple):
 
     name: str  # of the file in a folder
     suffixes: Tuple[str, ...]
-    open: Callable[[Path], Weights]  # returns the weights by PyTorch's names
+    open: Callable[[Path], Weights]  # function that returns the weights by PyTorch's names
 
 
 def _open_safetensors(path: Path) -> Weights:
@@ -48,7 +48,7 @@ def _open_pytorch(path: Path) -> Weights:
 def _open_hdf5(path: Path) -> Weights:
     """Open a ``tf_model.h5``.
 
-    Keras saves a whole model as one group for each layer, and in it the weights by variable name; Transformers saves a
+    Keras saves a whole model as one group for each layer, with the weights by variable name in it; Transformers saves a
     model in several files by variable name alone.
     """
     weights: Weights = {}
@@ -70,7 +70,7 @@ def _open_hdf5(path: Path) -> Weights:
     return renamed(weights, from_tensorflow)
 
 
-# In the order of preference where a folder has several.
+# In the order of preference if a folder has several.
 FORMATS = (
     Format(SAFETENSORS, (".safetensors",), _open_safetensors),
     Format(PYTORCH, (".bin", ".pt", ".pth"), _open_pytorch),
@@ -104,7 +104,7 @@ def open_weights_file(path: Path, key: str) -> Weights:
         names = sorted(set(file_of_weight.values()))
     weights: Weights = {}
     for name in names:
-        part = path.parent / Path(name).name  # never in another folder
+        part = path.parent / Path(name).name  # must not be in another folder
         format = _format_of(part)
         if format is None or not part.is_file():
             raise UserError(f"{key}: {part} is missing, which {path.name} names; get the whole folder")
@@ -117,11 +117,11 @@ def _format_of(path: Path) -> Optional[Format]:
 
 
 def open_tensorflow(prefix: Path, integers: bool = False) -> Weights:
-    """Return the weights of a TensorFlow checkpoint by variable name or by path in the graph of objects.
+    """Return the weights of a TensorFlow checkpoint by variable name or by path in the object graph.
 
     Args:
         prefix: the checkpoint's path without ``.index``.
-        integers: return the integer arrays instead of the floating-point ones.
+        integers: whether to return the integer arrays instead of the floating-point ones.
     """
     with readable(str(prefix)):
         reader = tf.train.load_checkpoint(str(prefix))

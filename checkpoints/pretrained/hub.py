@@ -1,4 +1,4 @@
-"""Models of huggingface.co by name. Nothing else here uses the network, and nothing here needs TensorFlow."""
+"""Fetches models of huggingface.co by name. No other module of this package uses the network."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 
 
 def is_model_name(text: str) -> bool:
-    """Return whether a text may name a model of huggingface.co, such as ``someone/some-bert``."""
+    """Return whether a text may be the name of a model of huggingface.co, such as ``someone/some-bert``."""
     return _MODEL_NAME.fullmatch(text) is not None
 
 
 def fetch(name: str, key: str) -> Path:
-    """Fetch the files that a model needs, or find them in the cache if the network is down; return their folder.
+    """Return the folder of the files that a model needs, fetched or, if the network is down, from the cache.
 
     Raises:
-        UserError: there is no such model or the site is out of reach, and the cache does not have it.
+        UserError: there is no such model, or the site cannot be reached and the cache does not have the model.
     """
     import huggingface_hub
     from huggingface_hub.errors import RepositoryNotFoundError
@@ -39,7 +39,7 @@ def fetch(name: str, key: str) -> Path:
         raise UserError(
             f"{key}: {name} is neither a folder here nor a model on huggingface.co that may be read; correct the name"
         ) from error
-    except OSError as error:  # anything that fails on the way, also a full disk
+    except OSError as error:  # anything may fail here, even by a full disk
         return _cached(name, key, error)
 
 
@@ -58,7 +58,7 @@ def _cached(name: str, key: str, problem: OSError) -> Path:
 
 
 def files_to_fetch(names: List[str]) -> List[str]:
-    """Return the files of weights in the preferred format, one file or several, out of all files of a model."""
+    """Return, out of all files of a model, the one or several files of weights in the preferred format."""
     for file in (SAFETENSORS, PYTORCH, HDF5):
         stem, suffix = file.rsplit(".", 1)
         if file in names:

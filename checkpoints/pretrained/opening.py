@@ -1,4 +1,4 @@
-"""Open a checkpoint of any origin, by path or by the name of a model of huggingface.co."""
+"""Opens a checkpoint of any origin, by path or by the name of a model of huggingface.co."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from checkpoints.pretrained.settings import architecture_of_config, find_lower_c
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from utilities.errors import UserError
 
-REMOTE_KEY = "bert_model_name"  # the one key that may name a model of huggingface.co
+REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
 _DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
-# Fields that say how a run computed, or what it did to its model; the weights read here are dense and whole.
+# Fields about a run's computation or changes of its model; the weights that are read here are dense and whole.
 _RUN_FIELDS = (
     "embedding_serialization_factor", "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel"
 )  # fmt: skip
@@ -34,10 +34,10 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
 
     Args:
         name_or_path: a run's folder or a checkpoint of this project; a Hugging Face folder or file (safetensors,
-            ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's BERT; and where ``key`` is
+            ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's BERT; and, if ``key`` is
             ``bert_model_name``, a model of huggingface.co.
         key: config key or flag that named it, for messages.
-        allow_missing_weights: let encoder weights that are missing start from random numbers.
+        allow_missing_weights: whether missing encoder weights may start from random numbers.
 
     Raises:
         UserError: there is no such checkpoint, or it cannot be read.
@@ -80,7 +80,7 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
 
 
 def _is_own_folder(folder: Path) -> bool:
-    """Whether a folder is a checkpoint of this project, a folder of checkpoints, or a run's folder."""
+    """Return whether a folder is a checkpoint of this project, a folder of checkpoints, or a run's folder."""
     inner = folder / "checkpoints"
     if (folder / DESCRIPTION).is_file() or step_folders(folder) or step_folders(inner):
         return True
@@ -88,7 +88,7 @@ def _is_own_folder(folder: Path) -> bool:
 
 
 def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pretrained:
-    """Return another project's weights with the settings that lie beside them."""
+    """Return another project's weights with the settings in the same folder."""
     config = read_config(folder, key)
     return Pretrained(
         origin=origin,

@@ -1,14 +1,14 @@
-"""A checkpoint of this project as the weights of a complete Hugging Face BERT.
+"""Reads a checkpoint of this project as the weights of a complete Hugging Face BERT.
 
-Names: nothing here lists which saved weight is which of PyTorch's. A tiny model is built, converted and saved as a real
-one is, and the conversion tells what each saved weight was made of.
+Names: there is no list of saved names and PyTorch's names. Instead, a tiny model is built, converted and saved like a
+    real one, and its conversion shows what each saved weight was made of.
 
-Completion: biases that the model was trained without are zeros. Hugging Face's masked-LM head always has a transform,
-norm(gelu(dense(x))), but it can be written so that it returns its input. That input is the output of the last
+Completion: biases that the model was trained without become zeros. Hugging Face's masked-LM head always has a
+transform, norm(gelu(dense(x))), whose weights can be chosen to return its input. That input is the output of the last
 LayerNorm, x = γ·z + β, with z of mean 0 and variance 1 in each token. The dense layer gives s·(z + c). With c ≥ √H no
-entry of z outweighs c, and s is so large that gelu changes nothing there. The norm removes c as the mean and s as
-the deviation, and applies γ and β. What remains of c is its rounding in float32: of 15 million logits of up to 5, the
-worst is off by 3e-6 at H = 128, 1e-5 at 768 and 2e-5 at 1024, where float32 rounds the product itself to 2e-6 and 5e-6.
+entry of z outweighs c, and s is so large that gelu changes nothing there. The norm removes c as the mean and s as the
+deviation, and applies γ and β. What remains of c is its rounding in float32: of 15 million logits of up to 5, the worst
+is off by 3e-6 at H = 128, 1e-5 at 768 and 2e-5 at 1024, where float32 rounds the product itself to 2e-6 and 5e-6.
 
 H hidden size
 """
@@ -60,7 +60,7 @@ class OwnWeights(NamedTuple):
 
     Attributes:
         weights: by PyTorch's names.
-        unknown: names in the file that belong to no model of this version.
+        unknown: names in the file that do not belong to any model of this version.
         task: the task that was trained.
         merged: whether query, key and value were one matrix.
     """
@@ -98,7 +98,7 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
     """Open a TensorFlow checkpoint that training wrote; ``prefix`` is its path without ``.index``.
 
     Raises:
-        UserError: it cannot be read, or holds no model of this project.
+        UserError: the checkpoint cannot be read, or does not contain a model of this project.
     """
     saved, integers = _variables(open_tensorflow(prefix)), _variables(open_tensorflow(prefix, integers=True))
     saved = _with_dense_matrices(saved, integers)
@@ -127,12 +127,12 @@ def _variables(arrays: Weights) -> Weights:
 
 
 def _in_first_layer(name: str) -> str:
-    """Return the saved name of the same weight in the first encoder layer."""
+    """Return the saved name of the corresponding weight in the first encoder layer."""
     return re.sub(rf"^{HID}_\d+/", f"{HID}_0/", name)
 
 
 def _in_layer_of(saved: str, name: str) -> str:
-    """Return PyTorch's ``name``, given for the first layer, for the layer that a saved name belongs to."""
+    """Translate PyTorch's ``name`` of a weight in the first layer to the layer of a saved name."""
     layer = re.match(rf"{HID}_(\d+)/", saved)
     return name.replace(".layer.0.", f".layer.{layer.group(1)}.") if layer else name
 
@@ -149,8 +149,8 @@ def _with_dense_matrices(saved: Weights, integers: Weights) -> Weights:
     """Replace the blocks of each block-sparse layer by the dense matrix, with zeros where no block exists.
 
     Args:
-        saved: floating-point arrays by their names in the checkpoint; that of a sparse layer is ``…/blocks``.
-        integers: integer arrays, among which a sparse layer has ``…/positions`` and ``…/matrix_shape``.
+        saved: floating-point arrays by their names in the checkpoint; a sparse layer's array is ``…/blocks``.
+        integers: integer arrays, which include ``…/positions`` and ``…/matrix_shape`` for each sparse layer.
 
     Raises:
         UserError: one of these is missing or cannot be read.
@@ -177,7 +177,7 @@ def _dense(blocks: Weight, positions: Weight, shape: Weight) -> Weight:
     return Weight((inputs, outputs), read, blocks.location)
 
 
-# The tiny models, which tell by which names a model's weights are saved and what they were made of.
+# The tiny models, which show the names of a model's saved weights and what they were made of.
 
 _TINY = Architecture(
     hidden_size=8,
@@ -190,7 +190,7 @@ _TINY = Architecture(
     use_cls_layer=True,
     use_prediction_bias=True,
 )
-# Together these have every name that a checkpoint can hold; None: Hugging Face's own layers, not replaced.
+# Together these have every name that a checkpoint can contain; None: Hugging Face's own layers, not replaced.
 _VARIANTS: Tuple[Optional[Architecture], ...] = (
     _TINY,
     dataclasses.replace(_TINY, use_qkv_split=True, use_qkv_bias=True),
@@ -200,7 +200,7 @@ _VARIANTS: Tuple[Optional[Architecture], ...] = (
 
 @functools.lru_cache(maxsize=None)
 def _origins_of_saved_weights(task: str, variant: Optional[Architecture]) -> Mapping[str, Sequence[Name]]:
-    """Return, by saved name, the PyTorch names of the weights that lie side by side in a saved weight."""
+    """Return, for each saved name, the PyTorch names of the weights that were concatenated in that weight."""
     source, blocks, routes = _tiny_model(task, variant)
     origins = {id(variable): [variable] for variable in source.weights}
     origins.update({id(route.target): route.sources for route in routes})
@@ -211,7 +211,7 @@ def _origins_of_saved_weights(task: str, variant: Optional[Architecture]) -> Map
 
 
 def _tiny_model(task: str, variant: Optional[Architecture]) -> Tuple[keras.Model, List[Block], List[Route]]:
-    """Return a tiny source model, the blocks made of it, and the routes of its weights (none if not converted)."""
+    """Return a tiny source model, the blocks made from it, and the routes of its weights (none if not converted)."""
     a = variant or _TINY
     platform = SoftwarePlatform(seed=0, xla=False, recompute=False)
     source = untrained(task, a, seed=0)
@@ -222,9 +222,9 @@ def _tiny_model(task: str, variant: Optional[Architecture]) -> Tuple[keras.Model
 
 
 def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
-    """Return the variables of the blocks by their names in the checkpoints of training.
+    """Return the variables of the blocks by their names in training checkpoints.
 
-    Each variable is set to a number of its own. The saved numbers tell which variable has which name.
+    Each variable is set to a different number, so the saved numbers identify the variables.
     """
     variables = list({id(variable): variable for block in blocks for variable in block.weights}.values())
     for number, variable in enumerate(variables):
@@ -245,22 +245,22 @@ def encoder_names(layers: int) -> Set[str]:
     return {name.replace(".layer.0.", f".layer.{number}.") for name in first for number in range(layers)}
 
 
-# What a complete BERT has and the trained model may lack; see the top of the file.
+# Weights of a complete BERT that the trained model may lack; see the top of the file.
 
 _GELU_IS_IDENTITY = 6.0  # from here on gelu(x) = x in float32, exact and tanh
-_STRETCH = 64.0  # s; a power of two, so that multiplying by it rounds nothing
-_SMALLEST_SCALE = 1e-6  # of γ, below which z cannot be recovered
+_STRETCH = 64.0  # s; a power of two, because multiplying by it does not round
+_SMALLEST_SCALE = 1e-6  # smallest γ from which z can be recovered
 
 
 def neutral_weights(weights: Weights, layer_norm_eps: float) -> Weights:
     """Return weights that complete those of a model of this project without changing what it computes.
 
     Args:
-        weights: the model's, with the whole encoder.
-        layer_norm_eps: ε of the model's norms.
+        weights: the model's weights, with the whole encoder.
+        layer_norm_eps: ε of the model's LayerNorms.
 
     Returns:
-        Only what ``weights`` lacks. The transform is left out where γ is too small to divide by.
+        Only the weights that ``weights`` lacks, without the transform if γ is too small to divide by.
     """
     if WORD_TABLE not in weights:
         return {}

@@ -25,7 +25,7 @@ class LoadReport:
         loaded: number of weights taken from the checkpoint.
         missing: weights of the model that the checkpoint lacks; they stay random.
         extra: weights of the checkpoint that the model has no place for.
-        padded: tables of word pieces that were lengthened or cut, with both lengths, as a text for the log.
+        padded: log lines about tables of word pieces that were lengthened or cut, with both lengths.
         neutral: weights that the checkpoint's model was trained without, with values that change nothing.
     """
 
@@ -50,21 +50,21 @@ class LoadReport:
 
 @dataclasses.dataclass(eq=False)
 class Pretrained:
-    """The weights that a run starts from, whatever their origin; see :class:`training.start.Start`.
+    """The weights that a run starts from, of any origin; see :class:`training.start.Start`.
 
     Attributes:
-        origin: where the weights come from, for messages.
-        weights: by PyTorch's names.
-        architecture: fields of :class:`model.architecture.Architecture` that the weights decide.
-        vocabulary: the ``vocab.txt`` that belongs to them; it also tells how many word pieces are real.
+        origin: the origin of the weights, for messages.
+        weights: the weights by PyTorch's names.
+        architecture: fields of :class:`model.architecture.Architecture` that the weights determine.
+        vocabulary: the ``vocab.txt`` that belongs to them; it also gives the number of real word pieces.
         lower_case: whether their text was lower-cased; None if unknown.
         neutral_weights: weights that the model was trained without, with values that change nothing.
-        unknown: further names in the file.
+        unknown: other names in the file.
         settings: Hugging Face's or Google's config, or the facts of a checkpoint of this project.
         own: whether this project wrote the checkpoint.
-        folder: where its files lie.
+        folder: the folder of its files.
         key: config key or flag that named it, for messages.
-        allow_missing: let encoder weights that are missing start from random numbers.
+        allow_missing: whether missing encoder weights may start from random numbers.
     """
 
     origin: str
@@ -86,7 +86,7 @@ class Pretrained:
         return self._report
 
     def fill_source(self, source: keras.Model) -> None:
-        """Set the weights of a built Hugging Face model, and log what was missing, extra or padded.
+        """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
 
         Raises:
             UserError: an encoder weight is missing, has another shape or cannot be read, or word pieces would be lost.
@@ -114,7 +114,7 @@ class Pretrained:
         self._report = report
 
     def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
-        """Do nothing, as the weights came with the source model."""
+        """Do nothing, because the weights came with the source model."""
 
     def _refuse_missing(self, report: LoadReport) -> None:
         encoder = [name for name in report.missing if is_encoder_weight(name)]
@@ -152,14 +152,14 @@ class Pretrained:
 def resize_vocabulary(weight: Weight, rows: int, vocabulary: Optional[Path], origin: str) -> np.ndarray:
     """Lengthen or cut a weight that has one row for each word piece.
 
-    Added rows are zeros, as no text contains such a piece. Rows are cut only if they stand for no piece: the vocabulary
-    tells how many do, and without it, rows of zeros do not.
+    Added rows are zeros, because no text contains such a piece. Rows are cut only if they do not represent a piece:
+    those beyond the vocabulary or, if there is no vocabulary, rows of zeros.
 
     Args:
         weight: the table or the bias of the words, with any number of rows.
-        rows: the number of rows wanted.
+        rows: the required number of rows.
         vocabulary: the ``vocab.txt`` of the weights.
-        origin: where they come from, for messages.
+        origin: their origin, for messages.
 
     Raises:
         UserError: word pieces would be lost.

@@ -1,9 +1,9 @@
-"""PyTorch's ``pytorch_model.bin``, read without PyTorch and without running anything of the file.
+"""Reads PyTorch's ``pytorch_model.bin`` without PyTorch and without running any code from the file.
 
-The file is a zip of a pickle, which says how to put tensors together, and of the tensors' numbers, one entry for each
-storage. A pickle can name any function of any module and have it called. The unpickler here imports nothing: it knows
-the few names that tensors need, and resolves each to a function of this module that does no more than record its
-arguments. Any other name is refused (see "Restricting Globals" in the documentation of Python's ``pickle``).
+The file is a zip of a pickle, which describes the tensors, and of their numbers, with one entry per storage. A pickle
+can name any function of any module and have it called. The unpickler here imports nothing: it knows the few names that
+tensors need, and resolves each to a function of this module that only records its arguments. Any other name is refused
+(see "Restricting Globals" in the documentation of Python's ``pickle``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_NUMBER = 1 << 63
 
 
 class Storage(NamedTuple):
-    """Numbers of one type, an entry of the zip. The type is a text, so that a pickle never holds a mutable dtype."""
+    """Numbers of one type, an entry of the zip. The type is a text, because a pickle must not hold a mutable dtype."""
 
     type: str
     key: str
@@ -60,7 +60,7 @@ class Tensor(NamedTuple):
 
 
 class _RefusedError(Exception):
-    """The pickle asks for something that is no part of a tensor."""
+    """The pickle asks for something that is not part of a tensor."""
 
 
 class _StateDict(dict):
@@ -87,7 +87,7 @@ class _Function:
         raise _RefusedError("it asks for the attributes of a function to be set, which no tensor needs")
 
 
-def _state_dict() -> _StateDict:  # takes no arguments, so that a pickle cannot copy a large table again and again
+def _state_dict() -> _StateDict:  # takes no arguments, because a pickle could use them to copy a large table many times
     return _StateDict()
 
 
@@ -107,7 +107,7 @@ def _parameter(tensor: Tensor, *_: Any) -> Tensor:
     return tensor
 
 
-# Everything that a name in a pickle can resolve to: a function that cannot be changed, or a text.
+# Everything to which a name in a pickle can resolve: an unchangeable function, or a text.
 _NAMES: Dict[Tuple[str, str], Union[_Function, str]] = {
     ("collections", "OrderedDict"): _Function(_state_dict),
     ("torch._utils", "_rebuild_tensor_v2"): _Function(_tensor),
@@ -117,7 +117,7 @@ _NAMES: Dict[Tuple[str, str], Union[_Function, str]] = {
 
 
 class _TensorUnpickler(pickle.Unpickler):
-    """Resolves the names of ``_NAMES`` only."""
+    """An unpickler that resolves only the names of ``_NAMES``."""
 
     def find_class(self, module: str, name: str) -> Union[_Function, str]:
         if (module, name) not in _NAMES:
@@ -133,7 +133,7 @@ class _TensorUnpickler(pickle.Unpickler):
 
 
 def _unpickled(data: bytes) -> Any:
-    """Return what a pickle describes, made of plain values and ``Tensor``.
+    """Return the content of a pickle as plain values and ``Tensor`` objects.
 
     Raises:
         _RefusedError: the pickle asks for more than tensors.
@@ -146,8 +146,8 @@ def _unpickled(data: bytes) -> Any:
 def _check_instructions(data: bytes) -> None:
     """Refuse the instructions that evade ``find_class`` or that make the unpickler use much memory.
 
-    EXT instructions take functions from the registry of ``copyreg``, which are not looked up if they are cached. PUT
-    instructions reserve memory for every number up to their own. Tuples within tuples are hashed by recursion in C.
+    EXT instructions use functions from the registry of ``copyreg``, without a lookup if they are cached. PUT
+    instructions reserve memory for every number up to their own. Nested tuples are hashed by recursion in C.
     """
     tuples = 0
     for instruction, argument, _ in pickletools.genops(data):

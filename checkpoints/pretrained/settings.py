@@ -1,4 +1,4 @@
-"""The files of other projects' folders: their names, and the settings that lie beside the weights.
+"""Names of the files in other projects' folders, and the settings that are stored beside the weights.
 
 Settings are ``config.json`` or Google's ``bert_config.json``, the vocabulary, and the tokenizer's settings.
 """
@@ -14,7 +14,7 @@ from utilities.errors import UserError
 CONFIG, GOOGLE_CONFIG = "config.json", "bert_config.json"
 VOCABULARY, TOKENIZER_CONFIG = "vocab.txt", "tokenizer_config.json"
 SAFETENSORS, PYTORCH, HDF5 = "model.safetensors", "pytorch_model.bin", "tf_model.h5"
-INDEX = ".index.json"  # ends the name of the file that says in which of several files each weight is
+INDEX = ".index.json"  # suffix of the file that lists which of several files has each weight
 
 _EXACT_GELU, _TANH_GELU = "gelu", "gelu_new"
 _ACTIVATIONS = {
@@ -38,7 +38,7 @@ _CONSTANTS = {
 _COMPLETE = dict.fromkeys(
     ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
 )
-# Settings that would make it another model, with BERT's value, which is also what a config without them means.
+# Settings that would make it another model, with BERT's value, which is also the default of a config without them.
 _FIXED = {
     "model_type": "bert",
     "position_embedding_type": "absolute",
@@ -64,7 +64,7 @@ def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
     """Return the fields of :class:`model.architecture.Architecture` for settings from :func:`read_config`.
 
     Raises:
-        UserError: the model is no BERT, or has parts that this project does not have.
+        UserError: the model is not a BERT, or has parts that this project does not support.
     """
     path = config["_path"]
     for name, value in _FIXED.items():
@@ -107,7 +107,7 @@ def count_word_pieces(vocabulary: Path) -> int:
 def find_lower_case(folder: Path, key: str) -> Optional[bool]:
     """Return whether a model was trained on lower-cased text; None if unknown.
 
-    The tokenizer's settings or the name of Google's folder tell. Hugging Face's tokenizer lower-cases by default.
+    The tokenizer's settings or the name of Google's folder show it. Hugging Face's tokenizer lower-cases by default.
     """
     path = folder / TOKENIZER_CONFIG
     if path.is_file():

@@ -1,4 +1,4 @@
-"""Weights of any origin in one form: arrays by the names of Hugging Face's PyTorch BERT, read when they are asked for.
+"""Weights of any origin in one form: arrays by the names of Hugging Face's PyTorch BERT, read on demand.
 
 PyTorch's names look like ``bert.encoder.layer.0.attention.self.query.weight``. The rules here derive them from the
 names of other projects. A dense layer's weight is (out, in) in PyTorch and (in, out) in TensorFlow.
@@ -38,7 +38,7 @@ class Weight:
 
     Attributes:
         shape: the array's shape, known without reading it.
-        read: reads the array.
+        read: function that reads the array.
         location: the file and the array's name in it, for error messages.
     """
 
@@ -50,7 +50,7 @@ class Weight:
         """Read the array as float32, whatever its number format in the file.
 
         Raises:
-            UserError: the array cannot be read, or holds numbers that are not finite.
+            UserError: the array cannot be read, or has numbers that are not finite.
         """
         with readable(self.location):
             array = np.asarray(self.read())
@@ -76,13 +76,13 @@ def readable(location: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # each library has exceptions of its own for a damaged file
+    except Exception as error:  # each library has its own exceptions for a damaged file
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(f"{location}: cannot be read ({reason}); the file is damaged, get it anew") from error
 
 
 class Name(NamedTuple):
-    """PyTorch's name of a weight, and whether its axes have to be exchanged."""
+    """PyTorch's name of a weight, and whether its axes must be exchanged."""
 
     name: str
     transposed: bool = False
@@ -95,7 +95,7 @@ def from_pytorch(name: str) -> Optional[Name]:
     """Normalize Hugging Face's PyTorch names of all versions: without ``bert.``, or with ``gamma`` and ``beta``.
 
     Returns:
-        None for a buffer, which is no weight.
+        None for a buffer, which is not a weight.
     """
     parts = (name[len(_DATA_PARALLEL) :] if name.startswith(_DATA_PARALLEL) else name).split(".")
     if parts[-1] in _BUFFERS:
@@ -121,11 +121,11 @@ def from_tensorflow(name: str) -> Name:
 def from_google(name: str) -> Optional[Name]:
     """Translate the names of Google's TF1 checkpoints, ``bert/encoder/layer_0/attention/self/query/kernel``.
 
-    The output weights of heads are (out, in) in these files, too: ``cls/seq_relationship`` for next sentences,
-    ``cls/squad`` for spans, and no scope for the classifier.
+    The output weights of heads are (out, in) in these files too; they are ``cls/seq_relationship`` for next sentences,
+    ``cls/squad`` for spans, and without scope for the classifier.
 
     Returns:
-        None for what belongs to no part of BERT, such as the step.
+        None for names that do not belong to BERT, such as the step.
     """
     name = name.replace("cls/squad/", "qa_outputs/").replace("cls/predictions/output_bias", "cls/predictions/bias")
     parts = re.sub(r"/layer_(\d+)/", r"/layer/\1/", name).split("/")
@@ -141,13 +141,13 @@ def from_google(name: str) -> Optional[Name]:
 
 
 def _with_root(name: str) -> str:
-    """Add the prefix ``bert.`` or ``cls.``, without which a model without a head is saved."""
+    """Add the prefix ``bert.`` or ``cls.``, which is missing if a model was saved without a head."""
     root = _ROOTS.get(name.split(".", 1)[0])
     return f"{root}.{name}" if root else name
 
 
 def renamed(weights: Weights, rule: Rule) -> Weights:
-    """Rename weights, given by the names in their file, to PyTorch's names. Tied weights keep their first name only."""
+    """Rename weights from the names in their file to PyTorch's names. Tied weights keep only their first name."""
     named: Weights = {}
     for name, weight in weights.items():
         known = rule(name)
@@ -164,7 +164,7 @@ def with_head_name(weights: Weights, architectures: Any) -> Weights:
     """Add the head's name to its weights; Transformers leaves it out of TensorFlow's safetensors.
 
     Args:
-        architectures: Hugging Face's classes, as the model's config names them; anything but a list names none.
+        architectures: Hugging Face's classes from the model's config; anything but a list counts as none.
     """
     heads = {
         "BertForQuestionAnswering": SPAN_HEAD,
@@ -179,16 +179,16 @@ def with_head_name(weights: Weights, architectures: Any) -> Weights:
 
 
 def without_optimizer(weights: Weights) -> Weights:
-    """Leave out an optimizer's moments, whose names continue the name of the weight that they belong to."""
+    """Leave out an optimizer's moments, whose names are extensions of their weights' names."""
     return {name: weight for name, weight in weights.items() if name.rpartition("/")[0] not in weights}
 
 
 def is_encoder_weight(name: str) -> bool:
-    """Return whether BERT cannot do without a weight; heads and the pooler are often trained anew."""
+    """Return whether BERT needs a weight; heads and the pooler are often trained from scratch."""
     return name.startswith("bert.") and not name.startswith("bert.pooler.")
 
 
 def number_of_layers(weights: Weights) -> int:
-    """Count the encoder layers that the weights belong to."""
+    """Return the number of encoder layers that the weights belong to."""
     found = [re.match(r"bert\.encoder\.layer\.(\d+)\.", name) for name in weights]
     return max((int(match.group(1)) + 1 for match in found if match), default=0)

@@ -1,1 +1,1 @@
-"""The doctor: what is right and wrong with a data set of pre-training records."""
+"""The doctor: checks a data set of pre-training records and reports what is wrong with it."""

@@ -82,10 +82,11 @@ def _copy(checker: Checker, ledger: Ledger, unit: _Unit) -> Done:
 def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> tuple[int, int]:
     """Write the good records of a data set into another folder, with index and manifest.
 
-    Names, order and everything else stay; a file without a good record is left out. A run that was killed resumes.
+    Names, order and everything else stay the same; a file without a good record is left out. A killed run can be
+    resumed.
 
     Returns:
-        The number of records kept, and of those left out.
+        The numbers of records that were kept and that were left out.
 
     Raises:
         UserError: The folder holds something else, or no record is good.
@@ -119,7 +120,7 @@ def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> 
 
 
 def _write_manifest(data: DataSet, output: Path, entries: list[dict[str, Any]], records: int) -> None:
-    """Write vocabulary and manifest; the counts of the text stay those of the whole, as no others are known."""
+    """Write vocabulary and manifest; the counts of the text remain those of the whole data set, the only known ones."""
     manifest, form = data.manifest, data.form
     vocabulary = dict(manifest.vocabulary) if manifest else {}
     if data.vocabulary is not None:

@@ -1,4 +1,4 @@
-"""Counts over the records of a data set, and whether they are what they should be.
+"""Counts the records of a data set and compares the counts with what they should be.
 
 Shapes: R records, S max_seq_length, P masked positions.
 """
@@ -25,10 +25,10 @@ from utilities.errors import UserError
 PROBLEMS_SHOWN = 10
 LINES_SHOWN, LINE_CHARACTERS = 5, 80
 SEQUENCES_PER_PACK = 3  # for the estimate of what packing would give
-SIGMAS = 5.0  # a share is off where chance alone would give it once in a million data sets
-MOST_COPIES = 0.01  # share of records that are copies, masks included: a file is there twice, or a script is broken
-MOST_UNKNOWN = 0.05  # share of [UNK]: the vocabulary is of another language or script
-MUCH_REPEATED = 0.1  # share of lines that is worth a look
+SIGMAS = 5.0  # a share is wrong if chance alone would cause it in only one of a million data sets
+MOST_COPIES = 0.01  # share of records that are copies, masks included; more mean a duplicate file or a broken script
+MOST_UNKNOWN = 0.05  # share of [UNK]; more mean a vocabulary of another language or script
+MUCH_REPEATED = 0.1  # share of repeated lines that is worth reporting
 WORTH_PACKING = 1.1
 
 
@@ -39,7 +39,7 @@ class Share:
     found: float
     expected: float | None  # None where any share is right
     cases: int
-    tolerance: float = 0.01  # how far it may be off besides chance
+    tolerance: float = 0.01  # accepted deviation, in addition to chance
 
     @property
     def is_off(self) -> bool:
@@ -122,7 +122,7 @@ class FileFindings:
 
 
 def examine_file(checker: Checker, form: Form, sampled: int, with_checksum: bool, path: Path) -> FileFindings:
-    """Read all records of a file; one of ``sampled``, chosen by content, is compared with the others."""
+    """Read all records of a file; one in ``sampled``, chosen by content, is compared with all others."""
     found = FileFindings(path, Counts.zero(form))
     boundaries, found.index_problem = index_of(path)
     found.has_index = boundaries is not None or found.index_problem is not None
@@ -167,9 +167,9 @@ class FileLines:
 
     path: Path
     lines: int
-    digests: np.ndarray  # (K,) uint64, the different ones of the sampled lines
+    digests: np.ndarray  # (K,) uint64, digests of the different sampled lines
     counts: np.ndarray  # (K,) how often each occurs
-    places: np.ndarray  # (K,) the byte at which each occurs first
+    places: np.ndarray  # (K,) the byte at which each first occurs
 
 
 @dataclass
@@ -182,7 +182,7 @@ class LineFindings:
 
 
 def examine_lines(sampled: int, path: Path) -> FileLines:
-    """Read a sentence file; one line of ``sampled``, chosen by content, is compared with the others."""
+    """Read a sentence file; one line in ``sampled``, chosen by content, is compared with all others."""
     with open(path, "rb") as stream:
         lines = stream.readlines()
     starts = np.cumsum([0, *map(len, lines)])[:-1]
@@ -219,9 +219,9 @@ class Packing:
 
 @dataclass
 class Diagnosis:
-    """All that was found in a data set."""
+    """Everything that was found in a data set."""
 
-    wrong: list[str]  # what has to be mended before training
+    wrong: list[str]  # what must be fixed before training
     notes: list[str]  # what is worth knowing
     problems: list[dict[str, Any]]  # the first bad records: file, record, reason
     records: int
@@ -269,7 +269,7 @@ def diagnose(data: DataSet, files: Sequence[FileFindings], lines: LineFindings |
 
 
 def _masking(counts: Counts) -> dict[str, Share]:
-    """Compare with the published 80, 10 and 10 % (Devlin et al. 2019, section 3.1)."""
+    """Compare the masking with the published 80, 10 and 10 % (Devlin et al. 2019, section 3.1)."""
     total = counts.predictions
     return {
         "masked": Share(ratio(counts.masked, total), MASK_SHARE, total),
@@ -279,7 +279,7 @@ def _masking(counts: Counts) -> dict[str, Share]:
 
 
 def _mask_rate(counts: Counts, data: DataSet) -> Share:
-    """Compare the share of predicted tokens with what the settings of the data set lead to for its lengths."""
+    """Compare the share of predicted tokens with the share that follows from the data set's settings and lengths."""
     found = ratio(counts.predictions, counts.tokens)
     probability = data.manifest.settings.get("masked_lm_prob") if data.manifest is not None else None
     if not probability or data.form.max_sequences:
@@ -297,7 +297,7 @@ def _copies(parts: Sequence[np.ndarray]) -> float:
 
 
 def _judge_files(data: DataSet, files: Sequence[FileFindings], found: Diagnosis) -> None:
-    """Compare the files with their indices and the manifest, and name what is wrong with their records."""
+    """Compare the files with their indices and the manifest, and report bad records."""
     found.wrong.extend(file.index_problem for file in files if file.index_problem is not None)
     without_index = sum(not file.has_index for file in files)
     if without_index:

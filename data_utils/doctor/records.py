@@ -1,4 +1,4 @@
-"""Reads all records of a data set, however damaged it is, and checks each as the reader of a run does, and a bit more.
+"""Reads all records of a data set, however damaged, and checks each as training does, and a little more strictly.
 
 Shapes: R records, S max_seq_length, P masked positions.
 """
@@ -36,7 +36,7 @@ from utilities.errors import UserError
 
 FILES_TRIED, RECORDS_TRIED = 16, 20  # to find out which form the records have
 RECORDS_AT_ONCE = 4096
-ANY_VOCABULARY = 1 << 31  # ids lie below where the vocabulary is not known
+ANY_VOCABULARY = 1 << 31  # upper limit of ids if the vocabulary is not known
 _HEADER = struct.Struct("<QI")
 
 Batch = dict[str, np.ndarray]
@@ -47,7 +47,7 @@ class Form(NamedTuple):
 
     max_seq_length: int
     max_predictions: int
-    max_sequences: int = 0  # in a pack; 0 for records of one sequence
+    max_sequences: int = 0  # sequences in a pack; 0 for records of one sequence
 
     def features(self, vocab_size: int) -> FeatureSpec:
         if self.max_sequences:
@@ -57,7 +57,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set to be examined, and what a look at its folder shows already."""
+    """A data set to be examined, with the problems that its folder already shows."""
 
     folder: Path
     files: list[Path]
@@ -76,7 +76,7 @@ class DataSet:
 
 
 class Chunk(NamedTuple):
-    """Records that were read together: the good ones, also as arrays, and what is wrong with each bad one."""
+    """Records that were read together: the good ones, their arrays, and the problem of each bad one."""
 
     payloads: list[bytes]
     batch: Batch | None
@@ -93,7 +93,7 @@ class Checker:
             self.special = data.vocabulary.special_ids().tolist()
 
     def read(self, path: Path) -> Iterator[Chunk]:
-        """Yield the records of a file, good and bad, some thousand at a time."""
+        """Yield the records of a file, good and bad, a few thousand at a time."""
         records = enumerate(read_records(path))
         while chunk := dict(itertools.islice(records, RECORDS_AT_ONCE)):
             problems = {number: record for number, record in chunk.items() if isinstance(record, str)}
@@ -103,7 +103,7 @@ class Checker:
             yield Chunk([payload for number, payload in payloads.items() if number not in problems], batch, problems)
 
     def _good_batches(self, payloads: list[tuple[int, bytes]], problems: dict[int, str]) -> Iterator[Batch]:
-        """Yield the arrays of the good records, and enter the bad ones, which halving isolates, into ``problems``."""
+        """Yield the arrays of the good records; isolate the bad ones by halving and add them to ``problems``."""
         if not payloads:
             return
         try:
@@ -121,7 +121,7 @@ class Checker:
             yield from self._good_batches(payloads[middle:], problems)
 
     def _problem(self, batch: Batch) -> str | None:
-        """Return what is wrong with the first bad record of a batch, if there is one."""
+        """Return the first bad record of a batch and its problem, if there is one."""
         problem = find_problem(self.spec, batch)
         if problem is not None:
             return problem.reason
@@ -145,7 +145,7 @@ class Checker:
 
 
 def index_of(path: Path) -> tuple[np.ndarray | None, str | None]:
-    """Return where the records begin by the file's index, if there is one that fits; and what is wrong with it."""
+    """Return the records' boundaries from the file's index, if it fits the file, and otherwise the index's problem."""
     index = find_index(path)
     if index is None:
         return None, None
@@ -158,7 +158,7 @@ def index_of(path: Path) -> tuple[np.ndarray | None, str | None]:
 def read_records(path: Path) -> Iterator[bytes | str]:
     """Yield all records of a TFRecord file, or what is wrong with them.
 
-    Without an index that fits, it goes from header to header, and after a damaged one to the next that is not.
+    Without a valid index it reads header after header, and skips from a damaged header to the next valid one.
     """
     if not path.stat().st_size:
         return
@@ -178,7 +178,7 @@ def read_records(path: Path) -> Iterator[bytes | str]:
 
 
 def _walk(data: mmap.mmap) -> Iterator[int]:
-    """Yield where each record begins and the last one ends; what is between two headers that fit is one record."""
+    """Yield where each record begins and the last one ends; everything between two valid headers is one record."""
     begin = 0
     while begin < len(data):
         yield begin
@@ -196,7 +196,7 @@ def _next_header(data: mmap.mmap, begin: int) -> int:
 
 
 def _end_of_record(data: mmap.mmap, begin: int) -> int | None:
-    """Return where the record ends whose header begins there; None where there is no header of a whole record."""
+    """Return the end of the record that begins at ``begin``; None if no whole record begins there."""
     if begin + FRAMING_BYTES > len(data):
         return None
     length, checksum = _HEADER.unpack_from(data, begin)
@@ -205,15 +205,15 @@ def _end_of_record(data: mmap.mmap, begin: int) -> int | None:
 
 
 def open_dataset(folder: Path, vocabulary_file: Path | None, corpus: Path | None) -> DataSet:
-    """Look at a folder without reading all its records.
+    """Examine a folder without reading all of its records.
 
     Args:
         folder: The folder of the record files.
-        vocabulary_file: The one in the folder by default.
-        corpus: Folder of sentence files; ``corpus`` in the folder by default.
+        vocabulary_file: The vocabulary; None: the one in the folder.
+        corpus: Folder of sentence files; None: the folder's ``corpus``.
 
     Raises:
-        UserError: There are no record files, or none of pre-training records.
+        UserError: There are no record files, or none of them holds pre-training records.
     """
     files = files_of_folder(folder)
     wrong: list[str] = []
@@ -246,7 +246,7 @@ def open_dataset(folder: Path, vocabulary_file: Path | None, corpus: Path | None
 
 
 def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
-    """Return the form that the manifest names, or that most of the first records have."""
+    """Return the form given by the manifest, or otherwise that of most of the first records."""
     if manifest is not None:
         names = ["max_seq_length", "max_predictions_per_seq"]
         if manifest.format == PACKS_FORMAT:

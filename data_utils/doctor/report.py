@@ -1,4 +1,4 @@
-"""A diagnosis as text, and as a picture."""
+"""Writes a diagnosis as text and as a picture."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from data_utils.doctor.findings import Diagnosis, Share
 from data_utils.doctor.records import DataSet
 
 HISTOGRAM_ROWS, BAR_WIDTH = 8, 32
-HIGH_BAR = 20  # times the median of the others: these would not be seen beside it
+HIGH_BAR = 20  # a bar this many times as high as the others' median would hide them
 
 
 def as_text(data: DataSet, found: Diagnosis) -> str:
-    """Return the diagnosis for a terminal."""
+    """Return the diagnosis as text for a terminal."""
     parts = [_title(data, found), _figures(found), _histogram(found.counts.lengths)]
     if found.lines is not None and found.lines.frequent:
         lines = (f"\n  {times:>8,} ×  {line}" for line, times in found.lines.frequent)
@@ -26,7 +26,7 @@ def as_text(data: DataSet, found: Diagnosis) -> str:
             f"\n  {problem['file']}, record {problem['record']} {problem['reason']}" for problem in found.problems
         )
         parts.append("bad records:" + "".join(records))
-    verdict = "The data set is well."
+    verdict = "The data set is fine."
     if found.wrong:
         verdict = "Something is wrong:" + "".join(f"\n  - {text}" for text in found.wrong)
         if found.bad and found.counts.records:

@@ -1,7 +1,7 @@
 """Packs a data set: ``python -m data_utils.packing --input data/512 --output data/512-packed``.
 
 Reads pre-training TFRecords; writes packed TFRecords, index files, manifest, plan and a picture, and prints a table. A
-run that was killed resumes when it is started again.
+killed run resumes when it is started again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Decides which record goes into which pack: a plan of lengths is filled with records of those lengths.
+"""Chooses the records of each pack: fills the packs of lengths that ``plan.py`` has chosen with records.
 
-All records are listed by length, those of one length in an order drawn from the seed. A plan uses each of its packs
-several times in a row, and each place in that pack takes as many records in a row from the list of its length. So the
-records of any pack follow by arithmetic, and only the list is kept, on disk.
+All records are listed by length; those of equal length are in an order drawn from the seed. A plan repeats each of its
+packs several times in a row, and each place in such a pack takes that many consecutive records from the list of its
+length. The records of any pack can therefore be computed, and only the list is stored, on disk.
 
 Shapes: R records, M packs, K different packs of the plan, S max_sequence_length.
 """
@@ -27,9 +27,9 @@ class Assignment(NamedTuple):
 
     Attributes:
         list_path: NumPy file of all records, (R,), those of length 1 first.
-        pack_starts: (K + 1,), the number of the first pack that repeats each of the plan's, and M.
+        pack_starts: (K + 1,), the number of the first repetition of each of the plan's packs, and M.
         place_starts: (K + 1,), the number of the first place in each of the plan's packs, and the number of places.
-        place_offsets: for each place, where in the list its first record is.
+        place_offsets: for each place, the index of its first record in the list.
         seed: decides the order.
     """
 
@@ -49,7 +49,7 @@ class Assignment(NamedTuple):
         return permute(positions, self.packs, self.seed, np.array([_PACKS_EPOCH]))
 
     def records_of(self, packs: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """Return the records of packs, one pack behind the other, and how many each pack has; both int64."""
+        """Return the records of packs, one pack after the other, and the number in each pack; both int64."""
         listed = np.load(self.list_path, mmap_mode="r", allow_pickle=False)
         kinds = np.searchsorted(self.pack_starts, packs, side="right") - 1
         sizes = np.diff(self.place_starts)[kinds]
@@ -60,7 +60,7 @@ class Assignment(NamedTuple):
 
 
 def histogram(lengths: np.ndarray, max_sequence_length: int) -> np.ndarray:
-    """Count records: ``counts[i]`` of length i + 1, for S lengths or as many as the longest record needs."""
+    """Count records by length: ``counts[i]`` have length i + 1, for S lengths or up to the longest record."""
     counts = np.zeros(max_sequence_length + 1, np.int64)
     for begin in range(0, lengths.size, CHUNK):
         more = np.bincount(lengths[begin : begin + CHUNK], minlength=counts.size)
@@ -69,13 +69,13 @@ def histogram(lengths: np.ndarray, max_sequence_length: int) -> np.ndarray:
 
 
 def list_by_length(lengths: np.ndarray, counts: np.ndarray, seed: int, path: Path) -> None:
-    """Write the list of all records by length, in random order within each.
+    """Write the list of all records by length, in random order within each length.
 
     This is a counting sort into a NumPy file, chunk by chunk, so that memory does not grow with the number of records.
 
     Args:
         lengths: (R,); may be a file mapped to memory.
-        counts: their histogram.
+        counts: the lengths' histogram.
     """
     count = lengths.size
     listed = np.lib.format.open_memmap(path, "w+", np.uint32 if count < 1 << 32 else np.int64, (count,))
@@ -92,7 +92,7 @@ def list_by_length(lengths: np.ndarray, counts: np.ndarray, seed: int, path: Pat
 
 
 def assign(plan: PackingPlan, list_path: Path, seed: int) -> Assignment:
-    """Give each place in each of the plan's packs its part of the list."""
+    """Assign a part of the list to each place in each of the plan's packs."""
     counts = np.zeros(plan.max_sequence_length + 2, np.int64)
     for pack, times in zip(plan.packs, plan.repeats):
         for length in pack:
@@ -113,7 +113,7 @@ def assign(plan: PackingPlan, list_path: Path, seed: int) -> Assignment:
 
 
 def most_in_a_pack(assignment: Assignment, amounts: np.ndarray) -> int:
-    """Return the greatest sum over the records of a pack of ``amounts`` (R,), such as their masked positions."""
+    """Return the largest sum of ``amounts`` (R,), such as numbers of masked positions, over the records of one pack."""
     most = 0
     for begin in range(0, assignment.packs, CHUNK):
         packs = np.arange(begin, min(begin + CHUNK, assignment.packs), dtype=np.int64)

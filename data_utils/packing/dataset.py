@@ -41,13 +41,13 @@ DEFAULT_ALGORITHM = "optimal"
 DEFAULT_SEED = 42
 
 _MAX_PACKS_OF_FILE = 8192
-_MIN_PACKS_OF_FILE = 256  # where the input has more files than that makes
+_MIN_PACKS_OF_FILE = 256  # used if the input has more files than that
 _PACKS_AT_ONCE = 1024
-_BYTES_OF_PACK_TOKEN = 8  # read and written, roughly; used only to tell small data sets from large ones
+_BYTES_OF_PACK_TOKEN = 8  # rough size, read and written; used only to distinguish small data sets from large ones
 
 
 class Sizes(NamedTuple):
-    """Sizes of the packs' arrays: S, P and N."""
+    """The sizes of the packs' arrays: S, P and N."""
 
     max_seq_length: int
     max_predictions_per_pack: int
@@ -70,11 +70,11 @@ def pack_dataset(
     Args:
         input_folder: pre-training records, with or without manifest and index files.
         max_sequences_per_pack: N, or ``"max"`` for as many as fit.
-        algorithm: of the plan; see :func:`data_utils.packing.plan_packing`.
-        max_seq_length: S, tokens of a pack; by default those of a record.
+        algorithm: the planning algorithm; see :func:`data_utils.packing.plan_packing`.
+        max_seq_length: S, tokens of a pack; None: those of a record.
         max_predictions_per_pack: P, masked positions of a pack; see :func:`predictions_of_pack`.
-        seed: of the choice among records of equal length, and of the order of the packs.
-        pool: workers, by default this process; the output does not depend on them.
+        seed: determines the choice among records of equal length and the order of the packs.
+        pool: workers; None: this process. The output does not depend on them.
         overwrite: whether another data set in the output folder may be replaced.
 
     Returns:
@@ -129,11 +129,11 @@ def pack_dataset(
 
 
 def pack_held_out(input_folder: Path, output: Path, pool: Pool, overwrite: bool = False) -> None:
-    """Pack the held-out records of a data set that is packed into ``output``, to packs of the same sizes.
+    """Pack the held-out records of a data set into packs of the same sizes as those in ``output``.
 
     Args:
-        input_folder: the data set; nothing is done if it holds out none.
-        output: where its packs are.
+        input_folder: the data set; without held-out records, nothing is done.
+        output: the folder of its packs.
         pool, overwrite: see :func:`pack_dataset`.
     """
     held_out, manifest = input_folder / VALIDATION_FOLDER, load_manifest(output)
@@ -152,18 +152,18 @@ def predictions_of_pack(
 ) -> int:
     """Return P, the room for the masked positions of a pack.
 
-    A sequence masks about the same share of its tokens however long it is, rounded up, so a full pack masks what a full
-    sequence does and at most one position more for each of its sequences: P = Q·S/L + N, the published choice (20
-    becomes 23 at three sequences, 76 becomes 79). Where a pack needs more, P is what it needs, so that no masked
-    position is lost.
+    The share of masked tokens hardly depends on a sequence's length, and their number is rounded up. A full pack
+    therefore has as many masked positions as a full sequence, plus at most one for each of its sequences: P = Q·S/L +
+    N, the published choice (20 becomes 23 at three sequences, 76 becomes 79). If a pack needs more, P is increased,
+    because no masked position may be lost.
 
     Args:
         shape: L and Q of the records.
-        needed: masked positions of the pack that has most.
-        wanted: P, if the user chose it.
+        needed: the largest number of masked positions in a pack.
+        wanted: the user's choice of P, if there is one.
 
     Raises:
-        UserError: more are needed than the user chose.
+        UserError: a pack needs more than the user chose.
     """
     if wanted is not None:
         if wanted < needed:
@@ -186,7 +186,7 @@ def _write(
     sizes: Sizes,
     pool: Pool,
 ) -> List[Dict[str, Any]]:
-    """Write the record files, about as many as the input has; returns their entries in the manifest, in order."""
+    """Write about as many record files as the input has; return their entries in the manifest, in order."""
     packs = assignment.packs
     files = max(-(-packs // _MAX_PACKS_OF_FILE), min(len(source.paths), packs // _MIN_PACKS_OF_FILE), 1)
     units = work_units(packs, -(-packs // files))

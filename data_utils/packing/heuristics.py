@@ -1,4 +1,4 @@
-"""The two published heuristics: the longest sequences first, each into the emptiest or into the fullest open pack.
+"""The two published heuristics, which put the longest sequences first into the emptiest or the fullest open pack.
 
 SPFHP, shortest-pack-first histogram packing, is worst-fit decreasing on a histogram; LPFHP, longest-pack-first, is
 best-fit decreasing. All sequences of a length are placed at once, in groups of equal packs.
@@ -15,12 +15,12 @@ Pack = Tuple[int, ...]
 
 
 def longest_first(counts: Sequence[int], max_sequences: int, prefer_full: bool) -> Dict[Pack, int]:
-    """Put each sequence, the longest first, into the pack that it fills best (LPFHP), or that has most space (SPFHP).
+    """Put each sequence, longest first, into the pack that it fills best (LPFHP) or that has the most space (SPFHP).
 
     Args:
         counts: ``counts[i]`` sequences of length i + 1, with an entry for each length up to that of a pack.
         max_sequences: limit on the sequences in a pack.
-        prefer_full: whether the pack with the least sufficient space is taken, which is LPFHP.
+        prefer_full: whether to choose the pack with the least sufficient space, as LPFHP does.
 
     Returns:
         Packs, longest sequence first, and how often each is used.

@@ -1,4 +1,4 @@
-"""The arrays of packs from the arrays of their sequences.
+"""Makes the arrays of packs from the arrays of their sequences.
 
 Shapes: R sequences, M packs, T sequences in all packs, L length of an unpacked sequence with its padding,
     Q its masked positions with padding, S max_seq_length, P max_predictions_per_pack, N max_sequences_per_pack.
@@ -14,14 +14,14 @@ import numpy as np
 
 
 class Layout(NamedTuple):
-    """Where each sequence lies in its pack; all arrays int64 (T,), one pack after another.
+    """The position of each sequence in its pack; all arrays are int64 (T,), one pack after another.
 
     Attributes:
         rows: number of the sequence.
         packs: number of its pack.
         places: its place among the pack's sequences, from 0.
         lengths: number of its tokens.
-        starts: place of its first token in the pack.
+        starts: position of its first token in the pack.
     """
 
     rows: np.ndarray
@@ -31,13 +31,13 @@ class Layout(NamedTuple):
     starts: np.ndarray
 
     def tokens(self, columns: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Return sequence and column of every real token, where a sequence has at most so many columns."""
+        """Return the sequence and the column of every real token that lies within the first ``columns`` columns."""
         sequences, places = np.nonzero(np.arange(columns) < self.lengths[:, None])
         return sequences, places
 
 
 def holds_one_sequence(input_mask: np.ndarray) -> np.ndarray:
-    """Return for each row of ``input_mask`` (R, L) whether it is ones, at least one, followed by zeros; bool (R,)."""
+    """Return whether each row of ``input_mask`` (R, L) is one or more ones followed by zeros, bool (R,)."""
     mask = np.asarray(input_mask)
     lengths = (mask == 1).sum(axis=1)
     return (mask == (np.arange(mask.shape[1]) < lengths[:, None])).all(axis=1) & (lengths > 0)
@@ -56,7 +56,7 @@ def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
 
 
 def lay_out(lengths: np.ndarray, packs: Sequence[Sequence[int]]) -> Layout:
-    """Put the sequences of each pack, given as rows of ``lengths`` (R,), one behind the other."""
+    """Place the sequences of each pack, given as rows of ``lengths`` (R,), one after the other."""
     sizes = np.array([len(pack) for pack in packs], np.int64)
     rows = np.array([row for pack in packs for row in pack], np.int64)
     pack = np.repeat(np.arange(len(packs)), sizes)
@@ -66,13 +66,13 @@ def lay_out(lengths: np.ndarray, packs: Sequence[Sequence[int]]) -> Layout:
 
 
 def _sum_before(amounts: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return the sum of the amounts that come before each in its pack, whose first sequence is ``first``; all (T,)."""
+    """Return, for each sequence, the sum of the amounts before it in its pack, which begins at ``first``; all (T,)."""
     before = np.cumsum(amounts) - amounts
     return before - before[first] if before.size else before
 
 
 def scatter_tokens(layout: Layout, values: np.ndarray, packs: int, max_seq_length: int) -> np.ndarray:
-    """Return (M, S) from one value for each token, (T, L); what lies behind the tokens is ignored, padding is 0."""
+    """Return (M, S) from values of tokens (T, L); values after a sequence's last token are ignored, padding is 0."""
     sequence, column = layout.tokens(values.shape[1])
     packed = np.zeros((packs, max_seq_length), values.dtype)
     packed[layout.packs[sequence], layout.starts[sequence] + column] = values[sequence, column]
@@ -80,7 +80,7 @@ def scatter_tokens(layout: Layout, values: np.ndarray, packs: int, max_seq_lengt
 
 
 def scatter_sequences(layout: Layout, values: np.ndarray, packs: int, max_sequences: int) -> np.ndarray:
-    """Return (M, N) from one value for each sequence, (T,); 0 where a pack has fewer sequences."""
+    """Return (M, N) from one value for each sequence, (T,), with 0 if a pack has fewer sequences."""
     packed = np.zeros((packs, max_sequences), values.dtype)
     packed[layout.packs, layout.places] = values
     return packed
@@ -98,7 +98,7 @@ def pack_arrays(
     Args:
         batch: the features of pre-training records: ``input_ids input_mask segment_ids`` (R, L),
             ``masked_lm_positions masked_lm_ids masked_lm_weights`` (R, Q), ``next_sentence_labels`` (R, 1).
-            A masked position counts where its weight is above 0.
+            A masked position counts if its weight is above 0.
         packs: for each of M packs, the rows of ``batch`` in it, in their order in the pack.
 
     Returns:
@@ -110,7 +110,7 @@ def pack_arrays(
         - ``masked_lm_positions`` (in the pack), ``masked_lm_ids``, ``masked_lm_weights`` (M, P): those of all
           sequences without gaps, then zeros.
         - ``next_sentence_positions`` (of each sequence's [CLS]), ``next_sentence_labels``,
-          ``next_sentence_weights`` (M, N): weight 1 for a sequence, 0 where the pack has fewer.
+          ``next_sentence_weights`` (M, N): weight 1 for a sequence, 0 for a place without one.
 
     Raises:
         ValueError: a pack has more tokens, masked positions or sequences than it may.
@@ -140,7 +140,7 @@ def pack_arrays(
 
 
 def _masked_tokens(layout: Layout, batch: Mapping[str, np.ndarray], packs: int, room: int) -> Dict[str, np.ndarray]:
-    """Return the masked positions of all sequences of each pack, moved to where their tokens are now; (M, P)."""
+    """Return the masked positions of all sequences of each pack, shifted to their tokens' new places; (M, P)."""
     weights = np.asarray(batch["masked_lm_weights"], np.float32)[layout.rows]  # (T, Q)
     real = weights > 0
     amounts = real.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Makes a plan of packs from a histogram of sequence lengths, by any of the algorithms; writes and reads its file."""
+"""Chooses which sequence lengths share a pack, by any of the algorithms, and stores the plan in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAN_NAME = "packing_plan.json"
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """Which lengths share a pack, and how often.
+    """Which lengths share a pack, and how often; ``assignment.py`` then chooses records of these lengths.
 
     Attributes:
         packs: different packs, the most used first; each is the lengths of its sequences, longest first.
@@ -47,7 +47,7 @@ class PackingPlan:
 
     @property
     def number_of_tokens(self) -> int:
-        """Tokens of all sequences, without padding."""
+        """The number of tokens of all sequences, without padding."""
         return sum(times * sum(pack) for pack, times in zip(self.packs, self.repeats))
 
     @property
@@ -56,13 +56,13 @@ class PackingPlan:
 
     @property
     def efficiency(self) -> float:
-        """Share of real tokens among all tokens of the packs, 0 to 1; an empty plan has no padding, so 1."""
+        """The share of real tokens among all tokens of the packs, 0 to 1; 1 for an empty plan."""
         room = self.number_of_packs * self.max_sequence_length
         return self.number_of_tokens / room if room else 1.0
 
     @property
     def packing_factor(self) -> float:
-        """Average number of sequences in a pack; 1 for an empty plan."""
+        """The average number of sequences in a pack; 1 for an empty plan."""
         return self.number_of_sequences / self.number_of_packs if self.packs else 1.0
 
 
@@ -84,7 +84,7 @@ def plan_packing(
         A plan in which every sequence has exactly one place.
 
     Raises:
-        UserError: an argument cannot be used; names it and says why.
+        UserError: an argument cannot be used; the message names it and says why.
 
     Example:
         >>> plan = plan_packing([0, 4, 2, 0], max_sequence_length=5, max_sequences_per_pack=2)  # 4 of 2, 2 of 3 tokens
@@ -155,7 +155,7 @@ def _whole(name: str, value: object, least: int, alternative: str = "") -> int:
 
 
 def _verify(uses: Dict[Pack, int], counts: List[int], limit: int) -> None:
-    """Assert that no sequence is lost or doubled and no pack is too full; anything else is a bug of the algorithm."""
+    """Assert that the algorithm has lost or doubled no sequence and overfilled no pack."""
     placed = [0] * len(counts)
     for pack, times in uses.items():
         assert times > 0 and 0 < len(pack) <= limit and sum(pack) <= len(counts), f"{times} packs of {pack}"
@@ -165,7 +165,7 @@ def _verify(uses: Dict[Pack, int], counts: List[int], limit: int) -> None:
 
 
 def write_plan(folder: Path, plan: PackingPlan) -> None:
-    """Write ``packing_plan.json``, with one pack a line: how often it is used, and the lengths of its sequences."""
+    """Write ``packing_plan.json``; each line has the number of uses of a pack and the lengths of its sequences."""
     packs = ",\n    ".join(json.dumps([times, list(pack)]) for pack, times in zip(plan.packs, plan.repeats))
     text = (
         f'{{\n  "max_sequence_length": {plan.max_sequence_length},\n  "fewest_packs": {plan.fewest_packs},\n'
@@ -175,7 +175,7 @@ def write_plan(folder: Path, plan: PackingPlan) -> None:
 
 
 def read_plan(folder: Path) -> PackingPlan:
-    """Read the plan of a folder of packs; where there is none that can be read, raise a ``UserError``."""
+    """Read the plan of a folder of packs; raise a ``UserError`` if that is not possible."""
     path = folder / PLAN_NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Shows what packing makes of a data set, as a table and as a picture."""
+"""Shows the effect of packing on a data set as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PICTURE_NAME = "packing.png"
 _SEQUENCES, _PADDED, _PACKED = "#4c72b0", "#bbbbbb", "#dd8452"
 _BARS = 64
 _KINDS = ("png", "svg", "pdf")
-_LABELS = 16  # most labels that fit under a chart
+_LABELS = 16  # number of labels that fit under a chart
 
 
 def before_and_after(plan: PackingPlan, unpacked_max_seq_length: int) -> str:
@@ -73,7 +73,7 @@ def _percent(part: int, whole: int, digits: int) -> str:
 
 
 def check_picture(path: Path) -> str:
-    """Return the format of a picture from its suffix; an unknown one is a ``UserError``."""
+    """Return the format of a picture from its suffix; raise a ``UserError`` for an unknown one."""
     kind = path.suffix[1:].lower()
     if kind not in _KINDS:
         raise UserError(f"--picture {path}: use the suffix .{', .'.join(_KINDS[:-1])} or .{_KINDS[-1]}")

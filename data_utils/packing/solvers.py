@@ -1,8 +1,8 @@
 """The two algorithms that choose among all possible packs: ``optimal`` and ``nnlshp``.
 
-There are too many packs to list. So SciPy solves for a few of them, its solution says what a sequence of each length is
-worth, and a knapsack finds the packs of greatest worth, which are added until none is missing (column generation:
-Gilmore and Gomory, "A linear programming approach to the cutting-stock problem", 1961).
+There are too many packs to list. SciPy therefore solves the problem for a few packs; its solution gives the worth of a
+sequence of each length; and dynamic programming finds the packs of greatest worth, which are added until no better one
+exists (column generation: Gilmore and Gomory, "A linear programming approach to the cutting-stock problem", 1961).
 
 Shapes: S tokens of a pack, P packs, L lengths that occur.
 """
@@ -18,7 +18,7 @@ from scipy.sparse import csc_matrix
 
 from data_utils.packing.heuristics import Pack, longest_first
 
-IMPOSSIBLE = -1e300  # the worth of what must not be used; sums of it stay finite and lowest
+IMPOSSIBLE = -1e300  # worth of lengths that must not be used; sums of it remain finite and lowest
 
 # optimal
 STARTS = 24
@@ -26,10 +26,10 @@ DISTURBANCE = 0.02
 GAP = 1e-5  # relative distance from the bound at which a solution is good enough
 GAIN = 1e-9  # smallest worth above 1 that counts
 MAX_SOLUTIONS = 60
-UNIT = 2.0**40  # of duals in the knapsack: their sums are whole numbers below 2**53, exact in floating point
+UNIT = 2.0**40  # scale of duals in the knapsack: their sums are whole numbers below 2**53, exact in floating point
 SEQUENCES = 1000.0  # total to which the linear program's counts are scaled, because its tolerances are absolute
 ROUNDS = 4
-WHOLE = 1e-6  # a number this little below a whole number counts as that whole number
+WHOLE = 1e-6  # a number less than this below a whole number counts as that whole number
 
 # nnlshp
 SHORT, SHORT_WEIGHT = 8, 0.09  # sequences of at most 8 tokens count less
@@ -40,8 +40,8 @@ class BestPacks(NamedTuple):
     """The best packs with a sequence of each length.
 
     Attributes:
-        worth: (S,), that of the best pack with a sequence of length i + 1; hugely negative where there is none.
-        pack: returns that pack's lengths, longest first, for a length.
+        worth: (S,), the worth of the best pack with a sequence of length i + 1; hugely negative if there is none.
+        pack: function that returns the best pack for a length, as lengths, longest first.
     """
 
     worth: np.ndarray
@@ -49,10 +49,10 @@ class BestPacks(NamedTuple):
 
 
 def best_packs(values: np.ndarray, max_sequences: int, exact: bool = False) -> BestPacks:
-    """Find the pack of greatest worth around a sequence of each length, by dynamic programming.
+    """Find the pack of greatest worth that contains a sequence of each length, by dynamic programming.
 
     Args:
-        values: (S,), what a sequence of length i + 1 is worth; ``IMPOSSIBLE`` for lengths that must not be used.
+        values: (S,), the worth of a sequence of length i + 1; ``IMPOSSIBLE`` for lengths that must not be used.
         exact: whether a pack must be filled to the last token.
     """
     size = values.size
@@ -84,14 +84,14 @@ def best_packs(values: np.ndarray, max_sequences: int, exact: bool = False) -> B
 
 
 def _matrix(packs: Sequence[Pack], size: int) -> csc_matrix:
-    """Return the sequences of length i + 1 that each pack holds, (S, P)."""
+    """Return the number of sequences of length i + 1 in each pack, (S, P)."""
     rows = [length - 1 for pack in packs for length in pack]
     columns = np.repeat(np.arange(len(packs)), [len(pack) for pack in packs])
     return csc_matrix((np.ones(len(rows)), (rows, columns)), shape=(size, len(packs)))
 
 
 def optimal(counts: Sequence[int], max_sequences: int, bound: int) -> Tuple[Dict[Pack, int], int]:
-    """Round the solution of the linear program, which on real text gives the fewest packs possible, or a pack more.
+    """Round the solution of the linear program; on real text this gives the fewest packs possible, or one more.
 
     The whole parts of the solution are kept, and fractions above a half are rounded up; then the program is solved
     again for the sequences that are left, a few times over (residual rounding: Wäscher and Gau, "Heuristics for the
@@ -130,12 +130,12 @@ def _best_heuristic(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int
 
 
 class _Program:
-    """The linear program of packing: how often to use which pack, fractions allowed, so that packs are fewest.
+    """The linear program of packing: how often to use each pack, fractions allowed, for the smallest number of packs.
 
         minimise Σ x_p   subject to   Σ a_lp x_p ≥ b_l for every length l,   x ≥ 0
 
-    Here a_lp is the number of sequences of length l in pack p, and b_l the number to be packed. Packs found for one
-    histogram are kept for the next.
+    Here a_lp is the number of sequences of length l in pack p, and b_l the number to be packed. Packs that were found
+    for one histogram are reused for the next.
     """
 
     def __init__(self, size: int, max_sequences: int) -> None:
@@ -153,7 +153,7 @@ class _Program:
         scale = sum(counts) / SEQUENCES
         wanted = np.array([counts[length - 1] for length in present.tolist()], float) / scale
         self._packs.update(dict.fromkeys(known))
-        for start in range(STARTS):  # l/S are the duals of a perfect packing; disturbed, they give many full packs
+        for start in range(STARTS):  # l/S are a perfect packing's duals; slightly changed, they give many full packs
             disturbed = 1 + DISTURBANCE * self._random.random(present.size) * (start > 0)
             found = self._best_packs(present, present / self._size * disturbed)
             self._packs.update(dict.fromkeys(map(found.pack, present.tolist())))
@@ -162,7 +162,7 @@ class _Program:
             packs, times, duals = self._restricted(present, wanted)
             duals = np.floor(duals * UNIT)
             found = self._best_packs(present, duals)
-            most = int(found.worth.max())  # divided by it the duals are feasible, and so prove a bound
+            most = int(found.worth.max())  # divided by it, the duals are feasible and prove a bound
             total = sum(int(dual) * counts[length - 1] for dual, length in zip(duals, present.tolist()))
             bound = max(bound, -(-total // most))
             missing = present[found.worth[present - 1] > (1 + GAIN) * UNIT].tolist()
@@ -179,7 +179,7 @@ class _Program:
         return best_packs(values, self._max_sequences)
 
     def _restricted(self, present: np.ndarray, wanted: np.ndarray) -> Tuple[List[Pack], np.ndarray, np.ndarray]:
-        """Solve over the packs known so far: returns these, how often each is used (P,), and the duals (L,)."""
+        """Solve for the packs known so far; return them, how often each is used (P,), and the duals (L,)."""
         lengths = set(present.tolist())
         packs = [pack for pack in self._packs if lengths.issuperset(pack)]
         holds = _matrix(packs, self._size)[present - 1]
@@ -190,7 +190,7 @@ class _Program:
 
 
 def _take_rounded(packs: List[Pack], times: List[float], left: List[int], uses: Dict[Pack, int]) -> bool:
-    """Move sequences from ``left`` to ``uses``, by the rounded solution; returns whether there were any."""
+    """Move sequences from ``left`` to ``uses`` by the rounded solution; return whether any were moved."""
     before = sum(left)
     whole = [int(number + WHOLE) for number in times]
     for pack, number in zip(packs, whole):
@@ -202,7 +202,7 @@ def _take_rounded(packs: List[Pack], times: List[float], left: List[int], uses: 
 
 
 def _take(pack: Pack, times: int, left: List[int], uses: Dict[Pack, int]) -> None:
-    """Use a pack a number of times, or as often as there are sequences for it."""
+    """Use a pack ``times`` times, or as often as there are sequences for it."""
     needed = Counter(pack)
     times = min(times, *(left[length - 1] // number for length, number in needed.items()))
     if times > 0:
@@ -214,8 +214,8 @@ def _take(pack: Pack, times: int, left: List[int], uses: Dict[Pack, int]) -> Non
 def nnlshp(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:
     """Non-negative least squares histogram packing, as published (arXiv 2107.02027).
 
-    Find how often to use each pack that fills the full length, so that the lengths used come nearest to ``counts``;
-    round that to whole numbers; and pack each sequence that is left over alone.
+    Find how often to use each completely full pack to come nearest to ``counts``, and round this to whole numbers. Each
+    sequence that is left over gets a pack of its own.
 
     Returns:
         Packs, longest sequence first, and how often each is used.
@@ -235,7 +235,7 @@ def nnlshp(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:
 
 
 def least_squares(counts: np.ndarray, max_sequences: int) -> Dict[Pack, float]:
-    """Return the packs in use, which fill the full length, and how often each is used, a positive fraction."""
+    """Return the packs in use, all completely full, and how often each is used, a positive fraction."""
     size = counts.size
     weights = np.ones(size)
     weights[:SHORT] = SHORT_WEIGHT
@@ -254,13 +254,13 @@ def least_squares(counts: np.ndarray, max_sequences: int) -> Dict[Pack, float]:
 
 
 def _steepest(gradient: np.ndarray, max_sequences: int) -> List[Pack]:
-    """Return for each length the full pack around it along which the residual falls most, if it falls."""
+    """Return, for each length, the full pack containing it that reduces the residual most, if any does."""
     found = best_packs(gradient, max_sequences, exact=True)
     return [found.pack(length) for length in (np.flatnonzero(found.worth > SMALLEST_GRADIENT) + 1).tolist()]
 
 
 def _remove(length: int, surplus: int, uses: Dict[Pack, int]) -> None:
-    """Turn places for this length that have no sequence into padding; packs that become empty go."""
+    """Turn places for this length that have no sequence into padding, and remove packs that become empty."""
     while surplus:
         pack = next(pack for pack in uses if length in pack)
         number = min(uses[pack], surplus)

@@ -25,31 +25,31 @@ from utilities.files import write_atomically
 
 RECORDS_OF_UNIT = 1 << 17
 _RECORDS_AT_ONCE = 4096
-_BYTES_OF_TOKEN = 4  # in a file, roughly; used only to tell small data sets from large ones
+_BYTES_OF_TOKEN = 4  # rough size in a file; used only to distinguish small data sets from large ones
 
 _MEASURED = ("input_mask", "masked_lm_positions", "masked_lm_weights")
 _ANY_VOCABULARY = 1 << 31
 
 
 class Shape(NamedTuple):
-    """Sizes of a data set's records: L and Q."""
+    """The sizes of a data set's records: L and Q."""
 
     max_seq_length: int
     max_predictions_per_seq: int
 
 
 class Source:
-    """A folder of pre-training records of one sequence each; workers that it is sent to open it once.
+    """A folder of pre-training records of one sequence each; each worker opens it once.
 
     Args:
-        folder: with ``*.tfrecord`` files; index files and manifest are used where they exist.
+        folder: folder of ``*.tfrecord`` files; index files and a manifest are used if they exist.
 
     Raises:
-        UserError: there is nothing to read, or other records.
+        UserError: there are no records, or records of another kind.
 
     Attributes:
         count: R.
-        shape: that of the first record, which all others must have.
+        shape: the shape of the first record, which all others must have.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,7 +66,7 @@ class Source:
 
     @functools.cached_property
     def identity(self) -> Dict[str, Any]:
-        """What changes with the content of the files."""
+        """A value that changes with the content of the files."""
         return identity_of(self._files.paths)
 
     def __reduce__(self) -> Tuple[Any, ...]:
@@ -88,7 +88,7 @@ class Source:
         """Return the numbers of tokens and of masked positions of the records at some positions, uint16 (B, 2).
 
         Raises:
-            RecordError: a record is damaged, or its mask or masked positions are not possible.
+            RecordError: a record is damaged, or its mask or masked positions are invalid.
         """
         batch = self._decode(positions, [feature for feature in self._features if feature.name in _MEASURED])
         good = holds_one_sequence(batch["input_mask"])
@@ -135,7 +135,7 @@ class WorkUnit(NamedTuple):
 
 
 def work_units(count: int, each: int) -> List[WorkUnit]:
-    """Cut a number of records or packs into units of ``each``."""
+    """Divide a number of records or packs into units of ``each``."""
     begins = range(0, count, max(1, each))
     return [WorkUnit(number, begin, min(begin + each, count)) for number, begin in enumerate(begins)]
 
@@ -154,7 +154,7 @@ def _measure(source: Source, ledger: Ledger, unit: WorkUnit) -> Done:
 
 
 def survey(source: Source, output: Path, pool: Pool) -> Tuple[np.ndarray, np.ndarray]:
-    """Measure all records, except those that a killed run has measured, in the work folder of ``output``.
+    """Measure all records that a killed run has not measured yet, in the work folder of ``output``.
 
     Returns:
         The numbers of tokens and of masked positions of all records, both (R,) uint16, mapped from a file.

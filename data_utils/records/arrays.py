@@ -1,4 +1,4 @@
-"""Samples that are already in memory, in the form the input pipeline reads: a task's own, and random ones.
+"""Gives samples that are already in memory, or random ones, the form that the input pipeline reads.
 
 N samples asked for · L length of a feature
 """
@@ -18,7 +18,7 @@ POOL_SAMPLES = 1024
 
 
 class ArrayReader:
-    """Reads samples from arrays, name → ``(count, L)``; names that are no features of ``spec`` are ignored."""
+    """Reads samples from arrays, name → ``(count, L)``; names that are not features of ``spec`` are ignored."""
 
     def __init__(self, spec: FeatureSpec, arrays: Mapping[str, np.ndarray]) -> None:
         self.spec = spec
@@ -34,12 +34,12 @@ class ArrayReader:
 
 
 class GeneratedReader(ArrayReader):
-    """Random samples of the right form, for throughput runs and for trying a config without data.
+    """Random samples of the right form, for throughput runs and for trying out a config without data.
 
-    A pool of samples is made once and read in a shuffled order, so that reading costs next to nothing. Token ids lie in
-    the vocabulary, with [CLS] first and [SEP] last; every token is real; the second half is the second segment; masked
-    positions are distinct, ascending and never that of [CLS]; all weights are 1. Targets do not depend on the inputs: a
-    model can at best learn the pool by heart, and its loss begins near ln(vocabulary).
+    A pool of samples is made once and read in a shuffled order, which costs almost nothing. Token ids are in the
+    vocabulary, with [CLS] first and [SEP] last; every token is real; the second half is the second segment; masked
+    positions are distinct, ascending and never that of [CLS]; all weights are 1. Targets do not depend on the inputs,
+    so a model can at best memorise the pool, and its loss begins near ln(vocabulary).
     """
 
     def __init__(self, spec: FeatureSpec, seed: int, count: int = POOL_SAMPLES) -> None:
@@ -49,7 +49,7 @@ class GeneratedReader(ArrayReader):
 
 
 def special_tokens(vocab_size: int) -> Tuple[int, int]:
-    """Return the ids of [CLS] and [SEP]: BERT's own, or the last two of a vocabulary too small to have them."""
+    """Return BERT's ids of [CLS] and [SEP], or the last two ids of a vocabulary that is too small to have them."""
     return (101, 102) if vocab_size > 103 else (max(vocab_size - 2, 0), vocab_size - 1)
 
 

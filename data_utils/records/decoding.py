@@ -1,4 +1,4 @@
-"""Decodes batches of ``tf.train.Example`` messages to arrays without TensorFlow; the reverse of ``writer.py``.
+"""Decodes batches of ``tf.train.Example`` messages into arrays without TensorFlow; the reverse of ``writer.py``.
 
 Python walks over the few fields of each message; NumPy decodes the numbers within them, hundreds in a message.
 
@@ -28,7 +28,7 @@ class ExampleError(ValueError):
     """A message cannot be decoded.
 
     Attributes:
-        row: its place in the batch.
+        row: the message's place in the batch.
         reason: a clause that follows "record … ".
     """
 
@@ -52,8 +52,8 @@ def decode_examples(
 
     Args:
         messages: N ≥ 1 serialised messages.
-        features: what each message must hold.
-        any_length: whether a feature may have another length than it says: that of the first message.
+        features: the features that each message must have.
+        any_length: whether a feature's length is taken from the first message instead of ``features``.
 
     Returns:
         feature → (N, length), int64 or float32.
@@ -99,7 +99,7 @@ def _fields(message: bytes, row: int, wanted: Container[bytes]) -> Dict[bytes, _
 
 
 def _delimited(message: bytes, at: int, limit: int, tag: int) -> Tuple[int, int]:
-    """Return where the content of the field that begins at ``at`` begins and ends; it must end within ``limit``."""
+    """Return the bounds of the content of the field that begins at ``at``; it must end within ``limit``."""
     if message[at] != tag:
         raise ValueError
     size = message[at + 1]
@@ -112,7 +112,7 @@ def _delimited(message: bytes, at: int, limit: int, tag: int) -> Tuple[int, int]
 
 
 def _varint(message: bytes, at: int) -> Tuple[int, int]:
-    """Return a number in base 128, and where it ends."""
+    """Return a number in base 128 and the position of its end."""
     value = shift = 0
     while message[at] > 127:
         value |= (message[at] & 127) << shift
@@ -156,7 +156,7 @@ def _floats(rows: Sequence[bytes], name: str, size: Optional[int]) -> np.ndarray
 
 
 def _integers(rows: Sequence[bytes], name: str, size: Optional[int]) -> np.ndarray:
-    """Decode rows of numbers in base 128: seven bits a byte, lowest first, the eighth set where more follow."""
+    """Decode rows of numbers in base 128: seven bits per byte, lowest first; the eighth bit says that more follow."""
     data = np.frombuffer(b"".join(rows), np.uint8)
     is_last = data < 128
     bounds = np.cumsum([0, *map(len, rows)])

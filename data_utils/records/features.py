@@ -1,7 +1,7 @@
-"""What a row of a task's data holds: names, lengths, meaning and range of every feature.
+"""Specifies the rows of a task's data: name, length, meaning and range of every feature.
 
 Reading, validation, generated data and the model's inputs follow from such a specification. A row is a pack of up to N
-sequences; a padded row, a pack of one, lacks the features that say where its sequences lie.
+sequences; a padded row is a pack of one, without the features that locate its sequences.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Dict, Mapping, Optional, Tuple
 
-# Kinds: what the numbers of a feature mean. They decide the values of generated data, and how packs are put together.
+# Kinds: the meaning of a feature's numbers, which determines generated values and how packs are assembled.
 TOKENS = "tokens"  # word piece ids of the row, [CLS] first
 TARGETS = "targets"  # word piece ids to be predicted
 MASK = "mask"  # 1 for a real token, 0 for padding
 NUMBERS = "numbers"  # 1, 2, … for the tokens of the first, second … sequence of a pack, 0 for padding
 SEGMENTS = "segments"  # 0 for the first sentence, 1 for the second
 POSITIONS = "positions"  # places in the row, distinct in a record
-COUNT = "count"  # places in the own sequence of a pack, from 0
+COUNT = "count"  # places within a sequence of a pack, from 0
 WEIGHTS = "weights"  # real numbers of at least 0
 LABEL = "label"  # a class for each sequence
 PLACE = "place"  # a place in the row for each sequence, to be predicted
 SCORE = "score"  # a real number for each sequence, to be predicted
-TAGS = "tags"  # a class for each token, counted from 1; 0 where none is to be predicted
+TAGS = "tags"  # a class for each token, counted from 1; 0 if none is to be predicted
 OF_TOKENS = (TOKENS, MASK, NUMBERS, SEGMENTS, COUNT, TAGS)  # one number for each token of the row
 
 # Formats of manifests.
@@ -35,8 +35,8 @@ class Feature:
 
     Attributes:
         below: integers must lie in [0, below); None for weights and scores, which are float32.
-        length_setting: config field that decides the length, if one does.
-        range_setting: config field that decides ``below``, if one does.
+        length_setting: config field that determines the length, if one does.
+        range_setting: config field that determines ``below``, if one does.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Feature:
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """All features of a task's rows, and what the data set's manifest must agree with.
+    """All features of a task's rows, and the settings that the data set's manifest must have.
 
     Attributes:
         features: in the order of the batch's keys.
         vocab_size: rows of the model's embedding table.
-        manifest_settings: config field → value that the manifest's setting with the last part of that name must have.
-        other_formats: formats that a data set may have instead → what to do then.
-        packed: whether rows say where their sequences lie.
+        manifest_settings: config field → required value of the manifest's setting with the last part of that name.
+        other_formats: other formats that a data set may have → advice for such a data set.
+        packed: whether rows have the features that locate their sequences.
     """
 
     features: Tuple[Feature, ...]
@@ -73,14 +73,14 @@ class FeatureSpec:
 
     @property
     def shapes(self) -> Dict[str, Tuple[int, ...]]:
-        """Shape of each feature of one row, by name."""
+        """The shape of each feature of one row, by name."""
         return {feature.name: (feature.length,) for feature in self.features}
 
 
 def pretraining_features(
     max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int = 2
 ) -> FeatureSpec:
-    """Return the features of masked-LM and next-sentence records, as the published data scripts write them.
+    """Return the features of masked-LM and next-sentence records, as written by the published data scripts.
 
     Lengths include padding.
 
@@ -151,11 +151,11 @@ def packed_pretraining_features(
 
 
 def fine_tuning_features(name: str, max_seq_length: int, vocab_size: int, *labels: Feature) -> FeatureSpec:
-    """Return the features of fine-tuning samples, one in each row: the tokens and what to predict of them.
+    """Return the features of fine-tuning samples, one per row: the tokens and the labels.
 
     Args:
         name: the task.
-        labels: features of the kinds LABEL, PLACE, SCORE or TAGS; none for prediction.
+        labels: features of kind LABEL, PLACE, SCORE or TAGS; none for prediction.
     """
     tokens = (
         Feature("input_ids", max_seq_length, TOKENS, vocab_size),
@@ -184,5 +184,5 @@ def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bo
 
 
 def _numbered(feature: Feature, sequences: int) -> Feature:
-    """Return a feature as packs have it: the mask numbers the sequences."""
+    """Return a feature in the form that it has in packs, where the mask numbers the sequences."""
     return replace(feature, kind=NUMBERS, below=sequences + 1) if feature.kind == MASK else feature

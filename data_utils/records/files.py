@@ -1,4 +1,4 @@
-"""A folder of record files as one numbered sequence of payloads, read by random access, without TensorFlow."""
+"""Reads a folder of record files as one numbered sequence of payloads, by random access and without TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _RUN_BYTES = 8 << 20
 class RecordFiles:
     """Record files in the order of their names, with their records numbered consecutively.
 
-    Counts come from the indices; a file without one is scanned once. Everything that can be checked without reading the
-    records is checked here.
+    Counts come from the indices; a file without an index is scanned once. Everything that can be checked without
+    reading the records is checked here.
 
     Args:
-        source: a data set folder (its ``*.tfrecord`` files, not those of folders below), or a list of files, whose
-            order is kept and whose manifest is not read.
-        verify_checksums: compare the SHA-256 of every file with the manifest, which reads all data once.
+        source: a data set folder (its ``*.tfrecord`` files, without subfolders), or a list of files, whose order is
+            kept and whose manifest is not read.
+        verify_checksums: whether to compare the SHA-256 of every file with the manifest, which reads all data once.
 
     Raises:
-        UserError: there is nothing to read, or files, indices and manifest contradict one another.
+        UserError: there are no records, or files, indices and manifest contradict one another.
 
     Attributes:
         counts: number of records in each file of ``paths``.
-        count: number of all records.
+        count: total number of records.
     """
 
     def __init__(self, source: Union[PathLike, Sequence[PathLike]], verify_checksums: bool = False) -> None:
@@ -77,7 +77,7 @@ class RecordFiles:
         return np.array([start for start, count in zip(self._starts, self.counts) if count][:files], np.int64)
 
     def fetch(self, positions: np.ndarray) -> List[bytes]:
-        """Return the payloads at these positions, in this order, length and checksums verified.
+        """Return the payloads at these positions, in this order, after verifying their lengths and checksums.
 
         Neighbouring records are read with one system call.
 
@@ -94,7 +94,7 @@ class RecordFiles:
         return payloads  # type: ignore[return-value]
 
     def fetch_each(self, positions: np.ndarray) -> List[Union[bytes, RecordError]]:
-        """Return the payloads as :meth:`fetch` does, with the error in place of a damaged record."""
+        """Return the payloads like :meth:`fetch`, with the error in place of each damaged record."""
         order = np.argsort(positions, kind="stable")
         ascending = positions[order]
         assert not ascending.size or (ascending[0] >= 0 and ascending[-1] < self.count)
@@ -188,7 +188,7 @@ def files_of_folder(folder: Path) -> List[Path]:
     """Return the record files of a data set folder, in the order of their names.
 
     Raises:
-        UserError: there are none; says what there is instead.
+        UserError: there are none; the message says what the folder contains instead.
     """
     if not folder.exists():
         raise UserError(f"{folder}: no such folder; set dataset_dir to the folder with the *.tfrecord files")

@@ -1,4 +1,4 @@
-"""The framing of TFRecord files, read at any offset and verified.
+"""Reads and verifies the framing of TFRecord files at any offset.
 
 A record is ``length`` (uint64), masked CRC-32C of the length's 8 bytes (uint32), the payload, and the masked CRC-32C of
 the payload (uint32), all little-endian (TensorFlow API documentation, "TFRecords format details").
@@ -27,7 +27,7 @@ _FRESH_COPY = "copy the file again from its source, or make the data set again"
 
 
 class RecordError(UserError):
-    """One record cannot be used.
+    """A record that cannot be used.
 
     Attributes:
         path: the file that holds it.
@@ -44,7 +44,7 @@ class RecordError(UserError):
         self.fix = fix
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return RecordError, (self.path, self.record, self.reason, self.fix)  # so that workers can raise it
+        return RecordError, (self.path, self.record, self.reason, self.fix)  # allows workers to raise it
 
 
 def masked_crc32c(data: Union[bytes, memoryview]) -> int:
@@ -57,7 +57,7 @@ def unframe(framed: memoryview, path: Path, record: int) -> bytes:
     """Return the payload of one framed record after verifying its length and both checksums.
 
     Raises:
-        RecordError: a checksum is wrong, or the record's own length is not the one that the index gives.
+        RecordError: a checksum is wrong, or the record's length differs from the index.
     """
     if len(framed) < FRAMING_BYTES:
         raise RecordError(path, record, "is cut off", _FRESH_COPY)
@@ -78,7 +78,7 @@ def unframe(framed: memoryview, path: Path, record: int) -> bytes:
 
 
 def record_boundaries(path: Path) -> np.ndarray:
-    """Return where every record of a file begins and the last one ends, by reading all headers.
+    """Return the positions where the records of a file begin and where the last one ends, by reading all headers.
 
     Returns:
         int64 ``(records + 1,)``: record ``i`` is the bytes ``[result[i], result[i + 1])``.
@@ -111,7 +111,7 @@ def record_boundaries(path: Path) -> np.ndarray:
 
 
 class RandomAccessFile:
-    """A file open for reading at any offset, from any thread; it closes when nothing refers to it any more."""
+    """A file open for reading at any offset, from any thread; it is closed when nothing refers to it any more."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = -1
@@ -145,7 +145,7 @@ def renew_index(record_path: Path) -> str:
 
 
 def file_size(path: Path) -> int:
-    """Return the size of a regular file in bytes; anything else is a ``UserError``."""
+    """Return the size of a regular file in bytes; raise a ``UserError`` for anything else."""
     try:
         if path.is_dir():
             raise UserError(f"{path}: is a folder, not a record file; move it away")
@@ -155,7 +155,7 @@ def file_size(path: Path) -> int:
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
-    """Return the error for a file that the system refuses to read."""
+    """Return the error for a file that the operating system cannot read."""
     reason = error.strerror or str(error)
     return UserError(f"{path}: cannot be read ({reason}); check that it is a regular file and that you may read it")
 

@@ -1,4 +1,4 @@
-"""The index beside a record file: where each record begins.
+"""Reads and writes the index beside a record file, which says where each record begins.
 
 The format is the ``tfrecord`` package's: a text file with a line ``offset length`` for each record, where the length
 includes the framing. ``python -m data_utils.records.index FOLDER`` writes missing indices.
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1 << 24
 
 
 def index_path(record_path: Path) -> Path:
-    """Return where an index is written: that of ``wiki_000.tfrecord`` is ``wiki_000.index``."""
+    """Return the path at which an index is written: ``wiki_000.index`` for ``wiki_000.tfrecord``."""
     return record_path.with_suffix(".index")
 
 

@@ -27,12 +27,12 @@ def write_manifest(
     unigram_entropy_nats: Optional[float],
     manifest_format: str = SEQUENCES_FORMAT,
 ) -> Dict[str, Any]:
-    """Write ``manifest.json``, the last file of a data set: where it exists, the set is complete.
+    """Write ``manifest.json``, the last file of a data set; if it exists, the data set is complete.
 
     The arguments are the attributes of :class:`Manifest`.
 
     Args:
-        files: what ``write_record_file`` returned, in order.
+        files: the results of ``write_record_file``, in order.
     """
     manifest = {
         "format": manifest_format,
@@ -66,8 +66,8 @@ class Manifest:
         settings: how the records were made (``max_seq_length``, ``vocab_size``, …).
         vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary beside the records.
         totals: counts over all files (``records``, ``documents``, ``tokens``, …).
-        unigram_entropy_nats: entropy of the distribution of the corpus' word pieces: the masked-LM loss of a model that
-            knows only how frequent each piece is; None if that is not known.
+        unigram_entropy_nats: entropy of the distribution of the corpus' word pieces, which is the masked-LM loss of a
+            model that knows only how frequent each piece is; None if it is not known.
     """
 
     path: Path
@@ -80,12 +80,12 @@ class Manifest:
 
     @property
     def records(self) -> int:
-        """Records in all files."""
+        """The number of records in all files."""
         return sum(file.records for file in self.files)
 
 
 def load_manifest(folder: Path) -> Optional[Manifest]:
-    """Return the manifest of a data set folder, or None if it has none; one that is not valid is a ``UserError``."""
+    """Return the manifest of a data set folder, or None if it has none; raise a ``UserError`` if it is invalid."""
     path = folder / MANIFEST_NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -122,7 +122,7 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
 
 
 def check_files(manifest: Manifest, folder: Path) -> None:
-    """Compare the files of a folder with its manifest by name and size, without reading them."""
+    """Compare names and sizes of a folder's files with its manifest, without reading the files."""
     for file in manifest.files:
         path = folder / file.name
         if not path.exists():
@@ -153,7 +153,7 @@ def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
 
 
 def check_checksums(manifest: Manifest, folder: Path) -> None:
-    """Read every file that has a checksum in the manifest, the vocabulary too, and compare."""
+    """Read every file that has a checksum in the manifest, including the vocabulary, and compare the checksums."""
     expected = {file.name: file.sha256 for file in manifest.files}
     vocabulary = manifest.vocabulary.get("file")
     if isinstance(vocabulary, str) and _is_file_name(vocabulary) and (folder / vocabulary).exists():
@@ -164,9 +164,10 @@ def check_checksums(manifest: Manifest, folder: Path) -> None:
 
 
 def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
-    """Compare how a data set was made with what the model expects; a ``UserError`` names both values.
+    """Compare a data set's settings with those that the model expects; a ``UserError`` names both values.
 
-    Settings that the manifest lacks are not compared. The data set's vocabulary may be smaller than the model's.
+    Settings that are missing in the manifest are not compared. The data set's vocabulary may be smaller than the
+    model's.
     """
     if manifest.format != spec.manifest_format:
         fix = spec.other_formats.get(manifest.format, "set dataset_dir to a data set made for it")

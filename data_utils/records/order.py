@@ -2,8 +2,8 @@
 
 Each epoch is a permutation of the samples, computed one position at a time: a Feistel network over pairs (left, right)
 whose ranges multiply to little more than the number of samples (Black and Rogaway, "Ciphers with arbitrary finite
-domains", 2002, generalised Feistel construction), applied again while the result lies beyond the last sample. A run
-that resumes at any position therefore needs nothing but that position.
+domains", 2002, generalised Feistel construction), applied again while the result lies beyond the last sample. To resume
+at any position, a run therefore needs nothing but that position.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bo
     """Return the samples at ``count`` consecutive positions, epoch after epoch without a gap.
 
     Args:
-        epoch: the epoch from whose beginning ``start`` counts; 0 for the position in the whole run.
-        start: first position; ``n`` and more lie in later epochs.
+        epoch: the epoch from whose beginning ``start`` is counted; 0 for a position in the whole run.
+        start: first position; positions from ``n`` on lie in later epochs.
         n: samples in an epoch, at least 1.
-        shuffle: False gives 0 … n - 1 in every epoch.
+        shuffle: whether to shuffle; False gives 0 … n - 1 in every epoch.
 
     Returns:
         int64 ``(count,)``, samples in [0, n).
@@ -46,7 +46,7 @@ def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bo
 
 
 def batch_of(update: int, skipped: Sequence[int]) -> int:
-    """Return which global batch an update consumes if some, in ascending order, are skipped for good.
+    """Return the number of the global batch that an update consumes, given the skipped ones in ascending order.
 
     Example:
         >>> [batch_of(update, [1, 2]) for update in range(3)]
@@ -71,7 +71,7 @@ def permute(place: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarr
     right_range = -(-n // left_range)
     keys = _mix(_mix(np.full(1, seed & _MASK, np.uint64)) + epoch.astype(np.uint64) * np.uint64(_STEP))
     image = _network(place.astype(np.uint64), left_range, right_range, keys)
-    while True:  # Each position stays on its cycle of the permutation, which returns below n.
+    while True:  # Each position stays on its cycle of the permutation, which returns to a value below n.
         beyond = np.flatnonzero(image >= np.uint64(n))
         if not beyond.size:
             return image.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Puts several samples of a task into one row of the batch, and gives a model's outputs back to each sample.
+"""Puts several samples of a task into one row of the batch, and splits a model's outputs by sample again.
 
 W samples · M packs · N samples in a pack at most · S tokens of a pack · P masked positions in a pack at most
 """
@@ -30,18 +30,18 @@ from utilities.errors import UserError
 
 ALGORITHM = "optimal"
 SHORTEST_SAMPLE = 3  # tokens: [CLS] a [SEP]
-_COUNTED = 4096  # packs that are read if no manifest has the number: the mean is right to about 1 %
+_COUNTED = 4096  # packs that are read if no manifest has the number; the mean is accurate to about 1 %
 
 
 class PackReader:
-    """Reads packs of the samples of another reader, merged when they are read.
+    """Reads samples of another reader and merges them into packs.
 
     Args:
         spec: the packs' features. One with a number for each sample is filled by its kind: places are counted in the
             pack, weights are 1 for a sample, labels are copied.
         samples: reads one sample in each row, padded.
         lengths: ``(W,)`` tokens of each sample.
-        packs: the samples of each pack.
+        packs: the numbers of the samples in each pack.
 
     Attributes:
         count: M.
@@ -80,10 +80,10 @@ class PackReader:
         return batch
 
     def of_samples(self, values: np.ndarray) -> np.ndarray:
-        """Give a model's outputs for packs back to the samples.
+        """Return a model's outputs for each sample from those for packs.
 
         Args:
-            values: ``(M, N, …)`` of a model that reads the [CLS] of each sample, ``(M, S, …)`` of one that does not.
+            values: ``(M, N, …)`` from a model that reads the [CLS] of each sample, otherwise ``(M, S, …)``.
 
         Returns:
             ``(W, …)``, or ``(W, S, …)`` with 0 after the end of a sample.
@@ -100,7 +100,7 @@ class PackReader:
 
 
 def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
-    """Return what a feature of packs holds for each sample: a row of tokens, or one number."""
+    """Return the values of a feature of packs for each sample: a row of tokens, or one number."""
     shape = samples["input_ids"].shape
     if feature.kind == NUMBERS:
         return np.broadcast_to(layout.places.astype(np.int32)[:, None] + 1, shape)
@@ -117,7 +117,7 @@ def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout)
 
 
 def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> List[List[int]]:
-    """Decide which samples, of ``lengths`` ``(W,)``, share a pack; the seed chooses among samples of equal length."""
+    """Choose samples of ``lengths`` ``(W,)`` for each pack; the seed decides among samples of equal length."""
     from data_utils.packing import plan_packing  # imported here because it loads SciPy
 
     counts = np.bincount(lengths, minlength=max_seq_length + 1)[1:]
@@ -136,13 +136,13 @@ def rows_of(
     seed: int,
     cls_positions: bool = False,
 ) -> SampleReader:
-    """Return samples as rows of the batch.
+    """Return a reader of the samples as rows of the batch.
 
     Args:
         samples: reads one sample in each row, padded.
         lengths: ``(W,)`` tokens of each sample.
-        max_sequences_per_pack: N; None leaves each sample a row of its own.
-        seed: decides which samples share a pack.
+        max_sequences_per_pack: N; None gives each sample a row of its own.
+        seed: determines which samples share a pack.
         cls_positions: whether the model reads the [CLS] of each sample.
     """
     if max_sequences_per_pack is None:
@@ -169,7 +169,7 @@ def generated_rows(
     """Return random fine-tuning samples as rows of the batch; packs are full.
 
     Args:
-        features_of: returns the features of samples of a length.
+        features_of: function that returns the features of samples of a given length.
         max_sequences_per_pack, cls_positions: as in :func:`rows_of`.
     """
     if max_sequences_per_pack is None:
@@ -207,7 +207,7 @@ def generated_packs(
 def sequences_per_pack(reader: SampleReader) -> float:
     """Return the packing factor of a data set: the mean number of sequences in a row, 1 for padded rows.
 
-    The reader or the manifest knows it; otherwise the sequences of packs spread over the data set are counted.
+    The reader or the manifest gives it; otherwise the sequences of some packs spread over the data set are counted.
     """
     if not reader.spec.packed:
         return 1

@@ -1,4 +1,4 @@
-"""The data of each weight update as ``tf.data`` sets: element ``i`` depends on no element before it.
+"""Provides the data of each weight update as ``tf.data`` sets in which no element depends on an earlier one.
 
 A micro batches per update · B micro batch size · L length of a feature · N samples of an evaluation batch
 """
@@ -21,7 +21,7 @@ _IDENTIFYING_SAMPLES = 16
 
 
 class SampleReader(Protocol):
-    """A source of samples, such as ``RecordReader`` and ``ArrayReader``; ``count`` are in an epoch."""
+    """A source of samples, such as ``RecordReader`` and ``ArrayReader``, with ``count`` samples in an epoch."""
 
     spec: FeatureSpec
     failures: Deque[UserError]
@@ -51,16 +51,16 @@ def training_dataset(
     """Return the data of ``num_updates`` weight updates, from ``first_update`` on.
 
     The samples of update ``u`` are those at positions [u × G, (u + 1) × G) of the endless sequence of epochs, each
-    epoch in its own order, G being the global batch. So a run that resumes at update ``k`` reads what it would have
-    read without the interruption, and how G is split into micro batches and replicas changes only the shape.
+    epoch in its own order, where G is the global batch. A run that resumes at update ``k`` therefore reads the same
+    data as without the interruption, and the split of G into micro batches and replicas changes only the shape.
 
     Args:
         micro_batches_per_update: A, for this process.
-        first_update: update of the first element; the number of updates done, when resuming.
-        shuffle: False reads in the files' order.
+        first_update: update of the first element; when resuming, the number of completed updates.
+        shuffle: whether to shuffle; False reads in the files' order.
         reader_threads: elements read at the same time.
         prefetch: elements kept ready.
-        replica, replicas: which part of each global batch this process reads, where several train together.
+        replica, replicas: number of this process and number of processes that share each global batch.
         skipped: numbers of global batches to leave out, ascending; the updates after them take the next ones.
 
     Returns:
@@ -94,8 +94,8 @@ def evaluation_dataset(
 
     Args:
         reader_threads, prefetch: as in :func:`training_dataset`.
-        pad_last: keep the shape static: the last batch is filled with repetitions of the last sample, and each element
-            has a float32 ``sample_weight`` ``(N,)``, 0 for repetitions and 1 for the others.
+        pad_last: whether to keep the shape static by filling the last batch with repetitions of the last sample; each
+            element then has a float32 ``sample_weight`` ``(N,)``, 0 for repetitions and 1 for the others.
 
     Returns:
         A data set of dicts: name → ``(N, L)``; without ``pad_last`` the last N may be smaller.
@@ -119,8 +119,8 @@ def evaluation_dataset(
 def identity_of(reader: SampleReader) -> str:
     """Return a SHA-256 of the number of samples, their features, and some samples spread over the data set.
 
-    It does not depend on the place of the data. Data that was made again with another seed, vocabulary or text has
-    another identity; data in which only single samples were changed may have the same.
+    It does not depend on the location of the data. Data made with another seed, vocabulary or text has another
+    identity; data in which only single samples were changed may have the same one.
     """
     features = [(feature.name, feature.length, feature.dtype) for feature in reader.spec.features]
     digest = hashlib.sha256(repr((reader.count, features)).encode("utf-8"))
@@ -134,9 +134,9 @@ def identity_of(reader: SampleReader) -> str:
 
 @contextmanager
 def raise_data_errors(reader: SampleReader) -> Iterator[None]:
-    """Raise the reader's own ``UserError`` where TensorFlow reports an error while reading.
+    """Raise the reader's own ``UserError`` in place of TensorFlow's error while reading.
 
-    TensorFlow passes on only the text of an exception in the reader's threads; this finds the exception again.
+    TensorFlow passes on only the text of an exception in the reader's threads; this recovers the exception.
 
     Example:
         >>> with raise_data_errors(reader):  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Reads records by position as batches of checked arrays; corrupt records are refused or skipped.
+"""Reads records by position as batches of checked arrays, and rejects or skips corrupt records.
 
 N records asked for · L length of a feature
 """
@@ -23,11 +23,11 @@ from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-FAIL, SKIP = "fail", "skip"  # at a record that cannot be used
+FAIL, SKIP = "fail", "skip"  # choices for a record that cannot be used
 
 _CHUNK = 1024  # Bounds the memory of parsing; larger chunks are no faster.
 _FILES_CHECKED_AT_START = 8
-_REPORTED = 10  # corrupt records, one by one; further ones are only counted
+_REPORTED = 10  # corrupt records that are logged one by one; further ones are only counted
 
 
 class _Batch(NamedTuple):
@@ -35,8 +35,8 @@ class _Batch(NamedTuple):
 
     Attributes:
         arrays: the good records, name → ``(rows, L)``.
-        rows: their places among all records that were asked for.
-        errors: why the others cannot be used, by place.
+        rows: their places among all requested records.
+        errors: the errors of the other records, by place.
     """
 
     arrays: Dict[str, np.ndarray]
@@ -48,18 +48,18 @@ class RecordReader:
     """Reads records by position and verifies framing, features, lengths, types and ranges.
 
     Construction reads the manifest or the indices, and the first record of the first files, so that data of another
-    sequence length or vocabulary is refused before a model is built. :meth:`read` may be called from several threads.
-    TensorFlow's runtime starts here, so devices and threads must be configured before.
+    sequence length or vocabulary is rejected before a model is built. :meth:`read` may be called from several threads.
+    TensorFlow's runtime starts here, so devices and threads must be configured earlier.
 
     Args:
         source: the data set folder, or a list of record files.
-        verify_checksums: compare every file's SHA-256 with the manifest first; reads all data once.
-        on_corrupt: ``"fail"`` raises at a record that is damaged or not what ``spec`` says; ``"skip"`` reads the next
-            good one in its place, so that what is read still depends on the positions only.
-        max_corrupt_records: how many different ones are skipped at most.
+        verify_checksums: whether to first compare every file's SHA-256 with the manifest, which reads all data once.
+        on_corrupt: ``"fail"`` raises an error for a record that is damaged or does not match ``spec``; ``"skip"`` reads
+            the next good one in its place, so the data still depends on the positions only.
+        max_corrupt_records: maximum number of different records that are skipped.
 
     Raises:
-        UserError: there is nothing to read, or it is not what ``spec`` says.
+        UserError: there are no records, or they do not match ``spec``.
 
     Attributes:
         failures: errors of recent reads, for :func:`data_utils.records.pipeline.raise_data_errors`.
@@ -93,7 +93,7 @@ class RecordReader:
 
     @property
     def corrupt_records(self) -> int:
-        """Different records that were skipped so far."""
+        """The number of different records that were skipped so far."""
         return len(self._corrupt)
 
     @property
@@ -114,7 +114,7 @@ class RecordReader:
             name → ``(N, L)``, int32 or, for weights, float32.
 
         Raises:
-            UserError: a record is damaged or not what the specification says; names file, record, reason and fix.
+            UserError: a record is damaged or does not match the specification; names file, record, reason and fix.
         """
         batch = {
             feature.name: np.empty((len(positions), feature.length), feature.dtype) for feature in self.spec.features
@@ -130,7 +130,7 @@ class RecordReader:
         return batch
 
     def _check_first_records(self) -> None:
-        """Refuse data of another kind; single bad records are left to the reading, which may skip them."""
+        """Reject data of another kind; single bad records are left to :meth:`read`, which may skip them."""
         batch = self._read_each(self._files.first_records(_FILES_CHECKED_AT_START))
         if batch.errors and (not self._skips or not batch.rows.size):
             raise batch.errors[min(batch.errors)]
@@ -144,12 +144,12 @@ class RecordReader:
             raise batch.errors[min(batch.errors)]
         self._corrupt.add({int(wanted[row]): error for row, error in batch.errors.items()})
         bad = np.array(sorted(batch.errors))
-        instead = self._read_chunk(wanted[bad])  # now that they are known, others come in their place
+        instead = self._read_chunk(wanted[bad])  # known corrupt records are now replaced by others
         order = np.argsort(np.concatenate([batch.rows, bad]))
         return {name: np.concatenate([values, instead[name]])[order] for name, values in batch.arrays.items()}
 
     def _read_each(self, positions: np.ndarray) -> _Batch:
-        """Return the good records at these positions, and all errors, or the first if it will be raised."""
+        """Return the good records at these positions, and all errors, or only the first if errors are raised."""
         errors: Dict[int, RecordError] = {}
         payloads: Dict[int, bytes] = {}
         for row, payload in enumerate(self._files.fetch_each(positions)):
@@ -181,7 +181,7 @@ class RecordReader:
             with tf.device("CPU:0"):
                 parsed = tf.io.parse_example(tf.constant(payloads, tf.string), self._parse_spec)
         except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
-            return None  # the latter where TensorFlow's own message quotes a payload that is no text
+            return None  # the latter if TensorFlow's own message quotes a payload that is not text
         return {name: values.numpy() for name, values in parsed.items()}
 
     def _record_error(self, positions: np.ndarray, row: int, problem: Problem) -> RecordError:
@@ -190,14 +190,14 @@ class RecordReader:
 
 
 class _CorruptRecords:
-    """The corrupt records that were found so far; may be used from several threads.
+    """The corrupt records that were found so far; it may be used from several threads.
 
-    A corrupt record is replaced by the next good one, the last by the first, so that what is read at a position does
-    not depend on what was read before.
+    A corrupt record is replaced by the next good one, after the last record by the first. What is read at a position
+    therefore does not depend on earlier reads.
 
     Args:
         count: records in the data set.
-        most: how many corrupt ones are allowed.
+        most: maximum number of corrupt records.
     """
 
     def __init__(self, count: int, most: int) -> None:
@@ -209,7 +209,7 @@ class _CorruptRecords:
         return len(self._errors)
 
     def passed_over(self, positions: np.ndarray) -> np.ndarray:
-        """Return the positions, those of known corrupt records moved to the next good one."""
+        """Return the positions, with those of known corrupt records moved to the next good one."""
         if not self._errors:
             return positions
         moved = positions.copy()
@@ -219,7 +219,7 @@ class _CorruptRecords:
         return moved
 
     def add(self, errors: Mapping[int, RecordError]) -> None:
-        """Add corrupt records, by position; too many are a ``UserError``."""
+        """Add corrupt records by position; raise a ``UserError`` if there are too many."""
         with self._adding:
             new = {position: error for position, error in errors.items() if position not in self._errors}
             if not new:
@@ -237,7 +237,7 @@ class _CorruptRecords:
                     logger.warning("record skipped, as data.on_corrupt says: %s", error)
                 if number == _REPORTED:
                     logger.warning("further records that are skipped are counted, not listed")
-            self._errors = known  # replaced, not changed: other threads read it
+            self._errors = known  # replaced rather than changed, because other threads read it
 
 
 def _stored_type(feature: Feature) -> tf.DType:
@@ -245,7 +245,7 @@ def _stored_type(feature: Feature) -> tf.DType:
 
 
 def _explain(payloads: Mapping[int, bytes], spec: FeatureSpec) -> Iterator[Tuple[int, Problem]]:
-    """Yield the records that TensorFlow cannot parse, and why; its own message names neither place nor length."""
+    """Yield the records that TensorFlow cannot parse, with the reasons, which its own message does not give."""
     found = False
     for row, payload in payloads.items():
         problem = _problem_of_payload(row, payload, spec)

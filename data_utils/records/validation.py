@@ -10,9 +10,9 @@ from data_utils.records.features import PACKING_COMMAND, Feature, FeatureSpec
 
 
 class Problem(NamedTuple):
-    """Why a record cannot be used."""
+    """The reason why a record cannot be used."""
 
-    row: int  # its place in the batch
+    row: int  # the record's place in the batch
     reason: str
     fix: str
 
@@ -49,7 +49,7 @@ def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Proble
 
 
 def _problem_of_packs(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
-    """Return the first pack whose features disagree on where its sequences lie, which would mix them in training."""
+    """Return the first pack whose features disagree on the places of its sequences, which training would mix up."""
     numbers = np.asarray(batch["input_mask"])  # (packs, S)
     room = batch["next_sentence_weights"].shape[1]
     starts, expected = _sequence_starts(numbers, room)
@@ -75,7 +75,7 @@ def _problem_of_packs(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
 
 
 def _is_in_order(numbers: np.ndarray) -> np.ndarray:
-    """Return (packs, S): whether a number may follow the one before it: the same, the next, or padding at the end."""
+    """Return whether each number may follow the previous one: the same, the next, or final padding; (packs, S)."""
     before = np.concatenate([np.zeros_like(numbers[:, :1]), numbers[:, :-1]], axis=1)
     at_the_end = np.cumsum(numbers[:, ::-1], axis=1)[:, ::-1] == 0
     in_order = (numbers == before) & (numbers > 0) | (numbers == before + 1) | at_the_end
@@ -84,7 +84,7 @@ def _is_in_order(numbers: np.ndarray) -> np.ndarray:
 
 
 def _sequence_starts(numbers: np.ndarray, room: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Return where each sequence of a pack begins (packs, room), and each token's place in its sequence (packs, S)."""
+    """Return each sequence's start in its pack (packs, room) and each token's place in its sequence (packs, S)."""
     columns = np.arange(numbers.shape[1])
     first = np.ones(numbers.shape, bool)
     first[:, 1:] = numbers[:, 1:] != numbers[:, :-1]

@@ -1,7 +1,7 @@
 """Writes TFRecords and their indices without TensorFlow.
 
-NumPy encodes whole batches as ``tf.train.Example`` messages, which is many times faster than one protobuf object after
-another. :mod:`data_utils.records.decoding` is the reverse.
+NumPy encodes whole batches as ``tf.train.Example`` messages, which is many times faster than making protobuf objects.
+:mod:`data_utils.records.decoding` is the reverse.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _varint(value: int) -> bytes:
 
 
 def _varint_rows(values: np.ndarray) -> List[bytes]:
-    """Encode each row of (N, K) integers, 0 ≤ value < 2**63, as packed base-128 numbers; at least one is above 127."""
+    """Encode each row of (N, K) integers in [0, 2**63) as packed base-128 numbers; at least one must exceed 127."""
     rows, columns = values.shape
     width = -(-int(values.max()).bit_length() // 7)
     digits = np.empty((rows, columns, width), np.uint8)
@@ -77,10 +77,10 @@ def _entry_header(name: str, list_tag: bytes, size: int) -> bytes:
 
 
 def _fixed_rows(values: np.ndarray) -> Optional[np.ndarray]:
-    """Return (N, bytes) packed values if all rows take equally many bytes, else None."""
+    """Return (N, bytes) packed values if all rows take the same number of bytes, else None."""
     if np.issubdtype(values.dtype, np.floating):
         return np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(len(values), -1)
-    if values.size == 0 or int(values.max()) < 128:  # masks, segments, labels: one byte a number
+    if values.size == 0 or int(values.max()) < 128:  # masks, segments, labels: one byte per number
         return values.astype(np.uint8)
     return None
 
@@ -105,7 +105,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
         features: name → (N, K); integers become int64 lists, floating-point numbers float32 lists.
     """
     columns: List[List[bytes]] = []
-    fixed: List[np.ndarray] = []  # features that stand side by side, joined by numpy rather than row by row
+    fixed: List[np.ndarray] = []  # adjacent features, which NumPy joins faster than row by row
     for name, values in features.items():
         list_tag = _FEATURE_FLOATS if np.issubdtype(values.dtype, np.floating) else _FEATURE_INTEGERS
         rows = _fixed_rows(values)
@@ -126,7 +126,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
 
 
 def frame_records(messages: Iterable[bytes]) -> EncodedFile:
-    """Frame messages as the bytes of a TFRecord file, with its index."""
+    """Return messages framed as the bytes of a TFRecord file, with its index."""
     parts: List[bytes] = []
     index: List[Tuple[int, int]] = []
     headers: Dict[int, bytes] = {}
@@ -144,7 +144,7 @@ def frame_records(messages: Iterable[bytes]) -> EncodedFile:
 
 
 class RecordFile:
-    """Writes a TFRecord file and its index piece by piece; they get their names when they are complete.
+    """Writes a TFRecord file and its index piece by piece; both get their names when they are complete.
 
     Example:
         >>> with RecordFile(Path("wiki_000.tfrecord")) as file:  # doctest: +SKIP
@@ -177,7 +177,7 @@ class RecordFile:
         self.bytes += len(encoded.data)
 
     def finish(self) -> Dict[str, Any]:
-        """Give the files their names, the record file last, and return the file's entry in the manifest."""
+        """Rename the files to their names, the record file last, and return the file's entry for the manifest."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._stream.close()
@@ -188,7 +188,7 @@ class RecordFile:
 
 
 def write_record_file(path: Path, encoded: EncodedFile) -> Dict[str, Any]:
-    """Write records that are in memory as a TFRecord file with its index; return its entry in the manifest."""
+    """Write records from memory as a TFRecord file with its index; return the file's entry for the manifest."""
     with RecordFile(path) as file:
         file.add(encoded)
         return file.finish()

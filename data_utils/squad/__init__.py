@@ -1,1 +1,1 @@
-"""SQuAD 1.1: questions to windows of tokens, and a model's scores back to answers and their marks."""
+"""SQuAD 1.1: turns questions into windows of tokens, and a model's scores into answers and metrics."""

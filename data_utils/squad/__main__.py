@@ -16,7 +16,7 @@ from utilities.errors import UserError
 
 
 def read_predictions(path: Path) -> Dict[str, str]:
-    """Return answers by the id of their question."""
+    """Return the answers in a file by the id of their question."""
     try:
         predictions = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:

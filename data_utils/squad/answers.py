@@ -1,8 +1,8 @@
-"""Turns a model's scores of every token into the best answers to every question, as text of the context.
+"""Turns a model's token scores into the best answers to every question, cut out of the context's text.
 
 An answer's score is the score of its first token as a start plus that of its last token as an end. All spans of at most
-``max_answer_length`` tokens are compared, so that every question has an answer. If several windows of a question show
-a token, only the window with the most context around it may begin an answer there.
+``max_answer_length`` tokens are compared, and every question gets an answer. If several windows of a question show a
+token, only the window with the most context around it may begin an answer there.
 
 W windows · N windows at a time · S tokens of a window · K best spans of a window · D longest answer
 
@@ -21,7 +21,7 @@ from data_utils.squad.windows import Windows
 from utilities.errors import UserError
 
 _WINDOWS_AT_A_TIME = 256  # limits the memory of comparing all spans
-_SPARE = 3  # times the wanted number of spans are kept, as different spans may have the same text
+_SPARE = 3  # factor on the number of spans to keep, because different spans may have the same text
 
 
 class Candidate(NamedTuple):
@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
 
     Attributes:
         probability: softmax over the scores of the question's candidates.
-        begin, end: its first character in the context, and the one after its last.
+        begin, end: positions in the context of its first character and of the one after its last.
     """
 
     text: str
@@ -68,8 +68,8 @@ def best_answers(
 
     Args:
         start_logits, end_logits: ``(W, S)`` scores of each token as an answer's start and end.
-        n_best_size: candidates for a question at most; their texts differ.
-        max_answer_length: tokens of an answer at most.
+        n_best_size: maximum number of candidates for a question; their texts differ.
+        max_answer_length: maximum number of tokens of an answer.
 
     Raises:
         UserError: the scores are not finite.
@@ -94,13 +94,13 @@ def best_answers(
             if text not in seen:
                 seen.add(text)
                 found.append(Candidate(text, 0.0, starts[place], stops[place], begin, end))
-        # A context that only has characters which no tokenizer keeps has no tokens to choose from.
+        # A context made only of characters that no tokenizer keeps has no tokens to choose from.
         answers[question.id] = _with_probabilities(found or [Candidate("", 0.0, 0.0, 0.0, 0, 0)])
     return answers
 
 
 def _with_marks(context: str, end: int) -> int:
-    """Return the end of an answer with the accents of its last letter, which tokens of lower-cased text lack."""
+    """Return the end of an answer including its last letter's accents, which tokens of lower-cased text lack."""
     while end < len(context) and unicodedata.category(context[end]) == "Mn":
         end += 1
     return end
@@ -116,7 +116,7 @@ def _with_probabilities(candidates: List[Candidate]) -> List[Candidate]:
 def _best_spans(
     windows: Windows, start_logits: np.ndarray, end_logits: np.ndarray, wanted: int, max_answer_length: int
 ) -> Spans:
-    """Return the ``wanted`` best spans of each window by question, best first; equal ones by place in the context."""
+    """Return the ``wanted`` best spans of each window by question, best first; equal ones in the context's order."""
     parts: List[Spans] = []
     for begin in range(0, windows.count, _WINDOWS_AT_A_TIME):
         chosen = np.arange(begin, min(begin + _WINDOWS_AT_A_TIME, windows.count))
@@ -138,13 +138,13 @@ def _best_of(
     wanted: int,
     max_answer_length: int,
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return window, first and last column of the best spans of the ``chosen`` (N,) windows, unordered."""
+    """Return windows, first and last columns of the best spans of the ``chosen`` (N,) windows, in any order."""
     context, own = _context_columns(windows, chosen, start_logits.shape[1])
     starts = np.where(own, start_logits[chosen], -np.inf).astype(np.float32)  # (N, S)
     ends = np.where(context, end_logits[chosen], -np.inf).astype(np.float32)
     rows, columns = starts.shape
     longest = min(max_answer_length, columns)
-    scores = np.full((rows, longest, columns), -np.inf, np.float32)  # (N, D, S), of a span by its length and start
+    scores = np.full((rows, longest, columns), -np.inf, np.float32)  # (N, D, S), scores of spans by length and start
     for more in range(longest):
         scores[:, more, : columns - more] = starts[:, : columns - more] + ends[:, more:]
     scores = scores.reshape(rows, longest * columns)
@@ -157,7 +157,7 @@ def _best_of(
 
 
 def _context_columns(windows: Windows, chosen: np.ndarray, columns: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Return (N, S) bool: which columns are context, and in which of them no other window shows more around them."""
+    """Return which columns are context, and in which of them no other window shows more context; (N, S) bool."""
     token = np.arange(columns)[None] - windows.first_column()[chosen][:, None] + windows.begin[chosen][:, None]
     context = _shows(windows, chosen, token)
     around = _shown_around(windows, chosen, token)
@@ -172,7 +172,7 @@ def _context_columns(windows: Windows, chosen: np.ndarray, columns: int) -> Tupl
             if not both.any():
                 break
             theirs = _shown_around(windows, other, token)
-            own &= ~both | (around > theirs if step < 0 else around >= theirs)  # of equals the first
+            own &= ~both | (around > theirs if step < 0 else around >= theirs)  # of equal windows, the first
             other = other + step
     return context, own
 
@@ -184,7 +184,7 @@ def _shows(windows: Windows, chosen: np.ndarray, token: np.ndarray) -> np.ndarra
 
 
 def _shown_around(windows: Windows, chosen: np.ndarray, token: np.ndarray) -> np.ndarray:
-    """Return how much windows show around tokens (N, S): 100 × the shorter side + the window's length."""
+    """Return the amount of context around tokens (N, S): 100 × the shorter side + the window's length."""
     begin, length = windows.begin[chosen][:, None], windows.length[chosen][:, None]
     shorter = np.minimum(token - begin, begin + length - 1 - token)
     return 100 * shorter + length

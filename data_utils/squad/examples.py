@@ -1,6 +1,6 @@
 """Reads and checks SQuAD's questions, contexts and answers, from files or the ``datasets`` library.
 
-Errors name article, paragraph and question. Source of the form: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for
+Errors name article, paragraph and question. Source of the format: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for
 Machine Comprehension of Text"; version 1.1.
 """
 
@@ -21,10 +21,10 @@ def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str)
     """Return a data set from a file, or from the ``datasets`` library if no folder is given.
 
     Args:
-        folder: None for the library.
-        file_name: in the folder, or a whole path.
-        hub_name: the library's name of the data set, or a folder that the library understands.
-        split: the library's name of the part.
+        folder: the folder of the file; None: use the library.
+        file_name: name in the folder, or a whole path.
+        hub_name: the library's name of the data set, or a folder that the library can read.
+        split: the library's name of the split.
     """
     if folder is not None:
         return read_squad(Path(folder) / file_name)
@@ -34,7 +34,7 @@ def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str)
 
 
 def document_of(rows: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
-    """Return the library's rows, one for each question, in the form of SQuAD's files."""
+    """Return the library's rows, one per question, in the form of SQuAD's files."""
     articles: List[Dict[str, Any]] = []
     for row in rows:
         title, context = row.get("title") or "untitled", row.get("context")
@@ -56,7 +56,7 @@ def document_of(rows: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
 
 
 class Answer(NamedTuple):
-    """An answer that a person marked: its text, and the character of the context at which it begins."""
+    """An answer given by an annotator: its text and the position in the context at which it begins."""
 
     text: str
     start: int
@@ -70,7 +70,7 @@ class Paragraph(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question about a paragraph, given by its number; without answers it can only be predicted."""
+    """A question about the paragraph with this number; without answers it can only be predicted."""
 
     id: str
     text: str
@@ -87,15 +87,15 @@ class SquadSet(NamedTuple):
     sha256: str
 
     def context(self, question: Question) -> str:
-        """Return the text that a question is about."""
+        """Return the text that a question refers to."""
         return self.paragraphs[question.paragraph].context
 
 
 def read_squad(path: Path) -> SquadSet:
-    """Read a file in SQuAD 1.1's form.
+    """Read a file in SQuAD 1.1's format.
 
     Raises:
-        UserError: it cannot be read, or is malformed; names article, paragraph and question.
+        UserError: it cannot be read, or is malformed; the message names article, paragraph and question.
 
     Example:
         >>> read_squad(Path("dev-v1.1.json")).questions[0].text  # doctest: +SKIP
@@ -184,7 +184,7 @@ class _Place:
         return ", ".join(self._names)
 
     def inside(self, name: str, entry: Any = None, label: str = "") -> _Place:
-        """Return a place within this one, labelled with a field of its entry if that is a text."""
+        """Return a place within this one, labelled with a field of its entry if that field is a text."""
         text = entry.get(label) if isinstance(entry, dict) else None
         return _Place(self._origin, (*self._names, f"{name} ({_short(text)})" if isinstance(text, str) else name))
 
@@ -228,7 +228,7 @@ def _short(value: Any) -> str:
 
 
 def place_of_answer(context: str, answer: Answer) -> Optional[int]:
-    """Return the character at which an answer begins: as marked, else where its text occurs nearest, else None."""
+    """Return the position of an answer: as marked, else of the nearest occurrence of its text, else None."""
     if context.startswith(answer.text, answer.start):
         return answer.start
     return min(_occurrences(context, answer.text), key=lambda place: abs(place - answer.start), default=None)
@@ -242,11 +242,11 @@ def _occurrences(context: str, text: str) -> Iterator[int]:
 
 
 class Alignment(NamedTuple):
-    """How far the marked answers agree with their contexts."""
+    """The agreement of the marked answers with their contexts."""
 
     answers: int
-    moved: List[str]  # ids of questions with an answer whose text is elsewhere than marked
-    absent: List[str]  # ids of questions with an answer whose text the context does not have
+    moved: List[str]  # ids of questions with an answer whose text is at another place than marked
+    absent: List[str]  # ids of questions with an answer whose text is not in the context
 
     def notes(self) -> List[str]:
         """Return a line for each kind of disagreement."""
@@ -262,7 +262,7 @@ class Alignment(NamedTuple):
 
 
 def check_alignment(squad: SquadSet) -> Alignment:
-    """Compare each answer's text with the context at the character where it is marked to begin."""
+    """Compare each answer's text with the context at the marked position."""
     moved: List[str] = []
     absent: List[str] = []
     answers = 0

@@ -1,7 +1,7 @@
 """Computes exact match and F1 of SQuAD 1.1, equal to the official script's to the last digit.
 
-Source: Rajpurkar et al. 2016, section 6.1: the mean over all questions of the best agreement with any of the answers
-that people gave, after lower-casing and without punctuation, articles and extra white space.
+Source: Rajpurkar et al. 2016, section 6.1. The metrics are the mean over all questions of the best agreement with any
+    of the annotators' answers, after lower-casing and without punctuation, articles and extra white space.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 class Marks(NamedTuple):
-    """How well one prediction agrees with the best of its answers: 0 or 1, and the F1 of the words, from 0 to 1."""
+    """The best agreement of a prediction with an answer: exact match, 0 or 1, and the F1 of the words, 0 to 1."""
 
     exact_match: float
     f1: float
@@ -38,7 +38,7 @@ def normalized_words(text: str) -> List[str]:
 
 
 def mark(prediction: str, answers: Iterable[str]) -> Marks:
-    """Compare a prediction with the answers of its question, of which there must be at least one."""
+    """Compare a prediction with the answers of its question; there must be at least one answer."""
     words = normalized_words(prediction)
     marks = [_agreement(words, normalized_words(answer)) for answer in answers]
     return Marks(max(each.exact_match for each in marks), max(each.f1 for each in marks))
@@ -47,7 +47,7 @@ def mark(prediction: str, answers: Iterable[str]) -> Marks:
 def _agreement(predicted: Sequence[str], gold: Sequence[str]) -> Marks:
     exact = float(predicted == gold)
     common = sum((Counter(predicted) & Counter(gold)).values())
-    if common == 0:  # also where both are empty, which match exactly and have an F1 of 0
+    if common == 0:  # even if both are empty, which match exactly and have an F1 of 0
         return Marks(exact, 0.0)
     precision, recall = common / len(predicted), common / len(gold)
     return Marks(exact, 2 * precision * recall / (precision + recall))
@@ -59,8 +59,8 @@ def score(
     """Return exact match and F1 of a data set.
 
     Args:
-        answers: of each question by its id, in the file's order.
-        predictions: answer to each question; a missing one counts 0.
+        answers: the answers to each question by its id, in the file's order.
+        predictions: the predicted answer to each question; a missing one counts 0.
 
     Returns:
         ``exact_match`` and ``f1`` in percent, and the marks of each question.

@@ -1,8 +1,8 @@
 """Tokenises questions and contexts, cuts them into windows that fit the model, and reads windows as rows of ids.
 
-A window is [CLS] question [SEP] part of the context [SEP]. Every text is tokenised and stored once; a window is only
-its begin and length until it is read as a row of ids, so a data set takes the memory of its texts without padding.
-Windows are kept between runs in files of plain arrays.
+A window is [CLS] question [SEP] part of the context [SEP]. Every text is tokenised and stored once; a window consists
+only of its begin and length until it is read as a row of ids, so a data set takes no memory for padding. Windows are
+cached between runs in files of plain arrays.
 
 C contexts · Q questions · W windows · T tokens of all contexts · U tokens of all questions · N windows asked for ·
 S max_seq_length
@@ -34,9 +34,9 @@ from utilities.files import replacing
 logger = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-FORMAT = 1  # of cached windows; to be raised when windows of the same key would differ
+FORMAT = 1  # version of cached windows; must be raised when windows of the same key would differ
 _KEY = "key"
-_BATCH = 1024  # texts tokenised at a time: limits the memory of the tokenizer's results
+_BATCH = 1024  # number of texts tokenised at a time, which limits the memory of the tokenizer's results
 
 
 class Geometry(NamedTuple):
@@ -57,10 +57,10 @@ class Texts(NamedTuple):
 
     Attributes:
         context_ids: ``(T,)`` pieces of all contexts, one after the other.
-        context_starts: ``(C + 1,)`` where each context begins in ``context_ids``, and the end.
-        offsets: ``(T, 2)`` first character of each piece in its context, and the one after its last.
+        context_starts: ``(C + 1,)`` index in ``context_ids`` at which each context begins, and the end.
+        offsets: ``(T, 2)`` positions in the context of each piece's first character and of the one after its last.
         question_ids, question_starts: ``(U,)`` and ``(Q + 1,)``, the same for questions.
-        context: ``(Q,)`` which context a question is about.
+        context: ``(Q,)`` number of each question's context.
     """
 
     context_ids: np.ndarray
@@ -78,8 +78,8 @@ class Windows(NamedTuple):
         question: each window's question; the windows of a question follow one another.
         begin: first piece of its part of the context, counted in the context.
         length: number of pieces of its part of the context.
-        start, end: places in the window of the answer's first and last piece; 0, [CLS], if the window does not have the
-            whole answer, or answers were not requested.
+        start, end: places in the window of the answer's first and last piece; 0, [CLS], if the window does not contain
+            the whole answer, or answers were not requested.
     """
 
     texts: Texts
@@ -94,11 +94,11 @@ class Windows(NamedTuple):
         return len(self.question)
 
     def tokens(self) -> np.ndarray:
-        """Return the number of tokens of each window, special ones included."""
+        """Return the number of tokens of each window, including special ones."""
         return self.first_column() + self.length + 1
 
     def first_column(self) -> np.ndarray:
-        """Return the place in each window of its part of the context: after [CLS] question [SEP]."""
+        """Return the column in each window at which its part of the context begins, after [CLS] question [SEP]."""
         return (np.diff(self.texts.question_starts) + 2)[self.question]
 
     def first_token(self) -> np.ndarray:
@@ -111,7 +111,7 @@ def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labe
 
     Args:
         labels: whether to locate the first answer of each question, for training; questions without one, or whose
-            answer the context does not have, then get no window.
+            answer is not in the context, then get no window.
     """
     texts = tokenise(squad, tokenizer, geometry.max_query_length)
     windows = _lay_out(texts, geometry)
@@ -128,7 +128,7 @@ def tokenise(squad: SquadSet, tokenizer: Tokenizer, max_query_length: int) -> Te
         counts += map(len, encodings)
     questions: List[List[int]] = []
     for part in _batches([question.text for question in squad.questions]):
-        encodings = tokenizer.encode_batch_fast(part, add_special_tokens=False)  # fast: without offsets
+        encodings = tokenizer.encode_batch_fast(part, add_special_tokens=False)  # faster without offsets
         questions += [encoding.ids[:max_query_length] for encoding in encodings]
     return Texts(
         np.concatenate(ids),
@@ -152,7 +152,7 @@ def _flat(values: Any) -> np.ndarray:
 
 
 def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
-    """Return the windows of each question without answers: as many as it takes to see every token of its context."""
+    """Return each question's windows, without answers, that together show every token of its context."""
     tokens = np.diff(texts.context_starts)[texts.context]  # (Q,)
     room = geometry.max_seq_length - SPECIAL_TOKENS - np.diff(texts.question_starts)  # (Q,)
     assert room.min() > 0, "a rule keeps questions shorter than windows"
@@ -166,7 +166,7 @@ def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
 
 
 def _labelled(windows: Windows, first: np.ndarray, last: np.ndarray) -> Windows:
-    """Return windows with the answers (Q,); those of questions without an answer are left out."""
+    """Return windows with the answers (Q,); windows of questions without an answer are left out."""
     keep = (first <= last)[windows.question]
     kept = Windows(windows.texts, *(part[keep] for part in windows[1:]))
     start, end = first[kept.question] - kept.begin, last[kept.question] - kept.begin
@@ -176,10 +176,9 @@ def _labelled(windows: Windows, first: np.ndarray, last: np.ndarray) -> Windows:
 
 
 def _answer_tokens(texts: Texts, squad: SquadSet) -> Tuple[np.ndarray, np.ndarray]:
-    """Return first and last token of each question's first answer, counted in the context; first > last: none.
+    """Return first and last token of each question's first answer, counted in the context; first > last if none.
 
-    The tokens of an answer are those that share a character with it. One search finds them in the concatenation of all
-    contexts.
+    The tokens of an answer are those that share a character with it; one search over all contexts together finds them.
     """
     lengths = [len(paragraph.context) for paragraph in squad.paragraphs]
     before = np.cumsum([0, *lengths], dtype=np.int64)[:-1]  # (C,) characters before each context
@@ -195,14 +194,14 @@ def _answer_tokens(texts: Texts, squad: SquadSet) -> Tuple[np.ndarray, np.ndarra
 
 
 def _answer_characters(squad: SquadSet, number: int) -> Sequence[int]:
-    """Return the first character of a question's first answer, and the one after its last; (0, 0) for none."""
+    """Return the bounds of a question's first answer as [begin, end) characters; (0, 0) if there is none."""
     question = squad.questions[number]
     place = place_of_answer(squad.context(question), question.answers[0]) if question.answers else None
     return (0, 0) if place is None else (place, place + len(question.answers[0].text))
 
 
 def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
-    """Return the features of windows; ``labels``, the answer's first and last token, is False for prediction."""
+    """Return the features of windows, with the answer's first and last token if ``labels`` is true."""
     answers = [Feature(name, 1, PLACE, max_seq_length) for name in ("start_positions", "end_positions")]
     return fine_tuning_features("squad", max_seq_length, vocab_size, *(answers if labels else ()))
 
@@ -236,7 +235,7 @@ class WindowReader:
         padding, classifier, separator = self._special
         column = np.arange(self._length, dtype=np.int32)[None]  # (1, S)
         context = self._first_column[positions][:, None]  # (N, 1)
-        end = context + windows.length[positions][:, None]  # (N, 1), of the last [SEP]
+        end = context + windows.length[positions][:, None]  # (N, 1), column of the last [SEP]
         ids = np.full((len(positions), self._length), padding, np.int32)
 
         rows, columns = np.nonzero((column >= 1) & (column < context - 1))
@@ -257,7 +256,7 @@ class WindowReader:
 def cached_windows(
     folder: Path, squad: SquadSet, vocabulary: Vocabulary, lower_case: bool, geometry: Geometry, labels: bool
 ) -> Windows:
-    """Return the windows of a data set from a folder of cached windows, or make and cache them as far as possible."""
+    """Return the windows of a data set from a cache folder, or make them and cache them if possible."""
     key = {
         "format": FORMAT,
         "data": squad.sha256,
@@ -292,7 +291,7 @@ def save_windows(path: Path, key: Mapping[str, Any], windows: Windows) -> None:
 
 
 def load_windows(path: Path, key: Mapping[str, Any]) -> Optional[Windows]:
-    """Return the windows that :func:`save_windows` wrote; None if they are absent, damaged, or of another key."""
+    """Return the windows written by :func:`save_windows`; None if they are absent, damaged, or have another key."""
     try:
         with np.load(str(path), allow_pickle=False) as arrays:
             if arrays[_KEY].tobytes() != _encoded(key):

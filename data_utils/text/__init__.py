@@ -1,4 +1,4 @@
-"""From a Wikipedia dump, or any text, to pre-training TFRecords.
+"""Makes pre-training TFRecords from a Wikipedia dump or any other text.
 
 Steps, each usable alone (``python -m data_utils.text.STEP --help``):
 ``download`` → ``extract`` → ``sentences`` → ``vocabulary`` → ``examples``.

@@ -1,4 +1,4 @@
-"""All steps in one command: text in, pre-training TFRecords out.
+"""Runs all steps in one command, from text to pre-training TFRecords.
 
 ``python -m data_utils.text --dump FILE --output FOLDER`` reads a dump (or text, JSON Lines, …), writes sentences to
 ``FOLDER/corpus``, trains a vocabulary unless one is given, and writes records, index files and ``manifest.json``. A
@@ -42,7 +42,7 @@ def _vocabulary_recipe(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _vocabulary(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Path:
-    """Return the given vocabulary, or train one on the corpus unless that is done already."""
+    """Return the given vocabulary, or train one on the corpus if that is not done yet."""
     if options.vocab_file:
         return options.vocab_file
     path = options.output / VOCABULARY_NAME
@@ -59,7 +59,7 @@ def _vocabulary(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, A
 def _prepare(options: argparse.Namespace, settings: Settings, given: Corpus | Source, pool: Pool) -> Path:
     """Do all steps that are not done yet, and return the data set's manifest."""
     unit_bytes, vocabulary_recipe = unit_bytes_of(options), _vocabulary_recipe(options)
-    # Refused before hours of work, not after: everything is compared but the corpus, which may have to be made first.
+    # Checked before hours of work: everything is compared except the corpus, which may not exist yet.
     check_dataset_folder(options.output, recipe_of(settings, unit_bytes, vocabulary_recipe), options.overwrite)
     if isinstance(given, Corpus):
         corpus = given
@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace) -> None:
     settings = settings_of(options)
     check_settings(settings)
     if options.workers == 1:
-        use_one_tokenizer_thread()  # before a vocabulary is trained: one worker is one core
+        use_one_tokenizer_thread()  # must be set before a vocabulary is trained: one worker uses one core
     given = read_corpus(options.sentences) if options.sentences else source_of(options)
     with pool_of(options, options.output, given.files) as pool:
         manifest = _prepare(options, settings, given, pool)
@@ -101,7 +101,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the whole preparation."""
-    parser = make_parser("data_utils.text", "Text to pre-training TFRecords, all steps in one.")
+    parser = make_parser("data_utils.text", "Makes pre-training TFRecords from text, all steps in one.")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the data set")
     add_extract_options(parser, sentences_too=True)
     add_sentence_options(parser)

@@ -1,7 +1,7 @@
-"""Decompresses bz2 from any place on, so that parts of a dump can be read side by side and none twice.
+"""Decompresses bz2 from any position, which lets several workers read separate parts of a dump.
 
-A bz2 file is a sequence of blocks of at most 900 kB, each compressed on its own and begun by 48 fixed bits, at any bit.
-One block between the head and the end of a stream is a bz2 file.
+A bz2 file is a sequence of blocks of at most 900 kB. Each is compressed on its own and begins with 48 fixed bits, at
+any bit position. A block between the head and the end of a stream is a bz2 file by itself.
 Format: https://github.com/dsnet/compress/blob/master/doc/bzip2-format.pdf, sections 2.2 to 2.4.
 """
 
@@ -14,21 +14,21 @@ from typing import NamedTuple
 
 BLOCK_MAGIC, STREAM_END_MAGIC = 0x314159265359, 0x177245385090
 MAGIC_BITS, CHECKSUM_BITS = 48, 32
-MAGIC_BYTES = 7  # that the bits of a magic number may touch
-HEAD = b"BZh9"  # of a stream whose blocks hold up to 900 kB; right for smaller ones too
+MAGIC_BYTES = 7  # bytes that a magic number may touch
+HEAD = b"BZh9"  # head of a stream of blocks of up to 900 kB; also valid for smaller blocks
 READ_BYTES = 1 << 20
-MAX_FALSE_MARKS = 2  # in a row: in one of some thousand dumps, bits within a block look like a mark by chance
+MAX_FALSE_MARKS = 2  # consecutive ones; in one of some thousand dumps, bits within a block look like a mark by chance
 
 
 class _Mark(NamedTuple):
-    """The bit where a block, or the end of a stream, begins."""
+    """The bit at which a block, or the end of a stream, begins."""
 
     bit: int
     is_block: bool
 
 
 def _marks(data: bytes, first_bit: int) -> list[_Mark]:
-    """Return the marks in a piece of a file, in order; ``first_bit`` is where the piece begins in the file."""
+    """Return the marks in a piece of a file, in order; the piece begins at the file's bit ``first_bit``."""
     found = []
     for magic in (BLOCK_MAGIC, STREAM_END_MAGIC):
         for shift in range(8):
@@ -43,14 +43,14 @@ def _marks(data: bytes, first_bit: int) -> list[_Mark]:
 
 
 def ends_properly(tail: bytes) -> bool:
-    """Return whether the last bytes of a file end with the end of a stream, padded to whole bytes."""
+    """Return whether the last bytes of a file are the end of a stream, padded to whole bytes."""
     last = tail[-2 * MAGIC_BYTES :]
     end_bits = MAGIC_BITS + CHECKSUM_BITS
     return any(not mark.is_block and end_bits <= len(last) * 8 - mark.bit < end_bits + 8 for mark in _marks(last, 0))
 
 
 def read_blocks(path: Path, start: int, end: int) -> Iterator[tuple[bool, bytes]]:
-    """Decompress the blocks from a byte of the file on, until the file ends or the caller stops.
+    """Decompress the blocks from byte ``start`` until the file ends or the caller stops.
 
     Args:
         path: A bz2 file, of one stream or many.
@@ -65,8 +65,8 @@ def read_blocks(path: Path, start: int, end: int) -> Iterator[tuple[bool, bytes]
     """
     with open(path, "rb") as stream:
         stream.seek(start)
-        data, first_bit = b"", start * 8  # what is held of the file, and the bit where it begins
-        taken, at_end = 0, False  # blocks were taken up to this bit
+        data, first_bit = b"", start * 8  # the part of the file in memory, and the bit at which it begins
+        taken, at_end = 0, False  # blocks have been returned up to this bit
         while not at_end:
             more = stream.read(READ_BYTES)
             at_end = not more
@@ -74,7 +74,7 @@ def read_blocks(path: Path, start: int, end: int) -> Iterator[tuple[bool, bytes]
             last_bit = first_bit + len(data) * 8
             marks = [mark for mark in _marks(data, first_bit) if at_end or mark.bit < last_bit - MAGIC_BYTES * 8]
             bounds = [mark.bit for mark in marks] + [last_bit] * at_end
-            # A block is taken when the mark behind it is in sight, and more marks in case that is a false one.
+            # A block is returned once the mark after it has been read, and further marks in case that one is false.
             complete = max(0, len(bounds) - 1 - (0 if at_end else MAX_FALSE_MARKS))
             for number, mark in enumerate(marks[:complete]):
                 if mark.is_block and mark.bit >= taken:
@@ -88,7 +88,7 @@ def read_blocks(path: Path, start: int, end: int) -> Iterator[tuple[bool, bytes]
 
 
 def _decompressed(data: bytes, begin: int, ends: list[int]) -> tuple[bytes, int]:
-    """Decompress the block that ends at the first of these bits, or at a later one if the first is a false mark."""
+    """Decompress the block that ends at the first of these bits, or at a later one if that is a false mark."""
     for end in ends:
         try:
             return bz2.decompress(_as_stream(data, begin, end)), end

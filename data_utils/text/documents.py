@@ -1,6 +1,6 @@
-"""Documents, readers of text formats other than dumps, and the list of documents that cannot be used.
+"""Documents, readers for text formats other than dumps, and the list of unusable documents.
 
-A reader yields the documents that begin in a part of a file. Parts begin where documents begin: the patterns here say
+A reader yields the documents that begin in a part of a file. Parts begin where documents begin; the patterns here show
 where files may be cut.
 """
 
@@ -40,14 +40,14 @@ class Document(NamedTuple):
 
 
 class SetAside(NamedTuple):
-    """A document that could not be read, cleaned or split into sentences, and why."""
+    """A document that could not be read, cleaned or split into sentences, and the reason."""
 
     title: str
     reason: str
 
 
 class SetAsides:
-    """All documents of a run that were set aside, by work unit, which ``folder/set_aside.jsonl`` lists.
+    """All documents of a run that were set aside, by work unit; ``folder/set_aside.jsonl`` lists them.
 
     More than ``limit`` end the run.
     """
@@ -61,7 +61,7 @@ class SetAsides:
         """Add those of a unit.
 
         Raises:
-            UserError: There are too many; the list is written all the same.
+            UserError: There are too many; the list is written in any case.
         """
         found = [SetAside(*document) for document in documents]
         if found:
@@ -78,14 +78,14 @@ class SetAsides:
         return f", {self.count:,} set aside" if self.count else ""
 
     def first(self) -> str:
-        """Describe the first one for a message; empty if there is none."""
+        """Describe the first document for a message; return an empty text if there is none."""
         if not self._by_unit:
             return ""
         title, reason = self._by_unit[min(self._by_unit)][0]
         return f"{title!r}: {reason}" if title else reason
 
     def write(self) -> None:
-        """Write ``set_aside.jsonl`` in the order of the input; no file if there is none."""
+        """Write ``set_aside.jsonl`` in the order of the input, unless it would be empty."""
         path = self.folder / SET_ASIDE_NAME
         documents = [document for unit in sorted(self._by_unit) for document in self._by_unit[unit]]
         if documents:
@@ -102,7 +102,7 @@ def reason_of(error: Exception) -> str:
 
 
 class _Line(NamedTuple):
-    """A line, and where it begins in its file."""
+    """A line and its position in its file."""
 
     path: Path
     offset: int
@@ -115,7 +115,7 @@ class _Line(NamedTuple):
             raise UserError(f"{self.place()}: not UTF-8 ({error.reason}); convert the file") from error
 
     def place(self) -> str:
-        """Return file and line number, which is counted only when something is wrong with the line."""
+        """Return file and line number; lines are counted only if there is an error to report."""
         number, left = 1, self.offset
         with open(self.path, "rb") as stream:
             while left and (block := stream.read(min(left, 1 << 20))):
@@ -139,8 +139,8 @@ class PlainText:
     """Reads UTF-8 text with a blank line between documents.
 
     Attributes:
-        whole_file: Each file is one document.
-        join_lines: Lines are wrapped; they are joined to paragraphs.
+        whole_file: Whether each file is one document.
+        join_lines: Whether to join lines, which are wrapped, into paragraphs.
     """
 
     whole_file: bool
@@ -175,7 +175,7 @@ class JsonLines:
                 yield document if isinstance(document, Document) else SetAside("", f"{line.place()}: {document}")
 
     def _document(self, text: bytes) -> Document | str:
-        """Return the document, or what is wrong with it."""
+        """Return the document, or the reason why it cannot be used."""
         try:
             record = json.loads(text)
         except json.JSONDecodeError as error:
@@ -213,13 +213,13 @@ def _extracted(first: _Line, lines: list[bytes]) -> Document | SetAside:
         body = [line.decode("utf-8").rstrip("\r\n") for line in lines]
     except UnicodeDecodeError as error:
         return SetAside(title, f"{first.place()}: not UTF-8 ({error.reason})")
-    if body and body[0].strip() == title.strip():  # the first line repeats the title, which is no sentence
+    if body and body[0].strip() == title.strip():  # the first line repeats the title, which is not a sentence
         del body[0]
     return Document(title, html.unescape("\n".join(body)))
 
 
 def read_wikitext(span: Span) -> Iterator[Document]:
-    """Read WikiText-2 or WikiText-103: `` = Title = `` begins an article, `` @-@ `` is a hyphen."""
+    """Read WikiText-2 or WikiText-103, in which `` = Title = `` begins an article and `` @-@ `` is a hyphen."""
     title = ""
     lines: list[str] = []
     for line in _lines(span):

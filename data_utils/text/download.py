@@ -1,7 +1,7 @@
-"""Step ``download``: a dump from Wikimedia or elsewhere, resumed where it stopped, and verified.
+"""Step ``download``: downloads a dump, resumes where it stopped, and verifies the file.
 
-The server's ETag or date is kept beside a partial file: if the file on the server has changed since, the download
-starts anew, so that no two dumps are mixed. HTTP ranges: RFC 9110 section 14.
+The server's ETag or date is kept beside a partial file. If the file on the server has changed since, the download
+starts again, so two dumps are never mixed. HTTP ranges: RFC 9110 section 14.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ def download(
     retries: int = 5,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Path:
-    """Download a file, or what is missing of it.
+    """Download a file, or the missing rest of it.
 
     Args:
         url: An http or https address.
-        output: The file, or an existing folder to put it in under the URL's name. If the file is there and its checksum
-            is right or unknown, nothing is downloaded.
-        checksum: MD5, SHA-1 or SHA-256 in hexadecimal, recognized by length.
+        output: The file, or an existing folder, in which it gets the URL's name. If the file exists and its checksum is
+            right or unknown, nothing is downloaded.
+        checksum: MD5, SHA-1 or SHA-256 in hexadecimal, distinguished by length.
         retries: Attempts after a broken connection; each resumes where the last one stopped.
-        sleep: Waits a number of seconds; replaced in tests.
+        sleep: Function that waits a number of seconds; tests replace it.
 
     Returns:
         The file's path.
 
     Raises:
-        UserError: There is no such file on the server, no connection, or the checksum is wrong.
+        UserError: The server does not have the file or cannot be reached, or the checksum is wrong.
     """
     algorithm = _algorithm(checksum)
     if output.is_dir():
@@ -71,7 +71,7 @@ def download(
         except (OSError, http.client.HTTPException) as error:
             if attempt == retries:
                 reason = getattr(error, "reason", error)
-                raise UserError(f"{url}: {reason}; run the command again, it goes on where it stopped") from error
+                raise UserError(f"{url}: {reason}; run the command again, it resumes where it stopped") from error
         sleep(FIRST_WAIT_SECONDS * 2**attempt)
     try:
         _verify(partial, algorithm, checksum, "it was deleted; run the command again")
@@ -87,7 +87,7 @@ def download(
 def published_checksum(url: str, sums_url: str | None = None) -> str | None:
     """Return the checksum that Wikimedia publishes beside a dump (``enwiki-latest-sha1sums.txt`` or md5), or None.
 
-    The lists name dumps by date, even where the file is called ``latest``.
+    The lists name dumps by date, even if the file is called ``latest``.
     """
     name = unquote(Path(urlsplit(url).path).name)
     wiki = re.match(r"([a-z_]+wiki[a-z]*)-(latest|\d{8})-", name)
@@ -122,7 +122,7 @@ def _version_file(partial: Path) -> Path:
 
 
 def _fetch(url: str, partial: Path) -> None:
-    """Append to the partial file what it lacks."""
+    """Download the missing part of a file and append it to the partial file."""
     have = partial.stat().st_size if partial.exists() else 0
     version_file = _version_file(partial)
     version = version_file.read_text(encoding="utf-8") if version_file.exists() else ""
@@ -132,7 +132,7 @@ def _fetch(url: str, partial: Path) -> None:
     except urllib.error.HTTPError as error:
         size = re.match(r"bytes \*/(\d+)$", error.headers.get("Content-Range", ""))
         if error.code == 416 and size and int(size.group(1)) == have:
-            return  # all of it was there already
+            return  # the partial file was complete already
         if error.code == 416:
             partial.unlink()
             return _fetch(url, partial)
@@ -191,7 +191,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the step's command."""
-    parser = make_parser("data_utils.text.download", "Downloads a dump; run again to go on after an interruption.")
+    parser = make_parser("data_utils.text.download", "Downloads a dump; run it again to resume after an interruption.")
     parser.add_argument("--url", default=DEFAULT_URL, help="of the dump (default %(default)s)")
     parser.add_argument(
         "--output", type=Path, default=Path(), metavar="PATH", help="file, or folder to put it in (default %(default)s)"

@@ -1,7 +1,7 @@
 """Reads a MediaWiki XML dump (``pages-articles``), one page at a time.
 
-Text in a dump has its ``<`` escaped, so ``<page>`` and ``</page>`` are found by searching: any part of the file can be
-read alone, and a broken page spoils no other.
+A dump's text has its ``<`` escaped, so ``<page>`` and ``</page>`` can be found by a text search. Any part of the file
+can therefore be read alone, and a broken page does not affect others.
 Format: https://www.mediawiki.org/wiki/Help:Export, any version of the export schema.
 """
 
@@ -25,12 +25,12 @@ from data_utils.text.units import Span
 from utilities.errors import UserError
 
 ARTICLE_NAMESPACE = "0"
-HIDDEN_NAMESPACE_KEYS = ("-2", "6", "14")  # media, files, categories: links to them show no text
+HIDDEN_NAMESPACE_KEYS = ("-2", "6", "14")  # media, files, categories, to which links show no text
 PAGE_BEGIN, PAGE_END, DUMP_END = b"<page>", b"</page>", b"</mediawiki>"
 BZ2_MAGIC, GZIP_MAGIC = b"BZh", b"\x1f\x8b"
 READ_BYTES = 1 << 20
 MAX_HEAD_BYTES = 1 << 20
-TAIL_BYTES = 2 << 20  # holds two blocks of bz2 at least
+TAIL_BYTES = 2 << 20  # holds at least two blocks of bz2
 
 _ENCODING = re.compile(rb"""\s*<\?xml[^>]*\bencoding=["']([\w-]+)""")
 _ROOT = re.compile(rb"(?:\s|<\?.*?\?>|<!.*?>)*<([^\s/>]+)", re.DOTALL)
@@ -40,17 +40,17 @@ _TITLE = re.compile(rb"<title>(.*?)</title>", re.DOTALL)
 
 
 class DumpHead(NamedTuple):
-    """What the beginning of a dump says."""
+    """The properties of a dump that its beginning shows."""
 
-    can_be_cut: bool  # whether parts can be read alone: UTF-8, plain or bz2, but not UTF-16 or gzip
+    can_be_cut: bool  # whether parts can be read alone: true for UTF-8, plain or bz2; false for UTF-16 or gzip
     hidden_namespaces: frozenset[str]  # this wiki's names of namespaces whose links show no text, lower case
 
 
 class _DumpFile(NamedTuple):
     """An open dump."""
 
-    raw: IO[bytes]  # the file as it is on disk; its position is the progress
-    text: Any  # a binary file, or what behaves like one: the XML, decompressed, in UTF-8
+    raw: IO[bytes]  # the file on disk, whose position is the progress
+    text: Any  # a binary file or similar object: the XML, decompressed, in UTF-8
     can_be_cut: bool
 
 
@@ -80,7 +80,7 @@ def read_head(path: Path) -> DumpHead:
 
 
 def check_end(path: Path) -> None:
-    """Refuse a dump that was cut off before work begins on it; reads only the end of a file that can be cut.
+    """Refuse a truncated dump before work begins; read only the end of a file whose parts can be read alone.
 
     Raises:
         UserError: The dump is damaged or cut off.
@@ -101,7 +101,7 @@ def check_end(path: Path) -> None:
 
 
 def read_stretch(span: Span) -> Iterator[Document | SetAside]:
-    """Yield the articles whose page begins in a part of a dump that can be cut; for bz2, in a block that begins there.
+    """Yield the articles whose page begins in a part of a dump; for bz2, in a block that begins in that part.
 
     Raises:
         UserError: The dump is damaged or cut off.
@@ -116,7 +116,7 @@ def read_stretch(span: Span) -> Iterator[Document | SetAside]:
 
 
 def read_pages(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yield all pages of any dump in order, each with the number of bytes on disk that were read for it.
+    """Yield all pages of any dump in order, each with the number of bytes that were read from disk for it.
 
     Raises:
         UserError: The dump is damaged or cut off.
@@ -139,9 +139,9 @@ def read_pages(path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def articles_of(page: bytes) -> Iterator[Document | SetAside]:
-    """Yield the page as an article with its text in wiki markup, or as set aside if it is no XML.
+    """Yield the page as an article with its text in wiki markup, or as set aside if it is not valid XML.
 
-    Redirects, pages of other namespaces, and pages without wiki text give nothing.
+    Redirects, pages of other namespaces, and pages without wiki text yield nothing.
     """
     head = page[: page.find(b"<revision>")]
     namespace = _PAGE_NAMESPACE.search(head)
@@ -165,7 +165,7 @@ def articles_of(page: bytes) -> Iterator[Document | SetAside]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[_DumpFile]:
-    """Open a dump; its first bytes say how it is compressed and encoded, whatever its name."""
+    """Open a dump; its first bytes, not its name, determine how it is decompressed and decoded."""
     with open(path, "rb") as raw, _decompression_errors(path):
         magic = raw.read(3)
         if magic[:2] in (b"PK", b"7z"):
@@ -173,7 +173,7 @@ def _opened(path: Path) -> Iterator[_DumpFile]:
         raw.seek(0)
         text: Any = raw
         if magic == BZ2_MAGIC:
-            text = bz2.BZ2File(raw)  # reads files of several streams (multistream), too
+            text = bz2.BZ2File(raw)  # also reads files of several streams (multistream)
         elif magic[:2] == GZIP_MAGIC:
             text = gzip.GzipFile(fileobj=raw)
         first = text.read(READ_BYTES)
@@ -211,11 +211,11 @@ def _plain_chunks(path: Path, start: int, end: int) -> Iterator[tuple[bool, byte
 
 
 def _pages(chunks: Iterable[tuple[bool, bytes]], path: Path) -> Iterator[bytes]:
-    """Yield the whole pages that begin in chunks that belong to the caller's part.
+    """Yield the whole pages that begin in the chunks of the caller's part.
 
     Args:
-        chunks: Whether a chunk belongs to the part or comes behind it, and its text.
-        path: Named in errors.
+        chunks: For each chunk, whether it belongs to the part or comes after it, and its text.
+        path: The file to name in errors.
     """
     text, own = b"", 0  # pages may begin in text[:own]
     for belongs, chunk in chunks:
@@ -228,7 +228,7 @@ def _pages(chunks: Iterable[tuple[bool, bytes]], path: Path) -> Iterator[bytes]:
             if not 0 <= begin < own:
                 if not belongs:
                     return
-                done = max(done, len(text) - len(PAGE_BEGIN))  # the tag may be cut here
+                done = max(done, len(text) - len(PAGE_BEGIN))  # the tag may be cut off here
                 break
             close = text.find(PAGE_END, begin)
             if close < 0:

@@ -1,7 +1,7 @@
-"""Step ``examples``: sentence files to pre-training TFRecords with vocabulary, index files and manifest.
+"""Step ``examples``: makes pre-training TFRecords, with vocabulary, index files and manifest, from sentence files.
 
-Two passes over units of work, in workers: the first makes the records of a unit of the corpus, the second puts them
-into their shuffled order. A killed run is resumed.
+Workers make two passes over the work units: the first makes the records of each unit of the corpus, the second puts
+them into their shuffled order. A killed run can be resumed.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 
 FILE_PREFIX = "wiki"
-BYTES_NEEDED = 3.6  # on disk, for a byte of text and a pass over it: the records, and the same between the passes
+BYTES_NEEDED = 3.6  # on disk, per byte of text and pass over it: the records, and the same again between the passes
 
 
 class RecordsJob(NamedTuple):
-    """What a worker must know."""
+    """The inputs and settings that a worker needs."""
 
-    output: Path  # folder of the data set, where the vocabulary is too
+    output: Path  # folder of the data set, which also has the vocabulary
     settings: Settings
     layout: Layout
     scattered: Ledger  # done-records of the first pass
-    gathered: Ledger  # and of the second
+    gathered: Ledger  # done-records of the second pass
 
     def spill(self, unit: int) -> Path:
         return self.output / WORK_FOLDER / f"unit_{unit:06d}.spill"
 
     def file(self, number: int) -> Path:
-        """Return the path of a TFRecord file; names sort as their numbers do."""
+        """Return the path of a TFRecord file; names sort in the order of their numbers."""
         digits = max(3, len(str(self.layout.files - 1)))
         return self.output / f"{FILE_PREFIX}_{number:0{digits}d}.tfrecord"
 
 
 class Strip(NamedTuple):
-    """Work of the second pass: strip ``number`` of the range of keys, about ``size`` records from all ``units``."""
+    """A work unit of the second pass: strip ``number`` of the keys, with about ``size`` records from all ``units``."""
 
     number: int
     size: int
@@ -65,7 +65,7 @@ class Strip(NamedTuple):
 
 
 def recipe_of(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
-    """Return what a data set is made from and with; ``sentences`` is the identity of the corpus, if known."""
+    """Return the inputs and settings of a data set; ``sentences`` is the identity of the corpus, if known."""
     recipe = {"records": {**settings.described(), "unit_bytes": unit_bytes}, "vocabulary": vocabulary}
     return recipe if sentences is None else {**recipe, "sentences": sentences}
 
@@ -80,7 +80,7 @@ def write_examples(
     unit_bytes: int | None = None,
     vocabulary_recipe: Any = None,
 ) -> Path:
-    """Make a data set: TFRecord files, an index beside each, ``vocab.txt``, and last ``manifest.json``.
+    """Make a data set: TFRecord files, an index beside each, ``vocab.txt``, and finally ``manifest.json``.
 
     Documents that are held out become a data set of one pass in the folder ``validation`` within, which is made first.
 
@@ -89,16 +89,16 @@ def write_examples(
         vocabulary_file: BERT ``vocab.txt``; copied into the folder.
         output: Folder of the data set.
         settings: Settings of the records.
-        pool: Workers; this process by default. The bytes written do not depend on them.
+        pool: Workers; None: this process. The bytes written do not depend on them.
         overwrite: Whether a data set in the folder may be replaced.
         unit_bytes: Text of a unit; see ``plan_units``.
-        vocabulary_recipe: What distinguishes the vocabulary from others; its checksum by default.
+        vocabulary_recipe: Identifies the vocabulary in the recipe; None: its checksum does.
 
     Returns:
         The path of the manifest.
 
     Raises:
-        UserError: Settings, vocabulary, folder or corpus are unfit.
+        UserError: Settings, vocabulary, folder or corpus cannot be used.
     """
     check_settings(settings)
     vocabulary = read_vocabulary(vocabulary_file)
@@ -113,7 +113,7 @@ def write_examples(
     pool, vocabulary_size = pool or Pool(), len(vocabulary.pieces)
     units = plan_units(corpus.files, unit_bytes)
     text_bytes = sum(unit.size for unit in units)
-    # What the first pass writes carries its own checksums, and the manifest has those of the files.
+    # The files of the first pass contain checksums, and the manifest has those of the record files.
     ledgers = [Ledger.begin(output, step, recipe, read_back=False) for step in ("scatter", "gather")]
     job = RecordsJob(output, settings, plan_layout(len(units), text_bytes, settings.duplicate_factor), *ledgers)
     totals = _scatter_all(job, units, text_bytes, pool)
@@ -148,7 +148,7 @@ def _write_held_out(
 
 
 def _scatter_all(job: RecordsJob, units: Sequence[Unit], text_bytes: int, pool: Pool) -> dict[str, int]:
-    """Make the records of all units, and return the number of ``records`` and the sums of ``UnitCounts``."""
+    """Make the records of all units; return the number of ``records`` and the sums of ``UnitCounts``."""
     _warn_of_full_disk(job, text_bytes)
     totals = dict.fromkeys(("records", *UnitCounts._fields), 0)
 

@@ -1,7 +1,7 @@
-"""Step ``extract``: a dump, or any other input, as JSON Lines of clean prose.
+"""Step ``extract``: turns a dump, or any other input, into JSON Lines of clean prose.
 
-Each line is ``{"title": …, "text": …}``, paragraphs separated by a newline. ``python -m data_utils.text`` goes from the
-input to sentences without this step, which is for a look at the text or for other uses of it.
+Each line is ``{"title": …, "text": …}``, paragraphs separated by a newline. ``python -m data_utils.text`` makes
+sentences from the input without this step, which serves to inspect the text or to use it elsewhere.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Prose(NamedTuple):
 
 
 def clean_documents(source: Source, unit: Unit | PagesUnit, min_characters: int) -> Iterator[Prose | SetAside]:
-    """Yield the prose of a unit's documents that have enough of it, and what had to be set aside."""
+    """Yield the prose of a unit's documents that have enough of it, and the documents that were set aside."""
     for document in source.documents(unit):
         if isinstance(document, SetAside):
             yield document
             continue
         try:
             paragraphs = source.paragraphs(document)
-        except Exception as error:  # no article may end the run, whatever is wrong with it
+        except Exception as error:  # no bad article may end the run
             yield SetAside(document.title, f"cannot be cleaned: {reason_of(error)}")
             continue
         if sum(map(len, paragraphs)) >= max(min_characters, 1):
@@ -51,18 +51,18 @@ def clean_documents(source: Source, unit: Unit | PagesUnit, min_characters: int)
 
 
 class UnitText(NamedTuple):
-    """What becomes of a unit's documents."""
+    """The text made from a unit's documents."""
 
-    text: str  # of the unit's file, which is not written if it is empty
+    text: str  # content of the unit's file, which is not written if it is empty
     set_aside: list[SetAside]
-    counts: dict[str, int]  # of ``documents``, ``words`` and others, to be added up over all units
+    counts: dict[str, int]  # numbers of ``documents``, ``words`` and others, to be summed over all units
 
 
 Convert = Callable[[Source, "Unit | PagesUnit"], UnitText]
 
 
 class SourceResult(NamedTuple):
-    """What became of a source: names of the units' files in order, sums over all units, and documents set aside."""
+    """The result for a source: names of the units' files in order, sums over all units, and documents set aside."""
 
     files: list[str]
     counts: dict[str, int]
@@ -81,15 +81,15 @@ def _convert_unit(convert: Convert, source: Source, pattern: str, ledger: Ledger
 def convert_source(
     source: Source, convert: Convert, ledger: Ledger, pattern: str, label: str, set_asides: SetAsides, pool: Pool
 ) -> SourceResult:
-    """Convert the documents of a source unit by unit, in workers; what is done already is not done again.
+    """Convert the documents of a source unit by unit, in workers; units that are done already are skipped.
 
     Args:
         source: The input.
-        convert: Converts one unit.
-        ledger: Done-records of the step; the files are written to its folder.
+        convert: Function that converts one unit.
+        ledger: Done-records of the step; files are written to its folder.
         pattern: Name of a unit's file, formatted with the unit's number.
-        label: Shown with the progress.
-        set_asides: Collects what cannot be used.
+        label: Name shown with the progress.
+        set_asides: Collects the documents that cannot be used.
         pool: Workers.
 
     Raises:
@@ -161,7 +161,7 @@ def extract(
 
 
 def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
-    """Add the options of reading and cleaning; ``sentences_too`` offers the sentences step's output as input."""
+    """Add the options of reading and cleaning; ``sentences_too`` also accepts the sentences step's output as input."""
     add_source_options(parser, sentences_too)
     parser.add_argument(
         "--min-characters", type=int, default=DEFAULT_MIN_CHARACTERS, metavar="N",
@@ -185,7 +185,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the step's command."""
-    parser = make_parser("data_utils.text.extract", "Clean prose of a dump or another input, as JSON Lines.")
+    parser = make_parser("data_utils.text.extract", "Writes the clean prose of a dump or another input as JSON Lines.")
     add_extract_options(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSON Lines file to write")
     return run_main(parser, _run, arguments)

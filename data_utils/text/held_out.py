@@ -1,6 +1,6 @@
-"""Documents that are held out of training, for evaluation: which ones is decided by their text alone.
+"""Chooses the documents that are held out of training, for evaluation, by their text alone.
 
-So the same document is on the same side in every data set made of a corpus, whatever the sequence length and the seed,
+A document is therefore on the same side in every data set made from a corpus, for any sequence length and seed,
 and a text that occurs twice is never on both.
 """
 
@@ -24,12 +24,12 @@ def is_held_out(document: bytes, fraction: float) -> bool:
 
 
 def documents_of(text: bytes, fraction: float, held_out: bool) -> bytes:
-    """Return the documents of a text that are held out, or those that are not.
+    """Return the documents of a text that are held out, or the others.
 
     Args:
-        text: one sentence a line, an empty line between documents.
+        text: one sentence per line, with an empty line between documents.
         fraction: share of the documents that is held out.
-        held_out: which ones to return.
+        held_out: whether to return the held-out documents or the others.
     """
     documents = (document.strip(b"\r\n") for document in DOCUMENT_END.split(text))
     kept = [document for document in documents if document and is_held_out(document, fraction) == held_out]
@@ -37,7 +37,7 @@ def documents_of(text: bytes, fraction: float, held_out: bool) -> bytes:
 
 
 def write_held_out(corpus: Corpus, folder: Path, fraction: float) -> Corpus:
-    """Copy the documents of a corpus that are held out into a corpus of their own.
+    """Copy the held-out documents of a corpus into a separate corpus.
 
     Raises:
         UserError: there are none.

@@ -1,4 +1,4 @@
-"""From a work unit's text to its records: tokenizing, pairing and masking, which depend on nothing but the settings."""
+"""Makes a work unit's records from its text by tokenizing, pairing and masking, which depend only on the settings."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from data_utils.tokenizer import Vocabulary, read_vocabulary
 from utilities.errors import UserError
 
 MIN_SEQ_LENGTH, MAX_SEQ_LENGTH = 8, 1 << 15
-_KEYS = 1  # separates the random numbers of the keys from those of the records
+_KEYS = 1  # makes the keys' random numbers differ from the records'
 
 
 class Settings(NamedTuple):
-    """What determines the records, beside text and vocabulary; written to the manifest under these names.
+    """The settings that determine the records, with text and vocabulary; the manifest lists them by these names.
 
     Attributes:
         max_seq_length: Tokens of a sequence, [CLS] and [SEP] included.
@@ -58,12 +58,12 @@ class Settings(NamedTuple):
     validation_fraction: float = 0.0
 
     def described(self) -> dict[str, Any]:
-        """Return the settings by name, without the last where nothing is held out."""
+        """Return the settings by name, without ``validation_fraction`` if nothing is held out."""
         return {name: value for name, value in self._asdict().items() if name != "validation_fraction" or value}
 
 
 class UnitCounts(NamedTuple):
-    """Counts of a unit's text, taken once, whatever the duplicate factor."""
+    """Counts of a unit's text, which do not depend on the duplicate factor."""
 
     documents: int
     sentences: int
@@ -72,7 +72,7 @@ class UnitCounts(NamedTuple):
 
 
 class UnitResult(NamedTuple):
-    """A unit's framed records with their places in the shuffled order, and counts of its text."""
+    """A unit's framed records with their keys in the shuffled order, and counts of its text."""
 
     shuffled: Shuffled
     counts: UnitCounts
@@ -85,7 +85,7 @@ def _vocabulary(path: str) -> Vocabulary:
 
 
 def use_one_tokenizer_thread() -> None:
-    """Make tokenizers use one thread, as processes occupy all cores; has an effect before the first use only."""
+    """Make tokenizers use one thread, because processes occupy all cores; must be called before their first use."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
@@ -93,7 +93,7 @@ def check_settings(settings: Settings) -> None:
     """Refuse settings that no record can satisfy.
 
     Raises:
-        UserError: Names the setting and its limit.
+        UserError: A setting is out of range; the message names it and its limit.
     """
     length, most = settings.max_seq_length, settings.max_seq_length - SPECIAL_IN_PAIR
     if length < MIN_SEQ_LENGTH:
@@ -117,7 +117,8 @@ def make_features(
     """Make the pairs and masks of one pass over a unit.
 
     Returns:
-        Feature name → (N, S), (N, P) or (N, 1) array, records in the order of the text, features in that of a record.
+        Feature name → (N, S), (N, P) or (N, 1) array, with records in the text's order and features in a record's
+        order.
     """
     source = np.random.SeedSequence([settings.seed, unit_number, duplicate])
     rng = np.random.default_rng(source)

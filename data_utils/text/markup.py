@@ -1,8 +1,9 @@
-"""Cleans wiki markup: what remains is the running text of an article.
+"""Cleans wiki markup, leaving only the running text of an article.
 
-BERT (Devlin et al. 2019, section 3.1) is trained on "only the text passages" of Wikipedia: lists, tables and
-headers are left out. So are references, captions, galleries, formulas and code, and templates save the few that stand
-for words of a sentence (https://www.mediawiki.org/wiki/Help:Templates and English Wikipedia's documentation of them).
+BERT (Devlin et al. 2019, section 3.1) is trained on "only the text passages" of Wikipedia: lists, tables and headers
+are left out. References, captions, galleries, formulas and code are left out too, and all templates except the few that
+stand for words of a sentence (https://www.mediawiki.org/wiki/Help:Templates and English Wikipedia's documentation of
+them).
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import html
 import re
 from collections.abc import Callable, Iterable
 
-# Namespaces whose links show a picture or nothing; every wiki knows the English names beside its own.
+# Namespaces whose links show a picture or nothing; every wiki knows the English names in addition to its own.
 HIDDEN_NAMESPACES = frozenset({"file", "image", "media", "category"})
-# Sections without running text, by their English title; elsewhere the line rules below leave little of them.
+# English titles of sections without running text; in other languages, the line rules below remove most of them.
 _APPENDICES = frozenset(
     ["references", "notes", "footnotes", "citations", "sources", "bibliography", "see also", "external links",
      "further reading", "notes and references", "works cited", "discography", "filmography", "gallery"]
@@ -67,10 +68,10 @@ def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list
 
     Args:
         wikitext: The page in wiki markup, XML entities already decoded.
-        hidden_namespaces: This wiki's own names of the File, Media and Category namespaces, lower case.
+        hidden_namespaces: This wiki's own names of the File, Media and Category namespaces, in lower case.
 
     Returns:
-        Paragraphs, one line each, white space and entities resolved; empty if the page holds no prose.
+        Paragraphs, one line each, with white space and entities resolved; empty if the page has no prose.
 
     Example:
         >>> clean_wikitext("'''Rain''' is [[water|a liquid]] that falls.<ref>x</ref>")
@@ -89,7 +90,7 @@ def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list
 
 
 def _without_elements(text: str) -> str:
-    """Remove the elements whose content is no prose; the innermost of nested ones first."""
+    """Remove elements whose content is not prose, innermost ones first."""
     if "<" not in text:
         return text
     text = _SELF_CLOSED.sub("", text)
@@ -102,7 +103,7 @@ def _without_elements(text: str) -> str:
 
 
 def _resolve_links(text: str, hidden: frozenset[str]) -> str:
-    """Replace links by the text they show; pictures, categories and links to other languages vanish."""
+    """Replace links by the text they show; remove pictures, categories and links to other languages."""
 
     def shown(found: re.Match[str]) -> str:
         target, bar, label = found.group(1).partition("|")
@@ -126,16 +127,16 @@ def _resolve_links(text: str, hidden: frozenset[str]) -> str:
 
 
 def _without_leftovers(text: str) -> str:
-    """Remove quote marks, and the brackets of links, templates and tables that were never closed."""
+    """Remove quote marks and the unclosed brackets of links, templates and tables."""
     count = 1
-    while count:  # a removal may bring two more brackets together
+    while count:  # a removal may bring two other brackets together
         text = _QUOTES.sub(lambda found: "'" if len(found.group()) == 4 else "", text)
         text, count = _LEFT_BRACKETS.subn("", text)
     return text
 
 
 def _variant(found: re.Match[str]) -> str:
-    """Take the first of Chinese script variants ``-{zh-hans:甲;zh-hant:乙}-``; ``-{H|…}-`` shows nothing."""
+    """Return the first of Chinese script variants ``-{zh-hans:甲;zh-hant:乙}-``; ``-{H|…}-`` shows nothing."""
     flags, body = found.groups()
     if flags is not None and flags.strip().upper() in ("H", "T", "-"):
         return ""
@@ -153,7 +154,7 @@ def _prose_lines(text: str) -> Iterable[str]:
                 title = heading.group(2).strip("= ").lower()
                 skipped_level = level if title in _APPENDICES else 0
         elif not skipped_level and line and not line.startswith(_LIST_OR_TABLE):
-            if line[0] in " \t":  # preformatted text by the rules of the markup, but often a paragraph by mistake
+            if line[0] in " \t":  # preformatted text by the markup's rules, but often a paragraph indented by mistake
                 line = line.strip()
                 if len(line) < _SHORTEST_WITHOUT_END or not _SENTENCE_END.search(line):
                     continue
@@ -169,7 +170,7 @@ def _tidy(line: str) -> str:
         line = line.replace(character, "")
     line = " ".join(line.split())
     if _BAD_BRACKETS.search(line):
-        for _ in range(2):  # a second time for brackets around emptied brackets
+        for _ in range(2):  # twice, for brackets around emptied brackets
             line = _EMPTY_BRACKETS.sub("", line)
             line = _OPENED_BADLY.sub(r"\1", line)
             line = _CLOSED_BADLY.sub(r"\1", line)
@@ -235,7 +236,7 @@ def _paragraph(fields: Fields) -> str:
     return f"\n\n{_first(fields)}\n\n"
 
 
-# Names of templates, with underscores for spaces, and the words that their unnamed, non-empty fields stand for.
+# Template names, with underscores for spaces, and functions from their unnamed, non-empty fields to words.
 _WRITERS: list[tuple[str, Callable[[Fields], str]]] = [
     ("nowrap nobr small big smaller larger em strong abbr sic linktext visible_anchor nihongo ill illm", _first),
     ("angbr interlanguage_link mvar var sup sub smallcaps sc val formatnum keypress tooltip w lc uc", _first),
@@ -264,10 +265,10 @@ _AS_WORDS = {name: write for names, write in _WRITERS for name in names.split()}
 
 
 def _words_of_template(body: str) -> str:
-    """Return the words that a template stands for, empty if it stands for none.
+    """Return the words that a template stands for, or an empty text.
 
     Args:
-        body: What is between the braces, inner templates already replaced.
+        body: The text between the braces, with inner templates already replaced.
     """
     name, bar, rest = body.partition("|")
     key = name.strip().lower().replace(" ", "_")
@@ -288,19 +289,19 @@ def _words_of_template(body: str) -> str:
 
 
 def _starts_line(text: str, position: int) -> bool:
-    """Return whether a mark starts a line: elsewhere a bar and a brace belong to templates, not to a table."""
+    """Return whether a mark starts a line; elsewhere, a bar and a brace belong to templates, not to a table."""
     return not text[text.rfind("\n", 0, position) + 1 : position].strip(" \t:*#")
 
 
 def _resolve_templates(text: str) -> str:
-    """Remove templates, template parameters and tables, however deep they are nested.
+    """Remove templates, template parameters and tables at any depth of nesting.
 
-    One that is never closed loses its own line only, so that a forgotten brace costs a line and not the article.
+    One that is never closed loses only its own line: a forgotten brace costs a line, not the article.
     """
     if "{{{" in text:
         text = _PARAMETER.sub("", text)
     pieces: list[str] = []
-    open_at: list[tuple[str, int]] = []  # what was opened, and the length of `pieces` at that time
+    open_at: list[tuple[str, int]] = []  # the opening mark, and the length of `pieces` at that time
     position = 0
     for token in _TOKEN.finditer(text):
         mark = token.group()

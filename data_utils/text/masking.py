@@ -1,4 +1,4 @@
-"""Inputs and masked-LM labels of pairs, a whole batch at a time.
+"""Makes the inputs and masked-LM labels of pairs, a whole batch at a time.
 
 Source: Devlin et al. 2019, section 3.1 (task 1): 15 % of the tokens are predicted; of these 80 % become
 [MASK], 10 % a random token, 10 % stay.
@@ -37,7 +37,7 @@ class Sequences(NamedTuple):
 
 
 def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special: SpecialIds) -> Sequences:
-    """Gather the tokens of pairs, all of which fit, from the unit's (T,) tokens into sequences."""
+    """Gather the tokens of pairs from the unit's (T,) tokens into sequences; every pair must fit."""
     place = np.arange(max_seq_length, dtype=np.int32)[None, :]  # (1, S)
     a_start, a_length, b_start, b_length = (values.astype(np.int32)[:, None] for values in pairs[:4])  # (N, 1)
     first_sep = a_length + 1
@@ -58,14 +58,14 @@ def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special:
 
 
 def choose_tokens(maskable: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Choose (N,) ``counts`` of the (N, S) maskable tokens of each row, each as likely as any other, as (N, S) bool."""
+    """Choose ``counts`` (N,) of the maskable tokens (N, S) of each row with equal probability; return (N, S) bool."""
     # Keys hold random bits above and the position below: sorting brings positions into random order, and no two keys
     # are equal, so every machine sorts them in the same way.
     length = maskable.shape[1]
     position_bits = (length - 1).bit_length()
     keys = rng.integers(1 << 31, size=maskable.shape, dtype=np.uint32) >> np.uint32(position_bits)
     keys = keys << np.uint32(position_bits) | np.arange(length, dtype=np.uint32)
-    keys[~maskable] |= np.uint32(1 << 31)  # behind all others
+    keys[~maskable] |= np.uint32(1 << 31)  # sorted after all others
     most = int(counts.max(initial=0))
     keys.sort(axis=1)
     places = keys[:, :most] & np.uint32((1 << position_bits) - 1)
@@ -77,21 +77,21 @@ def choose_tokens(maskable: np.ndarray, counts: np.ndarray, rng: np.random.Gener
 def choose_words(
     maskable: np.ndarray, continues: np.ndarray, counts: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Choose whole words: all pieces of a word or none, up to ``counts`` tokens of each row.
+    """Choose whole words, all pieces of a word or none, up to ``counts`` tokens of each row.
 
     Words come in random order; one that would exceed the count is left out and smaller ones may follow, as in the
     published whole-word models.
 
     Args:
         maskable: (N, S) bool.
-        continues: (N, S) bool: whether the piece continues the word before it.
+        continues: (N, S) bool, whether the piece continues the previous one's word.
         counts: (N,) maximum number of tokens.
 
     Returns:
         (N, S) bool.
     """
     chosen = np.zeros(maskable.shape, bool)
-    begins = maskable.copy()  # a segment cut within a word begins with a piece that continues nothing
+    begins = maskable.copy()  # a segment that was cut within a word begins with a piece that continues nothing
     begins[:, 1:] &= ~(continues[:, 1:] & maskable[:, :-1])
     ends = maskable.copy()
     ends[:, :-1] &= ~maskable[:, 1:] | begins[:, 1:]
@@ -110,9 +110,9 @@ def choose_words(
 
 
 def prediction_counts(maskable: np.ndarray, masked_lm_prob: float, max_predictions: int) -> np.ndarray:
-    """Return (N,) how many tokens to predict: at least 1, at most P.
+    """Return the numbers of tokens to predict (N,), at least 1 and at most P.
 
-    The share is that of the whole length, [CLS] and [SEP] included, as in the published data.
+    The share refers to the whole length, including [CLS] and [SEP], as in the published data.
     """
     lengths = maskable.sum(1) + 3
     counts = np.clip(np.round(lengths * masked_lm_prob).astype(np.int64), 1, max_predictions)
@@ -122,7 +122,7 @@ def prediction_counts(maskable: np.ndarray, masked_lm_prob: float, max_predictio
 def hide(
     input_ids: np.ndarray, chosen: np.ndarray, mask_id: int, ordinary_ids: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return (N, S) ids with the chosen ones replaced: 80 % by [MASK], 10 % by an ordinary one, 10 % by themselves."""
+    """Return ids (N, S) in which 80 % of the chosen ones are [MASK], 10 % an ordinary id, and 10 % unchanged."""
     rows, columns = np.nonzero(chosen)
     draw = rng.random(rows.shape)
     randoms = ordinary_ids[rng.integers(0, len(ordinary_ids), rows.shape)]
@@ -134,7 +134,7 @@ def hide(
 
 
 def predictions(input_ids: np.ndarray, chosen: np.ndarray, max_predictions: int) -> dict[str, np.ndarray]:
-    """Return (N, P) positions, original ids and weights of the chosen tokens, padded with zeros."""
+    """Return positions, original ids and weights of the chosen tokens, each (N, P) and padded with zeros."""
     rows, columns = np.nonzero(chosen)  # row by row, columns ascending
     firsts = np.concatenate([[0], np.cumsum(chosen.sum(1))[:-1]])
     slots = np.arange(len(rows)) - firsts[rows]

@@ -1,9 +1,8 @@
-"""Sentence pairs for pre-training: segments A and B, and whether B follows A in the text.
+"""Makes sentence pairs for pre-training: segments A and B, and whether B follows A in the text.
 
 Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data preparation.
 
-Segments are kept as ranges of one long token array of the work unit, so that nothing is copied before the records are
-put together. N pairs.
+Segments are ranges of one long token array of the work unit, so nothing is copied until the records are made. N pairs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ SPECIAL_IN_PAIR = 3  # [CLS] A [SEP] B [SEP]
 
 
 class Pair(NamedTuple):
-    """A pair of segments, each by its first and one-past-last sentence in the unit."""
+    """A pair of segments; each is given by its first and one-past-last sentence in the unit."""
 
     a: tuple[int, int]
     b: tuple[int, int]
@@ -34,15 +33,15 @@ def make_pairs(
 ) -> list[Pair]:
     """Make pairs of about ``max_seq_length - 3`` tokens from the sentences of a unit's documents.
 
-    Half of the pairs are random. A single sentence has nothing that could follow it and must be random; as many later
-    pairs are made true ones in return, so that half stays half. If the unit holds one document only, the random segment
-    is taken from another place of it.
+    Half of the pairs are random. A single sentence has no successor, so its pair must be random; in return, a later
+    random pair is made a true one, which keeps the share at half. If the unit has only one document, the random segment
+    comes from another place in it.
 
     Args:
-        sentence_starts: First token of each sentence, and the end of the last.
-        document_starts: First sentence of each document, and the end of the last.
-        max_seq_length: Tokens with [CLS] and both [SEP].
-        short_seq_prob: Probability of a shorter target length, so that the model sees short inputs, too.
+        sentence_starts: First token of each sentence, and the end of the last one.
+        document_starts: First sentence of each document, and the end of the last one.
+        max_seq_length: Number of tokens, including [CLS] and both [SEP].
+        short_seq_prob: Probability of a shorter target length, which shows the model short inputs too.
         rng: Source of randomness.
     """
     maker = _PairMaker(sentence_starts, document_starts, max_seq_length - SPECIAL_IN_PAIR, short_seq_prob, rng)
@@ -52,7 +51,7 @@ def make_pairs(
 
 
 class _PairMaker:
-    """The state of ``make_pairs``: the pairs, and how many forced random ones have not been made up for yet."""
+    """The state of ``make_pairs``: the pairs, and the number of forced random ones that are not balanced yet."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class _PairMaker:
         self.forced = 0
 
     def add_document(self, document: int) -> None:
-        """Take sentences up to the target length, make a pair, and so on to the end of the document."""
+        """Make pairs of sentences of about the target length until the end of the document."""
         first, end = self.documents[document], self.documents[document + 1]
         while first < end:
             target = self._target()
@@ -78,13 +77,13 @@ class _PairMaker:
                 wanted = target - (self.starts[a_end] - self.starts[first])
                 b_first, b_last = self._elsewhere(document, first, wanted)
                 self.pairs.append(Pair((first, a_end), (b_first, b_last), True))
-                first = a_end  # the rest was not used: it comes again
+                first = a_end  # the unused rest is used again
             else:
                 self.pairs.append(Pair((first, a_end), (a_end, last), False))
                 first = last
 
     def _below(self, count: int) -> int:
-        """Draw from 0 to ``count - 1``; several times as fast as ``randrange``."""
+        """Draw a number from 0 to ``count - 1``, several times as fast as ``randrange``."""
         return int(self.rng.random() * count)
 
     def _target(self) -> int:
@@ -93,7 +92,7 @@ class _PairMaker:
         return self.capacity
 
     def _reach(self, first: int, end: int, target: int) -> int:
-        """Return one past the last sentence taken from ``first`` on until ``target`` tokens are reached."""
+        """Return one past the last sentence that is needed from ``first`` on to reach ``target`` tokens."""
         limit = self.starts[first] + target
         last = first + 1
         while last < end and self.starts[last] < limit:
@@ -101,7 +100,7 @@ class _PairMaker:
         return last
 
     def _split(self, first: int, last: int) -> int:
-        """Return where A ends: after one sentence, or anywhere that leaves one for B."""
+        """Draw the end of A, which leaves at least one sentence for A and, if possible, one for B."""
         return first + 1 + self._below(last - first - 1) if last - first >= 2 else last
 
     def _choose_random(self, sentences: int) -> bool:
@@ -114,7 +113,7 @@ class _PairMaker:
         return self.rng.random() < 0.5
 
     def _elsewhere(self, document: int, first: int, wanted: int) -> tuple[int, int]:
-        """Take sentences of another document, from a random place on, until ``wanted`` tokens or its end."""
+        """Return sentences of another document from a random place up to ``wanted`` tokens or its end."""
         count = len(self.documents) - 1
         if count > 1:
             other = self._below(count - 1)
@@ -130,7 +129,7 @@ class _PairMaker:
 
 
 class PairArrays(NamedTuple):
-    """Pairs as (N,) arrays: starts and lengths in tokens, and labels."""
+    """Pairs as arrays (N,): starts and lengths in tokens, and labels."""
 
     a_start: np.ndarray
     a_length: np.ndarray
@@ -148,15 +147,15 @@ def pair_arrays(pairs: Sequence[Pair], sentence_starts: Sequence[int]) -> PairAr
 
 
 def cut_pairs(pairs: PairArrays, capacity: int, rng: np.random.Generator) -> PairArrays:
-    """Cut tokens off the longer segment of each pair, at its front or back by chance, until the pair has ``capacity``.
+    """Cut tokens off the longer segment of each pair, randomly at its front or back, down to ``capacity`` tokens.
 
-    Taking one token at a time off the longer segment (B if they are equal) evens the segments out; each token is taken
-    from the front with probability ½, so the number taken there is binomial.
+    Cutting one token at a time off the longer segment (B if they are equal) makes the lengths equal. Each token is cut
+    from the front with probability ½, so the number cut there has a binomial distribution.
     """
     a, b = pairs.a_length, pairs.b_length
     excess = np.maximum(a + b - capacity, 0)
-    evened = np.minimum(np.abs(a - b), excess)  # taken off the longer one, until both are equal
-    rest = excess - evened  # taken off in turn, from B first
+    evened = np.minimum(np.abs(a - b), excess)  # cut off the longer one until both are equal
+    rest = excess - evened  # then cut off in turn, beginning with B
     a_cut = np.where(a > b, evened, 0) + rest // 2
     b_cut = np.where(a > b, 0, evened) + rest - rest // 2
     return pairs._replace(

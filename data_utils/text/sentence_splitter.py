@@ -1,8 +1,8 @@
-"""Splits text into sentences: Punkt, and the full stops of scripts that Punkt does not know.
+"""Splits text into sentences by Punkt, and by the full stops of scripts that Punkt does not know.
 
-Punkt's decisions are NLTK's, one by one, and NLTK trains its parameters. Splitting is almost twice as fast as NLTK's,
-which makes an object of every word and guards every pattern: here a word is looked at once, however often it occurs.
-Kiss and Strunk 2006, "Unsupervised Multilingual Sentence Boundary Detection"; numbers in comments are its sections.
+Every decision is the same as that of NLTK's Punkt, and NLTK trains the parameters. Splitting is almost twice as fast as
+NLTK's, because each distinct word is examined only once. Kiss and Strunk 2006, "Unsupervised Multilingual Sentence
+Boundary Detection"; numbers in comments are its sections.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# Not ``re``: the two differ in which characters are letters, and NLTK uses this one.
+# NLTK uses this module, which differs from ``re`` in which characters are letters.
 import regex
 
 from utilities.errors import UserError
@@ -27,21 +27,21 @@ COMMON_ABBREVIATIONS = (
     "mr mrs ms dr prof st jr sr gen col lt capt sgt rev hon gov sen rep vs etc al cf ca approx e.g i.e u.s u.k"
     " a.m p.m b.c a.d no vol fig pp ed inc ltd co corp jan feb mar apr aug sept oct nov dec ph.d m.d"
 )
-# What NLTK's downloader writes, and where it is looked for.
+# The files of a model that NLTK's downloader writes, and the folders in which they may be.
 MODEL_FOLDER = "tokenizers/punkt_tab"
 MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "sent_starters.txt", "ortho_context.tab")
 NLTK_FOLDERS = ("nltk_data", "share/nltk_data", "lib/nltk_data")
 
-# Chinese and Japanese, Devanagari, Arabic and Urdu have no abbreviations to tell apart: the mark itself decides.
+# Chinese, Japanese, Devanagari, Arabic and Urdu have no ambiguous abbreviations: the mark alone decides.
 _PLAIN_END = re.compile(
-    r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])"  # no mark or quote follows
-    r"|(?<=[。！？｡][”’」』）】》\"'])(?![”’」』）】》\"'])"  # or behind the closing quote
+    r"(?<=[。！？｡।॥؟۔])(?![。！？｡।॥؟۔”’」』）】》\"'])"  # if no mark or quote follows
+    r"|(?<=[。！？｡][”’」』）】》\"'])(?![”’」』）】》\"'])"  # or after the closing quote
 )
 _PLAIN_MARK = re.compile(r"[。！？｡।॥؟۔]")
 _PUNKT_MARK = re.compile(r"[.!?]")
 _ANY_WORD = re.compile(r"\w")
 
-# Where a word was seen, by the case of its first letter: at the beginning of a sentence, within, or unknown.
+# Where a word was seen, by its first letter's case: at the beginning of a sentence, within one, or unknown.
 BEGIN_UPPER, MIDDLE_UPPER, UNKNOWN_UPPER, BEGIN_LOWER, MIDDLE_LOWER, UNKNOWN_LOWER = (1 << bit for bit in range(1, 7))
 UPPER = BEGIN_UPPER | MIDDLE_UPPER | UNKNOWN_UPPER
 LOWER = BEGIN_LOWER | MIDDLE_LOWER | UNKNOWN_LOWER
@@ -62,8 +62,8 @@ _WORD = regex.compile(
     )""",
     regex.VERBOSE,
 )
-# Where words depend on more than what stands between two blanks: an ellipsis with blanks in it, and characters that are
-# blanks to Python alone.
+# Cases in which words depend on more than the text between two blanks: an ellipsis that contains blanks, and characters
+# that only Python regards as blanks.
 _ACROSS_BLANKS = regex.compile(r"\.\s\.|[\x1c-\x1f]")
 _MARK = regex.compile(rf"[.?!](?=(?P<after>{_NOT_IN_WORD}|\s+(?P<next>\S+)))")
 _CLOSING = regex.compile(r"""["\')\]}\u2018\u2019\u201c\u201d\xab\xbb]+?(?:\s+|(?=--)|$)""", regex.MULTILINE)
@@ -71,15 +71,15 @@ _NUMERIC = regex.compile(r"^-?[\.,]?\d[\d,\.-]*\.?$")
 _INITIAL = regex.compile(r"[^\W\d]\.$")
 _ELLIPSIS = regex.compile(r"\.\.+$")
 
-PLAIN, BREAK, ELLIPSIS, ABBREVIATION = range(4)  # what a word is by itself
+PLAIN, BREAK, ELLIPSIS, ABBREVIATION = range(4)  # kinds of a word, regardless of its context
 
 
 class Parameters(NamedTuple):
-    """What Punkt's training learns of types: words in lower case, all numbers being one."""
+    """The result of Punkt's training on types, which are words in lower case, with one type for all numbers."""
 
     abbreviations: set[str]  # without their full stop
-    collocations: set[tuple[str, str]]  # no sentence ends between the two, whatever stands there
-    starters: set[str]  # often begin a sentence
+    collocations: set[tuple[str, str]]  # no sentence ends between the two words
+    starters: set[str]  # types that often begin a sentence
     orthography: dict[str, int]  # where a type was seen: ``BEGIN_UPPER`` and the others, combined by "or"
 
     @classmethod
@@ -91,20 +91,20 @@ def train(texts: Iterable[str]) -> Parameters:
     """Learn Punkt's parameters from texts, unsupervised; the same texts give the same parameters.
 
     NLTK's trainer gets our cached words, and one token for all equal ones of a text, which halves its time.
-    With less than 100,000 characters the statistics mislead (any word seen a few times, always at a sentence's end,
-    passes for an abbreviation): then the parameters are a short list of English abbreviations.
+    With less than 100,000 characters the statistics are misleading: any word seen a few times, always at a sentence's
+    end, would count as an abbreviation. The parameters are then a short list of English abbreviations.
     """
     texts = list(texts)
     if sum(map(len, texts)) < MIN_TRAINING_CHARACTERS:
         return Parameters.empty()._replace(abbreviations=set(COMMON_ABBREVIATIONS.split()))
-    from nltk.tokenize.punkt import PunktLanguageVars, PunktToken, PunktTrainer  # takes a second to load
+    from nltk.tokenize.punkt import PunktLanguageVars, PunktToken, PunktTrainer  # which takes a second to load
 
     class CachedWords(PunktLanguageVars):
         def word_tokenize(self, s: str) -> list[Word]:
             return words_of(s)
 
     class Token(PunktToken):
-        first_case = is_ellipsis = None  # computed again and again by NLTK
+        first_case = is_ellipsis = None  # which NLTK would compute again and again
 
         def __init__(self, word: Word, parastart: bool | None = None, linestart: bool | None = None):
             self.tok, self.type, self.period_final = word.text, word.type, word.ends
@@ -116,7 +116,7 @@ def train(texts: Iterable[str]) -> Parameters:
     make_token = functools.lru_cache(maxsize=None)(Token)
     trainer = PunktTrainer(lang_vars=CachedWords(), token_cls=make_token)
     for text in texts:
-        make_token.cache_clear()  # what the trainer notes in a token holds for one text
+        make_token.cache_clear()  # the trainer's annotations of a token are valid for one text only
         trainer.train(text, finalize=False)
     learned = trainer.get_params()
     return Parameters(
@@ -125,7 +125,7 @@ def train(texts: Iterable[str]) -> Parameters:
 
 
 def save_parameters(parameters: Parameters, path: Path) -> None:
-    """Write parameters as JSON, sorted, so that equal parameters are equal bytes."""
+    """Write parameters as sorted JSON; equal parameters give equal bytes."""
     data = {
         "abbreviations": sorted(parameters.abbreviations),
         "collocations": sorted(map(list, parameters.collocations)),
@@ -149,7 +149,7 @@ def load_parameters(path: Path) -> Parameters:
 
 
 def _load_model(folder: Path) -> Parameters:
-    """Read a model as NLTK's ``punkt_tab`` holds it: an entry a line, its parts separated by tabs."""
+    """Read a model of NLTK's ``punkt_tab``, which has one entry per line, with parts separated by tabs."""
     abbreviations, collocations, starters, orthography = (
         [line.split("\t") for line in (folder / name).read_text(encoding="utf-8").split("\n") if line]
         for name in MODEL_FILES
@@ -180,7 +180,7 @@ def has_trained_model(language: str) -> bool:
     """Return whether NLTK's trained Punkt model (package ``punkt_tab``) is installed for a language.
 
     Raises:
-        UserError: No language can have this name.
+        UserError: The name cannot be that of a language.
     """
     if not re.fullmatch(r"[\w-]+", language):
         raise UserError(f"--language {language}: no name of a Punkt model; such as english or german")
@@ -199,7 +199,7 @@ def load_splitter(model: str) -> Splitter:
 
 
 class Splitter:
-    """Splits paragraphs into sentences; Punkt decides for ``. ! ?``.
+    """Splits paragraphs into sentences; Punkt decides about ``. ! ?``.
 
     Example:
         >>> Splitter(Parameters.empty()).split("It rains. We stay.")
@@ -210,7 +210,7 @@ class Splitter:
         self.parameters = parameters
 
     def split(self, paragraph: str) -> list[str]:
-        """Return the sentences of a paragraph, white space tidied; pieces without a word are left out."""
+        """Return the sentences of a paragraph with normal white space; pieces without a word are left out."""
         parts = _PLAIN_END.split(paragraph) if _PLAIN_MARK.search(paragraph) else [paragraph]
         sentences: list[str] = []
         for part in parts:
@@ -219,16 +219,16 @@ class Splitter:
 
 
 class Word:
-    """A word, and everything that can be said of it alone.
+    """A word and its properties that do not depend on its context.
 
     Attributes:
-        text: The word as it stands.
-        type: Lower-cased, all numbers the same.
+        text: The word as written.
+        type: The lower-cased word; the same for all numbers.
         bare: The type without a full stop at its end.
         ends: Whether it ends with a full stop.
-        kind: ``PLAIN``, ``BREAK`` or ``ELLIPSIS``; None if it follows from the abbreviations.
+        kind: ``PLAIN``, ``BREAK`` or ``ELLIPSIS``; None if it depends on the abbreviations.
         stem: The word without its full stop, which is an abbreviation or not if ``kind`` is None.
-        tail: The part of the stem behind the last hyphen, likewise.
+        tail: The part of the stem after the last hyphen, which may be an abbreviation likewise.
     """
 
     __slots__ = (
@@ -239,7 +239,7 @@ class Word:
         self.text = text
         self.is_upper, self.is_lower = text[0].isupper(), text[0].islower()
         self.kind: int | None = PLAIN
-        if text.isalpha():  # most are, and need no pattern
+        if text.isalpha():  # most words are, and need no pattern
             self.type = self.bare = self.stem = self.tail = text.lower()
             self.ends = self.is_initial = self.is_punctuation = False
             return
@@ -258,7 +258,7 @@ class Word:
             self.kind = None
 
     def kind_with(self, abbreviations: set[str]) -> int:
-        """Return what the word is, given the abbreviations."""
+        """Return the kind of the word, given the abbreviations."""
         if self.kind is not None:
             return self.kind
         return ABBREVIATION if self.stem in abbreviations or self.tail in abbreviations else BREAK
@@ -280,8 +280,8 @@ def words_of(line: str) -> list[Word]:
 
 
 def punkt_sentences(text: str, parameters: Parameters) -> Iterator[str]:
-    """Yield the sentences of a text as they stand in it."""
-    shift = 0  # what the previous sentence took from the beginning of this one: closing quotes and brackets
+    """Yield the sentences of a text unchanged."""
+    shift = 0  # closing quotes and brackets that belong to the previous sentence
     bounds = list(_bounds(text, parameters))
     for number, (first, end) in enumerate(bounds):
         first += shift
@@ -307,7 +307,7 @@ def _bounds(text: str, parameters: Parameters) -> Iterator[tuple[int, int]]:
 
 
 def _marks(text: str) -> Iterator[tuple[regex.Match[str], str]]:
-    """Yield the marks that may end a sentence with the words around them; of several in one word, the last."""
+    """Yield the marks that may end a sentence with the words around them; if a word has several, the last one."""
     blanks = [blank for blank in WHITE_SPACE if blank in text]
     last, first, end = None, 0, 0  # the previous mark, and the word that it follows
     for mark in _MARK.finditer(text):
@@ -322,7 +322,7 @@ def _marks(text: str) -> Iterator[tuple[regex.Match[str], str]]:
 
 
 def _is_end(around: str, parameters: Parameters) -> bool:
-    """Return whether a sentence ends somewhere before the last word."""
+    """Return whether a sentence ends before the last of these words."""
     words = words_of(around)
     kinds = [word.kind_with(parameters.abbreviations) for word in words]
     return any(
@@ -353,7 +353,7 @@ def _ends_between(word: Word, kind: int, after: Word, kind_after: int, parameter
 
 
 def _begins_sentence(word: Word, seen: int) -> bool | None:
-    """Return what the case of the first letter says (4.1.1), None if nothing."""
+    """Return what the case of the first letter shows (4.1.1); None if nothing."""
     if word.is_punctuation:
         return False
     if word.is_upper and seen & LOWER and not seen & MIDDLE_UPPER:

@@ -1,8 +1,8 @@
-"""Step ``sentences``: any input as plain text, one sentence a line, a blank line after each document.
+"""Step ``sentences``: writes any input as plain text, with one sentence per line and a blank line after each document.
 
-Each work unit of the input becomes a file, ``sentences_000.txt``, ``sentences_001.txt``, …. Beside them are the Punkt
-parameters if they were trained here, ``set_aside.jsonl`` if articles could not be used, and last ``corpus.json`` with
-counts: where it is, the folder is complete. A killed run is resumed.
+Each work unit of the input becomes a file, ``sentences_000.txt``, ``sentences_001.txt``, …. The folder also has the
+Punkt parameters if they were trained here, ``set_aside.jsonl`` if articles could not be used, and, written last,
+``corpus.json`` with counts; a folder with that file is complete. A killed run can be resumed.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Corpus(NamedTuple):
     sentences: int
     words: int
     set_aside: int  # articles that could not be used
-    identity: Any  # what distinguishes this corpus from others, for the recipe of what is made from it
+    identity: Any  # identifies this corpus in the recipe of data that is made from it
 
 
 class TextSettings(NamedTuple):
-    """How sentences are made from prose."""
+    """The settings for making sentences from prose."""
 
-    language: str = "english"  # of NLTK's trained Punkt model, if that is installed
-    min_characters: int = DEFAULT_MIN_CHARACTERS  # of a document that is kept
-    training_megabytes: int = DEFAULT_TRAINING_MEGABYTES  # of text to train Punkt on, if no trained model is installed
+    language: str = "english"  # language of NLTK's trained Punkt model, if that is installed
+    min_characters: int = DEFAULT_MIN_CHARACTERS  # minimum length of a document that is kept
+    training_megabytes: int = DEFAULT_TRAINING_MEGABYTES  # of text to train Punkt on, if no model is installed
 
 
 def _to_sentences(model: str, min_characters: int, source: Source, unit: Unit | PagesUnit) -> UnitText:
@@ -79,12 +79,12 @@ def _to_sentences(model: str, min_characters: int, source: Source, unit: Unit | 
 def _split(splitter: Splitter, prose: Prose) -> list[str] | SetAside:
     try:
         return [sentence for paragraph in prose.paragraphs for sentence in splitter.split(paragraph)]
-    except Exception as error:  # no article may end the run, whatever is wrong with it
+    except Exception as error:  # no bad article may end the run
         return SetAside(prose.title, f"cannot be split into sentences: {reason_of(error)}")
 
 
 def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
-    """Return what ``load_splitter`` takes: NLTK's trained model, or one trained on the beginning of the input."""
+    """Return the model for ``load_splitter``: NLTK's trained one, or one trained on the beginning of the input."""
     if has_trained_model(settings.language):
         return settings.language
     path = folder / PUNKT_NAME
@@ -118,14 +118,14 @@ def write_sentences(
     max_bad_articles: int = DEFAULT_MAX_SET_ASIDE,
     overwrite: bool = False,
 ) -> Corpus:
-    """Write the sentences of a source into a folder; what is there already of the same source is not done again.
+    """Write the sentences of a source into a folder; units that are done already are skipped.
 
     Args:
         source: What to read.
         folder: Created if absent.
         settings: How sentences are made.
-        pool: Workers; this process by default. The output does not depend on them.
-        max_bad_articles: More articles that cannot be used end the run.
+        pool: Workers; None: this process. The output does not depend on them.
+        max_bad_articles: Maximum number of articles that cannot be used; one more ends the run.
         overwrite: Whether a corpus of other input or settings in the folder may be replaced.
 
     Raises:
@@ -164,7 +164,7 @@ def write_sentences(
 
 
 def read_corpus(folder: Path) -> Corpus:
-    """Return a folder that ``write_sentences`` wrote, or sentence files of the user's own, which carry no counts.
+    """Return a corpus that ``write_sentences`` wrote, or the user's own sentence files, which have no counts.
 
     Raises:
         UserError: There are no sentence files.
@@ -218,7 +218,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the step's command."""
-    parser = make_parser("data_utils.text.sentences", "One sentence a line, a blank line after each document.")
+    parser = make_parser("data_utils.text.sentences", "Writes one sentence per line, a blank line after documents.")
     add_extract_options(parser)
     add_sentence_options(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the sentence files")

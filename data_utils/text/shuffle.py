@@ -1,8 +1,8 @@
-"""The global shuffle: records of all units in one random order, in two passes of bounded memory.
+"""Shuffles the records of all units globally, in two passes of bounded memory.
 
 Each record has a random 64-bit key. The first pass scatters a unit's records over strips of the range of keys; the
-second gathers a strip from all units, sorts it, and writes its files. The order is that of the keys, so it is the same
-however many strips and files there are.
+second gathers a strip from all units, sorts it, and writes its files. The order is that of the keys, so it does not
+depend on the numbers of strips and files.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 
 KEY, LENGTH = np.dtype("<u8"), np.dtype("<u4")
-# Text that the records of a file and of a strip come from, each pass over the corpus counted.
+# Amount of text, multiplied by the passes over it, for the records of a file and of a strip.
 MAX_BYTES_OF_FILE = 24 << 20
 BYTES_OF_STRIP = 80 << 20
-MAX_FILES_AS_STRIPS = 64  # up to this number of files, each is a strip of its own
+MAX_FILES_AS_STRIPS = 64  # up to this number of files, each file is a strip of its own
 
-# Where a spill file holds the keys, lengths and bytes of a strip's records.
+# The places of the keys, lengths and bytes of a strip's records in a spill file.
 _TABLE = np.dtype([("offset", "<i8"), ("records", "<i8"), ("bytes", "<i8"), ("crc", "<i8")])
 
 
 class Layout(NamedTuple):
-    """How the range of keys is divided into strips, which are gathered one at a time, and these into files."""
+    """The division of the range of keys into strips, which are gathered one at a time, and of strips into files."""
 
     strips: int
     files_per_strip: int
 
     @property
     def files(self) -> int:
-        """Maximum number of files; one without records is not written."""
+        """The maximum number of files; a file without records is not written."""
         return self.strips * self.files_per_strip
 
     def file_of(self, keys: np.ndarray) -> np.ndarray:
-        """Return the file that each of (N,) keys belongs to."""
+        """Return the number of the file of each of the keys (N,)."""
         return ((keys >> np.uint64(32)) * np.uint64(self.files) >> np.uint64(32)).astype(np.int64)
 
 
@@ -53,7 +53,7 @@ class Shuffled(NamedTuple):
 
 
 def plan_layout(units: int, text_bytes: int, duplicate_factor: int) -> Layout:
-    """Plan at least as many files as the corpus has units, none too large, and strips that fit in memory."""
+    """Plan strips that fit in memory, and at least as many files as the corpus has units, none of them too large."""
     written = text_bytes * duplicate_factor
     files = max(units, -(-written // MAX_BYTES_OF_FILE), 1)
     if files <= MAX_FILES_AS_STRIPS:
@@ -63,7 +63,7 @@ def plan_layout(units: int, text_bytes: int, duplicate_factor: int) -> Layout:
 
 
 def write_spill(path: Path, shuffled: Shuffled, pieces: np.ndarray, layout: Layout) -> None:
-    """Write a unit's records strip by strip, with ``pieces`` (V,), its counts of pieces: the first pass."""
+    """Write a unit's records strip by strip, and its counts of pieces (V,), in the first pass."""
     order = np.argsort(shuffled.keys, kind="stable")
     bounds = np.searchsorted(
         layout.file_of(shuffled.keys[order]) // layout.files_per_strip, np.arange(layout.strips + 1)
@@ -84,7 +84,7 @@ def write_spill(path: Path, shuffled: Shuffled, pieces: np.ndarray, layout: Layo
 
 
 def read_pieces(path: Path, layout: Layout, vocabulary_size: int) -> np.ndarray:
-    """Return (V,) how often each piece occurs in a unit's text."""
+    """Return how often each piece occurs in a unit's text (V,)."""
     return np.fromfile(path, "<i8", vocabulary_size, offset=layout.strips * _TABLE.itemsize)
 
 
@@ -92,7 +92,7 @@ def read_strip(path: Path, strip: int) -> Shuffled:
     """Return a unit's records of one strip.
 
     Raises:
-        UserError: They are not what was written.
+        UserError: The file was changed or damaged.
     """
     with open(path, "rb") as stream:
         stream.seek(strip * _TABLE.itemsize)
@@ -108,7 +108,7 @@ def read_strip(path: Path, strip: int) -> Shuffled:
 
 
 def gather(spills: Sequence[Path], strip: int, layout: Layout) -> Iterator[tuple[int, Shuffled]]:
-    """Yield the number and records of each file of a strip, in the order of their keys: the second pass."""
+    """Yield the number and the records of each file of a strip in the order of their keys, in the second pass."""
     parts = [read_strip(path, strip) for path in spills]
     keys = np.concatenate([part.keys for part in parts])
     records = [record for part in parts for record in part.records]

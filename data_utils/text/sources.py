@@ -1,7 +1,7 @@
-"""Sources of documents: a MediaWiki dump, plain text, JSON Lines, WikiExtractor's folders, WikiText.
+"""Sources of documents: a MediaWiki dump, plain text, JSON Lines, WikiExtractor's folders, or WikiText.
 
-The main process asks a source for work units, and the workers ask it for the documents of a unit, so that reading and
-decompressing are spread over them.
+The main process asks a source for work units; the workers ask it for the documents of a unit, which distributes reading
+and decompressing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from utilities.errors import UserError
 
 LARGEST_UNIT = 4 << 20  # bytes on disk: seconds of work, and some ten megabytes of memory
 SMALLEST_UNIT = 1 << 20
-UNITS = 64  # least number of units of a large input
+UNITS = 64  # minimum number of units of a large input
 
 Documents = Iterator["Document | SetAside"]
 
@@ -47,14 +47,15 @@ class PagesUnit(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Documents to be read, once or several times. It can be sent to workers.
+    """Documents that can be read several times. A source can be sent to workers.
 
     Attributes:
         files: The input files, in order.
-        read_span: Yields the documents that begin in a part of a file; None if files cannot be read in parts.
-        cut: Where files may be cut.
-        kind: Format and its options, for the recipe.
-        is_markup: Whether texts are wiki markup that has yet to be cleaned.
+        read_span: Function that yields the documents that begin in a part of a file; None if files cannot be read in
+            parts.
+        cut: Function that finds where files may be cut.
+        kind: The format and its options, for the recipe.
+        is_markup: Whether texts are wiki markup that must be cleaned.
         hidden_namespaces: See ``clean_wikitext``.
     """
 
@@ -70,7 +71,7 @@ class Source:
         return sum(path.stat().st_size for path in self.files)
 
     def identity(self) -> dict[str, Any]:
-        """Return what distinguishes this input from others, for the recipe."""
+        """Return values that identify this input in the recipe."""
         return {**self.kind, **identity_of(self.files)}
 
     def for_workers(self) -> Source:
@@ -78,14 +79,14 @@ class Source:
         return replace(self, files=())
 
     def units(self) -> Iterator[Unit | PagesUnit]:
-        """Yield work units; their bounds follow from the files alone."""
+        """Yield work units, whose bounds depend only on the files."""
         unit_bytes = min(LARGEST_UNIT, max(SMALLEST_UNIT, self.total_bytes // UNITS))
         if self.read_span is None:
             return _page_units(self.files, unit_bytes)
         return plan_input_units(self.files, unit_bytes, self.cut)
 
     def documents(self, unit: Unit | PagesUnit) -> Documents:
-        """Yield the documents of a unit, and what cannot be read as one."""
+        """Yield the documents of a unit, and the parts that cannot be read as documents."""
         if isinstance(unit, PagesUnit):
             for page in unit.pages:
                 yield from articles_of(page)
@@ -120,7 +121,7 @@ def _page_units(files: Iterable[Path], unit_bytes: int) -> Iterator[PagesUnit]:
 
 
 def dump_source(path: Path) -> Source:
-    """Return the articles of a dump; a missing, foreign or cut-off file is refused here, before any work."""
+    """Return the articles of a dump; a missing, foreign or truncated file is refused here, before any work."""
     head = read_head(path)
     if head.can_be_cut:
         check_end(path)
@@ -129,7 +130,7 @@ def dump_source(path: Path) -> Source:
 
 
 def _existing_files(paths: Iterable[Path], option: str, pattern: str = "*") -> tuple[Path, ...]:
-    """Return files as given, and for folders the sorted files in them."""
+    """Return the given files, with each folder replaced by its sorted files."""
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -145,7 +146,7 @@ def _existing_files(paths: Iterable[Path], option: str, pattern: str = "*") -> t
 
 
 def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
-    """Add the options that say what to read; exactly one of the inputs is required."""
+    """Add the options that select the input; exactly one input is required."""
     group = parser.add_argument_group("input (one of)")
     inputs = group.add_mutually_exclusive_group(required=True)
     inputs.add_argument("--dump", type=Path, metavar="FILE", help="MediaWiki XML dump, plain, .bz2 or .gz")

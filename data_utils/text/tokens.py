@@ -1,7 +1,7 @@
-"""Tokenizes sentences into word pieces, each distinct word once.
+"""Tokenizes sentences into word pieces, each distinct word only once.
 
-Text repeats its words, so a dictionary spares the tokenizer most of its work. BERT's tokenizer splits at blanks and at
-ASCII punctuation anyway, so the result is that of whole sentences.
+Text repeats its words, so a dictionary saves most of the tokenizer's work. BERT's tokenizer splits at blanks and at
+ASCII punctuation anyway, so the result is the same as for whole sentences.
 
 Shapes: T tokens, N lines or words.
 """
@@ -16,9 +16,9 @@ from tokenizers import Tokenizer
 
 from data_utils.tokenizer import load_tokenizer
 
-# Frequent behind or before a word: without them there are fewer distinct words.
+# Frequent after or before a word; splitting them off leaves fewer distinct words.
 SET_APART = (b",", b".", b"(", b")", b'"', b":", b";")
-SEPARATORS = "|~^`"  # one of them stands between words that are tokenized together
+SEPARATORS = "|~^`"  # one of them separates words that are tokenized together
 WORDS_AT_ONCE = 500
 
 
@@ -34,7 +34,7 @@ class TokenizedUnit(NamedTuple):
 def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> TokenizedUnit:
     """Tokenize UTF-8 text with one sentence a line and an empty line between documents.
 
-    Sentences without any token, and documents left empty, disappear.
+    Sentences without any token, and documents without sentences, are left out.
     """
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n")
@@ -44,7 +44,7 @@ def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> Tokeni
     line_ends = np.flatnonzero(characters == ord("\n"))
     is_empty = np.diff(line_ends, prepend=-1) == 1
     tokens, lengths = tokenize_lines(text, load_tokenizer(vocabulary_file, lower_case))
-    document = np.append(np.cumsum(is_empty), is_empty.sum())  # (N,) of each line; the last one has no end
+    document = np.append(np.cumsum(is_empty), is_empty.sum())  # (N,) end of each line; the last one has none
     kept = lengths > 0
     sentence_starts = [0, *np.cumsum(lengths[kept]).tolist()]
     _, per_document = np.unique(document[kept], return_counts=True)
@@ -52,7 +52,7 @@ def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> Tokeni
 
 
 def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return (T,) int32 ids of all lines of a UTF-8 text, without [CLS] and [SEP], and (N,) how many each line has."""
+    """Return the ids of all lines of a text, (T,) int32 without [CLS] and [SEP], and their number in each, (N,)."""
     for mark in SET_APART:
         text = text.replace(mark, b" " + mark + b" ")
     characters = np.frombuffer(text, np.uint8)
@@ -71,9 +71,9 @@ def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
 
 
 def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return (T,) int32 ids of all words, and (N,) how many each has.
+    """Return the ids of all words, (T,) int32, and their number in each word, (N,).
 
-    Many words go to the tokenizer as one text, because beginning and ending a text takes it long.
+    Many words are passed to the tokenizer as one text, because each text has a large fixed cost.
     """
     separator, separator_id = _separator(tokenizer)
     if separator_id is None:
@@ -100,7 +100,7 @@ def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarr
 
 
 def _separator(tokenizer: Tokenizer) -> tuple[str, int | None]:
-    """Return a mark that the vocabulary has as a word, and its id, None if it has none of them."""
+    """Return a mark that the vocabulary has as a word, and its id; None if it has no such mark."""
     for mark in SEPARATORS:
         number = tokenizer.token_to_id(mark)
         if number is not None:
@@ -109,11 +109,11 @@ def _separator(tokenizer: Tokenizer) -> tuple[str, int | None]:
 
 
 def _starts_of(lengths: np.ndarray) -> np.ndarray:
-    """Return (N,) where each row begins in a flat array."""
+    """Return the index in a flat array at which each row begins, (N,)."""
     return np.cumsum(lengths) - lengths
 
 
 def _take_rows(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return rows of a flat array (T,), given by (N,) starts and lengths, one behind the other."""
+    """Return rows of a flat array (T,), given by starts and lengths (N,), one after the other."""
     shift = np.repeat(starts - _starts_of(lengths), lengths)
     return values[shift + np.arange(shift.size)]

@@ -1,7 +1,7 @@
-"""Work units: parts of files, cut where a document ends, whatever the number of workers.
+"""Work units: parts of files, cut where a document ends, independently of the number of workers.
 
-Input files are cut for extraction: any cut will do, because the sentences are the same. The corpus of sentences is cut
-for records as one long text, however it is split into files, because randomness depends on the unit.
+Input files are cut for extraction; any cut is valid, because the sentences are the same. The corpus of sentences is cut
+for records as one long text, regardless of its files, because randomness depends on the unit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 DEFAULT_UNIT_BYTES = 4 << 20
 SMALLEST_UNIT = 128 << 10
-FEWEST_UNITS = 8  # a small corpus is cut finer, so that all cores get work
+FEWEST_UNITS = 8  # a small corpus is cut into smaller units to give all cores work
 SCAN_BYTES = 1 << 16
 MAX_MATCH_BYTES = 1 << 12  # of a cut's pattern
 DOCUMENT_END = re.compile(rb"\n\r?\n")
@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Parts of files that are worked on together, in order."""
+    """Parts of files that are processed together, in order."""
 
     number: int  # from 0; with the seed it determines everything random
     spans: tuple[Span, ...]
@@ -41,7 +41,7 @@ class Unit(NamedTuple):
         return sum(span.end - span.start for span in self.spans)
 
     def read(self) -> bytes:
-        """Read the text; an empty line stands between parts, too."""
+        """Read the text; parts are separated by an empty line too."""
         parts = []
         for span in self.spans:
             with open(span.path, "rb") as stream:
@@ -50,13 +50,13 @@ class Unit(NamedTuple):
         return b"\n\n".join(parts)
 
 
-# (path, position, size of the file) → the first place at or after the position where the file may be cut, or its end.
+# (path, position, size of the file) → the first position from there on where the file may be cut, or its end.
 Cut = Callable[[Path, int, int], int]
 
 
 @dataclass(frozen=True)
 class CutBehind:
-    """Cuts behind what matches a pattern; a match has at most ``MAX_MATCH_BYTES``."""
+    """Cuts after a match of a pattern; a match has at most ``MAX_MATCH_BYTES``."""
 
     pattern: re.Pattern[bytes]
 
@@ -86,7 +86,7 @@ def cut_nowhere(path: Path, position: int, size: int) -> int:
 
 
 def plan_input_units(files: Sequence[Path], unit_bytes: int, cut: Cut) -> Iterator[Unit]:
-    """Yield units of about ``unit_bytes``: large files are cut, small ones are combined."""
+    """Yield units of about ``unit_bytes`` by cutting large files and combining small ones."""
     number, spans, filled = 0, [], 0
     for path in files:
         size, start = path.stat().st_size, 0
@@ -105,7 +105,7 @@ def plan_input_units(files: Sequence[Path], unit_bytes: int, cut: Cut) -> Iterat
 def plan_units(files: Sequence[Path], unit_bytes: int | None = None) -> list[Unit]:
     """Cut sentence files into units without reading all of them.
 
-    The files count as one text, so units hold the same documents however these are split into files. Each unit holds at
+    The files count as one text, so units do not depend on how the documents are split into files. Each unit has at
     least two documents if the corpus does, because random segments come from another document of the same unit.
 
     Args:
@@ -136,7 +136,7 @@ class _Text:
         self.cut = CutBehind(DOCUMENT_END)
 
     def document_end(self, position: int) -> int:
-        """Return the first end of a document at or after a position; every end of a file is one."""
+        """Return the first end of a document at or after a position; the end of a file also ends a document."""
         if position >= self.size:
             return self.size
         file = bisect.bisect_left(self.begins, position, 1) - 1

@@ -1,4 +1,4 @@
-"""Step ``vocabulary``: a WordPiece vocabulary trained on the corpus.
+"""Step ``vocabulary``: trains a WordPiece vocabulary on the corpus.
 
 WordPiece as in BERT: pieces that continue a word begin with ``##``; special tokens come first.
 """
@@ -31,11 +31,11 @@ STRETCH_BYTES = 1 << 20
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
-    """Yield lines; of more than ``limit`` bytes, evenly chosen megabytes, however these are split into files."""
+    """Yield all lines, or those of evenly chosen megabytes if there are more than ``limit`` bytes in all files."""
     sizes = [(path, path.stat().st_size) for path in files]
     total = sum(size for _, size in sizes)
-    period = STRETCH_BYTES * max(1, -(-total // max(limit, 1)))  # one stretch of each period is taken
-    begin = 0  # of the file in the text of all files
+    period = STRETCH_BYTES * max(1, -(-total // max(limit, 1)))  # one stretch of each period is used
+    begin = 0  # position of the file in the text of all files
     for path, size in sizes:
         with open(path, "rb") as stream:
             for stretch in range(begin // period * period, begin + size, period):
@@ -48,7 +48,7 @@ def _lines_between(stream: BinaryIO, start: int, end: int) -> Iterator[str]:
     position = max(start - 1, 0)
     stream.seek(position)
     if start > 0:
-        position += len(stream.readline())  # the rest of a line begun before
+        position += len(stream.readline())  # the rest of a line that began earlier
     while position < end and (line := stream.readline()):
         position += len(line)
         if line.strip():
@@ -59,7 +59,7 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[st
     """Return the most frequent characters, as pieces that begin and that continue a word, sorted."""
     words: Counter[str] = Counter()
     for line in lines:
-        words.update(line.split())  # normalizing each word once takes a hundredth of the time of all lines
+        words.update(line.split())  # normalizing each distinct word once is a hundred times faster than all lines
     characters: Counter[str] = Counter()
     continuing: set[str] = set()
     for word, count in words.items():
@@ -85,9 +85,9 @@ def train_vocabulary(
         files: Sentence files.
         output: ``vocab.txt`` to write.
         size: Number of pieces, special tokens included; if a small corpus gives fewer, unused entries fill it up.
-        lower_case: Whether text is lower-cased and stripped of accents, as BERT "uncased".
-        min_frequency: How often a pair of pieces must occur to be merged.
-        sample_megabytes: A larger corpus is sampled evenly to this size.
+        lower_case: Whether text is lower-cased and stripped of accents, as for BERT "uncased".
+        min_frequency: Minimum number of occurrences of a pair of pieces to be merged.
+        sample_megabytes: Size to which a larger corpus is sampled evenly.
     """
     if size < len(SPECIAL_TOKENS) + 100:
         raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")

@@ -1,1 +1,1 @@
-"""Graphcore's TensorFlow on IPU systems. Only ``platform`` imports Graphcore's packages."""
+"""The platform of IPU systems, with Graphcore's TensorFlow. Only ``platform`` imports Graphcore's packages."""

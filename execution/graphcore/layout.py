@@ -1,4 +1,4 @@
-"""Sizes and options of an IPU system that follow from a config, in plain values."""
+"""Derives sizes and options of an IPU system from a config, as plain values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def largest_divisor(number: int, at_most: int) -> int:
 def prediction_steps(options: ExecutionOptions, batches: int) -> int:
     """Return the number of batches that each replica predicts in one execution.
 
-    They fill the pipeline; without one, many batches save transfers to the host.
+    The number fills the pipeline; without a pipeline, many batches save transfers to the host.
 
     Args:
         options: the config's execution options.

@@ -12,7 +12,7 @@ from execution.interface import OptimizerSettings
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
-_KerasOptimizer: Any = object  # stands for the optimizer class that the mixin is combined with
+_KerasOptimizer: Any = object  # represents the optimizer class that a mixin is combined with
 
 # Patterns of weights' names, as published for LAMB on IPUs: LayerNorm's gains decay, but no other vector does.
 NOT_DECAYED = (r"(^|/)(bias|beta)$",)

@@ -1,8 +1,8 @@
 """The platform of IPU systems, and the only file that imports Graphcore's packages.
 
-Keras' IPU extensions run ``fit`` as programs of many steps, a step being one micro batch on each replica. So the data
-set's elements, whole updates, are split into micro batches, and callbacks are called once per update again. Losses,
-learning rates and metrics leave the IPU by outfeed queues.
+Keras' IPU extensions run ``fit`` as programs of many steps; a step is one micro batch on each replica. The data set's
+elements, which are whole updates, are therefore split into micro batches, and callbacks are called once per update.
+Losses, learning rates and metrics leave the IPU through outfeed queues.
 
 A  micro batches of an update      B  samples of a micro batch
 """
@@ -46,7 +46,7 @@ SCHEDULES = {
     "interleaved": pipelining.PipelineSchedule.Interleaved,
     "sequential": pipelining.PipelineSchedule.Sequential,
 }
-RECOMPUTATION = {  # the mode that needs the least memory of those that the schedule supports
+RECOMPUTATION = {  # of the modes that the schedule supports, the one that needs the least memory
     "grouped": pipelining.RecomputationMode.RecomputeAndBackpropagateInterleaved,
     "interleaved": pipelining.RecomputationMode.RecomputeThenBackpropagate,
     "sequential": pipelining.RecomputationMode.RecomputeAndBackpropagateInterleaved,
@@ -57,12 +57,12 @@ REDUCTIONS = {
     "running_mean": GradientAccumulationReductionMethod.RUNNING_MEAN,
 }
 MOMENTS = ("m", "v")
-SUM_BUFFER = 10 << 20  # bytes of gradients that are summed over replicas at once, as published for BERT
+SUM_BUFFER = 10 << 20  # bytes of gradients that are summed over replicas at once, as in the published BERT
 SUM = tf.distribute.ReduceOp.SUM
 
 
 class HostCollectives:
-    """Collective operations of PopRun's processes, on the hosts. Gradients are exchanged by the IPUs themselves."""
+    """Collective operations of PopRun's processes on the hosts. The IPUs exchange gradients themselves."""
 
     def total(self, values: tf.Tensor) -> tf.Tensor:
         return allreduce(values, SUM)
@@ -72,7 +72,7 @@ class HostCollectives:
 
 
 def instances() -> Processes:
-    """Return the processes that PopRun started, which it calls instances, or this one alone."""
+    """Return the processes that PopRun started, which it calls instances, or only this one."""
     if not popdist.isPopdistEnvSet():
         return SINGLE_PROCESS
     return Processes(popdist.getNumInstances(), popdist.getInstanceIndex(), HostCollectives())
@@ -86,14 +86,14 @@ def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> 
 
     Args:
         options: the config's execution options.
-        replicas: replicas of this process; None: all; 0 where PopRun chooses its IPUs.
+        replicas: replicas of this process; None: all; 0 if PopRun chooses its IPUs.
     """
     config = IPUConfig()
     replicas = options.replicas if replicas is None else replicas
     if replicas:
         config.auto_select_ipus = layout.ipus_per_replica(options) * replicas
     config.allow_recompute = options.recompute
-    # The same random numbers on every chip; replicas that round differently would drift apart.
+    # Every chip must use the same random numbers; replicas that round differently would diverge.
     config.compilation_poplar_options = {"target.deterministicWorkers": "portable"}
     config.matmuls.poplar_options = {"partialsType": options.matmul_partials}
     if not layout.is_pipelined(options) and options.matmul_proportions:
@@ -136,7 +136,7 @@ def training_options(options: ExecutionOptions, update: Update, replicas: Option
     chosen = {
         "gradient_accumulation_steps_per_replica": update.micro_batches // (replicas or options.replicas),
         "gradient_accumulation_reduction_method": REDUCTIONS[update.reduction],
-        "offload_weight_update_variables": options.optimizer_state_offchip or sharded,  # sharding needs it
+        "offload_weight_update_variables": options.optimizer_state_offchip or sharded,  # required by sharding
         "replicated_optimizer_state_sharding": sharded,
     }
     if not layout.is_pipelined(options):
@@ -188,18 +188,18 @@ class Job(NamedTuple):
 
 
 class GraphcorePlatform(Platform):
-    """IPUs that this process has for itself or, under PopRun, shares with other processes.
+    """The IPUs that this process uses alone or, under PopRun, together with other processes.
 
     Args:
         options: the config's execution options.
-        processes: the result of :func:`instances`; None: calls it.
+        processes: the result of :func:`instances`; None: it is called.
 
     Raises:
-        UserError: the config asks for something that IPUs lack, or for another number of replicas than PopRun started.
+        UserError: IPUs do not support a setting of the config, or PopRun started another number of replicas.
     """
 
     name = "graphcore"
-    activation = "gelu_new"  # Poplar has a kernel for this one only
+    activation = "gelu_new"  # the only kind for which Poplar has a kernel
     all_processes_predict = True  # all IPUs of a run execute the same programs
     measures_losses = False
 
@@ -213,10 +213,10 @@ class GraphcorePlatform(Platform):
                 logger.warning("execution.%s has no meaning on IPUs and is left out", name)
         self.precision = PRECISIONS[options.precision]
         layout.use_executable_cache(options.executable_cache)
-        tf.get_logger().propagate = False  # it prints by itself; every line would appear twice
+        tf.get_logger().propagate = False  # it prints by itself, so every line would appear twice
         self._options = options
         self._processes = instances() if processes is None else processes
-        self._replicas = options.replicas // self._processes.count  # of this process
+        self._replicas = options.replicas // self._processes.count  # replicas of this process
         self.batch_size = options.micro_batch_size
         self._weights_made = False
         self._strategy: tf.distribute.Strategy
@@ -256,11 +256,11 @@ class GraphcorePlatform(Platform):
             yield
 
     def model_input(self, shape: Tuple[int, ...], dtype: str, name: str) -> tf.Tensor:
-        # The whole shape is given, because Keras would divide a batch size by the replicas.
+        # The whole shape is given, because Keras would divide a batch size by the number of replicas.
         return keras.Input(batch_input_shape=(self.batch_size, *shape), dtype=dtype, name=name)
 
-    # Layers and operations. They are marked for the compiler after the weights have been created, which is not possible
-    # inside of a marked function.
+    # Layers and operations. They are marked for the compiler after the weights have been created, because weights
+    # cannot be created inside a marked function.
 
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
         return IpuDropout(rate, name=name)
@@ -360,7 +360,9 @@ class GraphcorePlatform(Platform):
         job.optimizer.report_rate = rates.enqueue
         updates_per_execution = layout.largest_divisor(updates, job.updates_per_execution)
         if updates_per_execution < job.updates_per_execution:
-            logger.info("%d updates in an execution, for IPUs run no shorter last one", updates_per_execution)
+            logger.info(
+                "%d updates in an execution, because all executions on IPUs have the same length", updates_per_execution
+            )
         with self.scope():
             trained, terms = self._trained(model, data.element_spec)
             set_options = trained.set_pipelining_options

@@ -1,7 +1,7 @@
-"""The objective on an IPU, and how its values reach the trainer's callbacks.
+"""Computes the objective on an IPU, and passes its values to the trainer's callbacks.
 
-An IPU averages the losses in each micro batch, because it cannot read the whole update first. Reported values are still
-means over whole updates, because sums and counts leave the IPU, not means.
+An IPU averages the losses in each micro batch, because it cannot read the whole update first. Reported values are
+nevertheless means over whole updates, because the IPU outputs sums and counts, not means.
 
 B  samples of a micro batch      T  terms of the objective
 """
@@ -20,10 +20,10 @@ OBJECTIVE = "objective"  # the layer's name
 
 
 class Terms(keras.layers.Layer):
-    """Computes sums, then counts, of the objective's terms over one micro batch: (1, 2T), float32.
+    """Computes the sums and then the counts of the objective's terms over one micro batch, (1, 2T) float32.
 
     Attributes:
-        names: names of the terms, in order; known after the layer was called.
+        names: names of the terms, in order; known after the first call of the layer.
     """
 
     def __init__(self, objective: Objective):
@@ -50,7 +50,7 @@ class StreamedLoss(keras.losses.Loss):
     """
 
     def __init__(self, terms: Sequence[str], losses: Sequence[str], scale: float, report: Callable[[tf.Tensor], Any]):
-        # It depends on the strategy whether any other reduction divides by the number of replicas.
+        # Whether other reductions divide by the number of replicas depends on the strategy.
         super().__init__(reduction=keras.losses.Reduction.SUM, name="objective")
         self._wanted = [list(terms).index(name) for name in losses]
         self._scale = scale
@@ -66,18 +66,18 @@ class StreamedLoss(keras.losses.Loss):
 def narrow_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return the negative log-likelihood (…) of ``labels`` (…) given logits ``scores`` (…, V), in float32.
 
-    Tensors as large as the scores stay in their format, because the IPU that has the word embedding has no room for a
+    Tensors as large as the scores keep their number format, because the IPU with the word embedding has no room for a
     copy in float32. Only sums over V are float32.
     """
     largest = tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))
-    shifted = scores - largest  # (…, V), so that the exponentials are 1 at most
+    shifted = scores - largest  # (…, V), which limits the exponentials to 1
     total = tf.cast(tf.reduce_sum(tf.exp(shifted), axis=-1), tf.float32)
     chosen = tf.reduce_sum(shifted * tf.one_hot(labels, scores.shape[-1], dtype=scores.dtype), axis=-1)
     return tf.math.log(total) - tf.cast(chosen, tf.float32)
 
 
 class Updates(keras.callbacks.Callback):
-    """Calls callbacks once per update, where Keras counts micro batches, with the values from the IPU as logs.
+    """Calls callbacks once per update, although Keras counts micro batches, with the values from the IPU as logs.
 
     Args:
         callbacks: the trainer's callbacks.

@@ -1,1 +1,1 @@
-"""Stock TensorFlow on any CPU or GPU, with the semantics of an IPU run."""
+"""The platform of stock TensorFlow on any CPU or GPU, with the semantics of an IPU run."""

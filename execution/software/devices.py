@@ -1,4 +1,4 @@
-"""The devices of this process and their threads; which device holds a pipeline stage or the optimizer's state.
+"""Configures the devices of this process and their threads, and places pipeline stages and optimizer state on them.
 
 All functions must be called before TensorFlow computes anything.
 """

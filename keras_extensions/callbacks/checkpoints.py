@@ -16,15 +16,15 @@ class Checkpoints(UpdateCounter):
 
     Args:
         save: saves the present state; its argument is the number of updates done.
-        every_n_updates: distance between checkpoints, at least 1; None: no checkpoints by step.
+        every_n_updates: number of updates between checkpoints, at least 1; None: no checkpoints by step.
         first_step: updates done before a resume.
         every_seconds: longest time between checkpoints, checked after every execution; None: no checkpoints by time.
         saved_step: step of the state that is on disk when training begins; None: there is none.
         check: called after every execution that saves nothing, to raise errors of writing in the background.
-        clock: monotonic clock in seconds; tests bring their own.
-        agree: turns this replica's view of whether the time is up into that of all replicas.
+        clock: monotonic clock in seconds; tests replace it.
+        agree: turns this replica's decision about ``every_seconds`` into one that all replicas share.
         save_last: saves the state at the end of training; by default ``save``.
-        last_step: total number of updates, if known: the end saves that state, so the execution before need not.
+        last_step: total number of updates, if known; that state is saved at the end, not by the last execution.
     """
 
     def __init__(

@@ -27,8 +27,8 @@ class MetricsFile(Listener):
     second), with packing also ``packs_per_second`` and ``tokens_per_second``, then ``compiling`` (whether these include
     compilation), ``learning_rate`` and the object ``metrics``. NaN and infinity become null.
 
-    A resumed run appends to the same file. If a killed run left half a line, that line is ended and stays; readers
-    skip it.
+    A resumed run appends to the same file. If a killed run left an incomplete line, that line is ended and kept;
+    readers skip it.
 
     Args:
         path: the file; its folder must exist.
@@ -120,17 +120,17 @@ def child_cpu_seconds() -> float:
 
 
 class LiveReport(Listener):
-    """Refreshes the report of a running training by a command, started at the end of a logging period.
+    """Refreshes the report during training by a command that is started at the end of a logging period.
 
-    Training never waits for the command. At most one runs at a time. The distance between two starts is
-    ``every_seconds`` at least, and more if the command takes longer than ``MAX_CPU_SHARE`` of that.
+    Training never waits for the command. At most one runs at a time. The time between two starts is at least
+    ``every_seconds``, and more if the command takes longer than ``MAX_CPU_SHARE`` of that.
 
     Args:
-        command: writes the report.
+        command: the command that writes the report.
         folder: working directory of the command.
-        every_seconds: least time between two starts.
-        clock: monotonic clock in seconds; tests bring their own.
-        cpu_seconds: processor time of ended child processes; tests bring their own.
+        every_seconds: minimum time between two starts.
+        clock: monotonic clock in seconds; tests replace it.
+        cpu_seconds: function that returns the processor time of ended child processes; tests replace it.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class LiveReport(Listener):
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the training
+                start_new_session=True,  # Ctrl-C must only reach the training
             )
         except OSError as error:
             self._give_up(error.strerror or str(error))

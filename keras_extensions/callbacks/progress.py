@@ -1,6 +1,6 @@
 """Shows a run to the user: one log line per period, and a progress bar on a terminal.
 
-Scripts parse the log lines, so their form must not change: ``mlm_loss: 7.1234``, ``nsp_loss: 0.6931`` and
+Scripts parse the log lines, so their format must not change: ``mlm_loss: 7.1234``, ``nsp_loss: 0.6931`` and
 ``throughput: 153.2 samples/sec``, each once per period.
 """
 
@@ -26,7 +26,7 @@ class Progress(Listener):
 
     Args:
         terminal: whether to draw the bar; None: if ``stream`` is a terminal.
-        stream: where to draw it; None: standard error.
+        stream: stream to draw it on; None: standard error.
     """
 
     def __init__(self, terminal: Optional[bool] = None, stream: Optional[TextIO] = None) -> None:
@@ -97,7 +97,7 @@ def log_line(period: Period) -> str:
 
 
 def bar_text(period: Period) -> str:
-    """Return the text behind the bar, which fits 80 columns in pre-training; the end may be cut off."""
+    """Return the text after the bar, which fits into 80 columns in pre-training; the end may be cut off."""
     losses = [name for name in period.metrics if name.endswith("_loss")] or ["loss"]
     parts = [f"ETA {format_duration(period.eta)}", f"{period.throughput:.1f} samples/s"]
     parts += [f"{name} {period.metrics[name]:.3f}" for name in losses if name in period.metrics]
@@ -119,7 +119,7 @@ def run_log(
 ) -> Iterator[None]:
     """Within the block, send log records with secrets masked to a file and to the console.
 
-    Other handlers of the same console are removed for this time, so that no line appears twice. On a terminal, the
+    Other handlers of the same console are removed meanwhile, because lines would appear twice. On a terminal, the
     console omits the lines of periods, which the bar shows, and prints the others above the bar.
 
     Args:
@@ -157,17 +157,17 @@ def run_log(
 
 
 class _LogFile(logging.FileHandler):
-    """A log file on a disk that may fill up: the first failing write ends the run, instead of a traceback for each."""
+    """A log file whose first failing write, for example on a full disk, ends the run instead of printing tracebacks."""
 
     failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         if not self.failed:
             self.failed = True
-            raise  # called where an exception is being handled
+            raise  # called while an exception is being handled
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # of writes that failed before
+        with contextlib.suppress(OSError):  # the error of an earlier write
             super().close()
 
 

@@ -1,4 +1,4 @@
-"""Measures a run: one Keras callback turns Keras's hooks into logging periods and passes them to listeners.
+"""Measures a run: a Keras callback turns Keras' hooks into logging periods and passes these to listeners.
 
 One clock and one conversion of the metrics serve all listeners, so the log line, metrics.jsonl and TensorBoard never
 disagree:
@@ -17,10 +17,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from keras_extensions.backend import keras
 
-# Name, in Keras' logs, of the last learning rate. Only some platforms report it.
+# The name of the last learning rate in Keras' logs. Only some platforms report it.
 LEARNING_RATE = "learning_rate"
 # Metrics of runs in narrow number formats: the number (not the average) of updates skipped because gradients
-# overflowed, and the loss scale where it adapts.
+# overflowed, and the loss scale if it adapts.
 OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"
 
 
@@ -37,7 +37,7 @@ class Period:
         throughput: samples per second. The first execution, which compiles, is excluded, unless the period holds
             nothing else; ``compiling`` is then true.
         compiling: whether ``throughput`` includes compilation.
-        rates: other units per second, by name; see :class:`Rows`.
+        rates: rates in other units per second, by name; see :class:`Rows`.
         eta: seconds to the end of the run; None while unknown.
         learning_rate: learning rate of the period's last update; None if the optimizer does not report it.
         metrics: averages over the period (``OVERFLOWS`` is a count): the total loss first, then the losses, then the
@@ -83,8 +83,8 @@ class Rows:
     Attributes:
         name: unit of a row, ``packs``.
         per_step: rows per update.
-        samples: name of the metric that gives the samples per row.
-        others: further units → the metric that gives their number per row, as ``{"tokens": "tokens_per_pack"}``.
+        samples: name of the metric for the samples per row.
+        others: further units → the metric for their number per row, such as ``{"tokens": "tokens_per_pack"}``.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Listener:
 
 @contextlib.contextmanager
 def closing(listeners: Sequence[Listener]) -> Iterator[None]:
-    """Close the listeners when the block ends, also when an exception ends it."""
+    """Close the listeners when the block ends, even by an exception."""
     completed = False
     try:
         yield
@@ -193,9 +193,9 @@ class Reporting(UpdateCounter):
         steps_per_period: updates between two reports. A period ends with the execution that completes it, so at most
             one period ends in each execution.
         first_step: updates done before a resume.
-        started: ``time.perf_counter()`` when the program started, from which the time to the first step is measured;
-            None: measured from the beginning of training.
-        rows: describes the batch rows if they hold several samples each.
+        started: ``time.perf_counter()`` when the program started, for measuring the time to the first step; None: it is
+            measured from the beginning of training.
+        rows: describes the batch rows if they have several samples each.
         seconds_before: seconds of training before a resume.
         clock: monotonic clock in seconds; tests bring their own.
     """
@@ -258,7 +258,7 @@ class Reporting(UpdateCounter):
         self.close()
 
     def close(self) -> None:
-        """End the listeners. Call it also when an exception ended training."""
+        """End the listeners. Must also be called if an exception ended training."""
         for listener in self.listeners:
             listener.end()
 

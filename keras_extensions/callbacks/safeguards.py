@@ -1,4 +1,4 @@
-"""Listeners that end a run which cannot learn any more: the loss diverges, or every update overflows."""
+"""Listeners that end a run that cannot learn any more, because the loss diverges or every update overflows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-MEDIAN_WINDOW = 100  # logging periods over which the median is taken
+MEDIAN_WINDOW = 100  # logging periods of which the median is computed
 MIN_PERIODS = 5  # logging periods before a loss can count as exploding
 MAX_CONSECUTIVE_OVERFLOWS = 100
 
@@ -22,9 +22,9 @@ class DivergenceError(UserError):
     """Training diverged.
 
     Attributes:
-        step: updates done when it was noticed.
+        step: updates done when it was detected.
         updates: updates of the logging period in which it happened.
-        reason: what was noticed.
+        reason: the symptom that was detected.
     """
 
     def __init__(self, step: int, updates: int, reason: str) -> None:
@@ -40,15 +40,15 @@ class DivergenceError(UserError):
 class StopOnDivergence(Listener):
     """Ends training at the first loss that is NaN, infinite or exploding.
 
-    Weights that met a NaN stay broken, so further training would waste time. Make this the last listener, so that the
-    others have written the metrics that led to it.
+    A NaN damages the weights for good, so further training would waste time. This must be the last listener, so that
+    the others have already written the metrics that led to the divergence.
 
     Args:
         losses: names of the losses whose sum is minimised.
-        ratio: a sum above ``ratio`` times the median of the last periods is an explosion, if it is also above the first
-            sum (which tolerates outliers of a model that has almost memorised its data). None: only NaN and infinity
-            count.
-        before: sums of all periods before a resume, oldest first.
+        ratio: a sum above ``ratio`` times the median of the last periods counts as an explosion, if it is also above
+            the first sum (which tolerates outliers of a model that has almost memorised its data). None: only NaN and
+            infinity count.
+        before: the sums of all periods before a resume, oldest first.
     """
 
     def __init__(self, losses: Sequence[str] = (), ratio: Optional[float] = None, before: Iterable[float] = ()) -> None:

@@ -1,8 +1,8 @@
 """Turns SIGTERM and SIGINT into a request to stop: the running execution ends and the state is saved.
 
 Python runs signal handlers only between its own instructions, and an execution of a compiled graph is one instruction.
-Therefore a thread reads the signals from the pipe that Python's C handler writes to: it answers at once, and a second
-signal ends the process at once, whatever is running.
+Therefore a thread reads the signals from the pipe that Python's C handler writes to. It can react at once, and at a
+second signal it ends the process even during an execution.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether the run was asked to stop.
+    """A request to stop the run, if there is one.
 
     Attributes:
         signal: name of the signal; None: no request.
-        deferred: whether a signal only sets ``signal``, to be read after the running execution. Otherwise a signal
+        deferred: whether a signal only sets ``signal``, which is read after the running execution. Otherwise a signal
             raises ``Stopped`` in the main thread.
     """
 
@@ -92,13 +92,13 @@ def _answer_signals(reader: int) -> None:
             count += 1
             name = signal.Signals(number).name
             if count > 1:
-                _print_error(f"{name} again: stopping at once; checkpoints that are complete stay")
+                _print_error(f"{name} again: stopping at once; complete checkpoints are kept")
                 os._exit(128 + number)
-            _print_error(f"{name}: stopping when the running steps are done and saved; again to stop at once")
+            _print_error(f"{name}: stopping when the running steps are done and saved; signal again to stop at once")
 
 
 def _print_error(line: str) -> None:
-    """Write to standard error without Python's buffered streams, whose locks the main thread may hold."""
+    """Write to standard error, bypassing Python's buffered streams, whose locks the main thread may hold."""
     with contextlib.suppress(OSError):
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{line}\n".encode())
 
@@ -107,9 +107,9 @@ class StopWhenRequested(keras.callbacks.Callback):
     """Ends ``fit`` after the execution during which a stop was requested.
 
     Args:
-        request: set by signals.
-        maximum: returns the maximum of a number over all replicas. It is given the number of the signal that this
-            replica received, or 0, so that all replicas end at the same step.
+        request: the request, which signals set.
+        maximum: returns the maximum of a number over all replicas. It is applied to the number of the signal that this
+            replica received, or 0, which makes all replicas end at the same step.
     """
 
     def __init__(self, request: StopRequest, maximum: Callable[[int], int] = int) -> None:
@@ -132,11 +132,11 @@ class ShortExecutions(keras.callbacks.Callback):
     period, it is for them an execution of fewer updates.
 
     Args:
-        callbacks: the wrapped callbacks.
-        stop: is asked after every execution.
+        callbacks: the callbacks to wrap.
+        stop: the callback that is asked after every execution whether to stop.
         updates_per_period: length of a period; periods end at its multiples.
         first_step, total_steps: updates done before, and of the whole run.
-        clock: monotonic clock in seconds; tests bring their own.
+        clock: monotonic clock in seconds; tests replace it.
     """
 
     def __init__(

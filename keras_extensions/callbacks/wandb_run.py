@@ -20,7 +20,7 @@ from utilities.errors import UserError
 logger = logging.getLogger(__name__)
 
 ID_FILE = "wandb_run_id"
-START_SECONDS = 60.0  # timeout for the server; after it the run is kept offline
+START_SECONDS = 60.0  # timeout for the server, after which the run is kept offline
 FINISH_SECONDS = 900.0  # timeout for uploads at the end; the rest stays on disk for `wandb sync`
 ARTIFACT_TYPES = {"checkpoint": "model", "report": "report"}
 
@@ -34,7 +34,7 @@ class WandbRun(Listener):
     Args:
         folder: the run folder, in which the id and W&B's files are kept.
         config: the config that W&B shows, without secrets.
-        project, entity, tags: as in the config; None leaves them to W&B.
+        project, entity, tags: as in the config; None: W&B's default.
 
     Raises:
         UserError: the package is not installed or too old.
@@ -137,7 +137,7 @@ class WandbRun(Listener):
             logger.info("W&B: %s", self._run.url)
 
     def _online(self) -> bool:
-        """Return whether there is a login, or ``WANDB_MODE`` says what to do without one."""
+        """Return whether there is a login, or ``WANDB_MODE`` makes one unnecessary."""
         if os.environ.get("WANDB_MODE", "online") != "online":
             return True
         return bool(self._wandb.login(prompt=False, verify=False))

@@ -1,6 +1,6 @@
-"""Data preparation, killed with SIGKILL at random moments and begun again by the same command.
+"""Data preparation that is killed with SIGKILL at random moments and started again by the same command.
 
-The data set at the end is, byte for byte, that of the command that nobody killed.
+In the end, the data set has the same bytes as that of an uninterrupted command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DUMPED_BYTES = 2000
 
 
 def crash(folder: Path, kills: int, documents: int, seed: int, log: Callable[[str], None] = print) -> None:
-    """Kill preparations ``kills`` times; compare each that ends in between, and begin the next one."""
+    """Kill preparations ``kills`` times; compare each one that ends in between, and start the next."""
     chance = random.Random(seed)
     folder.mkdir(exist_ok=True)
     text = write_text(folder / "text.txt", documents)
@@ -33,7 +33,7 @@ def crash(folder: Path, kills: int, documents: int, seed: int, log: Callable[[st
     while done < kills:
         number += 1
         killed = folder / f"killed-{number}"
-        # From time to time only the main process dies, and leaves its workers behind.
+        # Sometimes only the main process is killed, and its workers are left.
         while done < kills and kill_once(text, killed, chance.uniform(0, seconds * 0.7), chance.random() < 0.7):
             done += 1
             log(f"kill {done:2d} of preparation; {len(contents(killed))} files are there")
@@ -55,7 +55,7 @@ def start(text: Path, output: Path) -> subprocess.Popen:
 
 
 def kill_once(text: Path, output: Path, seconds: float, all_processes: bool) -> bool:
-    """Begin or resume, and kill; return False if it ended before."""
+    """Start or resume a preparation, and kill it; return False if it ended first."""
     process = start(text, output)
     running = sleeps(process, seconds)
     if running:

@@ -1,4 +1,4 @@
-"""A kill and a signal; `make crash-test` has more of them."""
+"""A short crash test with one kill and one signal; `make crash-test` runs the long one."""
 
 from __future__ import annotations
 

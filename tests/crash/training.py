@@ -1,7 +1,7 @@
-"""Real training processes, killed with SIGKILL at random moments and resumed by the same command.
+"""Real training processes that are killed with SIGKILL at random moments and resumed by the same command.
 
-What must hold after every kill: each checkpoint that is there is whole, and at most the steps since the last one are
-lost. And at the end: weights, optimizer and logged losses are those of the run that nobody killed, to the bit.
+After every kill, all checkpoints must be complete, and at most the steps since the last one may be lost. In the end,
+weights, optimizer and logged losses must equal those of an uninterrupted run to the bit.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tests import ROOT
 from tests.integration.runs import assert_same_run, logged, write_config, write_dataset
 from training.run_folder import RunFolder
 
-PATIENCE = 600  # seconds for anything to happen
+PATIENCE = 600  # timeout in seconds
 
-# A checkpoint after every step, and one step an execution: most of the time one is being written.
+# A checkpoint after every step, and one step per execution, so a checkpoint is being written most of the time.
 EVERY_STEP = {"global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 1}
 
-# Moments, taken in turn.
+# The moments of kills, used in turn.
 STARTING, STEPPING, WRITING = "while starting", "between steps", "while a checkpoint is written"
-LONGEST = 20  # steps that a process may do
+LONGEST = 20  # maximum number of steps of a process
 MOMENTS = (WRITING, STEPPING, STARTING, WRITING, STEPPING)
 
 
 class Place(NamedTuple):
-    """The folder, the config of all runs, and the run that nobody kills with its seconds to the first step."""
+    """The folder, the config of all runs, and the uninterrupted run with its seconds to the first step."""
 
     folder: Path
     config: Path
@@ -57,7 +57,7 @@ def prepare(folder: Path, updates: int) -> Place:
 
 
 def start(config: Path, run: Path, command: str | None = None) -> subprocess.Popen:
-    """Start the training process of a run; the same command begins and resumes it."""
+    """Start the training process of a run; the same command starts and resumes it."""
     arguments = ["--config", str(config), "--output-dir", str(run.parent), "--name", run.name]
     with open(run.parent.parent / f"{run.name}.out", "a") as output:
         return subprocess.Popen(
@@ -94,7 +94,7 @@ def newest_step(run: Path) -> int:
 
 
 def is_writing(run: Path, since: float) -> bool:
-    """Return whether a process that began at ``since`` has a checkpoint half written; killed ones leave such behind."""
+    """Return whether the process that began at ``since`` is writing a checkpoint; older ones do not count."""
     for path in (run / "checkpoints").glob(f"{UNFINISHED}step-*"):
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime > since:
@@ -103,7 +103,7 @@ def is_writing(run: Path, since: float) -> bool:
 
 
 def kill_once(place: Place, run: Path, moment: str, chance: random.Random) -> bool:
-    """Begin or resume a run and kill it; return False if it ended before."""
+    """Start or resume a run and kill it; return False if it ended first."""
     goal = newest_step(run) + chance.randrange(1, LONGEST)
     since = time.time()
     process = start(place.config, run)
@@ -124,7 +124,7 @@ def kill_once(place: Place, run: Path, moment: str, chance: random.Random) -> bo
 
 
 def sleeps(process: subprocess.Popen, seconds: float) -> bool:
-    """Let a process run for so long; return False if it ended before."""
+    """Let a process run for this time; return False if it ended first."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -133,16 +133,16 @@ def sleeps(process: subprocess.Popen, seconds: float) -> bool:
 
 
 def check_what_is_left(run: Path) -> None:
-    """Check that only whole checkpoints exist, and that no more is lost than the steps since the last of them.
+    """Check that only complete checkpoints exist, and that at most the steps since the last one are lost.
 
-    While the checkpoint of step s is being written, step s + 1 is trained; its save waits for the one before.
+    While the checkpoint of step s is being written, step s + 1 is trained; its save waits for the previous one.
     """
     assert all(damage(folder) is None for folder in step_folders(run / "checkpoints"))
     assert newest_step(run) >= RunFolder(run).last_step() - 2
 
 
 def finish(place: Place, run: Path) -> None:
-    """Let a run end, and compare it with the one that nobody killed."""
+    """Let a run end, and compare it with the uninterrupted one."""
     assert start(place.config, run).wait(PATIENCE) == 0, (place.folder / f"{run.name}.out").read_text()[-2000:]
     assert_same_run(run, place.whole)
 
@@ -156,13 +156,13 @@ def stop(place: Place, run: Path, number: signal.Signals) -> str:
     status, printed = process.wait(PATIENCE), (place.folder / f"{run.name}.out").read_text()
     assert status == 128 + number, printed[-2000:]
     assert f"stopped by {number.name} at step" in printed
-    commands = re.findall(r"to go on:\n  (python .*)", printed)
+    commands = re.findall(r"to resume:\n  (python .*)", printed)
     assert commands, printed[-2000:]
     return commands[-1]
 
 
 def crash(place: Place, kills: int, seed: int, log: Callable[[str], None] = print) -> None:
-    """Kill runs ``kills`` times; compare each that ends in between, and begin the next one."""
+    """Kill runs ``kills`` times; compare each one that ends in between, and start the next."""
     chance = random.Random(seed)
     number = done = 0
     while done < kills:

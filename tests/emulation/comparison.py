@@ -13,12 +13,12 @@ CONFIG = "tensorflow.python.ipu.config"
 
 
 def parameters(signature: inspect.Signature) -> List[Any]:
-    """Names and kinds, and whether there is a default."""
+    """Return the names and kinds of the parameters, and whether each has a default."""
     return [(one.name, one.kind, one.default is one.empty) for one in signature.parameters.values()]
 
 
 def functions(module: Any, published: PublishedModule) -> Iterator[Any]:
-    """Name, the code's function and the published signature, of functions and methods."""
+    """Yield name, real function and published signature of all functions and methods."""
     for name, signature in published.functions.items():
         yield name, getattr(module, name, None), signature
     for name, description in published.classes.items():
@@ -30,7 +30,7 @@ def functions(module: Any, published: PublishedModule) -> Iterator[Any]:
 def other_signatures() -> Iterator[str]:
     for name, published in published_modules().items():
         if name.startswith("popdist"):
-            continue  # of which there is no public code
+            continue  # which have no public code
         module = importlib.import_module(name)
         for function, found, signature in functions(module, published):
             if found is None or parameters(inspect.signature(found)) != parameters(signature):
@@ -38,7 +38,7 @@ def other_signatures() -> Iterator[str]:
 
 
 def other_defaults(config: Any, kind: str, prefix: str = "") -> Iterator[str]:
-    """Settings of the system that have another default."""
+    """Return the settings of the system that have another default."""
     module, classes = importlib.import_module(CONFIG), published_modules()[CONFIG].classes
     for name, (of, default) in classes[kind].settings.items():
         value = getattr(config, name)

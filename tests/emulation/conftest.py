@@ -1,4 +1,4 @@
-"""Runs on an emulation of IPUs that is given by the environment, beside runs on this machine's TensorFlow.
+"""Fixtures for runs on an emulation of IPUs, which the environment names, and on this machine's TensorFlow.
 
 The emulation runs Graphcore's real Python code and interprets on the CPU what IPUs would execute.
 """
@@ -22,7 +22,7 @@ SOFTWARE = ["--execution.platform", "software", "--execution.device", "cpu", "--
 
 
 class Run(NamedTuple):
-    """A run's folder, and what the emulation counted; nothing for a run without it."""
+    """A run's folder, and the emulation's counts; empty for a run without the emulation."""
 
     folder: Path
     counts: dict[str, Any]
@@ -44,7 +44,7 @@ class Emulation:
     def emulated(
         self, task: str, config: Path, name: str, *arguments: str, flags: tuple[str, ...] = (), end: str = ""
     ) -> Run:
-        """Run on emulated IPUs with ``flags`` of the emulation; it must succeed, or fail with the message ``end``."""
+        """Run a task on emulated IPUs with the emulation's ``flags``; it must succeed, or fail with message ``end``."""
         counts = self._folder / f"{name}.counts"
         tool = [sys.executable, str(self._tool), "--counts", str(counts), *flags, f"{COMMANDS[task].__name__}.py"]
         command = [*tool, "--config", str(config), "--name", name, "--output-dir", str(self._folder), *arguments]
@@ -61,7 +61,7 @@ class Emulation:
         assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
 
     def software(self, task: str, config: Path, name: str, *arguments: str) -> Run:
-        """Run on stock TensorFlow, in this process."""
+        """Run a task on stock TensorFlow in this process."""
         given = ("--name", name, "--output-dir", str(self._folder), *SOFTWARE, *arguments)
         outcome = run_command(task, config, *given)
         assert outcome.status == 0, outcome.errors
@@ -78,7 +78,7 @@ def emulation(tmp_path_factory: pytest.TempPathFactory) -> Emulation:
 
 
 def write_config(path: Path, published: str, **changes: Any) -> Path:
-    """A published config with changes, in a file; without a report, for IPUs."""
+    """Write a published config with changes to a file, for IPUs and without a report."""
     shared = {"tensorboard": False, "report": False, "execution": {"platform": "graphcore", "precision": "float32"}}
     content = {"extends": str(ROOT / "configs" / f"{published}.json"), **shared, **changes}
     return write_json(path, content)

@@ -1,7 +1,7 @@
-"""Programs of published configs, made whole for emulated IPUs and not executed.
+"""The programs of published configs can be built completely for emulated IPUs; they are not executed.
 
-What leaves a program that is not executed, the emulation makes up as if it came from one replica. So with several a run
-ends in Keras' own code, when its program is made.
+The emulation invents the outputs of a program that is not executed as if they came from one replica. A run with several
+replicas therefore ends in Keras' own code after its program is built.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from tests.emulation.conftest import Emulation, write_config
 
-IPUS = 4  # of a replica
+IPUS = 4  # IPUs of a replica
 REPLICAS = {"POD4": 1, "POD16": 4, "POD64": 16}
 NOTHING_OF_REPLICAS = "Index out of range using input dim 0; input has only 0 dims"
 CONFIGS = [

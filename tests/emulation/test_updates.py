@@ -1,7 +1,7 @@
-"""Three updates on emulated IPUs beside the same on stock TensorFlow: the losses, and the weights that come out.
+"""Three updates on emulated IPUs give the losses and weights of the same updates on stock TensorFlow.
 
-In float32 and without dropout, from the same weights and data. All micro batches weigh the same, for on IPUs losses
-are averaged in each.
+The runs use float32, no dropout, and the same weights and data. All micro batches have equal weight, because on IPUs
+losses are averaged within each.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SHARED: dict[str, Any] = {
     "global_batch": {"micro_batch_size": BATCH, "replicas": 1, "grad_acc_steps_per_replica": STEPS},
     "total_num_train_samples": SAMPLES, "num_epochs": None, "global_batches_per_log": 1,
 }  # fmt: skip
-# An epsilon that keeps Adam from making steps out of rounding errors, where a gradient is 0 (a bias before softmax).
+# This epsilon keeps Adam from amplifying rounding errors of a gradient that is 0 (of a bias before softmax).
 ADAMW = {"name": "AdamW", "epsilon": 1e-4, "loss_scaling": 128, "learning_rate": {"max_learning_rate": 0.01}}
-# The rate is so low because on IPUs, as published, LAMB decays the gains of LayerNorm, too.
+# The rate is low because on IPUs, as published, LAMB also decays the gains of LayerNorm.
 LAMB = {"name": "LAMB", "loss_scaling": 128, "learning_rate": {"max_learning_rate": 0.002}}
 
 
 def records(count: int) -> dict[str, np.ndarray]:
-    """Sequences without padding, each with all its masked words."""
+    """Return sequences without padding, each with the maximum number of masked words."""
     chance = np.random.default_rng(3)
     shape = (count, SEQUENCE)
     positions = np.stack([np.sort(chance.choice(SEQUENCE, PREDICTIONS, replace=False)) for _ in range(count)])
@@ -136,7 +136,7 @@ def classification(folder: Path) -> Path:
 
 
 def words_of(folder: Path) -> tuple[str, int]:
-    """A vocabulary, and how many words a model has for it."""
+    """Return a vocabulary, and the vocabulary size of a model for it."""
     vocabulary = write_vocabulary(folder).path
     words = len(vocabulary.read_text(encoding="utf-8").splitlines())
     return str(vocabulary), words + words % 2
@@ -167,7 +167,7 @@ def test_as_on_stock_tensorflow(
 ) -> None:
     config, name = prepared(tmp_path), prepared.__name__
     train = ["--do-validation", "false"] if task != "pretraining" else []
-    # Weights come from one update: the releases of TensorFlow draw other random numbers.
+    # Weights come from one update, because the releases of TensorFlow draw different random numbers.
     one_update = ["--total-num-train-samples", str(SAMPLES // UPDATES * (PLACES if prepared is packs else 1))]
     weights = emulation.software(task, config, f"{name}-weights", *train, *one_update)
     start = ["--pretrained-ckpt-path", str(weights.folder), *train]

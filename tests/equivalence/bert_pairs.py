@@ -1,4 +1,4 @@
-"""A Hugging Face BERT with random weights, the model that it is converted into, and data for both."""
+"""Hugging Face BERTs with random weights, the models that they are converted into, and data for both."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def pretraining_shapes(sequence_length: int, masked_positions: int) -> Dict[str,
 
 
 class Pair(NamedTuple):
-    """A Hugging Face model, this project's model of the same weights, and how it was made.
+    """A Hugging Face model, this project's model with the same weights, and the conversion between them.
 
-    ``conversion`` is None where Hugging Face's own layers were kept.
+    ``conversion`` is None if Hugging Face's own layers were kept.
     """
 
     source: Any
@@ -91,11 +91,11 @@ def pair_of(
     """Return a source with its conversion.
 
     Args:
-        shapes: of the model's inputs; by default those of padded rows.
-        stages: block names of each pipeline stage; by default one stage.
-        tail: names of the blocks after the encoder; by default the task's own.
+        shapes: shapes of the model's inputs; None: those of padded rows.
+        stages: block names of each pipeline stage; None: one stage.
+        tail: names of the blocks after the encoder; None: the task's own.
         replace: False keeps Hugging Face's layers.
-        carry: False leaves it to the caller to carry the weights.
+        carry: whether to transfer the weights; False leaves that to the caller.
     """
     with platform.scope():
         blocks, conversion = convert(task, source, a, platform, tail, replace)
@@ -133,7 +133,7 @@ def batch(a: Architecture, size: int = 4, sequence_length: int = LENGTH, masked:
 
 
 def with_spans(data: Arrays, seed: int = 2) -> Arrays:
-    """Return a batch with the labels of SQuAD besides."""
+    """Return a batch with SQuAD's labels added."""
     random, (rows, length) = np.random.default_rng(seed), data["input_ids"].shape
     names = ("start_positions", "end_positions")
     return {**data, **{name: random.integers(0, length, (rows, 1)).astype("int32") for name in names}}
@@ -155,14 +155,14 @@ def weights_by_name(blocks: Sequence[Block]) -> Arrays:
 
 
 def hugging_face(source: Any, data: Arrays, **labels: Any) -> Any:
-    """Return what a Hugging Face model gives for a batch."""
+    """Return the outputs of a Hugging Face model for a batch."""
     return source(
         input_ids=data["input_ids"], attention_mask=data["input_mask"], token_type_ids=data["segment_ids"], **labels
     )
 
 
 def source_outputs(source: Any, data: Arrays) -> Dict[str, tf.Tensor]:
-    """Return Hugging Face's logits of pre-training, those of words taken at the masked positions."""
+    """Return Hugging Face's pre-training logits, with those of words at the masked positions only."""
     outputs = hugging_face(source, data)
     words = tf.gather(outputs.prediction_logits, data["masked_lm_positions"], batch_dims=1)
     return {"masked_lm": words, "next_sentence": outputs.seq_relationship_logits}
@@ -184,7 +184,7 @@ def loss_of(outputs: Dict[str, tf.Tensor], data: Arrays) -> tf.Tensor:
 
 
 def by_value(variables: Sequence[tf.Variable], gradients: Sequence[Any]) -> Dict[Any, np.ndarray]:
-    """Return gradients by what identifies a weight in both models: its shape and the sum of its values."""
+    """Return gradients by a key that identifies a weight in both models: its shape and the sum of its values."""
     table = {}
     for variable, gradient in zip(variables, gradients):
         key = (tuple(variable.shape), round(float(tf.reduce_sum(variable)), 4))
@@ -194,7 +194,7 @@ def by_value(variables: Sequence[tf.Variable], gradients: Sequence[Any]) -> Dict
 
 
 def assert_same_gradients(ours: Dict[Any, np.ndarray], theirs: Dict[Any, np.ndarray]) -> None:
-    """Compare gradients that ``by_value`` gave."""
+    """Compare gradients from ``by_value``."""
     assert theirs.keys() == ours.keys()
     for key in theirs:
         np.testing.assert_allclose(ours[key], theirs[key], atol=1e-5, rtol=1e-4)

@@ -1,4 +1,4 @@
-"""Several logical devices on the one CPU, for the pipeline's tests; made before TensorFlow computes anything."""
+"""Makes several logical devices on the CPU for the pipeline's tests, before TensorFlow computes anything."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 
 import pytest
 
-os.environ.setdefault("USE_TORCH", "AUTO")  # before the backend, which hides PyTorch: the learning curve needs both
+os.environ.setdefault("USE_TORCH", "AUTO")  # before the backend, which hides PyTorch; the learning curve needs both
 
 from keras_extensions.backend import tf
 
 LOGICAL_DEVICES = 4
 
-with contextlib.suppress(RuntimeError):  # too late: the fixture says so
+with contextlib.suppress(RuntimeError):  # too late, as the fixture reports
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * LOGICAL_DEVICES
     )
@@ -21,6 +21,6 @@ with contextlib.suppress(RuntimeError):  # too late: the fixture says so
 
 @pytest.fixture(scope="session")
 def logical_devices() -> None:
-    """Fails where TensorFlow was started too early; tests of pipelines that skip would go unnoticed."""
+    """Fail if TensorFlow was started too early; skipped tests of pipelines would go unnoticed."""
     found = len(tf.config.list_logical_devices("CPU"))
     assert found == LOGICAL_DEVICES, "a module computed with TensorFlow when it was imported, before this conftest.py"

@@ -1,4 +1,4 @@
-"""Sequences of many lengths, the same in packs, and what of a pack's outputs belongs to which sequence."""
+"""Sequences of many lengths, the same in packs, and the outputs that belong to each sequence of a pack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INPUTS = (
 
 
 def sequences(a: Architecture, lengths: Sequence[int], masked: int = 4, seed: int = 0) -> Arrays:
-    """Pre-training samples of these lengths, padded to the longest pack, with 1 to ``masked`` masked tokens."""
+    """Return pre-training samples of these lengths, padded to a pack's length, with 1 to ``masked`` masked tokens."""
     random = np.random.default_rng(seed)
     count, columns = len(lengths), np.arange(LENGTH)
     mask = (columns < np.array(lengths)[:, None]).astype("int32")
@@ -41,7 +41,7 @@ def sequences(a: Architecture, lengths: Sequence[int], masked: int = 4, seed: in
 
 
 def in_packs(data: Arrays, packs: Sequence[Sequence[int]]) -> Arrays:
-    """The sequences in packs, given as rows of ``data``."""
+    """Return the sequences in packs, which are given as rows of ``data``."""
     return pack_arrays(data, packs, LENGTH, MASKED, SEQUENCES)
 
 
@@ -52,12 +52,12 @@ def packed_model(a: Architecture, replace: bool = True) -> Pair:
 
 
 def run(model: Callable[[Arrays], Any], data: Arrays) -> Arrays:
-    """Outputs as numpy arrays."""
+    """Return a model's outputs as NumPy arrays."""
     return {name: values.numpy() for name, values in model({name: data[name] for name in INPUTS}).items()}
 
 
 def of_sequence(outputs: Arrays, data: Arrays, pack: int, place: int) -> Arrays:
-    """What a model of packs says of one sequence: scores of its masked words, in order, and of its next sentence."""
+    """Return a pack model's scores for one sequence: of its masked words, in order, and of its next sentence."""
     real = data["masked_lm_weights"][pack] > 0
     number = data["input_mask"][pack][data["masked_lm_positions"][pack]]
     return {

@@ -1,8 +1,8 @@
-"""Three updates of a very small BERT, by one process or shared by several: the same program for both.
+"""Makes three updates of a very small BERT, in one process or shared by several.
 
     python -m execution.launch --replicas 2 -- -m tests.equivalence.replica_cases FOLDER further
 
-writes the weights of each case into FOLDER; without ``further``, those of the cases that every run of the suite has.
+writes the weights of each case into FOLDER; without ``further``, only those of the cases in every run of the suite.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEVICES = ("/CPU:0", "/CPU:1", "/CPU:0")  # the embedding is tied to the heads, 
 
 
 class Case(NamedTuple):
-    """What is trained."""
+    """The settings of a training."""
 
     optimizer: str
     sharded: bool = False
@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Tells it from the others."""
+        """A unique name of the case."""
         options = (field for field in ("sharded", "pipelined", "clipped", "sparse", "offchip") if getattr(self, field))
         return "-".join([self.optimizer, self.reduction, *options])
 
@@ -62,7 +62,7 @@ SPARSE = {"sparsity_ratio": 0.75, "sparsity_block_size": 4}
 
 
 def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarray], Any]:
-    """The weights by name, and the metrics of the last update."""
+    """Return the weights by name, and the metrics of the last update."""
     sparse = SPARSE if case.sparse else {}
     a = architecture(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, **sparse)
     layout = PipelineLayout(DEVICES) if case.pipelined else ONE_DEVICE
@@ -70,7 +70,7 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
         layout=layout,
         processes=processes,
         sharded=case.sharded,
-        state_device="/CPU:0" if case.offchip else None,  # of the pipelined weights, some are on /CPU:1
+        state_device="/CPU:0" if case.offchip else None,  # some of the pipelined weights are on /CPU:1
     )
     source = untrained(PRETRAINING, a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
     pair = pair_of(source, a, on, stages=STAGES if case.pipelined else None)
@@ -93,7 +93,7 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
 
 
 class PatternChanges(UpdateCounter):
-    """Changes the patterns after two of the three updates, by the gradient of samples that the chief alone has."""
+    """Changes the patterns after two of the three updates, by the gradient of samples that only the chief has."""
 
     def __init__(self, blocks: Any, optimizer: Any, processes: Processes):
         super().__init__()
@@ -111,7 +111,7 @@ class PatternChanges(UpdateCounter):
 
 
 def main(folder: Path, further: bool) -> None:
-    """Train the cases in the processes that the environment names."""
+    """Train the cases in the processes that the environment describes."""
     processes = processes_for("software")
     pipeline_devices(2)
     processes.join()

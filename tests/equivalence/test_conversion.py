@@ -1,4 +1,4 @@
-"""The converted model is Hugging Face's model: outputs and gradients; after a training step: test_updates.py."""
+"""The converted model has the outputs and gradients of Hugging Face's; test_updates.py compares training steps."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def published(place):
-    """For each task, a model that was trained without biases, and its export."""
+    """Return, for each task, a model that was trained without biases, and its export."""
     found = {}
     for task in TASKS:
         (place / task / "checkpoints").mkdir(parents=True)

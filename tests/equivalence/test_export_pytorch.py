@@ -1,6 +1,6 @@
-"""PyTorch loads what is exported without a warning and with equal logits, and what it saves is loaded here.
+"""PyTorch loads exports without a warning and with equal logits, and this project loads models saved by PyTorch.
 
-PyTorch runs in a process of its own, as it does for users of the exported folders.
+PyTorch runs in a separate process, as it does for users of the exported folders.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def place(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def theirs(place) -> Path:
-    """Models of PyTorch in every format."""
+    """PyTorch's models in every format."""
     (place / "theirs").mkdir()
     pytorch("write", place / "theirs", place / "data.npz")
     return place / "theirs"
@@ -82,7 +82,7 @@ def theirs(place) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(place) -> dict:
-    """Outputs of saved models by task and options; their exports were read by PyTorch."""
+    """Outputs of saved models by task and options, whose exports PyTorch has read."""
     outputs, folders = {}, []
     for number, (task, options) in enumerate(CASES):
         checkpoints = place / f"run-{number}" / "checkpoints"

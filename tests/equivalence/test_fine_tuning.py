@@ -1,4 +1,4 @@
-"""Fine-tuning models are Hugging Face's: logits, the losses and gradients of its own call, with its layers and ours."""
+"""Fine-tuning models have Hugging Face's logits, losses and gradients, with its layers and with ours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORMS = [
 
 
 def pair_for(task, classes=None, form=0, replace=True):
-    """Return both models, the blocks after the encoder in one of the accepted forms."""
+    """Return both models, with the blocks after the encoder in one of the accepted forms."""
     a = architecture()
     source = source_with_random_weights(a, task, classes or CLASSES[task])
     return pair_of(source, a, on_cpu(), task, tail=accepted_blocks(task, 1)[form][2:], replace=replace)

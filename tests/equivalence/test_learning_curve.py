@@ -17,7 +17,7 @@ STEPS = 25
 
 @pytest.fixture(scope="module")
 def curves() -> Curves:
-    """A small vocabulary that a small model can learn within a few steps."""
+    """The curves of a small vocabulary, which a small model can learn within a few steps."""
     small = architecture(hidden_size=64, vocab_size=200, max_position_embeddings=512, intermediate_size=128)
     samples = generated_samples(small.vocab_size, MICRO_BATCH, seed=3)
     repeated = {name: np.tile(values, (STEPS, 1)) for name, values in samples.items()}

@@ -1,4 +1,4 @@
-"""Layer options: what a config leaves out equals Hugging Face's model with that part set to zero, or without it."""
+"""A layer option that is switched off equals Hugging Face's model with that part set to zero, or without it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def zero(source, endings):
 
 @pytest.mark.parametrize("option, merged", [*((option, False) for option in LEFT_OUT), ("use_qkv_bias", True)])
 def test_a_bias_left_out_is_a_bias_of_zero(option, merged):
-    """In the last case queries, keys and values are one product, too."""
+    """In the last case, queries, keys and values are also one product."""
     a = architecture(**{option: False, "use_qkv_split": not merged})
     pair = converted(a)
     zero(pair.source, LEFT_OUT[option])

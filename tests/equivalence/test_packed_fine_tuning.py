@@ -1,4 +1,4 @@
-"""A sample in a pack is that sample alone: its logits, its loss, its answer; and packs give back what they took."""
+"""A sample in a pack has the logits, loss and answer of that sample alone, and outputs are returned per sample."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TASKS = (SQUAD, CLASSIFICATION, TOKEN_CLASSIFICATION)
 
 @pytest.fixture(scope="module")
 def samples():
-    """Random word pieces with the labels of each task; some answers of SQuAD are [CLS]."""
+    """Random word pieces with the labels of each task; some of SQuAD's answers are [CLS]."""
     random = np.random.default_rng(0)
     mask = (np.arange(S) < LENGTHS[:, None]).astype("int32")
     start = random.integers(0, LENGTHS) * random.integers(0, 2, len(LENGTHS))
@@ -116,7 +116,7 @@ def test_logits_of_a_sample_are_those_of_the_sample_alone(samples, readers, task
 
 
 def test_losses_of_windows_are_those_of_the_windows_alone(samples, readers):
-    """A mean over windows, each a softmax over its own tokens (Devlin et al. 2019, section 4.2)."""
+    """The loss is a mean over windows, each with a softmax over its own tokens (Devlin et al. 2019, section 4.2)."""
     reader, windows, names = readers[SQUAD], samples[SQUAD], OUTPUTS[SQUAD]
     random = np.random.default_rng(1)
     logits = {name: random.normal(size=(reader.count, S)).astype("float32") for name in names}
@@ -145,7 +145,7 @@ def test_losses_of_tags_are_those_of_the_sentences_alone(samples, readers):
 
 
 def sums_and_counts(objective, outputs, batch):
-    """Return what an objective sums and counts, as numbers."""
+    """Return an objective's sums and counts as numbers."""
     data = {name: tf.constant(values) for name, values in batch.items()}
     found = (
         objective.sums({name: tf.constant(values) for name, values in outputs.items()}, data),

@@ -1,6 +1,6 @@
-"""A sequence in a pack is that sequence alone: logits, gradients, losses; and its neighbours do not reach it.
+"""A sequence in a pack has the logits, gradients and losses of that sequence alone, whatever its neighbours are.
 
-Hugging Face's own model, which knows no packs, runs each sequence alone, cut to its length.
+Hugging Face's own model, which does not support packs, runs each sequence alone, cut to its length.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def data(a):
 
 
 def alone(source, data, row):
-    """Hugging Face's outputs for one sequence without padding, as tensors of a batch of one."""
+    """Return Hugging Face's outputs for one sequence without padding, as tensors of a batch of one."""
     length = int(data["input_mask"][row].sum())
     one = {name: values[row : row + 1] for name, values in data.items()}
     one.update({name: one[name][:, :length] for name in ("input_ids", "input_mask", "segment_ids")})
@@ -71,7 +71,7 @@ def test_hugging_face_s_own_layers_take_packs_too(a, data):
 
 
 def gradients_alone(source, data):
-    """Gradients of the mean losses over all sequences, from Hugging Face's model, one sequence at a time."""
+    """Return the gradients of the mean losses over all sequences by Hugging Face's model, one sequence at a time."""
     tokens, count = float(data["masked_lm_weights"].sum()), len(LENGTHS)
     with tf.GradientTape() as tape:
         total = 0.0
@@ -85,7 +85,7 @@ def gradients_alone(source, data):
 
 
 def gradients_of_packs(model, packed):
-    """Gradients of the objective that training minimises."""
+    """Return the gradients of the objective that training minimises."""
     objective = PretrainingObjective()
     batch = {name: tf.constant(values) for name, values in packed.items()}
     counts = objective.counts(batch)
@@ -134,7 +134,7 @@ def test_what_stands_in_the_padding_does_not_matter_to_the_bit(pair, data):
 
 
 def test_a_pack_of_one_sequence_is_that_sequence_unpacked(pair, data):
-    """Against Hugging Face with its padding."""
+    """The reference is Hugging Face's model on padded sequences."""
     packed = in_packs(data, [[row] for row in range(len(LENGTHS))])
     outputs = run(pair.model, packed)
     theirs = source_outputs(pair.source, data)
@@ -170,7 +170,7 @@ def curves_of(pair, update, updates):
 
 
 def test_training_on_packs_is_training_on_their_sequences(a, data):
-    """The same sequences in every update, split into micro batches of packs or in one padded batch: the same losses."""
+    """Every update has the same sequences, in micro batches of packs or in one padded batch, and the same losses."""
     updates = [sequences(a, np.roll(LENGTHS, step), seed=step) for step in range(8)]
     padded = converted(a, LENGTH, updates[0]["masked_lm_ids"].shape[1])
     alone = curves_of(padded, Update(1), updates)

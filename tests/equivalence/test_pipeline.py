@@ -1,4 +1,4 @@
-"""A pipeline trains as stages in sequence do: weights after three updates, whatever the schedule and the devices."""
+"""A pipeline trains like stages in sequence: equal weights after three updates, for any schedule and devices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("logical_devices")
 
 
 def trained(task, stages=None, schedule="grouped", dropout=0.0, compiled=False, recompute=False, xla=False, **update):
-    """Return weights by name, and the history of losses; ``compiled`` before, as ``compile_only`` does it."""
+    """Return weights by name and the history of losses; ``compiled`` compiles first, like ``compile_only``."""
     a = architecture(num_hidden_layers=LAYERS, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     devices, names = STAGES[task].get(stages, ([], None))
     layout = PipelineLayout([f"/CPU:{device}" for device in devices], schedule)

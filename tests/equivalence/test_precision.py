@@ -1,4 +1,4 @@
-"""Narrow number formats: what float32 computes, to the digits that they have; and what happens where they end."""
+"""Narrow number formats agree with float32 to their precision, and overflows are handled."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def source(task=PRETRAINING):
 
 
 def built(precision, xla=False, recompute=False, **numerics):
-    """Return a pair of the same weights in every format."""
+    """Return a pair of models with the same weights in every format."""
     return pair_of(source(), A, on_cpu(xla=xla, recompute=recompute, numerics=Numerics(precision, **numerics)))
 
 
 def fitted(pair, objective, update, data, rate=0.02):
-    """Return the optimizer and the metrics of the last update, where updates are proportional to the gradient."""
-    # With so large an epsilon the update is the gradient times a number, whose noise Adam would blow up.
+    """Return the optimizer and the metrics of the last update; updates are proportional to the gradient."""
+    # With so large an epsilon the update is proportional to the gradient, whose noise Adam would amplify.
     optimizer = pair.platform.optimizer(OptimizerSettings("AdamW", UpDown(rate, 8, 0.0), 0.0, epsilon=0.1))
     pair.platform.compile(pair.model, optimizer, objective, update, 1)
     seen = keras.callbacks.History()
@@ -73,7 +73,7 @@ def arrays(variables):
 
 
 def difference(one, other):
-    """Largest difference, as a share of the largest value."""
+    """Return the largest difference relative to the largest value."""
     return max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(arrays(one), arrays(other), strict=True))
 
 
@@ -187,7 +187,7 @@ def test_in_float32_nothing_is_counted_and_nothing_adapts(whole):
 
 
 def spoiled(path):
-    """Puts a NaN into a weight."""
+    """Put a NaN into a weight."""
 
     def spoil(model):
         variable = next(weight for weight in model.weights if path in weight.name)

@@ -1,4 +1,4 @@
-"""Models with weights of every origin give Hugging Face's logits, for every head."""
+"""Models with weights of any origin give Hugging Face's logits, for every head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two and four processes train as one does: weights after three updates, with dropout, sharded or not, as pipelines."""
+"""Two and four processes train like one: equal weights after three updates, with dropout, sharding and pipelines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.equivalence.replica_cases import CASES, FURTHER, weights_after
 
 @pytest.fixture(scope="module")
 def by_one():
-    """Gives weights and metrics of one process; each case is trained once."""
+    """A function that returns weights and metrics of one process; each case is trained once."""
     return functools.lru_cache(maxsize=None)(lambda case: weights_after(case, SINGLE_PROCESS))
 
 
@@ -26,7 +26,7 @@ def by_one():
     ids=["2 processes", "2 processes, further cases", "4 processes"],
 )
 def by_several(request, tmp_path_factory):
-    """Where the processes of one start have put the weights of their cases; how many they are; and the cases."""
+    """The folder of the weights of several processes, the number of processes, and their cases."""
     count, cases = request.param
     folder = tmp_path_factory.mktemp("replicas")
     command = [sys.executable, "-m", "execution.launch", "--replicas", str(count), "--"]

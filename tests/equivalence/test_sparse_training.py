@@ -1,4 +1,4 @@
-"""Sparse training in any way of computing is sparse training in sequence; what RigL and changes of the pattern do."""
+"""Every way of computing gives the same sparse training; RigL and changes of the pattern are correct."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_it_trains_as_stages_in_sequence(in_sequence, how):
 
 @pytest.fixture(scope="module")
 def with_moments():
-    """A model after two updates of AdamW, with recomputation."""
+    """A model after two updates of AdamW with recomputation."""
     optimizer = AdamW(1e-3)
     return (*trained(recompute=True, optimizer=optimizer), optimizer)
 
@@ -93,7 +93,7 @@ def test_moments_go_with_their_blocks_and_new_ones_start_fresh(with_moments):
 
 
 def assert_dense_gradients_hold_the_blocks_own(model, objective, layers, sample):
-    """Norms of the whole gradient are those of the trained blocks' own where these exist, and not zero elsewhere."""
+    """Check that norms of the whole gradient equal those of existing blocks, and are not zero elsewhere."""
     with tf.GradientTape() as tape:
         outputs = model({name: sample[name] for name in model.input_names}, training=True)
         sums, counts = objective.sums(outputs, sample), objective.counts(sample)

@@ -1,4 +1,4 @@
-"""Updates of the software platform: split over micro batches, replicas, recomputed, compiled, they stay the same."""
+"""Updates of the software platform do not depend on micro batches, replicas, recomputation or compilation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RECOMPUTED, COMPILED = {"recompute": True}, {"xla": True}
 
 
 def trained(update=None, micro_batches=1, steps=2, dropout=0.0, rate=0.5, executions=1, **platform):
-    """Return the weights by name, and metrics, after updates on the same data, however it is split."""
+    """Return the weights by name, and the metrics, after updates on the same data, split in any way."""
     a = architecture(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     pair = pair_of(untrained(PRETRAINING, a, seed=11), a, on_cpu(**platform))
     update = update or Update(micro_batches)
@@ -61,7 +61,7 @@ def test_accumulation_is_one_large_batch(whole, reduction, micro_batches):
 
 
 def test_sum_is_the_mean_times_the_accumulation_steps_of_a_replica(whole):
-    # Two replicas of two micro batches each: replicas are averaged, micro batches summed.
+    # Two replicas of two micro batches each; replicas are averaged, and micro batches are summed.
     weights, _ = trained(Update(4, virtual_replicas=2, reduction="sum"), rate=0.25)
     assert_same(weights, whole[0])
 

@@ -16,7 +16,7 @@ CASES = {"configs": 2000, "records": 500, "checkpoints": 200, "pretrained": 200}
 
 
 def suite_of(name: str) -> Callable[[Path], Suite]:
-    """Imported one by one: configs need no TensorFlow."""
+    """Return a suite; suites are imported one by one, because configs do not need TensorFlow."""
     if name == "configs":
         from tests.fuzz.configs import Configs
 
@@ -35,13 +35,13 @@ def suite_of(name: str) -> Callable[[Path], Suite]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns 1 where a case failed."""
+    """Run the command; return 1 if a case failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=1984, help="of all cases (default: %(default)s)")
     for name, count in CASES.items():
         parser.add_argument(f"--{name}", type=int, default=count, metavar="N", help=f"cases (default: {count})")
     options = parser.parse_args(arguments)
-    logging.disable(logging.WARNING)  # which damaged files rightly call forth
+    logging.disable(logging.WARNING)  # which damaged files cause, as they should
     failed = False
     for name in CASES:
         cases = getattr(options, name)

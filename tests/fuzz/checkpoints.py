@@ -1,4 +1,4 @@
-"""Mutated checkpoints. What is loaded must be, to the bit, what was saved at the step that the checkpoint names."""
+"""Mutated checkpoints. Loaded values must be bit-equal to those saved at the step that the checkpoint names."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Checkpoints:
         try:
             found = self._resumed() if ask == "resume" else find_checkpoint(self._asked(ask))
             if found is None:
-                return REFUSED  # no checkpoint is taken: the run begins again, and says so
+                return REFUSED  # no checkpoint is used: the run begins again, and says so
             if found.facts is None:
                 load_weights(found, self._blocks)
             else:

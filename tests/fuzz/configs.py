@@ -1,4 +1,4 @@
-"""Mutated configs and flags. A config that passes must mean what its JSON says, and keep the rules of the table."""
+"""Mutated configs and flags. An accepted config must have the values of its JSON and obey the documented rules."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Configs:
 
 
 def judge(task: str, path: Path, text: str, flags: list[str]) -> str:
-    """Loads a config as the command does, with its plan; checks what came out."""
+    """Load a config like the command, with its plan, and check the result."""
     caught: list[LoadedConfig] = []
     arguments = ["--config", str(path), *flags]
     out, errors = io.StringIO(), io.StringIO()
@@ -131,7 +131,7 @@ def names_something(line: str, path: Path, flags: list[str]) -> bool:
 
 
 def check_meaning(loaded: LoadedConfig, tree: dict[str, Any], flags: list[str]) -> None:
-    """Each value of the file stands in the config as it was written, unless a flag or a rule said otherwise."""
+    """Check that the config has each value as written in the file, unless a flag or a rule has changed it."""
     given = set(flags) | {flag.split("=")[0] for flag in flags}
     for name, value in leaves_of(tree):
         if name in ("about", "extends") or name.startswith("about."):
@@ -167,7 +167,7 @@ def same(found: Any, written: Any, kind: str) -> bool:
 
 
 def check_rules(loaded: LoadedConfig) -> None:
-    """What existing users' documentation says of the keys, written down once more."""
+    """Check the rules of the users' documentation of the keys, which are repeated here."""
     config, task = loaded.config, loaded.task
     batch, ipu, bert = config.global_batch, config.ipu_config, config.bert_config
     rules: dict[str, bool] = {
@@ -205,7 +205,7 @@ def check_rules(loaded: LoadedConfig) -> None:
 
 
 def check_plan(loaded: LoadedConfig, plan: str) -> None:
-    """The plan's steps are samples / (micro batch × replicas × accumulation), rounded down."""
+    """Check that the plan's steps are samples / (micro batch × replicas × accumulation), rounded down."""
     samples, batch = loaded.config.total_num_train_samples, loaded.config.global_batch
     if samples is None or loaded.config.packing.max_sequences_per_pack is not None:  # a pack holds several samples
         return
@@ -216,7 +216,7 @@ def check_plan(loaded: LoadedConfig, plan: str) -> None:
 
 
 def base_configs() -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
-    """Every config of the project as one object, what it extends merged in; name → task and values."""
+    """Return every config of the project as one object, with its bases merged in: name → task and values."""
     for folder, task in TASK_OF_FOLDER.items():
         for path in sorted((ROOT / "configs" / folder).glob("*.json")):
             for system in ((), (ROOT / "configs" / "systems" / "cpu.json",)):
@@ -238,7 +238,7 @@ def leaves_of(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def good_value(leaf: Leaf, chance: random.Random) -> Any:
-    """A value that the key may have, if the other keys allow it."""
+    """Return a value that is valid for the key, if the other keys allow it."""
     if leaf.optional and chance.random() < 0.15:
         return None
     if leaf.choices:
@@ -257,7 +257,7 @@ def good_value(leaf: Leaf, chance: random.Random) -> Any:
 
 
 def change_values(values: dict[str, Any], mutation: Mutation) -> None:
-    """Mutations of the object."""
+    """Apply a mutation of the object."""
     kind = mutation[0]
     if kind == "extends":
         values["extends"] = mutation[1]
@@ -294,7 +294,7 @@ def change_key(values: dict[str, Any], section: dict[str, Any], key: str, mutati
 
 
 def near(value: Any, how: str) -> Any:
-    """Something like a value."""
+    """Return a value similar to the given one."""
     if how == "text":
         return word(value)
     if how == "list":
@@ -323,7 +323,7 @@ def renamed(key: str, how: str, number: int) -> str:
 
 
 def change_text(text: str, mutation: Mutation) -> str:
-    """Mutations of the file's text."""
+    """Apply a mutation of the file's text."""
     kind = mutation[0]
     if kind not in ("insert", "cut", "flip", "twice"):
         return text
@@ -347,5 +347,5 @@ def flag_words() -> list[str]:
 
 
 def word(value: Any) -> str:
-    """A value as a flag's text."""
+    """Return a value as a flag's text."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -19,17 +19,17 @@ Damage = tuple[Any, ...]
 
 
 def draw_bytes(chance: random.Random, name: str) -> Damage:
-    """Damage to the bytes of a file: kind, file, place as a share, extent, seed of new bytes."""
+    """Draw damage to the bytes of a file: kind, file, place as a share, extent, seed of new bytes."""
     return (chance.choice(BYTE_DAMAGE), name, chance.random(), chance.choice([1, 2, 8, 30, 200]), chance.randrange(256))
 
 
 def draw_json(chance: random.Random, name: str, keys: list[tuple[Any, ...]]) -> Damage:
-    """Damage to a value of a JSON file: what, file, key, new value."""
+    """Draw damage to a value of a JSON file: kind, file, key, new value."""
     return (chance.choice(["set", "set", "set", "unset"]), name, chance.choice(keys), chance.choice(JSON_VALUES))
 
 
 def apply(folder: Path, damage: Damage, others: dict[str, bytes]) -> None:
-    """Damage a file of a folder, if it is there; ``others`` holds contents, by name, to put in its place."""
+    """Damage a file of a folder, if it exists; ``others`` has contents, by name, that may replace it."""
     kind, name = damage[:2]
     path = folder / name
     if not path.is_file() or path.is_symlink():
@@ -49,7 +49,7 @@ def apply(folder: Path, damage: Damage, others: dict[str, bytes]) -> None:
 
 
 def damaged(data: bytes, damage: Damage) -> bytes:
-    """Bytes after one kind of damage."""
+    """Return the bytes after one kind of damage."""
     kind, _, share, extent, number = damage
     place = int(share * len(data))
     new = random.Random(number).randbytes(extent)
@@ -68,7 +68,7 @@ def damaged(data: bytes, damage: Damage) -> bytes:
 
 
 def change_json(path: Path, damage: Damage) -> None:
-    """Sets or removes a value; text that is no JSON any more stays as it is."""
+    """Set or remove a value; leave text that is no longer JSON unchanged."""
     kind, _, keys, value = damage
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -93,6 +93,6 @@ def change_json(path: Path, damage: Damage) -> None:
 
 
 def keys_of(content: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a JSON value."""
+    """Yield every place in a JSON value."""
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     return [key for name, item in items for key in [(*prefix, name), *keys_of(item, (*prefix, name))]]

@@ -1,4 +1,4 @@
-"""Cases from a seed, each tried within a time limit; what fails is made smaller and printed, to be repeated."""
+"""Draws cases from a seed and tries each within a time limit; failures are minimised and printed for repetition."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-SECONDS = 60.0  # for one case, on a busy machine as well; what takes longer hangs
+SECONDS = 60.0  # time limit for one case, even on a busy machine
 
 ACCEPTED, REFUSED = "accepted", "refused"
 
 
 class Hanging(BaseException):
-    """A case took too long. No Exception, so that nothing under test can catch it."""
+    """A case took too long. It is not an Exception, because the code under test must not catch it."""
 
 
 class WrongError(AssertionError):
-    """Something was accepted that should not have been, taken for something else, or refused without a clear line."""
+    """Something was accepted wrongly, misread, or refused without a clear line."""
 
 
 class Suite(Protocol):
@@ -30,15 +30,15 @@ class Suite(Protocol):
     name: str
 
     def draw(self, chance: random.Random) -> Sequence[Any]:
-        """A case: mutations, in order. Any part of them is a case as well."""
+        """Draw a case: a list of mutations, of which every part is also a case."""
 
     def attempt(self, mutations: Sequence[Any]) -> str:
-        """Apply mutations to something good and use it; return ``ACCEPTED`` or ``REFUSED``, or raise ``WrongError``."""
+        """Apply mutations to something valid and use it; return ``ACCEPTED`` or ``REFUSED`` or raise ``WrongError``."""
 
 
 @dataclass
 class Report:
-    """What came of a number of cases."""
+    """The outcomes of a number of cases."""
 
     suite: str
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ class Report:
 
 
 def run_suite(suite: Suite, cases: int, seed: int, most_failures: int = 10) -> Report:
-    """Try cases ``seed/0``, ``seed/1`` …; stops after ``most_failures`` failures."""
+    """Try cases ``seed/0``, ``seed/1`` …; stop after ``most_failures`` failures."""
     report = Report(suite.name)
     for number in range(cases):
         mutations = list(suite.draw(random.Random(f"{suite.name}/{seed}/{number}")))
@@ -67,7 +67,7 @@ def run_suite(suite: Suite, cases: int, seed: int, most_failures: int = 10) -> R
 
 
 def outcome_of(suite: Suite, mutations: Sequence[Any]) -> str:
-    """Return ``ACCEPTED``, ``REFUSED``, or what went wrong."""
+    """Return ``ACCEPTED``, ``REFUSED``, or a description of the failure."""
     try:
         with limited(SECONDS):
             return suite.attempt(mutations)
@@ -81,7 +81,7 @@ def outcome_of(suite: Suite, mutations: Sequence[Any]) -> str:
 
 
 def shrunk(suite: Suite, mutations: Sequence[Any]) -> list[Any]:
-    """Return the mutations without those that the failure does not need."""
+    """Return only the mutations that the failure needs."""
     kept = list(mutations)
     place = 0
     while place < len(kept):
@@ -94,14 +94,14 @@ def shrunk(suite: Suite, mutations: Sequence[Any]) -> list[Any]:
 
 
 def describe(suite: Suite, seed: int, number: int, mutations: Sequence[Any]) -> str:
-    """Return the failure with all that is needed to repeat it."""
+    """Return the failure with everything that is needed to repeat it."""
     lines = [f"  {suite.name} case {number} of seed {seed}: {outcome_of(suite, mutations)[:600]}"]
     return "\n".join([*lines, *(f"    {mutation!r}"[:600] for mutation in mutations)])
 
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises ``Hanging`` in a block that takes longer."""
+    """Raise ``Hanging`` in a block that takes longer."""
 
     def raise_hanging(number: int, frame: Any) -> None:
         raise Hanging
@@ -116,7 +116,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def check_line(message: str, names: Callable[[str], bool]) -> None:
-    """Raise ``WrongError`` unless a refusal is one printable line of bearable length that names what to change."""
+    """Raise ``WrongError`` unless a refusal is one printable line of reasonable length that names what to change."""
     if len(message.splitlines()) != 1 or not message.isprintable():
         raise WrongError(f"the message is not one printable line: {message!r}")
     if len(message) > 1000:

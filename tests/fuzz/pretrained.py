@@ -1,7 +1,7 @@
-"""Mutated checkpoints of others: safetensors, PyTorch's, Keras' and Google's files with their configs.
+"""Mutated checkpoints of other projects: safetensors, PyTorch's, Keras' and Google's files with their configs.
 
-Two of the formats carry checksums: from these nothing may come that was not saved. The others do not, so damage within
-the numbers cannot be seen; there nothing but those numbers may differ.
+Two of the formats have checksums, so only saved values may be read from them. The others do not, so damage within the
+numbers cannot be detected; there, only those numbers may differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from utilities.errors import UserError
 from utilities.secrets import shown_line
 
 WRITERS = {"safetensors": safetensors, "parts": sharded_safetensors, "bin": pytorch_bin, "h5": hdf5, "google": google}
-CHECKED = ("bin", "google")  # zip and TensorFlow's tables carry CRC-32s
+CHECKED = ("bin", "google")  # zip and TensorFlow's tables contain CRC-32s
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
 ATTACKS = (
     b"cos\nsystem\n(X\x0a\x00\x00\x00touch hitstR.",
@@ -66,7 +66,7 @@ class PretrainedFiles:
         what = chance.choices(["bytes", "start", "json", "path", "attack"], [4, 3, 4, 2, 1])[0]
         if what == "bytes":
             return draw_bytes(chance, f"{kind}/{name}")
-        if what == "start":  # where headers are
+        if what == "start":  # the part with headers
             return (
                 *draw_bytes(chance, f"{kind}/{name}")[:2],
                 chance.random() / 50,
@@ -95,7 +95,7 @@ class PretrainedFiles:
             start = open_pretrained(str(folder), "pretrained_ckpt_path")
             ours = {name: getattr(architecture(), name) for name in SIZES}
             if any((start.architecture or {}).get(name, size) != size for name, size in ours.items()):
-                return REFUSED  # another model would be built; the trainer compares its sizes with the weights
+                return REFUSED  # another model would be built, and the trainer compares its sizes with the weights
             start.fill_source(self._target)
         except UserError as error:
             check_line(shown_line(str(error)), lambda line: str(self._folder) in line or "pretrained_ckpt_path" in line)

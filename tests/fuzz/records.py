@@ -1,4 +1,4 @@
-"""Mutated TFRecord, index and manifest files. What is read must be what TensorFlow reads from the same files."""
+"""Mutated TFRecord, index and manifest files. Records must equal those that TensorFlow reads from the same files."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Records:
             apply(self._folder, mutation, self._others)
 
     def _check(self, found: dict[str, np.ndarray], count: int, verified: bool) -> None:
-        """Against TensorFlow's own reader of these very files."""
+        """Compare the records with those of TensorFlow's own reader of the same files."""
         paths = sorted(path for path in self._folder.glob("*.tfrecord"))
         expected = read_by_tensorflow(paths)
         manifest = self._folder / "manifest.json"
@@ -135,7 +135,7 @@ class Records:
 
 
 def read_by_tensorflow(paths: Sequence[Path]) -> dict[str, np.ndarray]:
-    """All records of files, parsed by TensorFlow."""
+    """Return all records of files, parsed by TensorFlow."""
     form = {
         feature.name: tf.io.FixedLenFeature([feature.length], tf.float32 if feature.below is None else tf.int64)
         for feature in spec().features
@@ -149,7 +149,7 @@ def read_by_tensorflow(paths: Sequence[Path]) -> dict[str, np.ndarray]:
 
 
 def check_values(found: dict[str, np.ndarray]) -> None:
-    """The ranges that a model of this specification can take."""
+    """Check that values are in the specification's ranges."""
     for feature in spec().features:
         values = found[feature.name]
         top = np.inf if feature.below is None else feature.below
@@ -158,7 +158,7 @@ def check_values(found: dict[str, np.ndarray]) -> None:
 
 
 def payloads_of(data: bytes) -> list[bytes] | None:
-    """The records of a file that is whole."""
+    """Return the records of a complete file."""
     found, place = [], 0
     while place < len(data):
         if place + 12 > len(data):
@@ -178,7 +178,7 @@ def framed(payload: bytes) -> bytes:
 
 
 def rewrite(path: Path, mutation: Damage) -> None:
-    """A record with one feature changed, its checksums right."""
+    """Change one feature of a record, with correct checksums."""
     _, _, number, feature, value = mutation
     payloads = payloads_of(path.read_bytes())
     if payloads is not None and number < len(payloads):
@@ -187,7 +187,7 @@ def rewrite(path: Path, mutation: Damage) -> None:
 
 
 def swap(path: Path, mutation: Damage) -> None:
-    """Two records in each other's place."""
+    """Swap two records."""
     _, _, one, two = mutation
     payloads = payloads_of(path.read_bytes())
     if payloads is not None and max(one, two) < len(payloads):
@@ -196,10 +196,10 @@ def swap(path: Path, mutation: Damage) -> None:
 
 
 def changed_index(data: bytes, how: str) -> bytes:
-    """An index whose lines are numbers still."""
+    """Return a changed index whose lines are still numbers."""
     lines = data.split(b"\n")
     if not all(len(line.split()) in (0, 2) and line.replace(b" ", b"").isdigit() for line in lines if line):
-        return data  # no index any more
+        return data  # no longer an index
     if how == "swap":
         lines[0], lines[1] = lines[1], lines[0]
     elif how == "join" and len(lines) > 2 and lines[0] and lines[1]:

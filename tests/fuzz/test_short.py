@@ -1,4 +1,4 @@
-"""The fuzzing suites in short, the harness itself, and what the long form (``make fuzz-test``) once found."""
+"""Short fuzzing suites, the harness itself, and failures that the long form (``make fuzz-test``) once found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT = {"configs": 300, "records": 80, "checkpoints": 50, "pretrained": 50}
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """Damaged files rightly call forth warnings."""
+    """Hide warnings, which damaged files are expected to cause."""
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
@@ -34,7 +34,7 @@ def test_every_mutation_is_taken_right_or_refused_in_one_line(name: str, tmp_pat
 
 
 class Toy:
-    """Fails on mutations that hold 3 and 7."""
+    """A suite that fails on mutations that contain 3 and 7."""
 
     name = "toy"
 
@@ -112,7 +112,7 @@ def test_what_was_found_before(case: str, tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_checkpoint_named_by_its_file_is_verified_too(tmp_path: Path) -> None:
-    """Weights of one step beside the description of another; and data that was emptied."""
+    """One checkpoint has the weights of one step and the description of another, and one has emptied data."""
     suite = suite_of("checkpoints")(tmp_path)
     place = "checkpoints/step-00000020"
     for damage in (

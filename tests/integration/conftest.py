@@ -1,4 +1,4 @@
-"""Folders and records that a module's runs share."""
+"""Folders and records that the runs of a module share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small files of the fine-tuning tasks, in which a word decides, and a config for them."""
+"""Small files of the fine-tuning tasks, in which single words decide the labels, and a config for them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def sentence(chance: random.Random, word: str) -> str:
 
 
 def write_sst2(root: Path) -> list[int]:
-    """Write files of SST-2 in which one word decides; return the secret labels of the test data."""
+    """Write SST-2 files in which one word decides; return the secret labels of the test data."""
     chance = random.Random(0)
 
     def rows(count: int) -> list[tuple[str, int]]:
@@ -79,7 +79,7 @@ def write_sst2(root: Path) -> list[int]:
 
 
 def write_mnli(root: Path) -> None:
-    """Write files of MNLI in which the second sentence decides; in the mismatched set its word tells another label."""
+    """Write MNLI files in which the second sentence decides; in the mismatched set its word means another label."""
     chance = random.Random(1)
     deciding = {"entailment": GOOD[0], "neutral": FILLING[0], "contradiction": BAD[0]}
     labels = list(deciding)
@@ -93,7 +93,7 @@ def write_mnli(root: Path) -> None:
 
 
 def write_stsb(root: Path) -> None:
-    """Write files of STS-B in which the score grows with the number of good words."""
+    """Write STS-B files in which the score grows with the number of good words."""
     chance = random.Random(2)
     for name, count in (("train", 240), ("dev", 40)):
         scores = [chance.randrange(6) for _ in range(count)]
@@ -122,7 +122,7 @@ def article(chance: random.Random, title: str) -> dict[str, Any]:
 
 
 def write_squad(folder: Path, train: int, dev: int) -> None:
-    """Write SQuAD's files with so many articles."""
+    """Write SQuAD files with these numbers of articles."""
     chance = random.Random(3)
     for name, count in (("train-v1.1.json", train), ("dev-v1.1.json", dev)):
         articles = [article(chance, f"{name[:5]}_{number}") for number in range(count)]
@@ -130,7 +130,7 @@ def write_squad(folder: Path, train: int, dev: int) -> None:
 
 
 def write_tagged(root: Path) -> None:
-    """Write CoNLL's files, in which a word decides its tag; some names have two words or two pieces."""
+    """Write CoNLL files in which a word decides its tag; some names have two words or two pieces."""
     chance = random.Random(0)
     for name, count in (("train", 200), ("valid", 30), ("test", 20)):
         lines = []

@@ -1,9 +1,9 @@
-"""Whole runs through the double of Graphcore's packages, in a process of their own, which patches Keras.
+"""Makes whole runs through the double of Graphcore's packages, in a separate process, because it patches Keras.
 
     python -m tests.integration.graphcore_run RECORD TASK ARGUMENTS…  [-- TASK ARGUMENTS…]
 
-First every module that a training run can reach is imported, and its names of TensorFlow are looked up. What each run
-called is written to RECORD as JSON. The Python may be of Graphcore's version, 3.8, with TensorFlow 2.6.
+First, every module that a training run can reach is imported, and its names from TensorFlow are looked up. The calls of
+each run are written to RECORD as JSON. The Python may be Graphcore's version, 3.8, with TensorFlow 2.6.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENTRIES = {"pretraining": "run_pretraining", "squad": "run_squad", "classificati
 
 
 def plain(value: Any) -> Any:
-    """What JSON has no form for."""
+    """Convert a value that JSON cannot represent."""
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, Settings):

@@ -1,7 +1,7 @@
-"""``no_network.py SCRIPT-OR-MODULE ARGUMENT…``: runs it where every use of the network is an error that is printed.
+"""``no_network.py SCRIPT-OR-MODULE ARGUMENT…``: runs it with every use of the network printed and turned into an error.
 
-Python tells its audit hooks of every connection and of every name that is looked up (PEP 578); no code can go around
-them. Sockets within the machine are no network.
+Python calls its audit hooks for every connection and every name lookup (PEP 578), and no code can bypass them. Sockets
+within the machine do not count as network.
 """
 
 from __future__ import annotations

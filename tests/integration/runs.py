@@ -41,7 +41,7 @@ COMMANDS = {
 }
 
 BATCH = 16
-RECORDS = 90  # 5.6 global batches: epochs end within updates
+RECORDS = 90  # 5.6 global batches, so epochs end within updates
 TIMES = ("seconds", "throughput", "compiling", "packs_per_second", "tokens_per_second")
 STILL = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 1e-12}}
 
@@ -54,11 +54,11 @@ VERBS = ["crosses", "carries", "follows", "watches", "builds", "paints", "rememb
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing of the run gets a chance to save."""
+    """Represents SIGKILL: the run gets no chance to save."""
 
 
 class Outcome(NamedTuple):
-    """How a command ended, and what it printed."""
+    """The exit status and output of a command."""
 
     status: int
     output: str
@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The one line that says what is wrong."""
+        """The single line with the error message."""
         lines = [line for line in self.errors.splitlines() if line.startswith("error: ")]
         assert len(lines) == 1 and "Traceback" not in self.errors, self.errors
         return lines[0]
@@ -86,7 +86,7 @@ def train(config: Path, output: Path, *arguments: str) -> Outcome:
 
 
 def trained(config: Path, output: Path, *arguments: str) -> Path:
-    """Pre-train, which must succeed, and return the run folder, which has the config's name."""
+    """Pre-train successfully, and return the run folder, which has the config's name."""
     outcome = train(config, output, *arguments)
     assert outcome.status == 0, outcome.errors
     return output / config.stem
@@ -102,7 +102,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """Return the content of a file of one JSON value a line."""
+    """Return the content of a file with one JSON value per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -112,12 +112,12 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def logged(run: Path) -> list[dict[str, Any]]:
-    """Return what the run logged, without the times."""
+    """Return the logged values of a run, without times."""
     return [{key: value for key, value in period.items() if key not in TIMES} for period in metrics(run)]
 
 
 def events(run: Path) -> list[str]:
-    """Return what happened to a run."""
+    """Return the events of a run."""
     path = run / "history.jsonl"
     return [event["event"] for event in read_lines(path)] if path.exists() else []
 
@@ -131,7 +131,7 @@ def last_checkpoint(run: Path) -> Path:
 
 
 def variables(run: Path, part: str) -> dict[str, np.ndarray]:
-    """Return the ``weights`` or the ``optimizer`` of the last checkpoint, read by TensorFlow alone."""
+    """Return the ``weights`` or the ``optimizer`` of the last checkpoint, read only by TensorFlow."""
     reader = tf.train.load_checkpoint(str(last_checkpoint(run) / part))
     end = "/.ATTRIBUTES/VARIABLE_VALUE"
     names = [name for name in reader.get_variable_to_shape_map() if name.endswith(end)]
@@ -147,7 +147,7 @@ def state(run: Path) -> dict[str, np.ndarray]:
 
 
 def assert_same_run(left: Path, right: Path) -> None:
-    """Compare weights, moments, counter and logged losses, to the bit."""
+    """Check that weights, moments, counter and logged losses are bit-equal."""
     one, other = state(left), state(right)
     assert one.keys() == other.keys()
     for name in one:
@@ -163,7 +163,7 @@ def copy_of(run: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def at_step(monkeypatch: Any, step: int, action: Callable[[], None]) -> Iterator[None]:
-    """Do something when a run has logged ``step``, before anything else can happen."""
+    """Perform an action when a run has logged ``step``, before anything else can happen."""
     original = MetricsFile.period
 
     def period(listener: MetricsFile, period: Any) -> None:
@@ -177,7 +177,7 @@ def at_step(monkeypatch: Any, step: int, action: Callable[[], None]) -> Iterator
 
 
 def kill() -> None:
-    """End the run without any of its clean-up saving something."""
+    """End the run in a way that no clean-up can save anything."""
     raise Killed
 
 
@@ -187,14 +187,14 @@ def terminate() -> None:
 
 
 def killed_at(monkeypatch: Any, step: int, config: Path, output: Path, *arguments: str) -> None:
-    """Train, and be killed when ``step`` is logged."""
+    """Train until the run is killed after logging ``step``."""
     with at_step(monkeypatch, step, kill), contextlib.suppress(Killed):
         train(config, output, *arguments)
         raise AssertionError("the run was not killed")
 
 
 def write_dataset(folder: Path, records: int = RECORDS, poisoned: int | None = None) -> Path:
-    """Write records into three files; the loss of the poisoned one is no number, by weights whose sum is not finite."""
+    """Write records into three files; the loss of the poisoned one is NaN, because its weights' sum is not finite."""
     folder.mkdir(parents=True)
     bounds = np.linspace(0, records, 4).astype(int)
     for number in range(3):
@@ -218,7 +218,7 @@ SMALL = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "i
 
 
 def write_config(path: Path, dataset: Path, updates: int = 26, **changes: Any) -> Path:
-    """Write a config of ``write_dataset``'s records: two updates an execution, a checkpoint every second execution."""
+    """Write a config for ``write_dataset``'s records with two updates per execution, a checkpoint every second one."""
     config: dict[str, Any] = {
         **BASE,
         "bert_config": {**SMALLEST, "vocab_size": VOCABULARY, "max_position_embeddings": SEQUENCE},
@@ -236,7 +236,7 @@ def write_config(path: Path, dataset: Path, updates: int = 26, **changes: Any) -
 
 
 def write_text_config(path: Path, **changes: Any) -> Path:
-    """Write a config of ``prepare_dataset``'s records; ``changes`` replace top-level values."""
+    """Write a config for ``prepare_dataset``'s records; ``changes`` replace top-level values."""
     config: dict[str, Any] = {
         **BASE,
         "bert_config": {**SMALL, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64},
@@ -250,13 +250,13 @@ def write_text_config(path: Path, **changes: Any) -> Path:
 
 
 def sentence(number: int) -> str:
-    """Return one of twelve sentences; any two words of it decide the others."""
+    """Return one of twelve sentences, each determined by any two of its words."""
     noun, other, place = (NOUNS[(number * step + 1) % len(NOUNS)] for step in (1, 5, 7))
     return f"The {noun} {VERBS[number % len(VERBS)]} the {other} near the {place}."
 
 
 def write_text(path: Path, documents: int = 60) -> Path:
-    """Write documents of sentences that a model learns by heart within some hundred updates."""
+    """Write documents of sentences that a model memorises within some hundred updates."""
     chance = random.Random(4)
     pages = [" ".join(sentence(chance.randrange(12)) for _ in range(12)) for _ in range(documents)]
     path.write_text("\n\n".join(pages), encoding="utf-8")
@@ -266,7 +266,7 @@ def write_text(path: Path, documents: int = 60) -> Path:
 def prepare_dataset(
     folder: Path, text: Path, sequence: int = TEXT_SEQUENCE, predictions: int = TEXT_PREDICTIONS
 ) -> Path:
-    """Make TFRecords of the text by the product's own command."""
+    """Make TFRecords from the text by the product's own command."""
     arguments = [
         "--text", str(text), "--output", str(folder), "--vocab-size", str(TEXT_VOCABULARY), "--workers", "1",
         "--max-seq-length", str(sequence), "--max-predictions", str(predictions), "--duplicate-factor", "2",

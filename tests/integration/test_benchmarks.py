@@ -1,4 +1,4 @@
-"""The benchmark measures, computes and reports what it says; speed itself is not tested."""
+"""The benchmarks measure, compute and report what they claim; speed itself is not tested."""
 
 from __future__ import annotations
 

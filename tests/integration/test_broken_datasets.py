@@ -1,4 +1,4 @@
-"""Broken data sets: each is refused with one line that names file, record (where there is one) and remedy."""
+"""Each broken data set is refused with one line that names file, record (if there is one) and remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COUNTS = {"a.tfrecord": 6, "b.tfrecord": 5}
 
 
 class Broken(NamedTuple):
-    """How to break a good data set of two files, and what the message must hold."""
+    """A way to break a good data set of two files, and the required parts of the message."""
 
     name: str
     damage: Callable[[Path], Any]
@@ -43,7 +43,7 @@ class Broken(NamedTuple):
 
 
 def replace_record(number: int, **changes: Any) -> Callable[[Path], None]:
-    """Another record ``number`` in the second file, correctly framed and indexed."""
+    """Replace record ``number`` in the second file, with correct framing and index."""
 
     def damage(folder: Path) -> None:
         payloads = [example(sample(record, **(changes if record == number else {}))) for record in range(5)]
@@ -62,7 +62,7 @@ def replace_payload(payload: bytes) -> Callable[[Path], None]:
 
 
 def flip(record: int, place: int, indexed: bool = True) -> Callable[[Path], None]:
-    """One bit of a record of the second file turned; ``place`` counts from the record's start, or its end."""
+    """Flip one bit of a record of the second file; ``place`` counts from the record's start, or its end."""
 
     def damage(folder: Path) -> None:
         path = folder / "b.tfrecord"
@@ -96,7 +96,7 @@ def compress(folder: Path) -> None:
 
 
 def only(name: str) -> Callable[[Path], None]:
-    """Nothing but an empty file of this name (or nothing at all)."""
+    """Leave only an empty file of this name (or nothing at all)."""
 
     def damage(folder: Path) -> None:
         for path in folder.iterdir():
@@ -135,7 +135,7 @@ def manifest_text(text: bytes) -> Callable[[Path], None]:
 
 
 def files(**changes: Any) -> Callable[[Path], None]:
-    """A manifest whose entry of the second file says something else."""
+    """Change the manifest's entry of the second file."""
 
     def damage(folder: Path) -> None:
         write_manifest(folder, COUNTS)
@@ -322,13 +322,13 @@ def test_broken_data_set_is_refused_in_one_clear_line(broken: Broken, tmp_path: 
         train_one_epoch(folder / broken.dataset, broken.spec)
     message = str(caught.value)
     assert len(message.splitlines()) == 1 and message.isprintable()
-    assert str(folder) in message and "; " in message  # where it is, and after the semicolon what to do
+    assert str(folder) in message and "; " in message  # the place, and after the semicolon the remedy
     for part in broken.words:
         assert part in message, message
 
 
 def train_one_epoch(folder: Path, features: FeatureSpec) -> None:
-    """What a training run does with its data, without a model."""
+    """Use the data like a training run, without a model."""
     reader = RecordReader(folder, features)
     updates = training_dataset(
         reader, micro_batch_size=1, micro_batches_per_update=3, seed=0, num_updates=-(-reader.count // 3)
@@ -383,7 +383,7 @@ def test_checksums_are_verified_on_request(tmp_path: Path) -> None:
 
 
 def test_wrong_data_is_refused_before_anything_else_is_read(tmp_path: Path) -> None:
-    """A wrong sequence length shows at construction, so that no model is built for it."""
+    """A wrong sequence length is reported at construction, before a model is built."""
     write_samples(tmp_path / "a.tfrecord", range(3))
     with pytest.raises(UserError, match="max_seq_length"):
         RecordReader(tmp_path, pretraining_features(SEQUENCE * 2, PREDICTIONS, VOCABULARY))
@@ -399,7 +399,7 @@ def test_file_without_permission(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_damage_never_gives_a_wrong_record(tmp_path: Path, seed: int) -> None:
-    """Any bytes changed, inserted or removed in file or index: an error, or the records as written."""
+    """After any change of bytes in a file or index, reading gives an error or the records as written."""
     random = np.random.default_rng(seed)
     path = tmp_path / "a.tfrecord"
     write_samples(path, range(6))

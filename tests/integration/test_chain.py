@@ -1,4 +1,4 @@
-"""The whole way of a user, by commands: a dump, records, pre-training, fine-tuning, export, and PyTorch loads it.
+"""A user's whole way, by commands: from a dump to records, pre-training, fine-tuning, export, and loading in PyTorch.
 
 `.ci/run` also runs this file on the oldest and the newest Python that it finds.
 """
@@ -37,7 +37,7 @@ SHARED = {
     "embedding_serialization_factor": 1,
     "max_seq_length": 32,
 }
-# Loads a folder in PyTorch, as its users do, and writes the logits of one sentence.
+# Loads a folder in PyTorch like its users, and writes the logits of one sentence.
 PYTORCH = """
 import sys, numpy, torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -50,7 +50,7 @@ with torch.no_grad():
 
 
 def run(*command: object) -> str:
-    """Run Python as a user does, from the repository's folder."""
+    """Run Python like a user, from the repository's folder."""
     ended = subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
@@ -65,7 +65,7 @@ def train(place: Path, program: str, name: str, *arguments: object, **changes: o
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the run ``runs/pretraining``, on records of a dump of twenty articles."""
+    """A folder with the run ``runs/pretraining`` on records from a dump of twenty articles."""
     place = tmp_path_factory.mktemp("chain")
     pages = "".join(
         f"<page><title>Page {page}</title><ns>0</ns><revision><text>"

@@ -1,4 +1,4 @@
-"""A run is exported and started from again; and runs start from other projects' weights."""
+"""Runs start from the export of another run and from other projects' weights."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def weights(path: Path) -> dict[str, np.ndarray]:
 
 
 def still(place: Path, name: str, dataset: Path, start: Path, *arguments: str, **changes: object) -> Path:
-    """A run whose updates change next to nothing."""
+    """Make a run whose updates hardly change anything."""
     config = write_config(place / f"{name}.json", optimizer_opts=STILL, total_num_train_samples=32, **changes)
     given = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(start), *arguments)
     return trained(config, place / "runs", *given)
@@ -105,7 +105,7 @@ def test_missing_weights_end_the_run_unless_they_are_allowed(place, dataset, cap
 def test_another_size_or_activation(place, dataset, caplog):
     source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY, hidden_act="gelu_new", **SIZES)
     folder = safetensors(source, place / "tanh")
-    still(place, "tanh", dataset, folder)  # the config says nothing, so the weights decide
+    still(place, "tanh", dataset, folder)  # the config does not set it, so the weights decide
     facts = read_json(last_checkpoint(place / "runs" / "tanh") / "checkpoint.json")
     assert facts["architecture"]["hidden_act"] == "gelu_new"
     with caplog.at_level(logging.WARNING):

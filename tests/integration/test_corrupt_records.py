@@ -1,4 +1,4 @@
-"""A corrupt record in training: an error that names it, or a run that passes it over and says so."""
+"""A corrupt record in training causes an error that names it, or the run skips it and says so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.integration.runs import metrics, prepare_dataset, read_lines, train, 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records of which two are damaged."""
+    """Records, two of which are damaged."""
     folder = tmp_path_factory.mktemp("data")
     prepare_dataset(folder / "set", write_text(folder / "text.txt", documents=20))
     path = sorted((folder / "set").glob("*.tfrecord"))[0]

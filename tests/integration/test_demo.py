@@ -1,4 +1,4 @@
-"""The demo's whole way, from documentation texts to a model trained on three lengths, with a small corpus and model."""
+"""The whole demo, from documentation texts to a model trained on three lengths, with a small corpus and model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LENGTHS = dict(zip(PHASES, (32, 128, 384), strict=True))
 
 
 def small_configs(folder: Path, phases: int = 2) -> list[Path]:
-    """Write the demo's own configs, made small, with all their files under ``folder``."""
+    """Write the demo's own configs for small models, with all their files under ``folder``."""
     configs = []
     for name, length in list(LENGTHS.items())[:phases]:
         values = {
@@ -42,13 +42,13 @@ def small_configs(folder: Path, phases: int = 2) -> list[Path]:
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])
 def phases(request: pytest.FixtureRequest) -> int:
-    """How many of its phases the demo has."""
+    """The number of phases that the demo runs."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, phases: int) -> Path:
-    """A folder in which the demo ran."""
+    """A folder in which the demo has run."""
     folder = tmp_path_factory.mktemp("demo")
     assert main(["--config", *map(str, small_configs(folder, phases)), "--words", str(WORDS)]) == 0
     return folder

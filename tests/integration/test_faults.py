@@ -1,4 +1,4 @@
-"""What goes wrong during a run is one clear line, and nothing is damaged by it."""
+"""A fault during a run gives one clear line and damages nothing."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ BAD_RECORD, BAD_BATCH = 70, 4  # of 16 records each
 
 @pytest.fixture(scope="module")
 def poisoned(place) -> Path:
-    """A data set whose global batch 4 has a loss that is no number."""
+    """A data set whose global batch 4 has a loss of NaN."""
     return write_dataset(place / "poisoned", records=160, poisoned=BAD_RECORD)
 
 
 @pytest.fixture(scope="module")
 def without(place, poisoned) -> Path:
-    """A run of 7 updates on the same data without the batches 3 and 4."""
+    """A run of 7 updates on the same data without batches 3 and 4."""
     folder = place / "clean"
     folder.mkdir()
     write_samples(folder / "a.tfrecord", range(3 * 16))
@@ -59,7 +59,7 @@ def same_but_for_names(run: Path, other: Path) -> None:
 
 
 def test_back_to_the_last_checkpoint_and_past_the_batches_at_fault(place, poisoned, without):
-    """Step 5 shows it; its batch and the one before are left out. The checkpoint of step 4 is not trusted."""
+    """Step 5 diverges; its batch and the one before are left out. The checkpoint of step 4 is not trusted."""
     config = write_config(place / "rewind.json", poisoned, updates=7, on_divergence="rewind", **IN_ORDER)
     outcome = train(config, place / "runs")
     assert outcome.status == 0, outcome.errors
@@ -73,7 +73,7 @@ def test_back_to_the_last_checkpoint_and_past_the_batches_at_fault(place, poison
 
 
 def test_what_was_left_out_stays_left_out_after_a_kill(place, poisoned, without, monkeypatch):
-    """Killed twice: right after going back, before any new checkpoint, and later."""
+    """The run is killed twice: right after the rewind, before any new checkpoint, and later."""
     config = write_config(place / "again.json", poisoned, updates=7, on_divergence="rewind", **IN_ORDER)
     seen = []
 
@@ -119,7 +119,7 @@ def stopped(place, dataset) -> Path:
 
 
 def resume(place: Path, name: str):
-    """Resume a copy of the stopped run, after something was done to it."""
+    """Return a function that resumes a copy of the stopped run."""
     return train(place / "stopped.json", place / "runs", "--name", name, "--resume")
 
 
@@ -129,7 +129,7 @@ def all_whole(run: Path) -> bool:
 
 @contextlib.contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """No file can grow beyond so many bytes: writing fails as on a full disk."""
+    """Within the block, no file can grow beyond this size, so writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -146,7 +146,7 @@ def test_a_disk_too_full_for_a_checkpoint(place, stopped):
     assert "save_ckpt_path: cannot write" in outcome.error and "free space" in outcome.error
     assert checkpoints(run) == checkpoints(stopped) and all_whole(run)
     assert not list((run / "checkpoints").glob(".writing-*"))
-    assert resume(place, "full").status == 0  # once there is space
+    assert resume(place, "full").status == 0  # after space was freed
 
 
 def test_a_disk_that_fills_up_during_the_run(place, stopped, monkeypatch):
@@ -205,7 +205,7 @@ def test_two_runs_in_one_folder(place, stopped, dataset):
         outcome = resume(place, "locked")
         assert outcome.status == 2 and "another run is writing to it" in outcome.error
         assert f"process {os.getpid()}" in outcome.error
-        # So is the same command without --resume.
+        # The same command without --resume is refused too.
         assert "another run" in train(place / "stopped.json", place / "runs", "--name", "locked").error
     assert all(np.array_equal(before[name], value) for name, value in state(run).items())
 

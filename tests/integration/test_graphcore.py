@@ -1,7 +1,7 @@
 """Pre-training, SQuAD and classification through a strict double of Graphcore's packages, from files to checkpoints.
 
-The configs are published ones, made small: what they say of the IPU system stays. What Graphcore's packages were asked
-for is compared with the config, as its published documentation has it.
+The configs are published ones for smaller models, with unchanged IPU settings. The calls of Graphcore's packages are
+compared with the config, according to its published documentation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZES = {
     "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 32,
 }  # fmt: skip
-WORDS = VOCABULARY + VOCABULARY % 2  # so that two parts of the vocabulary are equal
+WORDS = VOCABULARY + VOCABULARY % 2  # makes two parts of the vocabulary equal
 SHARED = {"tensorboard": False, "report": False, "execution": {"platform": "graphcore", "executable_cache": "/cache"}}
 
 
@@ -114,7 +114,7 @@ def classification(root: Path) -> str:
 
 
 class Run:
-    """What a run called, and its folder."""
+    """The calls of a run, and its folder."""
 
     def __init__(self, record: dict[str, Any], folder: Path):
         assert record["status"] == 0
@@ -133,12 +133,12 @@ class Run:
 
     @property
     def stages(self) -> dict[str, int]:
-        """Pipeline stage of each layer of the model that was trained."""
+        """The pipeline stage of each layer of the trained model."""
         return next(stages for stages in self.called("set_pipeline_stage_assignment") if "objective" in stages)
 
     @property
     def training(self) -> dict[str, Any]:
-        """Options of the model that was trained; those of evaluation name no reduction."""
+        """The options of the trained model; those of evaluation have no reduction."""
         names = "set_pipelining_options", "set_gradient_accumulation_options"
         options = [arguments for name in names for arguments in self.called(name)]
         (one,) = (arguments for arguments in options if "gradient_accumulation_reduction_method" in arguments)
@@ -186,7 +186,7 @@ def test_pipeline_as_the_config_has_it(runs: dict[str, Run]) -> None:
     assert options["offload_weight_update_variables"] is True
     assert options["replicated_optimizer_state_sharding"] is False
     matmuls = [stage["matmul_options"] for stage in runs["squad"].called("PipelineStageOptions")[:5]]
-    shares = ["0.25", "0.23", "0.28", "0.25", "0.25"]  # of IPUs 0, 1, 2, 3 and 0 again
+    shares = ["0.25", "0.23", "0.28", "0.25", "0.25"]  # options of IPUs 0, 1, 2, 3 and 0 again
     assert matmuls == [{"partialsType": "half", "availableMemoryProportion": share} for share in shares]
 
 
@@ -224,7 +224,7 @@ def test_layers_and_operations(runs: dict[str, Run]) -> None:
     assert {(call["serialization_factor"], call["serialization_dimension"]) for call in products} == {(2, "b_rows")}
     assert run.called("gelu") and all(call["approximate"] for call in run.called("gelu"))  # Poplar's own kernel
     outlined, marked = run.called("outlined_function"), run.called("recomputation_checkpoint")
-    assert len(marked) == 2 and len(outlined) == 4 * 2  # of each layer attention, its output, and both dense layers
+    assert len(marked) == 2 and len(outlined) == 4 * 2  # for each layer: attention, its output, and both dense layers
 
 
 def test_optimizers(runs: dict[str, Run]) -> None:
@@ -243,7 +243,7 @@ def test_steps(runs: dict[str, Run]) -> None:
     run = runs["pretraining"]
     compiled = next(call for call in run.called("compile") if "loss" in call)
     assert compiled["steps_per_execution"] == 2 * 12  # two updates; a step is a micro batch on every replica
-    assert run.once("fit")["steps_per_epoch"] == 6 * 12 * 2  # those of all replicas
+    assert run.once("fit")["steps_per_epoch"] == 6 * 12 * 2  # micro batches of all replicas
 
 
 def test_callbacks_see_updates_and_streamed_values(runs: dict[str, Run]) -> None:

@@ -1,4 +1,4 @@
-"""Pre-training on packs through the command line: what it logs, counts and learns."""
+"""Pre-training on packs through the command line: its log, counts and learning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.data_utils.records.samples import write_arrays
 PLACES, ROOM = 3, 13
 PACKED = {"max_sequences_per_pack": PLACES, "max_predictions_per_pack": ROOM}
 LENGTH = 2 * TEXT_SEQUENCE  # of a pack
-ROWS = 8  # packs in an update: 4 × 2
+ROWS = 8  # packs per update: 4 × 2
 UPDATES = 12
 
 
@@ -42,7 +42,7 @@ def sequences(place) -> Path:
 
 @pytest.fixture(scope="module")
 def packs(place, sequences) -> Path:
-    """The sequences in packs of twice their length, first come, first packed; without a manifest."""
+    """The sequences in packs of twice their length, in their order, without a manifest."""
     reader = RecordReader(sequences, pretraining_features(TEXT_SEQUENCE, TEXT_PREDICTIONS, TEXT_VOCABULARY))
     arrays = reader.read(np.arange(reader.count))
     rows, room = [[]], LENGTH
@@ -100,7 +100,7 @@ def test_the_log_has_the_packing_factor_and_the_betas_after_it(run):
 
 
 def test_a_data_set_of_the_packing_command_needs_no_more_than_its_sequences(place, sequences):
-    """Its manifest has the rest: room for masked tokens, sequences in a pack. The model is sparse, grown by RigL."""
+    """The manifest gives the room for masked tokens and the sequences in a pack. The model is sparse and uses RigL."""
     folder = place / "packed-by-command"
     command = ["--input", str(sequences), "--output", str(folder), "--max-seq-length", str(LENGTH), "--workers", "1"]
     assert pack([*command, "--max-sequences-per-pack", str(PLACES), "--no-picture"]) in (0, None)

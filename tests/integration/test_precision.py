@@ -1,4 +1,4 @@
-"""Runs in narrow number formats through the command line: stopped and resumed, exported, fine-tuned, packed."""
+"""Runs in narrow number formats through the command line: stop and resume, export, fine-tuning, packs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def config(place, dataset) -> Path:
 
 @pytest.fixture(scope="module")
 def run(place, config) -> Path:
-    """A run on packs in float16, whose loss scale begins so high that it must adapt, and grows every fourth update."""
+    """A run on packs in float16 whose loss scale begins so high that it must adapt, and grows every fourth update."""
     with pytest.MonkeyPatch.context() as patch:
         quick(patch)
         return trained(config, place / "runs")
 
 
 def quick(patch):
-    """An automatic loss scale that moves within few updates."""
+    """Make the automatic loss scale change within few updates."""
     patch.setattr(optimization.loss_scaling, "GROWTH_INTERVAL", 4)
     patch.setattr("training.machine.INITIAL_SCALE", 2.0**24)
 

@@ -1,4 +1,4 @@
-"""The whole way from a dump to records: structure, statistics, determinism, and errors a user sees."""
+"""The whole way from a dump to records: structure, statistics, determinism, and error messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def data_set(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_records(folder: Path, length: int = LENGTH, most: int = PREDICTIONS) -> dict[str, np.ndarray]:
-    """All records, parsed by TensorFlow."""
+    """Return all records, parsed by TensorFlow."""
     from keras_extensions.backend import tf
 
     spec = {name: tf.io.FixedLenFeature([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
@@ -66,7 +66,7 @@ def ids(folder: Path) -> dict[str, int]:
 
 
 def restored(records: dict[str, np.ndarray]) -> np.ndarray:
-    """Input ids with the labels put back at their positions."""
+    """Return the input ids with the labels restored at their positions."""
     out = records["input_ids"].copy()
     rows, slots = np.nonzero(records["masked_lm_weights"])
     out[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
@@ -142,7 +142,7 @@ def test_masking_statistics(data_set: Path, records: dict[str, np.ndarray]) -> N
     unmasked[rows, records["masked_lm_positions"][rows, slots]] = False
     assert not (records["input_ids"][unmasked] == names["[MASK]"]).any()
     assert records["next_sentence_labels"].mean() == pytest.approx(0.5, abs=0.03)
-    assert 0.05 < (lengths < LENGTH - 20).mean() < 0.3  # short sequences: a tenth, and ends of documents
+    assert 0.05 < (lengths < LENGTH - 20).mean() < 0.3  # short sequences: a tenth, and the ends of documents
 
 
 def test_segments_are_text_of_the_corpus(data_set: Path, records: dict[str, np.ndarray]) -> None:
@@ -164,7 +164,7 @@ def test_segments_are_text_of_the_corpus(data_set: Path, records: dict[str, np.n
         homes_b = {number for number, stream in enumerate(streams) if b in stream}
         assert homes_a
         assert homes_b
-        if label == 0:  # B follows A in one document, but for what was cut off to make them fit
+        if label == 0:  # B follows A in one document, except for tokens that were cut off to make the pair fit
             home = min(homes_a & homes_b)
             assert streams[home].rfind(b) >= streams[home].find(a)
         checked[int(label)] += 1
@@ -245,7 +245,7 @@ def test_whole_words_and_other_seed(data_set: Path, tmp_path: Path) -> None:
     rows, slots = np.nonzero(found["masked_lm_weights"])
     chosen[rows, found["masked_lm_positions"][rows, slots]] = True
     inside = (found["segment_ids"][:, 1:] == found["segment_ids"][:, :-1]) & continues[:, 1:]
-    inside[:, 0] = False  # a segment may be cut within a word: its first piece continues nothing
+    inside[:, 0] = False  # a segment may be cut within a word, and its first piece then continues nothing
     first = (restored(found) == ids(data_set)["[SEP]"]).argmax(1)
     inside[np.arange(len(first)), first] = False
     assert inside.sum() > 1000

@@ -1,4 +1,4 @@
-"""A preparation that is killed goes on where it stopped, and comes to the same bytes whatever happened to it."""
+"""A killed preparation resumes where it stopped, and always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests import ROOT
 from tests.integration.test_preprocessing import read_records
 from tests.unit.data_utils.text.test_dump import HEAD, page
 
-PATIENCE = 300  # seconds, for a busy machine
+PATIENCE = 300  # timeout in seconds, for a busy machine
 OPTIONS = [
     *("--max-seq-length", 32, "--max-predictions", 5, "--vocab-size", 2000, "--duplicate-factor", 2),
     *("--unit-megabytes", 0.02),
@@ -66,11 +66,11 @@ def data_set(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Stopped(BaseException):
-    """Ends a run at once, as a kill does: nothing between it and the top catches it."""
+    """Ends a run at once, like a kill, because nothing catches it."""
 
 
 def stopping(function: Callable, after: int) -> Callable:
-    """The function, until it was called so many times."""
+    """Return the function with a stop after this number of calls."""
     calls = 0
 
     @functools.wraps(function)
@@ -167,8 +167,8 @@ def test_a_file_damaged_between_two_runs_is_made_again(
     assert content(tmp_path / "out") == content(data_set)
 
 
-# The command of the preparation, which starts processes for any size of input here. Ctrl-C is ignored by processes that
-# a shell has put into the background, as the tests may have been.
+# The command of the preparation, which here starts processes for any size of input. Processes that a shell has put into
+# the background, perhaps the tests too, ignore Ctrl-C.
 SMALL_UNITS = """
 import signal
 import sys
@@ -185,7 +185,7 @@ if __name__ == "__main__":
 
 
 def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
-    """Ctrl-C in the first step, SIGKILL to command and workers in the others; then once more to the end."""
+    """Send Ctrl-C in the first step and SIGKILL to command and workers in the others; then run to the end."""
     script = tmp_path / "prepare.py"
     script.write_text(SMALL_UNITS)
     out = tmp_path / "out"
@@ -194,12 +194,12 @@ def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def ended(mark: str, how: signal.Signals) -> tuple[int, str]:
-        """Status and standard error of a run that is sent a signal when a file is there."""
+        """Return status and standard error of a run that gets a signal once a file exists."""
         process = subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True)
         until = time.monotonic() + PATIENCE
         while not list(out.glob(mark)) and process.poll() is None and time.monotonic() < until:
             time.sleep(0.002)
-        with contextlib.suppress(ProcessLookupError):  # it may have come to its end
+        with contextlib.suppress(ProcessLookupError):  # it may have ended already
             os.killpg(process.pid, how)
         _, errors = process.communicate(timeout=PATIENCE)
         return process.returncode, errors
@@ -293,7 +293,7 @@ def test_the_order_of_samples_does_not_depend_on_how_files_are_grouped(tmp_path:
 
 
 def test_the_shuffle_is_global(data_set: Path) -> None:
-    """Where in the corpus the records of each file come from: everywhere."""
+    """The records of each file come from everywhere in the corpus."""
     files = sorted(data_set.glob("*.tfrecord"))
     assert len(files) > 5
     transformers = pytest.importorskip("transformers")
@@ -355,7 +355,7 @@ def test_bad_articles_are_set_aside(
     said = capsys.readouterr()
     assert "--max-bad-articles 2" in said.err
     assert (tmp_path / "few" / "corpus" / "set_aside.jsonl").exists()
-    # the limit decides no byte: with another one the run goes on
+    # the limit does not affect any byte, so the run resumes with another one
     assert run(*arguments, "--output", tmp_path / "few", "--max-bad-articles", 9) == 0
     assert content(tmp_path / "few") == content(tmp_path / "out")
 
@@ -377,7 +377,7 @@ def test_extraction_is_restartable_too(dump: Path, tmp_path: Path, monkeypatch: 
 def test_a_cluster_of_machines(dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import LocalCluster
 
-    monkeypatch.chdir(tmp_path)  # paths are relative to where the command runs, not to where the workers do
+    monkeypatch.chdir(tmp_path)  # paths are relative to the command's folder, not to the workers'
     with LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         assert run("--dump", dump, "--output", "out", "--scheduler", cluster.scheduler_address, *OPTIONS) == 0
     assert content(tmp_path / "out") == content(data_set)

@@ -53,7 +53,7 @@ def test_the_loss_falls_below_what_frequencies_give(run, dataset):
 
 def test_log_lines_are_those_that_scripts_parse(run):
     lines = [line for line in (run / "train.log").read_text().splitlines() if "throughput" in line]
-    assert len(lines) == 60  # 240 updates, 4 in a period
+    assert len(lines) == 60  # 240 updates, 4 per period
     patterns = (r"throughput: *(.*?) samples\/sec", r"mlm_loss: *(\d*\.\d*)", r"nsp_loss: *(\d*\.\d*)")
     for line in lines:
         for pattern in patterns:
@@ -139,7 +139,7 @@ def test_unreplaced_layers_train_too(place, dataset):
 
 @pytest.fixture(scope="module")
 def damaged(run) -> Path:
-    """A copy of a run whose last checkpoint has one byte changed."""
+    """A copy of a run in whose last checkpoint one byte is changed."""
     copy = copy_of(run, "damaged")
     data = next(last_checkpoint(copy).glob("weights.data*"))
     content = bytearray(data.read_bytes())

@@ -1,4 +1,4 @@
-"""Runs of several processes through the real commands: one that dies, one that is stopped, one that resumes alone."""
+"""Runs of several processes through the real commands: a death, a stop, and a resume by one process."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tests.integration.runs import (
 )
 
 UPDATES = 60
-BAD_RECORD, BAD_STEP = 70, 6  # its loss is no number; the step that shows it
+BAD_RECORD, BAD_STEP = 70, 6  # the batch with a loss of NaN, and the step that shows it
 SECONDS_TO_STOP = 180
 SHARDED = {"ipu_config": {"replicated_tensor_sharding": True}, "optimizer_state_offchip": False}
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    """Of a run with LAMB and dropout that has to go back once; sharded, which is nothing to a process that is alone."""
+    """The config of a run with LAMB, dropout, one rewind, and sharding, which has no effect in a single process."""
     folder = tmp_path_factory.mktemp("replicas")
     optimizer = {"name": "LAMB", "learning_rate": {"max_learning_rate": 0.001}}
     dataset = write_dataset(folder / "data", records=16 * (UPDATES + 4), poisoned=BAD_RECORD)
@@ -69,7 +69,7 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
     output, plain = tmp_path / "shared", tmp_path / "plain"
     run = output / "run"
 
-    # Started by hand; both go back, and one is killed.
+    # Started by hand; both processes rewind, and one is killed.
     with free_ports(2) as ports:
         addresses = tuple(f"localhost:{port}" for port in ports)
     line = command(config, output, "--name", "run")
@@ -82,7 +82,7 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
     assert "Traceback" not in errors
     other.communicate()
 
-    # Started again by the launcher, it resumes; both are asked to stop.
+    # Started again by the launcher, the run resumes; both processes are asked to stop.
     before = checkpoints(run)
     launcher = begun(["-m", "execution.launch", "--replicas", "2", "--", *line])
     wait_for(lambda: checkpoints(run)[-1] > before[-1], launcher)
@@ -90,11 +90,11 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
     printed, errors = launcher.communicate(timeout=SECONDS_TO_STOP * 2)
     assert launcher.returncode == 128 + signal.SIGTERM, errors[-4000:]
     assert "ended with status" not in errors
-    assert len(re.findall("to go on:", printed)) == 1 and "[1]" not in printed
+    assert len(re.findall("to resume:", printed)) == 1 and "[1]" not in printed
     stopped = re.search(r"stopped by SIGTERM at step (\d+) of 60", printed)
     assert stopped is not None and checkpoints(run)[-1] == f"step-{int(stopped.group(1)):08d}"
 
-    # Alone it comes to the end that it would have come to without all this.
+    # A single process brings the run to the same end as without interruptions.
     assert train(config, output, "--name", "run").status == 0
     assert train(config, plain, "--name", "run").status == 0
     assert [period["step"] for period in logged(run)] == [period["step"] for period in logged(plain / "run")]

@@ -1,4 +1,4 @@
-"""Interrupted and resumed is uninterrupted, to the bit."""
+"""A run that is interrupted and resumed equals an uninterrupted run to the bit."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def config(place, dataset) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(place, config) -> Path:
-    """The run that nobody interrupts: 26 updates over 4.6 epochs."""
+    """An uninterrupted run of 26 updates over 4.6 epochs."""
     return trained(config, place / "runs")
 
 
 @pytest.fixture(scope="module")
 def stopped(place, config) -> tuple[Path, str]:
-    """A run that SIGTERM stopped at step 10, and what it printed."""
+    """A run that SIGTERM stopped at step 10, and its output."""
     with pytest.MonkeyPatch.context() as patch, at_step(patch, 10, terminate):
         outcome = train(config, place / "runs", "--name", "stopped")
     assert outcome.status == 143, outcome.errors  # 128 + SIGTERM
@@ -63,7 +63,7 @@ def test_stopped_and_resumed(stopped, whole, config, place):
 
 
 def test_killed_and_the_same_command_again(whole, config, place, monkeypatch):
-    """Two kills: the steps since the last checkpoint are trained and logged again, a torn line is gone."""
+    """After two kills, the steps since the last checkpoint are trained and logged again, without incomplete lines."""
     run = place / "runs" / "killed"
     for step in (6, 14):
         killed_at(monkeypatch, step, config, place / "runs", "--name", "killed")
@@ -132,7 +132,7 @@ CHANGES = {
     "data.shuffle": ("--data.shuffle", "false"),
     "bert_config.hidden_size": ("--bert-config.hidden-size", "32"),
     "global_batch": ("--global-batch.grad-acc-steps-per-replica", "8"),
-    # Dropout's masks belong to micro batches.
+    # Dropout masks belong to micro batches.
     "global_batch.micro_batch_size": (
         "--global-batch.micro-batch-size", "8", "--global-batch.grad-acc-steps-per-replica", "2"
     ),
@@ -199,7 +199,7 @@ def test_nothing_to_resume(config, place, whole):
 
 @pytest.mark.long
 def test_packs_lamb_and_a_loss_scale(place, dataset, monkeypatch):
-    """Generated packs, of which an epoch has 64 global batches; the kill comes in the second one."""
+    """Generated packs have 64 global batches per epoch, and the kill comes in the second epoch."""
     config = write_config(
         place / "packs.json",
         dataset,

@@ -36,7 +36,7 @@ def secret(root: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def printed(root: Path, secret: list[int]) -> str:
-    """What the command prints for two seeds, with predictions for the test data."""
+    """The command's output for two seeds, with predictions for the test data."""
     ended = run(write_config(root, "sst2"), "--seeds", "3", "7", "--do-test", "yes")
     return ended.output + ended.errors
 
@@ -150,13 +150,13 @@ def test_both_validation_sets_of_mnli(root: Path, capsys: pytest.CaptureFixture[
     found = scores(root / "runs" / "mnli")
     assert list(found) == ["accuracy_matched", "accuracy_mismatched"]
     assert found["accuracy_matched"] > 0.9
-    assert found["accuracy_mismatched"] < 0.1  # its words tell another label than in training
+    assert found["accuracy_mismatched"] < 0.1  # its words mean other labels than in training
     assert classify(["--checkpoint", str(root / "runs" / "mnli"), "the film is a story", "bad story"]) == 0
     assert capsys.readouterr().out.startswith("contradiction")
 
 
 def test_a_task_of_clue(root: Path) -> None:
-    """Chinese text, 15 classes and submissions for both test sets of TNEWS."""
+    """The task has Chinese text, 15 classes, and submissions for both test sets of TNEWS."""
     words = {"103": "球", "104": "股", "110": "军"}
     write_pieces(root / "zh.txt", [*SPECIAL_TOKENS, *words.values(), "新", "闻"])
     folder = root / "clue" / "tnews_public"

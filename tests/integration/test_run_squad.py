@@ -1,4 +1,4 @@
-"""``run_squad.py`` from files to scores: trained, evaluated alone, from the cache, and refused."""
+"""``run_squad.py`` from files to scores: training, evaluation alone, the cache, and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTPUTS = {"predictions.json", "nbest_predictions.json", "predictions.html", "sc
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of SQuAD's form, and a vocabulary."""
+    """Files in SQuAD's format, and a vocabulary."""
     folder = tmp_path_factory.mktemp("squad")
     write_squad(folder, train=60, dev=9)
     vocabulary = write_vocabulary(folder).path
@@ -45,7 +45,7 @@ def config(data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(config: Path, data: Path) -> tuple[Path, str]:
-    """The run's folder and what it printed."""
+    """The run's folder and its output."""
     done = run(config)
     return data / "runs" / "squad_tiny", done.output + done.errors
 
@@ -57,7 +57,7 @@ def run(config: Path, *flags: str, status: int = 0) -> Outcome:
 
 
 def printed(output: str, name: str) -> float:
-    """A score as scripts find it in the log."""
+    """Return a score as scripts find it in the log."""
     return float(re.findall(rf"{name}: *(\d*\.\d*)", output)[-1])
 
 
@@ -119,7 +119,7 @@ def test_evaluation_alone_from_the_cache_gives_the_same_whatever_the_batch(
     folder, _ = trained
     name = f"again-{batch}"
     flags = ["--do-training", "false", "--pretrained-ckpt-path", str(folder), "--evaluation-batch-size", batch]
-    flags += ["--vocab-file", "none"]  # it lies beside the weights
+    flags += ["--vocab-file", "none"]  # it is stored beside the weights
     run(config, *flags, "--name", name)
     again = data / "runs" / name
     assert "from the cache" in (again / "train.log").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Each task's script starts as a command of its own, from any folder; what it does is tested in this process."""
+"""Each task's script starts as a command from any folder; other tests run the tasks in their own process."""
 
 from __future__ import annotations
 

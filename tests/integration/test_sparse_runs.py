@@ -32,7 +32,7 @@ def config_of(place: Path, name: str, sparsity: dict, **changes) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(place, dataset):
-    """Runs that nobody interrupts, by method; RigL with recomputation."""
+    """Uninterrupted runs, by method; RigL with recomputation."""
     found = {}
     for method in ("set", "rigl"):
         config = config_of(place, method, {"method": method}, enable_recomputation=method == "rigl")
@@ -87,7 +87,7 @@ def test_the_log_says_how_and_why_it_multiplies_so(whole):
 
 
 def test_killed_and_resumed(whole, place, monkeypatch):
-    """RigL, which needs more than SET: beside step and seed also the next update's samples."""
+    """RigL needs the next update's samples in addition to step and seed."""
     config, (run, _) = config_of(place, "rigl", {}), whole["rigl"]
     killed_at(monkeypatch, 14, config, place / "runs", "--name", "killed")  # last saved after step 12
     outcome = train(config, place / "runs", "--name", "killed", "--resume")
@@ -104,7 +104,7 @@ def test_a_resume_with_another_pattern_is_refused(whole, place):
 @pytest.mark.long
 @pytest.mark.skipif(not native.is_available(), reason="llvmlite is not installed")
 def test_kernels_train_alike_with_lamb(place):
-    """The one that a CPU takes and, compiled by XLA, one that runs everywhere: the same losses to rounding."""
+    """The CPU's kernel and, compiled by XLA, one that runs everywhere give the same losses up to rounding."""
     losses = []
     for kernel, xla in (("native", "false"), ("gather", "true")):
         name = f"lamb-{kernel}-{xla}"
@@ -133,7 +133,7 @@ def test_exported_dense_with_zeros_and_taken_back(whole, place):
         assert (matrix == 0).mean() >= 0.75
         exported = np.concatenate([arrays[f"encoder.layer.0.{name}.weight"].T for name in names], axis=-1)
         np.testing.assert_array_equal(exported, matrix)
-    # Dense training from it, and sparse training, which takes the largest blocks: those that exist.
+    # Train from it densely, and sparsely on its largest blocks, which are those that exist.
     start = "--pretrained-ckpt-path"
     config = config_of(place, "dense-again", {"ratio": 0.0}, updates=2)
     dense = train(config, place / "runs", start, str(folder))

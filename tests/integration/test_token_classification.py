@@ -1,4 +1,4 @@
-"""Named entities from files to entity F1: training, packs, export, and one text."""
+"""Named entities from files to entity F1: training, packs, export, and a single text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs, watched: nothing leaves the machine, no secret is written, and W&B sees one run over a resume."""
+"""Whole runs send nothing over the network and write no secret, and W&B shows a resumed run as one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN_SECRET = "correct-horse-battery-staple"
 
 
 def forbidden(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
-    """A command where the network is forbidden."""
+    """Run a command with the network forbidden."""
     command = [sys.executable, "-m", "tests.integration.no_network", *arguments]
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, timeout=600, check=False
@@ -41,7 +41,7 @@ def test_the_network_is_really_forbidden(tmp_path: Path, code: str) -> None:
 
 
 def test_from_text_to_comparison_without_the_network_and_without_secrets(tmp_path: Path) -> None:
-    """Preparation, training with a reference, report and comparison, each a command as users type it."""
+    """Preparation, training with a reference, report and comparison run by the users' commands."""
     text = write_text(tmp_path / "text.txt")
     data = tmp_path / "data"
     prepared = forbidden(
@@ -71,7 +71,7 @@ def test_from_text_to_comparison_without_the_network_and_without_secrets(tmp_pat
 
 
 def check_no_secret(runs: Path, shown: str) -> None:
-    """Neither in what was shown nor in any file of the runs."""
+    """Check that no secret is in the output or in any file of the runs."""
     for secret in (HUGGING_FACE, OWN_SECRET):
         assert secret not in shown
         for path in runs.rglob("*"):

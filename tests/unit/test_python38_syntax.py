@@ -1,7 +1,7 @@
-"""Modules that a training run imports use nothing that is newer than Python 3.8, which Graphcore's TensorFlow runs on.
+"""Modules that a training run imports use nothing newer than Python 3.8, on which Graphcore's TensorFlow runs.
 
-Ruff refuses newer syntax. Here newer functions are looked for, and types that are evaluated in a newer form; `make
-ipu-test` imports the modules on Python 3.8 besides, where there is one.
+Ruff refuses newer syntax. This test searches for newer functions, and for types that are evaluated in a newer form;
+`make ipu-test` also imports the modules on Python 3.8, if there is one.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def test_python_38_is_let_pass(source: str) -> None:
 
 
 def newer_than_38(source: str) -> list[str]:
-    """What Python 3.8 has not, as far as the text shows it."""
+    """Return what Python 3.8 lacks, as far as the text shows it."""
     return [f"line {node.lineno}: {ast.unparse(node)}" for node in evaluated(ast.parse(source)) if is_newer(node)]
 
 
 def evaluated(tree: ast.Module) -> Iterator[ast.AST]:
-    """Nodes that are evaluated when the module runs.
+    """Yield the nodes that are evaluated when the module runs.
 
     Annotations are not under ``from __future__ import annotations``, but pydantic evaluates those of its models; a
     class with a base other than NamedTuple may be one.
@@ -87,7 +87,7 @@ def evaluated(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def is_newer(node: ast.AST) -> bool:
-    """Whether an evaluated node needs more than Python 3.8."""
+    """Return whether an evaluated node needs more than Python 3.8."""
     if isinstance(node, ast.Subscript):
         loaded = isinstance(node.ctx, ast.Load)
         return loaded and isinstance(node.value, ast.Name) and node.value.id in BUILTIN_TYPES
@@ -104,7 +104,7 @@ def is_newer(node: ast.AST) -> bool:
 
 
 def is_type(node: ast.AST) -> bool:
-    """Whether an operand of ``|`` can only be a type."""
+    """Return whether an operand of ``|`` can only be a type."""
     if isinstance(node, ast.Constant):
         return node.value is None
     return isinstance(node, ast.Name) and node.id in BUILTIN_TYPES | {"int", "str", "float", "bool", "bytes"}

@@ -1,4 +1,4 @@
-"""Safe by construction: what the code never does, read from its syntax."""
+"""The code never does certain unsafe things, as its syntax shows."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ PACKAGES = (
     "tasks", "training", "utilities",
 )  # fmt: skip
 
-# Libraries that rebuild any object from bytes, and so run whatever the bytes say.
+# Libraries that rebuild any object from bytes, and therefore run any code in them.
 UNPICKLING = (
     "pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle", "torch",
 )  # fmt: skip
-# Calls that run a text, or unpack an archive to wherever its entries say.
+# Calls that run a text, or unpack an archive to any place that its entries name.
 RUNNING = ("eval", "exec", "compile", "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput")
 UNPACKING = ("extract", "extractall")
 NETWORK = (
     "urllib.request", "http.client", "requests", "httpx", "aiohttp", "huggingface_hub", "datasets", "ftplib", "smtplib",
 )  # fmt: skip
 
-COMPARING = "benchmarks/"  # with PyTorch; nothing is loaded with it
-# Each fetches only what a user named: a dump, a data set, a model.
+COMPARING = "benchmarks/"  # with PyTorch, which is not used for loading
+# Each of these fetches only what a user named: a dump, a data set, a model.
 FETCHING = {"data_utils/text/download.py", "data_utils/hub.py", "checkpoints/pretrained/hub.py"}
-# Subclasses the unpickler so that it resolves the names of tensors and nothing else.
+# Subclasses the unpickler to resolve only the names of tensors.
 UNPICKLING_TENSORS = "checkpoints/pretrained/pytorch_file.py"
-# Make markup of what they have escaped themselves.
+# These make markup from text that they have escaped themselves.
 MAKING_MARKUP = {"utilities/report/html.py", "utilities/report/charts.py"}
 
 
@@ -60,7 +60,7 @@ def calls_of(path: Path) -> Iterator[ast.Call]:
 
 
 def name_of(node: ast.expr) -> str:
-    """``a.b.c`` of a name with attributes."""
+    """Return ``a.b.c`` for a name with attributes."""
     if isinstance(node, ast.Attribute):
         return f"{name_of(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else "…"
@@ -118,7 +118,7 @@ def problems_of(call: ast.Call, place: str, archives: bool = True) -> Iterator[s
 
 
 def is_ours(argument: ast.expr) -> bool:
-    """Whether a text stands in the code, or is the style sheet beside it."""
+    """Return whether a text is written in the code, or is its style sheet."""
     if isinstance(argument, ast.IfExp):
         return is_ours(argument.body) and is_ours(argument.orelse)
     return isinstance(argument, ast.Constant) or "STYLE" in ast.dump(argument)

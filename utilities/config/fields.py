@@ -6,8 +6,8 @@ needs to know about the field::
 
     keep_last: Annotated[Optional[Count], MAY_CHANGE] = Field(5, description="Newest checkpoints to keep; …")
 
-Values are taken strictly: text is never read as a number, nor a switch as a number. The one exception is that a number
-without a fraction (``1e6``, ``4096.0``) serves as a whole number, because JSON has one kind of number.
+Validation is strict: neither a text nor a switch is read as a number. The one exception is that a number without a
+fraction (``1e6``, ``4096.0``) counts as a whole number, because JSON has only one kind of number.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class IpuOnly:
     Args:
         effect: what the field does on an IPU.
         instead: what happens on another machine.
-        ignored: whether a value has no effect on a machine; by default that of any value that is set.
+        ignored: whether a value has no effect on a machine; by default, any value that is set has none.
     """
 
     effect: str
@@ -70,7 +70,7 @@ class IpuOnly:
 
 @dataclass(frozen=True)
 class Equivalent:
-    """Mark that names values with the same outcome except for rounding: a resumed run may change between them."""
+    """Mark that names values with the same outcome except for rounding; a resumed run may change between them."""
 
     values: Tuple[Any, ...]
 
@@ -84,7 +84,7 @@ class Misplaced:
 
 @dataclass(frozen=True)
 class FileOnly:
-    """Mark of a key that has a meaning in a file only, and so has no flag."""
+    """Mark of a key that has a meaning only in a file, and therefore has no flag."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _split_stages(value: Any) -> Any:
     return [stage.split() if isinstance(stage, str) else stage for stage in value]
 
 
-_WHOLE = BeforeValidator(_whole)  # after the bounds, so that these reach the JSON Schema
+_WHOLE = BeforeValidator(_whole)  # placed after the bounds, which must reach the JSON Schema
 _Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _LIMIT = 2**63 - 1  # TensorFlow has no larger whole numbers
 
@@ -186,11 +186,11 @@ class Leaf:
     Args:
         path: keys from the top, ``("global_batch", "replicas")``.
         kind: value type: how flags are read and messages worded.
-        default: value where none is given.
+        default: value if none is given.
         description: help text.
-        choices: allowed values where they are enumerated.
+        choices: allowed values, if they are enumerated.
         optional: whether null is allowed.
-        marks: what else is known of the field.
+        marks: further properties of the field.
     """
 
     path: Tuple[str, ...]
@@ -231,7 +231,7 @@ class SectionInfo:
 
 
 def walk(model: Type[BaseModel], path: Tuple[str, ...], description: str) -> Iterator[Union[Leaf, SectionInfo]]:
-    """Yield the sections and leaf fields of a model in their order, without keys that have a meaning in files only."""
+    """Yield the sections and leaf fields of a model in their order, except keys that have a meaning only in files."""
     yield SectionInfo(path, description, tuple(model.model_fields))
     for name, field in model.model_fields.items():
         marks = tuple(field.metadata)
@@ -273,7 +273,7 @@ def _kind(annotation: Any, metadata: Tuple[Any, ...]) -> Tuple[Optional[Kind], T
 
 
 def value_at(tree: Any, path: Tuple[str, ...]) -> Any:
-    """Return the value at ``path`` of a config object or of nested dicts; None where a section is absent."""
+    """Return the value at ``path`` of a config object or of nested dicts; None if a section is absent."""
     for key in path:
         if tree is None:
             return None

@@ -1,4 +1,4 @@
-"""What follows from a config: defaults that depend on other fields, the model's shape, steps, IPUs."""
+"""Values that follow from a config: defaults that depend on other fields, the model's shape, steps, IPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from utilities.config.schema import TrainingConfig
 from utilities.config.sections import BertConfig
 from utilities.environment import is_graphcore
 
-# Sizes of Devlin et al. 2019, section 3, by the words with which the names of released models begin.
+# Sizes of Devlin et al. 2019, section 3, by the beginning of the names of released models.
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
 _LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24, "intermediate_size": 4096}
 _NAMED_SIZES = {"bert-base-": _BASE, "bert-large-": _LARGE}
@@ -34,19 +34,19 @@ _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
 _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 
-# Samples that the published pre-training runs see, by sequence length.
+# Samples in the published pre-training runs, by sequence length.
 PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
 
 
 def derive(
     config: TrainingConfig, task: str, origins: Dict[str, str], file_stem: str
 ) -> Tuple[TrainingConfig, List[str], List[str]]:
-    """Fill in the values that a config leaves open and that follow from others.
+    """Fill in unset values of a config that follow from others.
 
     Args:
         config: the config as files and flags give it.
         task: ``pretraining``, ``squad`` or ``classification``.
-        origins: of every given value, by dotted name.
+        origins: origin of every given value, by dotted name.
         file_stem: name of the first config file, the default name of the run.
 
     Returns:
@@ -69,7 +69,7 @@ def derive(
 
 
 def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
-    """Return the length of training: the published one if none is given; of two, one is unset, with a note."""
+    """Return the length of training, by default the published one; if two are given, unset one and add a note."""
     samples, epochs = "total_num_train_samples", "num_epochs"
     if config.total_num_train_samples is None and config.num_epochs is None:
         published = PUBLISHED_SAMPLES.get(config.max_seq_length) if task == PRETRAINING else None
@@ -117,7 +117,7 @@ def runs_on_ipus(config: TrainingConfig) -> bool:
 def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
     """Return the model's sizes: ``bert_config``, else those of a local folder or of a well-known name.
 
-    None where the model must be loaded to know them.
+    None if the model must be loaded to know them.
     """
     if config.bert_config is not None:
         return config.bert_config
@@ -130,7 +130,7 @@ def _folder_sizes(path: Path) -> Optional[BertConfig]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return BertConfig(**{key: values[key] for key in BertConfig.model_fields if key in values})
-    except (OSError, ValueError, TypeError):  # the loader of checkpoints reports what is wrong with the folder
+    except (OSError, ValueError, TypeError):  # the loader of checkpoints reports the folder's problem
         return None
 
 
@@ -149,22 +149,22 @@ def number_of_labels(config: TrainingConfig) -> int:
 
 
 def options_come_from_checkpoint(config: TrainingConfig) -> bool:
-    """Return whether an option of the layers is left to a checkpoint, which is read at the start of the run."""
+    """Return whether a layer option depends on a checkpoint, which is read when the run starts."""
     unset = any(getattr(config, name) is None for name in LAYER_OPTIONS)
     return unset and config.pretrained_ckpt_path is not None
 
 
 def starts_from_checkpoint(config: TrainingConfig) -> bool:
-    """Return whether the weights come from a checkpoint, not from random numbers."""
+    """Return whether the initial weights come from a checkpoint."""
     return config.bert_model_name is not None or config.pretrained_ckpt_path is not None
 
 
 def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     """Return the architecture, with the published defaults for options that are unset.
 
-    A Hugging Face model has every bias and the transform layer, so that is what unset options mean beside
-    ``bert_model_name`` or where its own layers are kept. With ``pretrained_ckpt_path`` the checkpoint decides when
-    it is loaded; until then the defaults of training from scratch are assumed.
+    A Hugging Face model has every bias and the transform layer, so these are the defaults if ``bert_model_name`` is
+    given or its own layers are kept. With ``pretrained_ckpt_path`` the checkpoint decides when it is loaded; until then
+    the defaults of training from scratch are assumed.
     """
     sizes = bert_sizes(config)
     if sizes is None:
@@ -179,7 +179,7 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
 
 
 def sparsity_options(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the fields of the architecture that say what is sparse."""
+    """Return the architecture's fields that describe sparsity."""
     sparsity = config.sparsity
     return {
         "sparsity_ratio": sparsity.ratio,
@@ -230,7 +230,7 @@ def is_packed(config: TrainingConfig) -> bool:
 
 
 def packing_factor(config: TrainingConfig) -> Optional[float]:
-    """Return the mean number of sequences in a row: 1 without packing; None where the data must be read to know it."""
+    """Return the mean number of sequences in a row: 1 without packing; None if the data must be read to know it."""
     if not is_packed(config):
         return 1
     if config.generated_dataset:
@@ -240,9 +240,9 @@ def packing_factor(config: TrainingConfig) -> Optional[float]:
 
 
 def predictions_per_pack(config: TrainingConfig) -> int:
-    """Return the most masked positions in a pack, where the config leaves that open.
+    """Return the maximum number of masked positions in a pack if the config does not set it.
 
-    The data set's manifest gives the number. Without it, a pack has those of one full sequence and one more for each
+    The data set's manifest gives the number. Without a manifest, it is that of one full sequence plus one for each
     sequence, because the number of masked tokens is rounded in each (arXiv 2107.02027, section 3.2).
     """
     assert config.packing.max_sequences_per_pack is not None
@@ -251,9 +251,10 @@ def predictions_per_pack(config: TrainingConfig) -> int:
 
 
 def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
-    """Return the samples to train on: ``total_num_train_samples``, or ``num_epochs`` times those of all ``records``.
+    """Return the number of samples to train on; None if unknown.
 
-    A record that is a pack holds several samples. None if unknown.
+    It is ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``. A record may be a pack
+    of several samples.
     """
     if config.total_num_train_samples is not None:
         return config.total_num_train_samples
@@ -266,10 +267,10 @@ def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional
 def training_steps(
     config: TrainingConfig, records: Optional[int] = None, factor: Optional[float] = None
 ) -> Optional[int]:
-    """Return the weight updates: samples / samples of a global batch, rounded down; None if unknown.
+    """Return the number of weight updates: samples / samples of a global batch, rounded down; None if unknown.
 
     Args:
-        config: the length of training and the global batch, which counts packs where sequences are packed.
+        config: the length of training and the global batch, which counts packs if sequences are packed.
         records: number of records in the data set.
         factor: mean number of samples in a record; None: that of :func:`packing_factor`.
     """
@@ -281,7 +282,7 @@ def training_steps(
 
 
 def warmup_steps(config: TrainingConfig, steps: int) -> int:
-    """Return the weight updates of the warm-up: warmup_frac × steps, rounded as the schedule rounds it."""
+    """Return the number of weight updates of the warm-up: warmup_frac × steps, rounded as in the schedule."""
     return round(steps * config.optimizer_opts.learning_rate.warmup_frac)
 
 
@@ -310,7 +311,7 @@ def betas(config: TrainingConfig, factor: float) -> Tuple[float, float]:
 
 
 def masked_positions(config: TrainingConfig, task: str) -> int:
-    """Return the positions of a row on which the masked-LM head works; 0 outside pre-training."""
+    """Return the number of positions of a row that the masked-LM head computes; 0 outside pre-training."""
     if task != PRETRAINING:
         return 0
     if not is_packed(config):

@@ -26,7 +26,7 @@ _EPILOG = (
 )
 
 
-# Options of the command that change nothing without another one.
+# Options of the command that have no effect without another one.
 _NEEDS = {
     "--suggest": "--plan",
     "--memory-limit": "--suggest",
@@ -137,7 +137,7 @@ def _unknown_flag(argument: str) -> str:
 
 
 def read_value(leaf: Leaf, given: Any) -> Any:
-    """Return the value that a flag's text, or a list's texts, stands for; validation refuses text returned as it is."""
+    """Return the value of a flag's text or texts; unreadable text is returned unchanged, and validation refuses it."""
     if isinstance(given, list):
         return _read_list(leaf, given)
     if leaf.optional and given.lower() in ("none", "null"):

@@ -1,4 +1,4 @@
-"""From a command line to one validated config: files, merging, flags, paths, types, rules, derived values."""
+"""Turns a command line into one validated config: files, merging, flags, paths, types, rules, derived values."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class LoadedConfig:
     Args:
         config: the config; immutable.
         task: ``pretraining``, ``squad`` or ``classification``.
-        origins: for every leaf's dotted name "default", a config file, "command line" or "derived".
+        origins: for every leaf's dotted name, "default", a config file, "command line" or "derived".
         source_files: config files read, bases first.
         options: the command's own options, such as ``config``, ``plan``, ``schema`` and ``debug``.
-        notes: warnings, one line for each setting that has no effect here or stands in the wrong place.
+        notes: warnings, one line for each setting that has no effect or is in the wrong place.
     """
 
     config: TrainingConfig
@@ -54,14 +54,14 @@ class LoadedConfig:
 
 
 def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
-    """Return the config that a command line asks for.
+    """Return the config that a command line specifies.
 
     Args:
         task: ``pretraining``, ``squad`` or ``classification``.
         argv: arguments without the program's name; ``--config FILE [OVERLAY ...]`` is required.
 
     Raises:
-        UserError: anything is wrong with flags, files or values; one line.
+        UserError: a flag, file or value is wrong; the message is one line.
         SystemExit: after ``--help``.
 
     Example:
@@ -95,7 +95,7 @@ def _validated(tree: Tree) -> TrainingConfig:
     try:
         config = TrainingConfig.model_validate(tree.values)
     except ValidationError as error:
-        # A mistyped key says more than an unset variable of another field, so it comes first.
+        # Mistyped keys are reported first, because they matter more than an unset variable of another field.
         raise ConfigError(describe_validation(error, tree.origins) + problems) from error
     if problems:
         raise ConfigError(problems)
@@ -134,9 +134,9 @@ class Tree:
 
 
 def move_misplaced_keys(tree: Tree) -> List[str]:
-    """Move keys from a section in which published configs have them to their place, unless they have a value there.
+    """Move keys to their place from a section in which published configs have them, unless they have a value there.
 
-    The published application ignored such keys. Return a note for each, which says where it belongs.
+    The published application ignored such keys. Return a note for each, which names its place.
     """
     notes: List[str] = []
     for leaf in leaves().values():
@@ -166,7 +166,7 @@ def read_config(paths: Sequence[Path]) -> Tuple[Tree, List[Path]]:
         The merged values with their origins, and the files read, bases first.
 
     Raises:
-        UserError: a file is missing, not JSON, not an object, holds a key twice or extends itself.
+        UserError: a file is missing, not JSON, not an object, has a key twice or extends itself.
     """
     tree = Tree()
     files: List[Path] = []
@@ -188,7 +188,7 @@ def _read_into(tree: Tree, files: List[Path], path: Path, chain: Tuple[Path, ...
     about = values.pop("about", None)
     for name in bases:
         base = path.parent / name
-        if not os.path.isfile(base):  # unlike Path.is_file, no error for a name that is too long
+        if not os.path.isfile(base):  # unlike Path.is_file, this raises no error for a name that is too long
             raise UserError(
                 f"extends = {show(name)} ({display(path)}): there is no such file; "
                 f"paths in extends are relative to the file that holds them, correct it"
@@ -255,7 +255,7 @@ def _unique(pairs: List[Tuple[str, Any]], text: str, label: str) -> Dict[str, An
         if key in seen:
             lines = [str(n) for n, line in enumerate(text.splitlines(), 1) if json.dumps(key) in line]
             where = f" (line {', '.join(lines)})" if lines else ""
-            raise UserError(f"{label}: the key {show(key)} stands twice in one object{where}; remove one of them")
+            raise UserError(f"{label}: the key {show(key)} appears twice in one object{where}; remove one of them")
         seen[key] = value
     return seen
 
@@ -277,7 +277,7 @@ def _json_hint(text: str, position: int) -> str:
 
 
 def display(path: Path) -> str:
-    """Return a path as users know it: relative to the current folder where it lies inside."""
+    """Return a path for messages: relative to the current folder if it is inside."""
     try:
         relative = os.path.relpath(str(path))
     except ValueError:  # another drive
@@ -291,7 +291,7 @@ def display(path: Path) -> str:
 def expand_paths(values: Dict[str, Any], origins: Dict[str, str]) -> List[str]:
     """Expand ``$VAR``, ``${VAR}`` and ``~`` in every path field, in place, and return the problems, one line each.
 
-    ``dataset_dir`` stays as it is where random data takes its place: such a run needs no data folder.
+    ``dataset_dir`` stays unchanged if the run uses random data, which needs no folder.
     """
     problems: List[str] = []
     for leaf in leaves().values():

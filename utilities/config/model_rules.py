@@ -100,7 +100,7 @@ def _nearest_divisor(number: int, wish: int) -> int:
 
 
 def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the blocks: one that does not exist, their number, their order."""
+    """Yield the problems of the blocks: an unknown one, their number, their order."""
     given = config.ipu_config.pipeline_stages or []
     blocks, sizes, own = [block for stage in given for block in stage], bert_sizes(config), config.bert_config
     unknown = [(number, block) for number, stage in enumerate(given) for block in stage if block not in BLOCK_NAMES]
@@ -125,7 +125,7 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 
 def stage_devices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the stages' devices: their number, a gap, tied blocks that are apart."""
+    """Yield the problems of the stages' devices: their number, a gap, tied blocks on different devices."""
     stages, devices = config.ipu_config.pipeline_stages, config.ipu_config.pipeline_device_mapping or []
     if devices and stages is None:
         if len(devices) > 1:
@@ -155,7 +155,7 @@ def stage_devices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 
 def pipeline_schedule(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield what is wrong with memory proportions, accumulation and schedule."""
+    """Yield the problems of memory proportions, accumulation and schedule."""
     ipu, ipus = config.ipu_config, number_of_ipus(config)
     given = ipu.matmul_available_memory_proportion_per_pipeline_stage
     if given is not None and len(given) != ipus:
@@ -183,7 +183,7 @@ def pipeline_schedule(config: TrainingConfig, task: str) -> Iterator[FieldError]
 
 
 def layer_options(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield options that the layers, or an IPU's optimizer, do not have."""
+    """Yield options that the layers or an IPU's optimizer do not support."""
     switched_off = [name for name in LAYER_OPTIONS if getattr(config, name) is False]
     if not config.replace_layers and switched_off:
         yield FieldError(

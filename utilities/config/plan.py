@@ -1,4 +1,4 @@
-"""The plan of a run: the resolved config with each value's origin, the figures that follow, and what has no effect."""
+"""The plan of a run: the resolved config with each value's origin, derived figures, and settings without effect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Row = Tuple[str, ...]
 
 
 def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
-    """Yield the plan, line by line. Reads no data but the manifest.
+    """Yield the plan, line by line. Of the data, only the manifest is read.
 
     Args:
         loaded: the config.
@@ -65,7 +65,7 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
 
 
 def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
-    """Yield a note for each folder or file of the data set that the run would look for and not find."""
+    """Yield a note for each missing folder or file of the data set that the run would need."""
     config = loaded.config
     if config.dataset_dir is None or config.generated_dataset:
         return
@@ -76,7 +76,7 @@ def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
     if loaded.task == SQUAD and folder.is_dir() and config.do_validation:
         wanted["squad.dev_file"] = folder / config.squad.dev_file
     for name, path in wanted.items():
-        if not os.path.exists(path):  # unlike Path.exists, no error for a name that is too long
+        if not os.path.exists(path):  # unlike Path.exists, this raises no error for a name that is too long
             place = with_origin(name, value_at(config, leaves()[name].path), loaded.origins)
             yield f"{place}: {path} is not there; correct it, or give {leaves()[name].flag} PATH"
 
@@ -99,7 +99,7 @@ def _text(value: object) -> str:
 
 
 def _short(blocks: Sequence[str]) -> str:
-    """Return the blocks with runs of one block counted, ``emb hid×3``."""
+    """Return the blocks with repetitions counted, ``emb hid×3``."""
     counted = [(block, len(list(run))) for block, run in itertools.groupby(blocks)]
     return " ".join(block if count == 1 else f"{block}×{count}" for block, count in counted)
 
@@ -136,7 +136,7 @@ def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row
 
 
 def _processes(config: TrainingConfig, count: int) -> str:
-    """Say how the processes of the environment share an update, and where they cannot."""
+    """Say how the processes of the environment share an update, or that they cannot."""
     parts = micro_batches(config)
     if count == 1:
         return f"1; {parts:,} micro batches of an update, which processes may share (python -m execution.launch)"
@@ -211,7 +211,7 @@ def titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator
         yield "  " + "  ".join(cells).rstrip()
 
 
-# What has no effect on this machine
+# Settings without effect on this machine
 
 
 class Ignored(NamedTuple):
@@ -223,11 +223,11 @@ class Ignored(NamedTuple):
 
 
 def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> List[Ignored]:
-    """Return the fields that ask this machine for something it does not do, in the schema's order.
+    """Return the fields whose values this machine ignores, in the schema's order.
 
     Args:
         config: the config.
-        origins: of every value, as in :class:`utilities.config.loading.LoadedConfig`.
+        origins: origin of every value, as in :class:`utilities.config.loading.LoadedConfig`.
         machine: the machine that the run uses.
     """
     found = []
@@ -241,7 +241,7 @@ def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Mac
 def warning_line(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> Optional[str]:
     """Return one line for all fields without effect that were given a value; None if there are none.
 
-    Nobody asked for defaults, so only the plan shows those.
+    Defaults are shown only in the plan, because nobody asked for them.
     """
     given = [found for found in ignored_fields(config, origins, machine) if found.origin not in (DEFAULT, DERIVED)]
     if not given:
@@ -256,7 +256,7 @@ def _effect_rows(config: TrainingConfig, origins: Dict[str, str], processes: int
 
 
 def _planned_machine(config: TrainingConfig, processes: int) -> Machine:
-    """Return the machine as far as the config alone tells; where it leaves the precision open, that of a CPU."""
+    """Return the machine as far as the config alone determines it; an unset precision is that of a CPU."""
     precision = config.execution.precision
     pipelined = (config.execution.pipeline_devices or 1) > 1
     assumed = "float32" if precision == "auto" else precision

@@ -12,7 +12,7 @@ from utilities.config.fields import Leaf, value_at
 from utilities.config.schema import leaves, sections
 from utilities.errors import UserError
 
-# Origins of values that no file gives.
+# Origins of values that do not come from a file.
 DEFAULT = "default"
 COMMAND_LINE = "command line"
 DERIVED = "derived"
@@ -30,12 +30,12 @@ class ConfigError(UserError):
 
 
 class FieldError(UserError):
-    """A rule that one or several fields break.
+    """A rule that is broken by one or several fields.
 
     Args:
-        fields: dotted names; first the one to change.
-        reason: what is wrong.
-        fix: what to do about it.
+        fields: dotted names; the first one is the field to change.
+        reason: the problem.
+        fix: the remedy.
     """
 
     def __init__(self, fields: Sequence[str], reason: str, fix: str):
@@ -46,7 +46,7 @@ class FieldError(UserError):
 
 
 def show(value: Any) -> str:
-    """Return a value as JSON, on one line, cut where it is long."""
+    """Return a value as JSON on one line, shortened if it is long."""
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):
@@ -60,7 +60,7 @@ def with_origin(name: str, value: Any, origins: Dict[str, str]) -> str:
 
 
 def origin_of(name: str, origins: Dict[str, str]) -> str:
-    """Return where a value came from; for a section, where its first value came from."""
+    """Return the origin of a value; for a section, that of its first value."""
     if name in origins:
         return origins[name]
     inside = [origin for field, origin in origins.items() if field.startswith(name + ".")]
@@ -88,7 +88,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List[str]:
     """Return one line for each field that pydantic refused."""
-    lines: Dict[str, None] = {}  # an ordered set: one value may break several constraints
+    lines: Dict[str, None] = {}  # an ordered set, because one value may break several constraints
     for item in error.errors():
         keys = [part for part in item["loc"] if isinstance(part, str)]
         if item["type"] == "extra_forbidden":

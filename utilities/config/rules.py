@@ -1,4 +1,4 @@
-"""Rules that relate fields to one another: data, length of training, what a run does; also those of model_rules.py."""
+"""The rules between fields: data, length of training, phases of a run; and those of ``model_rules.py``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from utilities.config.figures import PUBLISHED_SAMPLES, packing_factor, starts_f
 from utilities.config.problems import FieldError
 from utilities.config.schema import TrainingConfig
 
-Rule = Callable[[TrainingConfig, str], Iterator[FieldError]]  # yields what breaks it
+Rule = Callable[[TrainingConfig, str], Iterator[FieldError]]  # yields the violations of a rule
 
 SHORTEST_SEQUENCE = 5  # tokens: [CLS] a [SEP] b [SEP]
 
@@ -34,7 +34,7 @@ def model_source(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 
 def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the lengths of sequences and packs."""
+    """Yield the problems of the lengths of sequences and packs."""
     if config.max_seq_length < SHORTEST_SEQUENCE:
         yield FieldError(
             ["max_seq_length"],
@@ -75,7 +75,7 @@ def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 
 def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the data and the length of training."""
+    """Yield the problems of the data and the length of training."""
     if task == PRETRAINING and config.dataset_dir is None and not config.generated_dataset:
         yield FieldError(
             ["dataset_dir"],
@@ -108,7 +108,7 @@ def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 
 def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield what the task cannot do, or lacks."""
+    """Yield the phases that the task does not have, and settings that it needs."""
     if task != PRETRAINING and not (config.do_training or config.do_validation or config.do_test):
         yield FieldError(
             ["do_training", "do_validation", "do_test"], "there is nothing to do", "set one of them to true"
@@ -154,7 +154,7 @@ def several_seeds(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     elif not config.do_training:
         yield FieldError(["seeds", "do_training"], "without training there is nothing to vary", "remove seeds")
     elif twice is not None:
-        yield FieldError(["seeds"], f"{twice} stands there twice", "name each seed once")
+        yield FieldError(["seeds"], f"{twice} is listed twice", "name each seed once")
 
 
 def run_name(config: TrainingConfig, task: str) -> Iterator[FieldError]:
@@ -177,5 +177,5 @@ RULES: Tuple[Rule, ...] = (
 
 
 def broken_rules(config: TrainingConfig, task: str) -> List[FieldError]:
-    """Return everything that is wrong with ``config`` by the rules, in their order."""
+    """Return all violations of the rules by ``config``, in the rules' order."""
     return [problem for rule in RULES for problem in rule(config, task)]

@@ -1,4 +1,7 @@
-"""The config as one typed object: every key, with type, unit, default and help, here and in ``sections.py``."""
+"""The config as one typed object: every key has its type, unit, default and help here or in ``sections.py``.
+
+To add a field, declare it in :class:`TrainingConfig` or in a section. Flags, validation, help text and plan follow.
+"""
 
 from __future__ import annotations
 
@@ -312,7 +315,7 @@ class TrainingConfig(Section):
 
     @property
     def samples_per_update(self) -> int:
-        """The global batch, in rows: samples, or packs of them where sequences are packed."""
+        """The global batch, in rows: samples, or packs if sequences are packed."""
         batch = self.global_batch
         return batch.micro_batch_size * batch.replicas * batch.grad_acc_steps_per_replica
 

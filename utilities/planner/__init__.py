@@ -1,1 +1,1 @@
-"""Estimates of a run, made without TensorFlow: whether it fits, how well it is balanced, how long it takes."""
+"""Estimates, without TensorFlow, whether a run fits in memory, how well it is balanced, and how long it takes."""

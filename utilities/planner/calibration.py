@@ -1,4 +1,4 @@
-"""An estimate of how fast this machine trains, from half a second of matrix products. Imports numpy."""
+"""Estimates how fast this machine trains, from half a second of matrix products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHARE = 0.6  # training BERT reaches roughly this share of the rate of large pro
 
 
 def matrix_flops() -> float:
-    """Return the operations per second of float32 products of two square matrices, the best of half a second."""
+    """Return the best rate of float32 products of square matrices within half a second, in operations per second."""
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((SIDE, SIDE), np.float32) for _ in range(2))
     a @ b

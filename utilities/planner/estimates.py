@@ -1,8 +1,8 @@
-"""Estimates of a pipelined run on IPUs: what each IPU's memory holds, how work is spread, and what is moved.
+"""Estimates a pipelined run on IPUs: the content of each IPU's memory, the balance of work, and communication.
 
-These are estimates, not a compiler's figures: they count tensors, take the temporaries of matrix products from the
-config's memory proportions, and allow for code by rules of thumb that are written down here. They are meant to tell a
-run that fits from one that cannot, before anyone waits for a compilation.
+These are estimates, not a compiler's figures: they count tensors, derive the temporaries of matrix products from the
+config's memory proportions, and estimate code by the rules of thumb below. They are meant to detect a run that cannot
+fit before anyone waits for its compilation.
 
 B micro batch · S sequence · H hidden · I intermediate · A heads · P masked positions · V vocabulary
 """
@@ -18,18 +18,18 @@ from utilities.config.schema import NARROW, TrainingConfig
 
 MEGABYTE = 10**6
 IN_PROCESSOR_MEMORY = 900 * MEGABYTE  # of one Mk2 IPU
-STREAMING_MEMORY = 64_000 * MEGABYTE  # of one IPU, at least, in the published systems
+STREAMING_MEMORY = 64_000 * MEGABYTE  # minimum for one IPU in the published systems
 TILES, TILE_MEMORY = 1472, 624 * 1024  # of one Mk2 IPU, and bytes of each
 
 HALF, SINGLE = 2, 4  # bytes
-MOMENTS = 2 * SINGLE  # of AdamW and LAMB, per weight
+MOMENTS = 2 * SINGLE  # moments of AdamW and LAMB per weight
 
 # Rules of thumb for the program, in bytes; no figure was published. Outlined encoder layers share their code.
 CODE_OF_A_PROGRAM = 60 * MEGABYTE
 CODE_OF_A_BLOCK = 10 * MEGABYTE
 
 SCHEDULES = ("grouped", "interleaved", "sequential")
-LONGEST_SIMULATION = 200  # micro batches; the share of filling and draining in longer updates is scaled
+LONGEST_SIMULATION = 200  # micro batches; for longer updates, the share of filling and draining is scaled
 
 
 # Memory
@@ -39,11 +39,11 @@ class IpuMemory(NamedTuple):
     """Bytes on one IPU.
 
     Attributes:
-        weights: in float16.
-        gradients: accumulators, in float16.
-        optimizer: moments, where they are on the chip.
-        activations: those kept for the backward pass of micro batches in flight, and those live within one layer.
-        temporaries: those of matrix products.
+        weights: the weights in float16.
+        gradients: the accumulators in float16.
+        optimizer: the moments, if they are on the chip.
+        activations: those kept for the backward pass of micro batches in flight, and those within one layer.
+        temporaries: temporary values of matrix products.
         code: the program.
     """
 
@@ -56,12 +56,12 @@ class IpuMemory(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All bytes on the IPU."""
+        """The total number of bytes on the IPU."""
         return sum(self)
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of an IPU suffices."""
+        """Whether the memory of an IPU is sufficient."""
         return self.total <= IN_PROCESSOR_MEMORY
 
 
@@ -71,7 +71,7 @@ class Planned(NamedTuple):
     Attributes:
         config: the config.
         task: ``pretraining``, ``squad`` or ``classification``.
-        architecture: of the model.
+        architecture: the model's architecture.
         stages: the blocks of each stage.
         devices: the IPU of each stage.
     """
@@ -97,7 +97,7 @@ class Planned(NamedTuple):
 
 
 def planned(config: TrainingConfig, task: str) -> Optional[Planned]:
-    """Return the config with its stages, or with one stage of all blocks; None where the sizes are unknown."""
+    """Return the config with its stages, or with one stage of all blocks; None if the sizes are unknown."""
     architecture, blocks = architecture_of(config), blocks_of(config, task)
     if architecture is None or blocks is None:
         return None
@@ -131,26 +131,26 @@ def ipu_memory(run: Planned) -> List[IpuMemory]:
 
 
 def moments_per_weight(config: TrainingConfig) -> float:
-    """Return the bytes of optimizer state that one replica keeps for each weight, on the chip or off it."""
+    """Return the bytes of optimizer state per weight that one replica keeps, on or off the chip."""
     replicas = config.global_batch.replicas
     return MOMENTS / replicas if config.ipu_config.replicated_tensor_sharding else MOMENTS
 
 
 def streaming_memory(run: Planned) -> float:
-    """Return the bytes outside the chips, for the IPU with most."""
+    """Return the bytes outside the chips for the IPU that needs most."""
     return moments_per_weight(run.config) * max(run.parameters_by_ipu()) if run.config.optimizer_state_offchip else 0.0
 
 
 def temporaries(proportion: Optional[float]) -> float:
     """Return the bytes for a matrix product's temporaries; Poplar's default proportion is 0.6.
 
-    A proportion is a limit on each tile's memory. Most products need far less, so the estimate is a quarter of it.
+    A proportion limits each tile's memory. Most products need far less, so the estimate is a quarter of the limit.
     """
     return TILES * TILE_MEMORY * (0.6 if proportion is None else proportion) / 4
 
 
 def different(config: TrainingConfig, blocks: Sequence[str]) -> int:
-    """Return the number of blocks with code of their own."""
+    """Return the number of blocks that have their own code."""
     return len(set(blocks)) if config.use_outlining else len(blocks)
 
 
@@ -191,20 +191,20 @@ def block_activations(run: Planned, block: str) -> float:
 
 
 def is_feasible(run: Planned) -> bool:
-    """Return whether every IPU holds its share, and the streaming memory the rest."""
+    """Return whether every IPU's share fits, and the rest fits in the streaming memory."""
     return all(ipu.fits for ipu in ipu_memory(run)) and streaming_memory(run) <= STREAMING_MEMORY
 
 
 def host_memory(run: Planned) -> float:
-    """Return the least bytes of a process that runs on a CPU with one micro batch at a time.
+    """Return the minimum memory of a process on a CPU with one micro batch at a time, in bytes.
 
-    Counted are weights and, for training, accumulated gradients, moments, and what the backward pass keeps.
+    It counts weights and, for training, accumulated gradients, moments, and the tensors that the backward pass needs.
     """
     config, blocks = run.config, [block for stage in run.stages for block in stage]
     width = HALF if config.execution.precision in NARROW else SINGLE
     if not config.do_training:
         return width * run.parameters(blocks)
-    moments = 0 if config.ipu_config.replicated_tensor_sharding else MOMENTS  # other processes may keep them
+    moments = 0 if config.ipu_config.replicated_tensor_sharding else MOMENTS  # other processes may have them
     activations = stage_activations(run, blocks, kept=1)
     return (2 * width + moments) * run.parameters(blocks) + activations * width / HALF
 
@@ -227,7 +227,7 @@ class Communication(NamedTuple):
 
 
 def stage_flops(run: Planned) -> List[int]:
-    """Return the operations of each stage's forward pass on one sample; an embedding counts as the cost of its copy."""
+    """Return the operations of each stage's forward pass on one sample; an embedding counts as its copy."""
     masked, labels = masked_positions(run.config, run.task), number_of_labels(run.config)
     return [
         sum(block_flops(run.architecture, block, run.config.max_seq_length, masked, labels) for block in blocks)
@@ -248,7 +248,7 @@ def balance(run: Planned) -> float:
 
 
 def bubble(run: Planned, schedule: str) -> float:
-    """Return the share of their time that the IPUs wait under a schedule."""
+    """Return the share of time that the IPUs wait under a schedule."""
     micro_batches = min(run.config.global_batch.grad_acc_steps_per_replica, LONGEST_SIMULATION)
     jobs = make_schedule(schedule, len(run.stages))
     intervals = simulate(jobs, job_costs(run), micro_batches, list(run.devices))
@@ -256,7 +256,7 @@ def bubble(run: Planned, schedule: str) -> float:
 
 
 def job_costs(run: Planned) -> Dict[Job, float]:
-    """Return the operations of each job: backward is twice forward, plus one forward where it is recomputed."""
+    """Return the operations of each job: backward is twice forward, plus one forward if it is recomputed."""
     last = len(run.stages) - 1
     costs: Dict[Job, float] = {}
     for stage, work in enumerate(stage_flops(run)):

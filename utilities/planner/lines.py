@@ -1,4 +1,4 @@
-"""The estimates of ``--plan``, as text."""
+"""Formats the estimates of ``--plan`` as text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def planner_lines(
     Args:
         loaded: the config.
         throughput: samples per second, from which the duration follows.
-        calibrated: measure this machine where no throughput is given.
+        calibrated: whether to measure this machine if no throughput is given.
         ipus: number of IPUs to suggest a partition for.
         limit_megabytes: memory of one IPU for the suggestion; None: all of it.
     """
@@ -62,7 +62,7 @@ def planner_lines(
 
 
 def host_memory_lines(run: Planned) -> Iterator[str]:
-    """Yield a warning where the memory of this machine cannot hold a run on its CPU."""
+    """Yield a warning if the memory of this machine is too small for the run on its CPU."""
     needed, there = host_memory(run), memory_bytes()
     if runs_on_ipus(run.config) or run.config.execution.device == "gpu" or there is None or needed <= there:
         return
@@ -75,7 +75,7 @@ def host_memory_lines(run: Planned) -> Iterator[str]:
 
 
 def memory_table(run: Planned) -> Iterator[str]:
-    """Yield what each IPU would hold, with the config's setting of recomputation and with the opposite."""
+    """Yield each IPU's memory with the config's setting of recomputation and with the opposite one."""
     config, used = run.config, ipu_memory(run)
     other = config.model_copy(update={"enable_recomputation": not config.enable_recomputation})
     otherwise = ipu_memory(run._replace(config=other))
@@ -119,7 +119,7 @@ def duration_rows(run: Planned, throughput: Optional[float]) -> Iterator[Tuple]:
     """Yield the duration of the whole run."""
     config = run.config
     if throughput is None:
-        from utilities.planner.calibration import SHARE, matrix_flops  # numpy, which a plan does not need otherwise
+        from utilities.planner.calibration import SHARE, matrix_flops  # imports NumPy, otherwise not needed
 
         measured = matrix_flops()
         throughput = measured * SHARE / flops_per_row(config, run.task, run.architecture)
@@ -137,7 +137,7 @@ def duration_rows(run: Planned, throughput: Optional[float]) -> Iterator[Tuple]:
 
 
 def suggestion_lines(run: Planned, ipus: int, limit: float) -> Iterator[str]:
-    """Yield a partition, and the part of a config that asks for it."""
+    """Yield a partition, and the config fragment that selects it."""
     found = suggest(run, ipus, limit)
     yield ""
     yield f"Suggested for {ipus} IPUs"

@@ -1,4 +1,4 @@
-"""The plan as a picture: the pipeline's schedule over time, and what fills each IPU's memory."""
+"""Draws the plan: the pipeline's schedule over time, and the content of each IPU's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition of the layers over IPUs, by dynamic programming."""
+"""Finds a partition of the layers over IPUs by dynamic programming."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Suggestion(NamedTuple):
 
 
 def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Suggestion:
-    """Return the partition over ``ipus`` whose busiest IPU has least to do, with every IPU within ``limit`` bytes.
+    """Return the partition over ``ipus`` with the least work on the busiest IPU and at most ``limit`` bytes on each.
 
     The first and last stage share IPU 0, because the embedding is tied to the heads. Encoder layers are split in order.
 
@@ -71,7 +71,7 @@ def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Sugg
 def partitioned(run: Planned, counts: List[int]) -> Planned:
     """Return the run with these counts of encoder layers by IPU; embedding first and heads last, both on IPU 0.
 
-    It has no memory proportions, because the number of IPUs may now be another.
+    It has no memory proportions, because the number of IPUs may have changed.
     """
     ipu = run.config.ipu_config.model_copy(update={"matmul_available_memory_proportion_per_pipeline_stage": None})
     config = run.config.model_copy(update={"ipu_config": ipu})
@@ -83,6 +83,6 @@ def partitioned(run: Planned, counts: List[int]) -> Planned:
 
 
 def fragment(suggestion: Suggestion) -> Dict[str, object]:
-    """Return the part of a config that asks for the suggested partition."""
+    """Return the config fragment that selects the suggested partition."""
     stages = [" ".join(stage) for stage in suggestion.run.stages]
     return {"ipu_config": {"pipeline_stages": stages, "pipeline_device_mapping": list(suggestion.run.devices)}}

@@ -1,4 +1,4 @@
-"""HTML pages of runs, each one file that loads nothing from elsewhere.
+"""Writes HTML pages about runs; each page is one file that loads nothing else.
 
 python -m utilities.report RUN_FOLDER
 """

@@ -1,4 +1,4 @@
-"""The page of SQuAD answers in their contexts: which were right, which were wrong, and the model's confidence."""
+"""Writes the page of SQuAD answers in their contexts, marked right or wrong, with the model's confidence."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Answered(NamedTuple):
 
     Attributes:
         article: title of the article.
-        question, context: texts.
-        answer: span of characters of the context, [begin, end).
+        question, context: the texts.
+        answer: the answer's span of characters of the context, [begin, end).
         expected: the annotators' answers; may be empty.
         expected_at: span of the first of them, if known.
         confidence: 0 to 1.
@@ -60,7 +60,7 @@ def write_answers(path: Path, title: str, answered: Sequence[Answered], scores: 
         path: the HTML file.
         title: its heading.
         answered: the questions in the order of the file; those of an article are adjacent.
-        scores: of all questions, in percent.
+        scores: the scores of all questions, in percent.
     """
     return write_atomically(path, render(title, answered, scores))
 
@@ -162,7 +162,7 @@ def _excerpt(each: Answered) -> Markup:
     if other is not None and each.verdict != RIGHT and (other[0] >= each.answer[1] or other[1] <= each.answer[0]):
         marks = sorted([*marks, (*other, "expected")])
     parts: List[Markup] = []
-    shown = 0  # everything before this character is shown or elided
+    shown = 0  # the text before this character has been shown or elided
     for begin, end, kind in marks:
         before = max(shown, _word_start(each.context, begin - _AROUND))
         gap = " … " if before > shown else ""

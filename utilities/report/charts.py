@@ -60,22 +60,22 @@ def line_chart(
         unit: label of the vertical axis.
         curves: at most ``MOST_CURVES``.
         references: names and heights of at most two horizontal lines to compare with.
-        from_zero: whether the vertical axis starts at 0, for values whose small changes mean nothing.
+        from_zero: whether the vertical axis starts at 0, for values whose small changes do not matter.
         area: drawn behind the curves.
         axis: label of the horizontal axis.
 
     Returns:
         An ``<svg>`` element without width, height or external references.
     """
-    # Imported here because it takes half a second, which only those who draw should pay.
+    # Imported here because it takes half a second, which only drawing needs.
     import matplotlib
     from matplotlib.figure import Figure
 
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # keep its search for fonts out of the run's log
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # keeps its search for fonts out of the run's log
 
     settings: Any = {
-        "svg.fonttype": "none",  # text stays text: small, searchable, in the page's font
-        "svg.hashsalt": identifier,  # the same data give the same file
+        "svg.fonttype": "none",  # text is kept as text, which is small, searchable, and in the page's font
+        "svg.hashsalt": identifier,  # makes equal data give equal files
         "text.color": _INK,
         "axes.labelcolor": _INK,
         "axes.edgecolor": _FAINT,
@@ -131,16 +131,16 @@ def chart_card(identifier: str, title: str, *arguments: Any, **options: Any) -> 
 
 
 def _label(name: str) -> str:
-    """Strip leading underscores, with which matplotlib omits a label from the legend."""
+    """Strip leading underscores, because matplotlib omits labels that begin with one from the legend."""
     return mask(name).lstrip("_") or "value"
 
 
 def _inline(document: str, identifier: str, title: str) -> Markup:
-    """Extract the ``<svg>`` from a file of matplotlib's and make it fit to share a page with others."""
+    """Extract the ``<svg>`` from matplotlib's file and adapt it for a page with several charts."""
     svg = document[document.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
-    # Identifiers are unique within a file only.
+    # Identifiers are only unique within a file.
     svg = re.sub(rf'(\bid="|url\(#|href="#)(?!{re.escape(identifier)}-)', rf"\g<1>{identifier}-", svg)
     for colour, variable in {**_THEME, **_LINES, **_REFERENCES, **_BAND}.items():
         svg = svg.replace(colour, variable)

@@ -1,4 +1,4 @@
-"""HTML that is escaped by construction: text becomes markup only through ``element``."""
+"""Builds HTML that is always escaped: text becomes markup only through ``element``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Markup(str):
 
 
 def verbatim(text: str) -> Markup:
-    """Escape text without masking it, for the words of a data set, which must not change."""
+    """Escape text without masking secrets, for texts of a data set, which must not change."""
     return Markup(html.escape(text))
 
 
@@ -58,13 +58,13 @@ def page(title: str, style: str, *sections: Any, reload_seconds: Optional[int] =
 
 
 def card(name: str, value: str, note: str = "") -> Markup:
-    """Return a box with a figure, its name above it and a note below it."""
+    """Return a box with a value, its name above and a note below."""
     parts = [element("h3", name), element("div", value, class_="value")]
     return element("div", *parts, element("div", note, class_="soft"), class_="card")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
-    """Return a table in a box that scrolls where the page is narrow."""
+    """Return a table in a box that scrolls if the page is narrow."""
     head = element("thead", element("tr", *(element("th", heading, scope="col") for heading in headings)))
     body = element("tbody", *(element("tr", *(_cell(value) for value in row)) for row in rows))
     return element("div", element("table", head, body), class_="scroll")

@@ -1,4 +1,4 @@
-"""The report of a run: its progress, its curves beside what they compare with, its config and environment."""
+"""Writes the report of a run: its progress, its curves and their references, its config and environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORT_NAME = "report.html"
 STYLE = Path(__file__).with_name("style.css")
 OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"  # metrics that are reported in a sentence
 RELOAD_SECONDS = 60  # interval at which a browser reloads the page of an unfinished run
-_CENTURY = 100 * 365 * 86400  # seconds; a longer duration is damaged data
+_CENTURY = 100 * 365 * 86400  # seconds; a longer duration must be damaged data
 
 
 def write_report(run_folder: Path, live: bool = False) -> Path:
@@ -191,7 +191,7 @@ def _curve(run: RunData, name: str) -> Curve:
 
 
 def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[Curve]:
-    """Return the curves of training and, where the model was evaluated while it trained, of the evaluations."""
+    """Return the curves of training and of evaluations while training, if there were any."""
     curves = []
     for name in names:
         training, evaluation = _curve(run, name), Curve("", *run.evaluation_series(name))
@@ -246,7 +246,7 @@ def _track_sentence(run: RunData) -> Optional[str]:
     if judge.state is None:
         beyond = positions and len(values) >= FEWEST_POINTS and band.at(positions[-1]) is None
         reason = f"which has no loss at {positions[-1]:,.0f} {band.axis}" if beyond else "but too young to be judged"
-        return f"Held to {band.source}, {reason}."
+        return f"The run is compared with {band.source}, {reason}."
     edges = band.at(positions[-1]) or (math.nan, math.nan)
     where = f"{band.metric.replace('_', ' ')} {judge.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
     reference = f"the reference's {edges[0]:.3f} to {edges[1]:.3f} ({band.source})"
@@ -259,7 +259,7 @@ def _track_sentence(run: RunData) -> Optional[str]:
 
 
 def _band_area(run: RunData, metric: str) -> Optional[Area]:
-    """Return the reference band of a metric up to the last step, for its chart; None where there is none."""
+    """Return the reference band of a metric up to the last step, for its chart; None if there is none."""
     band = kept_band(run.folder)
     scale = _positions_per_step(run, band) if band is not None and band.metric == metric else None
     if band is None or scale is None:
@@ -284,7 +284,7 @@ def _positions_per_step(run: RunData, band: Band) -> Optional[float]:
 
 
 def _sparsity_charts(run: RunData) -> List[Markup]:
-    """Return the cards of a sparse encoder: what its patterns explored, loss against FLOPs, densities."""
+    """Return the cards of a sparse encoder: explored blocks, loss against FLOPs, densities."""
     if not run.patterns:
         return []
     curves = _explored(run)
@@ -297,7 +297,7 @@ def _sparsity_charts(run: RunData) -> List[Markup]:
 
 
 def _explored(run: RunData) -> List[Curve]:
-    """Return the explored share of all matrices, and of those explored least and most."""
+    """Return the explored share of all matrices, and those of the least and the most explored matrix."""
     steps = [row["step"] for row in run.patterns]
     shares = [[value for value in row["layers"].values() if is_number(value)] or [0.0] for row in run.patterns]
     return [

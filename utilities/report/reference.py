@@ -1,7 +1,7 @@
-"""The reference band of a run's loss, from a file or an earlier run, and the judgement whether the run is on track.
+"""Reads the reference band of a run's loss from a file or an earlier run, and judges whether a run is on track.
 
-Runs are compared by samples seen, so their batch sizes may differ. The loss and the reference are both smoothed by the
-mean over the last tenth of the samples so far, so that they lag equally where losses fall fast.
+Runs are compared by samples seen, so their batch sizes may differ. Both the loss and the reference are smoothed by the
+mean over the last tenth of the samples so far, which makes them lag equally while losses fall fast.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from utilities.report.run_folder import RunData, is_number, read_run_folder
 
 REFERENCE_NAME = "reference.json"
 AXES = ("samples", "steps")
-METRICS = ("mlm_loss", "loss")  # the first one that a run has is compared
+METRICS = ("mlm_loss", "loss")  # in order of preference
 SMOOTHED_SHARE = 0.1
 FEWEST_POINTS = 5  # a shorter run is neither judged nor a reference
-MOST_POINTS = 2000  # of a band taken from a run
+MOST_POINTS = 2000  # number of points of a band made from a run
 PATIENCE = 3  # consecutive points of one verdict before it is accepted
 
 ON_TRACK, ABOVE, BELOW = "on track", "above", "below"
@@ -66,7 +66,7 @@ class Band:
         return BELOW if value < edges[0] else ABOVE if value > edges[1] else ON_TRACK
 
     def as_json(self) -> Dict[str, Any]:
-        """Return the form that :func:`read_band` reads."""
+        """Return the band in the form that :func:`read_band` reads."""
         return dataclasses.asdict(self)
 
 
@@ -80,7 +80,7 @@ class TrailingMean:
         self._total = 0.0
 
     def add(self, position: float, value: float) -> float:
-        """Add a point and return the mean; later points are dropped, since the run was rewound to a checkpoint."""
+        """Add a point and return the mean; points after it are dropped, because the run was rewound to a checkpoint."""
         if self._positions and self._positions[-1] >= position:
             kept = bisect.bisect_left(self._positions, position)
             points = list(zip(self._positions[:kept], self._values[:kept]))
@@ -162,7 +162,7 @@ def load_reference(path: Path, tolerance: float) -> Band:
         tolerance: half the width of the band around a curve, as a share of its values.
 
     Raises:
-        UserError: there is no such file, or it has another form.
+        UserError: there is no such file, or it has another format.
     """
     if path.is_dir():
         return band_of_run(path, tolerance)

@@ -1,4 +1,4 @@
-"""The files of a run folder, read with tolerance: a run may be new, unfinished, or killed within a line."""
+"""Reads the files of a run folder leniently: the run may be new, unfinished, or killed while writing a line."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class RunData:
-    """The files of a run folder, their secrets masked.
+    """The files of a run folder, with secrets masked.
 
     Attributes:
         folder: the run folder.
         periods: logging periods in the order of their steps, each with ``step``, ``metrics`` and the other fields of
-            metrics.jsonl. Where a resumed run repeated steps, the later ones are kept.
+            metrics.jsonl. If a resumed run repeated steps, the later ones are kept.
         evaluations: evaluations while training, each with ``step`` and ``evaluation``, the scores by name.
         config, origins, derived: the parts of resolved_config.json; config and origins by dotted key.
         environment: facts of the machine, by dotted key.
         dataset: facts of the data set.
-        scores: of the evaluation.
+        scores: scores of the evaluation.
         conversion: rows of the conversion table.
         checkpoints: rows of the checkpoint list.
         history: rows of events: resumes, rewinds after a divergence, interruptions.
-        patterns: of a sparse encoder, one row per pattern with ``step``, ``explored``, ``density`` and ``layers``.
-        notes: what could not be read.
+        patterns: patterns of a sparse encoder, one row each with ``step``, ``explored``, ``density`` and ``layers``.
+        notes: the problems of files that could not be read.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class RunData:
     notes: List[str]
 
     def series(self, name: str) -> Tuple[List[int], List[float]]:
-        """Return steps and values of a metric or a field of the periods, where present."""
+        """Return steps and values of a metric or field of the periods that have it."""
         steps, values = [], []
         for period in self.periods:
             value = period["metrics"].get(name, period.get(name))
@@ -62,7 +62,7 @@ class RunData:
         return steps, values
 
     def evaluation_series(self, name: str) -> Tuple[List[int], List[float]]:
-        """Return steps and values of a score of the evaluations while training, where present."""
+        """Return steps and values of a score of the evaluations while training that have it."""
         pairs = [(record["step"], record["evaluation"].get(name)) for record in self.evaluations]
         found = [(step, float(value)) for step, value in pairs if is_number(value)]
         return [step for step, _ in found], [value for _, value in found]
@@ -130,7 +130,7 @@ def read_run_folder(folder: Path) -> RunData:
 
 
 def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:
-    """Nested objects as one, with dotted keys; lists stay whole. What is no object gives an empty one.
+    """Flatten nested objects into one with dotted keys; lists stay whole, and anything else gives an empty object.
 
     Example:
         >>> flatten({"a": {"b": 1}, "c": [2]})
@@ -146,7 +146,7 @@ def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a JSON value is a number that a chart can show: finite and of a sane size."""
+    """Return whether a JSON value is a number that a chart can show: finite and not too large."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
 
 
@@ -203,7 +203,7 @@ def _read_metrics(path: Path, notes: List[str]) -> Tuple[List[Dict[str, Any]], L
     except OSError as error:
         notes.append(f"{path.name} could not be read: {error}")
         return [], []
-    bad = rows[:-1].count(None)  # the last line may be being written right now
+    bad = rows[:-1].count(None)  # the last line may be incomplete because it is just being written
     if bad:
         notes.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
     periods = _last_of_each_step(row for row in rows if row and "evaluation" not in row)
@@ -231,7 +231,7 @@ def _is_pattern(row: Dict[str, Any]) -> bool:
 
 
 def _last_of_each_step(rows: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Drop what a resumed run repeated: the later rows made the weights."""
+    """Drop the earlier rows of repeated steps, because the later ones belong to the weights."""
     kept: List[Dict[str, Any]] = []
     for row in rows:
         while kept and kept[-1]["step"] >= row["step"]:

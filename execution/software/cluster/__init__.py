@@ -1,1 +1,1 @@
-"""Several processes of stock TensorFlow: membership, collectives, and the loss of a process."""
+"""Several processes of stock TensorFlow: membership, collectives, and the detection of lost processes."""

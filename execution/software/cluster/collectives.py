@@ -14,7 +14,7 @@ from keras_extensions.backend import tf
 
 GROUP = 1000  # first group key; a group is one device of each process
 MAX_DEVICES = 100  # of one kind in a process
-RING, NCCL = "ring", "nccl"  # TensorFlow's names; it takes unknown names for a ring
+RING, NCCL = "ring", "nccl"  # TensorFlow's names; unknown names would select a ring
 BUCKET_BYTES = 64 << 20
 
 
@@ -51,7 +51,7 @@ class Collectives:
 
     def gathered(self, values: tf.Tensor) -> tf.Tensor:
         """Concatenate a flat tensor (n,) of every process in the order of their numbers: (R·n,), in host memory."""
-        if values.dtype == tf.bfloat16:  # TensorFlow cannot gather it; float32 holds it exactly
+        if values.dtype == tf.bfloat16:  # TensorFlow cannot gather this type; float32 represents it exactly
             return tf.cast(self.gathered(tf.cast(values, tf.float32)), tf.bfloat16)
         self._created += 1
         with tf.device("/CPU:0"):
@@ -107,7 +107,7 @@ class Collectives:
 
 
 def _group(device: str) -> Tuple[str, int]:
-    """Return the kind of a device, and the key of the group of devices with its number in all processes."""
+    """Return the kind of a device, and the key of the group of devices with the same number in all processes."""
     spec = tf.DeviceSpec.from_string(device)
     kind, number = spec.device_type or "CPU", spec.device_index or 0
     return kind, GROUP + number + (MAX_DEVICES if kind == "GPU" else 0)

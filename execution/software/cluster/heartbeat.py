@@ -1,12 +1,12 @@
-"""Notices that another process of the run is gone, and says which one.
+"""Detects that another process of the run is gone, and reports which one.
 
-TensorFlow's collectives fail where a connection is closed, but wait for ever where nothing closes it: a machine without
-power, a network that is cut, a process that ended before the first exchange. So while this process waits for others, a
-thread probes their ports. The operating system answers, not the process: one that compiles, is stopped, or gets no
-processor time counts as alive, however long that takes. A refused connection means that the process has ended; a silent
-machine is given some time.
+TensorFlow's collectives fail if a connection is closed, but wait for ever if nothing closes it: after a power failure,
+a network failure, or the end of a process before the first exchange. Therefore a thread probes the other processes'
+ports while this process waits for them. The operating system answers, not the process, so one that compiles, is
+stopped, or gets no processor time still counts as alive. A refused connection means that the process has ended; a
+silent machine is given some time.
 
-TensorFlow's coordination service would take its place, but takes a process for dead that does not run for 10 seconds;
+TensorFlow's coordination service is no alternative: it regards a process that does not run for 10 seconds as dead, and
 only a private function changes that limit.
 """
 
@@ -28,7 +28,7 @@ from utilities.errors import EXIT_USER_ERROR, ReplicaLostError
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT = 5.0  # seconds
-# After an error, a process stays this long, so that processes that notice later do not take it for the first to end.
+# After an error, a process stays this long; otherwise slower processes would report it as the first to end.
 SECONDS_TO_STAY = 4.0
 SECONDS_BETWEEN_WARNINGS, SECONDS_BETWEEN_PROBES = 60.0, 0.5
 LISTENS, REFUSES, SILENT = "listens", "refuses", "silent"  # results of a probe
@@ -50,7 +50,7 @@ def probe(address: str) -> str:
 
 
 def probe_others(membership: Membership) -> Dict[int, str]:
-    """Probe all other processes at once; returns the results by process number."""
+    """Probe all other processes at once; return the results by process number."""
     others = [number for number in range(membership.count) if number != membership.index]
     with ThreadPoolExecutor(max_workers=min(len(others), 32) or 1) as threads:
         return dict(zip(others, threads.map(lambda number: probe(membership.addresses[number]), others)))
@@ -62,7 +62,7 @@ def unreachable(membership: Membership) -> List[int]:
 
 
 def wait_for_all(membership: Membership, warn_every: float = SECONDS_BETWEEN_WARNINGS) -> None:
-    """Wait until every other process listens; every ``warn_every`` seconds, name those that do not yet."""
+    """Wait until every other process listens; every ``warn_every`` seconds, log those that do not listen yet."""
     warned = time.monotonic()
     while True:
         absent = [f"{number} ({membership.addresses[number]})" for number in unreachable(membership)]
@@ -99,8 +99,8 @@ class Timing(NamedTuple):
 
     Attributes:
         interval: time between probes.
-        silence: time without an answer after which a process is gone.
-        patience: time for the main thread to notice by itself, which leaves everything in better order.
+        silence: time without an answer after which a process counts as gone.
+        patience: time for the main thread to notice the loss by itself, which ends the run more cleanly.
     """
 
     interval: float = 5.0
@@ -111,7 +111,7 @@ class Timing(NamedTuple):
 class ProbeHistory:
     """Decides from the results of probes which processes are gone; see :class:`Timing` for ``silence``."""
 
-    REFUSALS = 2  # consecutive refusals; a single one may come from a busy system
+    REFUSALS = 2  # consecutive refusals, because a single one may be caused by a busy system
 
     def __init__(self, silence: float = Timing().silence) -> None:
         self._silence = silence
@@ -149,7 +149,7 @@ class Heartbeat:
         self._membership = membership
         self._timing = timing or Timing()
         self._end = end or end_process
-        self._blocks = 0  # nested blocks that the main thread is in
+        self._blocks = 0  # number of nested blocks that the main thread is in
         self._changed = threading.Condition()
         self._thread: Optional[threading.Thread] = None
 
@@ -190,13 +190,13 @@ class Heartbeat:
         return [number for number, result in results.items() if history.is_gone(number, result, probed, now)]
 
     def _left_within(self, seconds: float) -> bool:
-        """Wait until the main thread has left all blocks; False after the given time."""
+        """Wait until the main thread has left all blocks; return False if it has not done so in time."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._blocks, timeout=seconds)
 
 
 def end_process(message: str) -> None:
-    """End this process from any thread; the main thread may be in a computation that never ends."""
+    """End this process from any thread, even if the main thread is in a computation that never ends."""
     with contextlib.suppress(OSError):
         os.write(2, f"\nerror: {message}\n".encode())
     os._exit(EXIT_USER_ERROR)

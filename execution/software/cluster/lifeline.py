@@ -1,8 +1,8 @@
 """Stops a process whose launcher has ended.
 
-The launcher holds one end of a pipe and passes the other to every process that it starts. Nothing is ever written: when
+The launcher keeps one end of a pipe and passes the other to every process that it starts. Nothing is ever written: when
 the launcher ends, even by SIGKILL, the system closes its end, and the processes read the end of the file. All then stop
-as if by SIGTERM, at the same step, with their state saved.
+as after SIGTERM, at the same step, with their state saved.
 
 Imports no TensorFlow.
 """
@@ -18,7 +18,7 @@ import time
 from typing import MutableMapping, Optional
 
 LIFELINE = "REPLICA_LIFELINE"
-SECONDS_TO_STOP = 45.0  # from the signal to the forced end; the launcher allows the same
+SECONDS_TO_STOP = 45.0  # seconds from the signal to the forced end, as in the launcher
 LAUNCHER_ENDED = "the launcher has ended, so this replica stops, too"
 
 
@@ -38,7 +38,7 @@ def watch_lifeline(
 
     Args:
         environment: environment variables; the lifeline's is removed, so that child processes do not inherit it.
-        patience: seconds that the process has to save and end.
+        patience: seconds for the process to save its state and end.
 
     Returns:
         The thread; None if this process was not started by the launcher.

@@ -1,4 +1,4 @@
-"""Reads from the environment which processes train together. Imports no TensorFlow.
+"""Reads from the environment which processes train together, without importing TensorFlow.
 
 Kubernetes' training operators, cloud platforms and ``execution.launch`` set ``TF_CONFIG``; ``srun`` sets Slurm's
 variables. Without either, this process trains alone.
@@ -22,7 +22,7 @@ TRAINING_JOBS = ("chief", "worker")  # in the order of the process numbers
 FORM = '{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
 
 TASKS, NODES, PER_NODE = "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"
-FIRST_PORT, PORTS = 12000, 16000  # below the range from which Linux takes ports for outgoing connections
+FIRST_PORT, PORTS = 12000, 16000  # below the range of ports that Linux uses for outgoing connections
 
 _GROUP = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -34,7 +34,7 @@ class Membership:
 
     Attributes:
         addresses: ``host:port`` of every process, in the order of their numbers; at most one for a single process.
-        index: number of this process; number 0 is the chief, which alone writes files.
+        index: number of this process; process 0 is the chief, the only one that writes files.
     """
 
     addresses: Tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def _read_tf_config(text: str) -> Membership:
         raise UserError(f"TF_CONFIG is no JSON ({error}); set it to {FORM}, or unset it") from error
     if not isinstance(config, dict):
         raise UserError(f"TF_CONFIG is no JSON object; set it to {FORM}, or unset it")
-    if not config.get("cluster"):  # some platforms set it for single machines too
+    if not config.get("cluster"):  # some platforms also set it on single machines
         return Membership()
     addresses, starts = _addresses(config["cluster"])
     kind, index = _task(config)
@@ -127,7 +127,7 @@ def _task(config: Mapping[str, Any]) -> Tuple[str, int]:
     task = config.get("task")
     try:
         assert isinstance(task, dict)
-        return str(task["type"]), int(task["index"])  # an index comes as a number or as text
+        return str(task["type"]), int(task["index"])  # an index may be a number or a text
     except (AssertionError, KeyError, TypeError, ValueError):
         raise UserError(f"TF_CONFIG: task does not say type and index of this process; set it to {FORM}") from None
 
@@ -149,7 +149,7 @@ def slurm_addresses(environment: Mapping[str, str]) -> Optional[List[str]]:
             f"Slurm: {NODES}={environment.get(NODES)} and {PER_NODE}={environment.get(PER_NODE)} do not make {count}"
             " tasks; start with srun, or set TF_CONFIG"
         )
-    # The job id is part of the port, so that jobs on one node do not share ports.
+    # The job id is part of the port, so jobs on one node do not share ports.
     job = int(environment.get("SLURM_JOB_ID", "0")) * 131 + int(environment.get("SLURM_STEP_ID", "0")) * 17
     first = FIRST_PORT + job % PORTS
     return [f"{host}:{first + number}" for host, own in zip(hosts, tasks) for number in range(own)]

@@ -1,4 +1,4 @@
-"""Processes of stock TensorFlow that train together: how one of them joins the others."""
+"""Connects the processes of stock TensorFlow that train together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOPBACK = b"lo\0"  # Linux' name of the network device
 
 
 class ClusterProcesses(Processes):
-    """The processes that the environment names.
+    """The processes that the environment describes.
 
     Args:
         membership: the processes of the run.
@@ -38,7 +38,7 @@ class ClusterProcesses(Processes):
     def join(self) -> None:
         """Wait for all other processes and connect with them.
 
-        TensorFlow must not have computed anything before, and names its devices differently afterwards.
+        TensorFlow must not have computed anything before this call, which also changes the names of its devices.
         """
         if self.is_single or self.collectives is not None:
             return
@@ -59,18 +59,18 @@ class ClusterProcesses(Processes):
 
 
 def start_server(membership: Membership) -> None:
-    """Start TensorFlow's server in this process, through which the collectives of the others reach it.
+    """Start TensorFlow's server in this process, to which the other processes' collectives connect.
 
-    Uses the one public function that does only this. ``tf.distribute.MultiWorkerMirroredStrategy`` would also start the
-    coordination service; see ``heartbeat.py``. Variables are plain ones on the devices of this process, and stay equal
-    because every process applies the same update.
+    This calls the only public function that does nothing else. ``tf.distribute.MultiWorkerMirroredStrategy`` would also
+    start the coordination service; see ``heartbeat.py``. Variables are plain ones on the devices of this process, and
+    stay equal because every process applies the same update.
     """
     addresses = {
         "DTENSOR_JOBS": ",".join(membership.addresses),
         "DTENSOR_CLIENT_ID": str(membership.index),
         "DTENSOR_JOB_NAME": "worker",
     }
-    os.environ.update(addresses)  # that function takes them from there
+    os.environ.update(addresses)  # from which that function takes them
     try:
         tf.experimental.dtensor.initialize_accelerator_system("CPU", enable_coordination_service=False)
     finally:
@@ -84,7 +84,7 @@ def start_server(membership: Membership) -> None:
 
 
 def confine_to_loopback(port: int) -> None:
-    """Have the system refuse connections to this process' server from other machines.
+    """Make the system refuse connections from other machines to this process' server.
 
     TensorFlow's server has no password and always listens on every address (``0.0.0.0`` is fixed in its source code),
     so its sockets are bound to the loopback device afterwards.
@@ -102,7 +102,7 @@ def listening_sockets() -> List[socket.socket]:
     """Return duplicates of all TCP sockets on which any library in this process accepts connections."""
     found = []
     for number in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):  # it was closed meanwhile
+        with contextlib.suppress(OSError):  # the socket was closed meanwhile
             if stat.S_ISSOCK(os.fstat(number).st_mode):
                 candidate = socket.socket(fileno=os.dup(number))
                 is_tcp = candidate.family in (socket.AF_INET, socket.AF_INET6)

@@ -1,1 +1,1 @@
-"""Pipelined execution: micro batches pass through stages on different devices."""
+"""Pipelined execution, in which micro batches pass through stages on different devices."""

@@ -3,7 +3,7 @@
 Nothing in the graph orders independent jobs of an iteration, so TensorFlow starts each one on its stage's device as
 soon as its inputs are available.
 
-Of a forward pass a stage keeps only its input, and recomputes the rest in the backward pass.
+A stage keeps only the input of a forward pass, and recomputes the rest in the backward pass.
 
 A  micro batches of an update      B  samples of a micro batch
 """
@@ -148,7 +148,7 @@ class Stage:
         self, batch: Tensors, received: Tensors, seed: tf.Tensor, sent_gradients: Tensors
     ) -> Tuple[Tensors, Gradients]:
         """Return the gradients of the received tensors and of the weights, given those of the sent tensors."""
-        with self._seeds.using(seed):  # around the backward pass too: recomputation must draw the same masks
+        with self._seeds.using(seed):  # also around the backward pass, because recomputation must draw the same masks
             with tf.GradientTape() as tape:
                 self._watch(tape, received)
                 sent = self._run(batch, received)
@@ -284,7 +284,7 @@ class PipelineEngine:
     def _empty_state(self, batch: Tensors) -> State:
         specs = {name: tf.TensorSpec(values.shape[1:], values.dtype) for name, values in batch.items()}
         self._links = [{}]
-        with tf.init_scope():  # outside of the graph that is being traced
+        with tf.init_scope():  # outside the graph that is being traced
             for stage in self._stages:
                 read = {name: specs[name] for name in stage.tensors.from_batch}
                 self._links.append(stage.trace(read, self._links[-1]))

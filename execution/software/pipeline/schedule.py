@@ -1,4 +1,4 @@
-"""When each pipeline stage processes which micro batch, and how long an update takes.
+"""Schedules of a pipeline: the order in which stages process micro batches, and the duration of an update.
 
 A pipeline repeats one iteration. In iteration ``i`` stage ``s`` runs the forward pass of micro batch ``i - forward[s]``
 and the backward pass of micro batch ``i - backward[s]``. Numbers below 0 or past the last micro batch occur while the
@@ -109,7 +109,7 @@ class Interval(NamedTuple):
 def simulate(
     schedule: Schedule, durations: Mapping[Job, float], micro_batches: int, devices: Sequence[int]
 ) -> List[Interval]:
-    """Start every job as early as its inputs and its device allow: the best that a schedule can reach.
+    """Start every job as early as its inputs and its device allow, which is the best result of a schedule.
 
     An iteration begins when the previous one has ended, as in the engine's loop.
 
@@ -126,7 +126,7 @@ def simulate(
         >>> schedule = make_schedule("grouped", 2)
         >>> durations = {("forward", 0): 1, ("backward", 0): 2, ("backward", 1): 3}
         >>> max(interval.end for interval in simulate(schedule, durations, 8, [0, 1]))
-        27
+        27.0
     """
     ends: Dict[Job, Dict[int, float]] = {}
     free: Dict[int, float] = dict.fromkeys(devices, 0.0)

@@ -1,4 +1,4 @@
-"""Every make target of a benchmark runs in the environment that it installs."""
+"""Every benchmark's make target runs in the environment that it installs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests import ROOT
 
 PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
 RUNTIME = {"matplotlib", "numpy", "pydantic", "safetensors", "transformers", "yaml"}  # of requirements.txt
-PYTORCH = {"peers_pytorch.py", "checkpoint_formats.py"}  # the second only where it is installed
+PYTORCH = {"peers_pytorch.py", "checkpoint_formats.py"}  # the second only if it is installed
 NEED_PYTORCH = {"pretraining", "fine_tuning_speed", "fine_tuning", "learning pytorch", "checkpoint_formats"}
 
 

@@ -1,4 +1,4 @@
-"""Samples of the packing benchmark: Wikipedia's lengths, sound records, and packs as full as the plan says."""
+"""Samples of the packing benchmark have Wikipedia's lengths, valid records, and packs as full as planned."""
 
 from __future__ import annotations
 

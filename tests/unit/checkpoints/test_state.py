@@ -1,4 +1,4 @@
-"""Copies of the state in memory are what TensorFlow itself would have written, and are written beside training."""
+"""Copies of the state in memory equal what TensorFlow itself would write, and are written during training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from utilities.errors import UserError
 
 
 class Block(keras.layers.Layer):
-    """A layer with layers in a list, and one that another block has too."""
+    """A layer with layers in a list, and one that is shared with another block."""
 
     def __init__(self, name, shared):
         super().__init__(name=name)
@@ -30,7 +30,7 @@ class Block(keras.layers.Layer):
 
 
 def trained(updates=2):
-    """Blocks and an optimizer whose moments are not zero."""
+    """Return blocks and an optimizer whose moments are not zero."""
     shared = keras.layers.Dense(3, name="shared")
     blocks = [Block("first", shared), Block("second", shared)]
     variables = list({id(v): v for block in blocks for v in block.trainable_variables}.values())
@@ -85,7 +85,7 @@ def test_a_checkpoint_without_a_weight_is_refused(tmp_path):
 
 def test_moments_in_another_order_are_refused(tmp_path):
     blocks, optimizer = trained()
-    variables = [v for block in blocks for v in block.parts[0].variables]  # all of one shape, by twos
+    variables = [v for block in blocks for v in block.parts[0].variables]  # all of one shape, in pairs
     write_checkpoint(TrainingState(blocks, optimizer, variables).copy(), tmp_path, 2, {})
     found = find_checkpoint(tmp_path)
     TrainingState(blocks, optimizer, variables).restore(found)

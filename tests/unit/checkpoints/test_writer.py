@@ -38,7 +38,7 @@ def steps(folder: Path):
         (None, None, [30, 60, 90, 120, 150, 180]),
         (1, None, [180]),
         (3, None, [120, 150, 180]),
-        # Of every stretch of 100 updates the first one at or after its begin: 120 for 100.
+        # Of every 100 updates, the first checkpoint at or after their beginning: 120 for 100.
         (1, 100, [120, 180]),
         (2, 60, [60, 120, 150, 180]),
         (1, 30, [30, 60, 90, 120, 150, 180]),
@@ -103,7 +103,7 @@ def test_a_checkpoint_set_aside_gets_its_own_name(tmp_path):
 
 
 class SlowCopy:
-    """Takes the place of a copy, and writes only after ``go`` is set."""
+    """Replaces a copy, and writes only after ``go`` is set."""
 
     def __init__(self, error=None):
         self.go, self.error, self.facts = threading.Event(), error, {}
@@ -116,7 +116,7 @@ class SlowCopy:
 
 
 class Copies:
-    """Takes the place of a state, and returns one slow copy after the other."""
+    """Replaces a state, and returns one slow copy after the other."""
 
     def __init__(self, *copies):
         self.copies = list(copies)
@@ -147,7 +147,7 @@ def test_training_continues_during_a_write_and_the_next_save_waits(tmp_path):
 
 
 def test_a_save_that_is_waited_for_is_written_at_normal_priority(tmp_path):
-    """On another thread, because the calling one may be in a strategy's scope."""
+    """It is written on another thread, because the calling one may be in a strategy's scope."""
     threads = []
 
     class Copy(SlowCopy):

@@ -1,4 +1,4 @@
-"""Work over processes and over a scheduler: results, errors, lost workers, and machines that do not fit."""
+"""Work on processes and on a scheduler: results, errors, lost workers, and incompatible machines."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_items_are_taken_as_they_are_needed(pool: Pool) -> None:
 def test_an_error_of_the_work_comes_out_as_it_was(pool: Pool) -> None:
     with pytest.raises(UserError, match="number 5 is broken; mend it"):
         list(pool.map(fail, range(10)))
-    assert sorted(pool.map(square, range(3))) == [0, 1, 4]  # and the workers are still there
+    assert sorted(pool.map(square, range(3))) == [0, 1, 4]  # and the workers are still alive
 
 
 def test_what_a_killed_worker_had_is_done_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is done is known, what is not is done again; folders made otherwise are refused."""
+"""Finished units are not repeated, unfinished ones are, and folders with other settings are refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_other_settings_do_not_count(tmp_path: Path) -> None:
     other = Ledger.begin(tmp_path, "other", {"length": 128})
     other.finish(0, [], {})
     assert Ledger.begin(tmp_path, "step", {"length": 512}).done(0) is None
-    assert Ledger.begin(tmp_path, "step", {"length": 128}).done(0) is None  # forgotten when the others began
+    assert Ledger.begin(tmp_path, "step", {"length": 128}).done(0) is None  # deleted when the others began
     assert other.done(0) == {}
     (tmp_path / ".a.host-1.tmp").touch()
     forget(tmp_path)

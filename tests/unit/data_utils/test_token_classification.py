@@ -1,4 +1,4 @@
-"""Tagged sentences: entities and their scores, both forms of files, and tags of word pieces."""
+"""Tagged sentences: entities and their scores, both file formats, and tags of word pieces."""
 
 from __future__ import annotations
 

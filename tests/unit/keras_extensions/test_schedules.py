@@ -1,4 +1,4 @@
-"""The schedules against their definitions, piece by piece, in numpy."""
+"""The schedules equal their piecewise definitions in NumPy."""
 
 from __future__ import annotations
 

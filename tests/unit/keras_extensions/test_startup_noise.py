@@ -1,4 +1,4 @@
-"""TensorFlow starts in silence, and nothing but its known chatter is lost."""
+"""TensorFlow starts silently, and only its known messages are dropped."""
 
 from __future__ import annotations
 

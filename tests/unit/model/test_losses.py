@@ -1,4 +1,4 @@
-"""Objectives count over a whole update, (A, B, …), what they sum over its micro batches, (B, …)."""
+"""Objectives count over a whole update, (A, B, …), and sum over its micro batches, (B, …), the same terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accumulation and loss scaling against numpy."""
+"""Accumulation and loss scaling equal references in NumPy."""
 
 from __future__ import annotations
 

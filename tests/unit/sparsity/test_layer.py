@@ -1,4 +1,4 @@
-"""The block-sparse layer is a dense layer with a mask: outputs and gradients, in every way of multiplying."""
+"""The block-sparse layer has the outputs and gradients of a dense layer with a mask, for every kernel."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from sparsity.products import choose, product_of
 
 SIZES = (1, 4, 8, 16)
 WAYS = [(kernel, False, size) for kernel in ("masked", "gather") for size in SIZES]
-WAYS += [("native", False, size) for size in SIZES[1:]]  # single weights have no code of their own
+WAYS += [("native", False, size) for size in SIZES[1:]]  # there is no native code for single weights
 WAYS += [(kernel, True, size) for kernel in ("masked", "gather") for size in (1, 16)]  # compiled, sizes are alike
 
 
@@ -42,7 +42,7 @@ def masked_gradient(x, dy, positions, block_size, rows):
 
 
 def assert_close(actual, expected):
-    """To 1e-5 of the largest number."""
+    """Check equality to 1e-5 of the largest number."""
     assert np.abs(np.asarray(actual) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
@@ -132,7 +132,7 @@ def test_without_a_pattern_the_largest_blocks_of_a_dense_matrix_are_taken():
 
 
 class SumOfSines:
-    """An objective of one term: the sum of sin(y) over so many numbers."""
+    """An objective of one term, the sum of sin(y) over this many numbers."""
 
     losses = ("sines",)
 

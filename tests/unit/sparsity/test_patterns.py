@@ -1,4 +1,4 @@
-"""Patterns and their changes: what must hold after any change, and references that are written another way."""
+"""Patterns and their changes have the required properties, and equal references that are written differently."""
 
 import math
 
@@ -20,7 +20,7 @@ from sparsity.patterns import (
 
 
 def cases(count=40):
-    """Random grids, patterns, norms and fractions."""
+    """Yield random grids, patterns, norms and fractions."""
     rng = np.random.default_rng(5)
     for number in range(count):
         grid = Grid(int(rng.integers(1, 13)), int(rng.integers(1, 13)))
@@ -73,13 +73,13 @@ def test_after_every_change_the_pattern_is_one_of_as_many_blocks():
 
 
 def reference_dropped(pattern, norms, count):
-    """The ``count`` smallest, by a sort of pairs."""
+    """Return the ``count`` smallest, by sorting pairs."""
     pairs = sorted((norm, place) for place, norm in enumerate(norms))
     return {int(pattern[place]) for _, place in pairs[:count]}
 
 
 def test_set_against_a_reference():
-    """Of sets in place of arrays: who goes is decided by norms; who comes was absent, in the order of the shuffle."""
+    """The reference uses sets: norms decide which blocks go, and absent ones come in the order of the shuffle."""
     for number, grid, pattern, norms, fraction, _ in cases():
         before = set(pattern.tolist())
         absent = [block for block in range(grid.size) if block not in before]

@@ -1,4 +1,4 @@
-"""The section sparsity: what it refuses, and what plan and report say of a sparse model."""
+"""The section sparsity: refusals, and a sparse model's plan and report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes agree on, and what they refuse: threads take the place of two processes."""
+"""Agreements and refusals of processes, which are replaced by two threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resuming: which configs may resume a run, the order of data, locks, history and metrics, and the command."""
+"""Resuming: configs that may resume a run, the order of data, locks, history and metrics, and the command."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def data(reader, first: int, count: int, skipped=()):
 
 
 def test_the_next_eight_batches_at_any_position(reader):
-    """12.5 updates an epoch, so the stretch from 9 crosses its end."""
+    """An epoch has 12.5 updates, so the eight updates from 9 on cross its end."""
     whole = data(reader, 0, 40)
     for first in (0, 9, 12, 25):
         for left, right in zip(whole[first : first + 8], data(reader, first, 8)):

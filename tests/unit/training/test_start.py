@@ -1,4 +1,4 @@
-"""The architecture that the config and the weights decide together, and the refusal of random weights."""
+"""The architecture follows from the config and the weights, and random weights are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HELD = {
 
 
 def resolved(tmp_path: Path, held: dict[str, Any] | None = None, **change: Any) -> Architecture:
-    """For a model of an unknown name whose weights hold ``held``."""
+    """Return the result for a model with an unknown name, whose weights have ``held``."""
     config = write(tmp_path, changed({**FINE_TUNING, "bert_model_name": "someone/some-bert"}, change))
     start = Pretrained("someone/some-bert", weights={}, architecture=HELD if held is None else held)
     return resolved_architecture(load_config("squad", ["--config", str(config)]).config, start)

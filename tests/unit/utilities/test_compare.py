@@ -1,4 +1,4 @@
-"""Runs side by side: tables, page, and what is no run."""
+"""Comparing runs side by side: tables, page, and folders that are not runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
 
 
 def run(folder: Path, rate: float, batch: int, offset: float, **files) -> Path:
-    """Losses 10 - samples / 200 + offset, every 10 steps up to 100 steps."""
+    """Write a run with losses 10 - samples / 200 + offset, every 10 steps up to 100 steps."""
     periods = []
     for step in range(10, 101, 10):
         record = period(step, mlm=10 - step * batch / 200 + offset, throughput=20.0 * batch)
@@ -62,7 +62,7 @@ def test_a_key_that_only_one_has():
 
 
 def test_losses_are_compared_after_the_same_number_of_samples(two):
-    """The shorter run saw 400 samples; it is 0.5 above the other all the way, and the means lag a little."""
+    """The shorter run saw 400 samples; it is always 0.5 above the other, and the means lag a little."""
     curves = rows(two)["Curves"]
     assert list(curves) == [f"mlm_loss after {n} samples" for n in (100, 200, 300, 400)]
     for cells in curves.values():

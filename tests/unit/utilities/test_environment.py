@@ -1,4 +1,4 @@
-"""Facts of machine and software."""
+"""Facts about machine and software."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets are masked wherever text is shown, and nothing else is."""
+"""All secrets in shown text are masked, and nothing else is."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_values_of_this_process_are_masked_in_any_place(monkeypatch):
 
 
 def test_a_value_that_is_a_key_as_a_whole_is_masked_in_configs_only():
-    """The older keys of W&B have the form of a commit, which a log may show."""
+    """W&B's older keys have the format of a commit, which a log may show."""
     key = "0123456789abcdef0123456789abcdef01234567"
     assert mask_value({"wandb_entity_name": key}) == {"wandb_entity_name": MASK}
     assert mask_value({"api_key": "x", "n": 3, "none": None, "api_keys": 5}) == {

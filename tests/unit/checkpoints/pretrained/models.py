@@ -1,4 +1,4 @@
-"""Small Hugging Face models with every head, and this project's models of the same weights."""
+"""Small Hugging Face models with every head, and this project's models with the same weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def untrained(task: str, a: Architecture, seed: int = 3, classes: int = CLASSES)
 
 
 def hugging_face(task: str, seed: int = 5, **changes: Any) -> Any:
-    """A model whose every weight is random, biases and norms too."""
+    """Return a model with random weights, including biases and norms."""
     source = untrained(task, architecture(**changes))
     random = np.random.default_rng(seed)
     for variable in source.weights:
@@ -40,7 +40,7 @@ def hugging_face(task: str, seed: int = 5, **changes: Any) -> Any:
 
 
 def built(task: str, source: Any, a: Architecture, replace: bool = True) -> tuple[keras.Model, list[Block]]:
-    """This project's model with the weights of ``source``."""
+    """Return this project's model with the weights of ``source``."""
     platform = SoftwarePlatform(seed=1, xla=False, recompute=False)
     blocks, conversion = convert(task, source, a, platform, replace_layers=replace)
     shapes = pretraining_shapes(S, P) if task == PRETRAINING else token_shapes(S)
@@ -51,7 +51,7 @@ def built(task: str, source: Any, a: Architecture, replace: bool = True) -> tupl
 
 
 def loaded(task: str, start: Any, replace: bool = True, classes: int = CLASSES, **changes: Any) -> keras.Model:
-    """This project's model with the weights of ``start``, its architecture changed as said."""
+    """Return this project's model with the weights of ``start`` and the given changes of the architecture."""
     a = dataclasses.replace(Architecture(**start.architecture), **changes)
     source = untrained(task, a, seed=99, classes=classes)
     start.fill_source(source)
@@ -63,7 +63,7 @@ def outputs_of(model: keras.Model, data: dict[str, np.ndarray]) -> dict[str, np.
 
 
 def source_outputs(task: str, source: Any, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Hugging Face's logits by this project's names, those of words at the masked positions."""
+    """Return Hugging Face's logits by this project's names, with those of words at the masked positions only."""
     outputs = source(input_ids=data["input_ids"], attention_mask=data["input_mask"], token_type_ids=data["segment_ids"])
     if task == PRETRAINING:
         words = np.take_along_axis(

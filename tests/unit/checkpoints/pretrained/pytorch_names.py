@@ -1,6 +1,6 @@
-"""The weights of Hugging Face's TensorFlow BERTs by the names of its PyTorch BERTs, one by one: a reference.
+"""A reference that maps each weight of Hugging Face's TensorFlow BERTs to the name in its PyTorch BERTs.
 
-Held to PyTorch itself in tests/equivalence/test_export_pytorch.py.
+tests/equivalence/test_export_pytorch.py compares it with PyTorch itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ Named = Iterator[tuple[str, np.ndarray]]
 
 
 def pytorch_arrays(source: Any) -> dict[str, np.ndarray]:
-    """Name → array of a model with any head. A dense kernel is (in, out) in TensorFlow and (out, in) in PyTorch.
+    """Return name → array for a model with any head.
+
+    A dense kernel is (in, out) in TensorFlow and (out, in) in PyTorch.
 
     The weight of the masked-LM product and its bias are tied in PyTorch, and named once here.
     """

@@ -1,4 +1,4 @@
-"""Save and load models as a user of PyTorch does, in a process of its own.
+"""Saves and loads models like a user of PyTorch, in a separate process.
 
     python -m tests.unit.checkpoints.pretrained.pytorch_side
 

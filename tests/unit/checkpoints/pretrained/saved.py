@@ -1,4 +1,4 @@
-"""Checkpoints of this project as training writes them."""
+"""Writes checkpoints of this project like training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEP = 3
 
 
 class Saved(NamedTuple):
-    """A Hugging Face model, and this project's of it that was saved."""
+    """A Hugging Face model, and this project's model of it that was saved."""
 
     source: Any
     model: keras.Model
@@ -35,8 +35,8 @@ def save(task: str, options: dict, folder: Path, replace: bool = True, pieces: i
     """Write a checkpoint to ``folder``.
 
     Args:
-        options: what is changed in the architecture.
-        pieces: size of the ``vocab.txt`` that is saved with it; None: none is.
+        options: changes of the architecture.
+        pieces: size of the ``vocab.txt`` that is saved with it; None: no vocabulary.
     """
     a = architecture(**options)
     source = hugging_face(task, **options)

@@ -1,4 +1,4 @@
-"""Models by name are fetched from a server like huggingface.co, taken from the cache, or refused at once."""
+"""Models given by name are fetched from a server like huggingface.co, found in the cache, or refused at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FETCHED = ["config.json", "model.safetensors", "vocab.txt"]
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """The few answers that fetching a model needs."""
+    """A server with the few answers that fetching a model needs."""
 
     folder: Path
     fetched: list[str]
@@ -111,7 +111,7 @@ def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
         assert sorted(fetched) == FETCHED
         error = fetched_by_name("someone/other", endpoint, tmp_path)
         assert error.startswith("error: bert_model_name: someone/other is neither a folder here nor a model on")
-    again = fetched_by_name("someone/some-bert", endpoint, tmp_path)  # nobody answers any more
+    again = fetched_by_name("someone/some-bert", endpoint, tmp_path)  # the server no longer answers
     assert again.split() == FETCHED
 
 

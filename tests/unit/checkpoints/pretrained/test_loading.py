@@ -1,4 +1,4 @@
-"""What is missing, extra, padded or damaged in a checkpoint is reported or refused."""
+"""Missing, extra, padded or damaged weights of a checkpoint are reported or refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def source():
 
 
 def filled(folder, task=PRETRAINING, allow=False, classes=3, **changes) -> tuple[dict[str, np.ndarray], Pretrained]:
-    """A model's weights after loading."""
+    """Return a model's weights after loading."""
     start = open_pretrained(str(folder), "bert_model_name", allow)
     model = untrained(task, architecture(**changes), seed=99, classes=classes)
     start.fill_source(model)

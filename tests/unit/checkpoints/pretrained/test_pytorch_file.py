@@ -1,4 +1,4 @@
-"""Files of PyTorch are read without PyTorch, and nothing that is pickled in them is run."""
+"""PyTorch's files are read without PyTorch and without running anything that is pickled in them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def archive(path, pickle: bytes, data: bytes = b"", order: bytes | None = None) 
 
 
 def test_views_of_one_storage(tmp_path):
-    """A transposed part: offset 1, strides as of a matrix of 4 columns."""
+    """The view is a transposed part, with offset 1 and the strides of a matrix of 4 columns."""
     data = np.arange(12, dtype=np.float32)
     view = tensor(0, "FloatStorage", 12, (2, 3), (1, 4), offset=1)
     archive(tmp_path / "a.bin", b"\x80\x02}" + text("w") + view + b"s.", data.tobytes())
@@ -89,7 +89,7 @@ ATTACKS = {
 
 @pytest.fixture
 def extension():
-    """``os.system`` as number 240 of copyreg's extensions, already looked up by somebody."""
+    """Make ``os.system`` number 240 of copyreg's extensions, with a cached lookup."""
     copyreg.add_extension("os", "system", 240)
     assert pickle.loads(b"\x80\x02\x82\xf0.") is os.system
     yield
@@ -149,7 +149,7 @@ def test_what_is_no_table_of_weights(case, tmp_path):
 
 
 def test_a_pickle_gets_hold_of_nothing_but_plain_values():
-    """Random instructions, which combine all that a pickle can name."""
+    """Random instructions combine all names that a pickle can use."""
     chance = random.Random(0)
     known = [REBUILD, PARAMETER, DICT, DICT + b")R", STORAGE, text("x")]
     known += [b"K\x01", b"q\x01", b"h\x01", b"\x85", b"R", b"b"]

@@ -1,4 +1,4 @@
-"""The names that other projects give to weights."""
+"""Weights' names in other projects are translated to PyTorch's."""
 
 from __future__ import annotations
 

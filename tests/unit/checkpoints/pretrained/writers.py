@@ -1,4 +1,4 @@
-"""Writers of every checkpoint format, none of which needs PyTorch."""
+"""Writers for every checkpoint format, without PyTorch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sharded_hdf5(model: Any, folder: Path) -> Path:
 
 
 def hdf5_of_called_model(model: Any, folder: Path) -> Path:
-    """As files of the hub are: the model was called before anything else, so all names begin with its own."""
+    """Write a file like those of the hub: the model was called first, so all names begin with its own."""
     other = type(model)(model.config)
     other(tf.ones((1, 4), tf.int32))
     by_ending = {variable.name.split("/", 1)[1]: variable for variable in other.weights}
@@ -79,7 +79,7 @@ def pytorch_bin(model: Any, folder: Path, arrays: Arrays | None = None) -> Path:
 
 
 def google(model: Any, folder: Path, arrays: Arrays | None = None) -> Path:
-    """As ``bert_model.ckpt`` of google-research/bert: TF1 names, Adam's slots, the step."""
+    """Write a file like ``bert_model.ckpt`` of google-research/bert, with TF1 names, Adam's slots, and the step."""
     folder.mkdir(parents=True)
     values = model.config.to_dict()
     known = ("hidden_size", "vocab_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "hidden_act",
@@ -99,7 +99,7 @@ def google(model: Any, folder: Path, arrays: Arrays | None = None) -> Path:
 
 
 def google_name(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
-    """Names and layouts of google-research/bert: modeling.py, run_pretraining.py, run_squad.py, run_classifier.py."""
+    """Return a weight's name and layout in google-research/bert (modeling.py, run_pretraining.py, run_squad.py, …)."""
     heads = {
         "cls.predictions.bias": "cls/predictions/output_bias",
         "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
@@ -132,11 +132,11 @@ FORMATS: dict[str, Callable[[Any, Path], Path]] = {
 
 
 def write_bin(path: Path, arrays: Arrays, preamble: bytes = b"", ordered: bool = False) -> None:
-    """A file as ``torch.save`` writes it: a zip of a pickle, put together here by hand, and of the numbers.
+    """Write a file like ``torch.save``: a zip of a pickle, which is assembled here by hand, and of the numbers.
 
     Args:
         preamble: pickle code to run first.
-        ordered: an OrderedDict with an attribute, as a module's ``state_dict()`` is, in place of a dict.
+        ordered: whether to write an OrderedDict with an attribute, like a module's ``state_dict()``, not a dict.
     """
     code = [b"\x80\x02", preamble, b"ccollections\nOrderedDict\n)R" if ordered else b"}", b"("]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
@@ -153,7 +153,7 @@ STORAGES = {"float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BF
 
 
 def tensor(key: int, storage: str, size: int, shape: Any, strides: Any, offset: int = 0) -> bytes:
-    """Pickle code of one tensor."""
+    """Return the pickle code of one tensor."""
     place = (
         b"(" + text("storage") + f"ctorch\n{storage}\n".encode() + text(str(key)) + text("cpu") + whole(size) + b"tQ"
     )

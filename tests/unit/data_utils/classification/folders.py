@@ -31,7 +31,7 @@ def write_json_lines(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def write_glue(root: Path, task: str) -> Path:
-    """The files of one GLUE task: 2 training, 2 validation and 2 test samples, some with quotation marks."""
+    """Write the files of a GLUE task: 2 training, 2 validation and 2 test samples, some with quotation marks."""
     folder = root / GLUE_FOLDERS[task]
     GLUE_WRITERS.get(task, _simple_pairs(task))(folder)
     return folder
@@ -151,7 +151,7 @@ CLUE_ROWS: dict[str, list[dict[str, Any]]] = {
 
 
 def write_clue(root: Path, task: str) -> Path:
-    """The files of one CLUE task, in the folder that its archive makes."""
+    """Write the files of a CLUE task in its archive's folder."""
     folder = root / f"{'cluewsc2020' if task == 'wsc' else task}_public"
     rows = CLUE_ROWS[task]
     write_json_lines(folder / "train.json", rows)

@@ -1,4 +1,4 @@
-"""Classifiers of other origins: what their outputs mean, and when there is none."""
+"""Classifiers of other origins: the meaning of their outputs, and missing classifiers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def start(settings: dict[str, Any], own: bool = False, weights: dict[str, Weight
 
 
 def test_outputs_in_another_order_are_sorted() -> None:
-    # As facebook/bart-large-mnli and many models of MNLI have them.
+    # The order of facebook/bart-large-mnli and many other MNLI models.
     names = {"0": "CONTRADICTION", "1": "NEUTRAL", "2": "ENTAILMENT"}
     order = class_order(start({"id2label": names}), TASKS["mnli"])
     logits = np.array([[0.1, 0.2, 0.7]])  # says entailment

@@ -45,7 +45,7 @@ def test_seeds_from_the_command_line(flags: list[str], tmp_path: Path) -> None:
     ("task", "values", "message"),
     [
         ("squad", {"seeds": [1, 2]}, "seeds .*squad trains with one seed; set seed"),
-        ("classification", {"glue_task": "rte", "seeds": [4, 4]}, "seeds .*4 stands there twice"),
+        ("classification", {"glue_task": "rte", "seeds": [4, 4]}, "seeds .*4 is listed twice"),
         ("classification", {"glue_task": "rte", "seeds": [4], "do_training": False}, "nothing to vary"),
         ("classification", {"glue_task": "rte", "seeds": []}, "seeds .*list of whole numbers"),
         ("classification", {"glue_task": "rte", "seeds": [-1]}, "seeds"),

@@ -1,4 +1,4 @@
-"""Model inputs of texts and pairs, against Hugging Face's tokenizer and the loop of BERT's own script."""
+"""Model inputs of texts and pairs equal those of Hugging Face's tokenizer and of the loop in BERT's own script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def vocabulary(tmp_path: Path) -> Path:
 
 
 def cut_by_turns(first: int, second: int, room: int) -> list[int]:
-    """The loop of Devlin et al.'s ``run_classifier.py``: the longer one loses a piece, the second where they tie."""
+    """Cut by the loop of Devlin et al.'s ``run_classifier.py``: the longer text loses a piece, in a tie the second."""
     while first + second > room:
         if first > second:
             first -= 1
@@ -74,7 +74,7 @@ def test_many_texts_stay_in_order(vocabulary: Path) -> None:
 
 @pytest.mark.parametrize("language", ["english", "chinese"])
 def test_equal_to_hugging_face(language: str) -> None:
-    """Hugging Face's slow tokenizer, which cuts as BERT's own script does."""
+    """The reference is Hugging Face's slow tokenizer, which cuts like BERT's own script."""
     transformers = pytest.importorskip("transformers")
     if language == "english":
         path = real_data("vocab", "vocab-bert-base-uncased.txt")

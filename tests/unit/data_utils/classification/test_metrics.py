@@ -1,4 +1,4 @@
-"""Metrics against their textbook definitions, written out with plain loops, and against scipy where it is installed."""
+"""Metrics equal their textbook definitions, written in plain loops, and SciPy's, if that is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading GLUE's and CLUE's files: every layout, the labels' meaning, and messages for broken ones."""
+"""Reading GLUE's and CLUE's files: every layout, the meaning of labels, and messages for broken files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from utilities.config.figures import number_of_labels
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
-FIRST_LABEL = {  # of the first training sample of the hand-made files, by the name a person gives it
+FIRST_LABEL = {  # label of the first training sample of the hand-made files, by its human-readable name
     "cola": "acceptable", "sst2": "positive", "mrpc": "equivalent", "qqp": "duplicate", "mnli": "neutral",
     "qnli": "entailment", "rte": "entailment", "wnli": "entailment", "afqmc": "different", "cmnli": "neutral",
     "tnews": "news_entertainment", "iflytek": "110", "wsc": "false", "csl": "true keywords",
@@ -113,13 +113,13 @@ def test_clue_layouts(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixtur
         validation = read(name, task.validation[0], place)
         test = read(name, task.test[0], place, with_labels=False)
     assert len(train.texts) == len(validation.texts) == 2
-    assert test.ids == list(range(len(CLUE_ROWS[name])))  # the undecided row is left out only where labels are read
+    assert test.ids == list(range(len(CLUE_ROWS[name])))  # the undecided row is left out only if labels are read
     assert task.labels[train.labels[0]].name == FIRST_LABEL[name]
     assert ("1 lines without an agreed label" in caplog.text) == (name == "cmnli")
 
 
 def test_words_of_clue_tasks(tmp_path: Path) -> None:
-    """As CLUE's published baselines form them: spans of WSC marked, keywords of CSL before the abstract."""
+    """Texts are as in CLUE's published baselines: WSC's spans are marked, and CSL's keywords precede the abstract."""
     write_clue(tmp_path, "wsc")
     first, second = read("wsc", TASKS["wsc"].train, tmp_path).texts
     assert first == ("这时候放在_床_上枕头旁边的手机响了，我感到奇怪，因为欠费已被停机两个月，现在[它]突然响了。",)
@@ -188,7 +188,7 @@ def test_missing_files(tmp_path: Path) -> None:
 
 
 def test_a_text_with_odd_line_characters_stays_whole(tmp_path: Path) -> None:
-    """Only a line feed ends a line, and a carriage return before it belongs to the line's end."""
+    """Only a line feed ends a line, with a carriage return before it if there is one."""
     (tmp_path / "train.tsv").write_bytes("sentence\tlabel\r\nodd\u2028 \x85 one\t1\r\n\r\nlast\t0".encode())
     train = read("sst2", TASKS["sst2"].train, tmp_path)
     assert train.texts == [("odd\u2028 \x85 one",), ("last",)]
@@ -242,7 +242,7 @@ def test_real_mrpc_in_microsofts_layout(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tnews", "iflytek", "csl", "cmnli"])
 def test_real_clue(name: str, tmp_path: Path) -> None:
-    """FewCLUE's splits under the names of CLUE; OCNLI has the form of CMNLI."""
+    """FewCLUE's splits are read under CLUE's names; OCNLI has the format of CMNLI."""
     folder = real_data("clue", "ocnli" if name == "cmnli" else name)
     task = TASKS[name]
     names = {"train.json": "train_few_all.json", "dev.json": "dev_few_all.json", "test.json": "test_public.json"}

@@ -1,4 +1,4 @@
-"""Submission files as the two leaderboards take them, and rows of the ``datasets`` library."""
+"""Submission files in the formats of the two leaderboards, and rows of the ``datasets`` library."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_submissions(name: str, logits: list[list[float]], lines: list[str], tmp
 
 
 def test_names_of_the_leaderboards() -> None:
-    """gluebenchmark.com wants these names (beside the diagnostics' AX.tsv); CLUE's submission notes these."""
+    """gluebenchmark.com requires these names (and the diagnostics' AX.tsv), and CLUE's submission notes the others."""
     glue = {split.submission for name in GLUE_FOLDERS for split in TASKS[name].test}
     assert glue == {
         "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "QNLI.tsv", "QQP.tsv", "RTE.tsv", "SST-2.tsv",
@@ -54,7 +54,7 @@ def test_names_of_the_leaderboards() -> None:
 
 
 class HubData:
-    """Stands for a ``datasets.Dataset``: features, and rows as dicts."""
+    """Replaces a ``datasets.Dataset``, with features and rows as dicts."""
 
     def __init__(self, names: list[str] | None, rows: list[dict[str, Any]]):
         self.features = {"label": SimpleNamespace(names=names) if names else SimpleNamespace(dtype="float32")}

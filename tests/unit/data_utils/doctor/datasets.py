@@ -1,4 +1,4 @@
-"""Small data sets, well or with something wrong."""
+"""Small data sets, good or with faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDS = 2000
 
 
 def features(count: int = RECORDS, seed: int = 0) -> dict[str, np.ndarray]:
-    """Records as the paper describes them: 15 % of the tokens, 80/10/10, every second pair a random one."""
+    """Return records as in the paper: 15 % of the tokens masked, 80/10/10, and every second pair random."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(12, SEQUENCE + 1, count)
     place = np.arange(SEQUENCE)
@@ -56,7 +56,7 @@ def features(count: int = RECORDS, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def packs(count: int = 300) -> dict[str, np.ndarray]:
-    """Two sequences in each pack."""
+    """Return packs of two sequences each."""
     rows = np.arange(2 * count).reshape(count, 2).tolist()
     return pack_arrays(features(2 * count), rows, 2 * SEQUENCE, 2 * PREDICTIONS, 3)
 
@@ -69,7 +69,7 @@ def write(
     vocabulary: bool = True,
     **settings: Any,
 ) -> Path:
-    """A data set of the batch, in some files."""
+    """Write the batch as a data set of several files."""
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
     for number, rows in enumerate(np.array_split(np.arange(len(batch["input_ids"])), files)):

@@ -1,4 +1,4 @@
-"""The doctor's findings on good and on broken data sets, and what a repair keeps."""
+"""The doctor's findings on good and broken data sets, and the result of a repair."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.unit.data_utils.doctor.datasets import (
 
 @pytest.fixture(autouse=True)
 def few_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than all the rest."""
+    """Skip most drawings, which take longer than everything else."""
     if request.node.name != "test_a_data_set_that_is_well":
         monkeypatch.setattr(command, "draw", lambda data, found, path: None)
 
@@ -64,7 +64,7 @@ def test_a_data_set_that_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found["masking"]["kept"]["found"] == pytest.approx((shown == batch["masked_lm_ids"][used]).mean())
     assert found["next_sentence"]["found"] == pytest.approx(batch["next_sentence_labels"].mean())
     assert found["copies"] == found["same_text"] == 0
-    assert "The data set is well." in text
+    assert "The data set is fine." in text
     assert "packing would give" in text
     assert (tmp_path / "set" / "doctor.png").read_bytes()[:4] == b"\x89PNG"
 

@@ -1,4 +1,4 @@
-"""Pre-training records of different lengths, written by TensorFlow, and packs taken apart again."""
+"""Pre-training records of different lengths, written by TensorFlow, and a function that splits packs again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sequence = dict[str, Any]
 
 
 def sequence(number: int, length: int | None = None) -> Sequence:
-    """Record ``number``, whose first tokens spell the number."""
+    """Return record ``number``, whose first tokens encode the number."""
     rng = np.random.default_rng(number)
     tokens = int(rng.integers(4, LENGTH + 1)) if length is None else length
     masked = min(int(rng.integers(0, PREDICTIONS + 1)), tokens)
@@ -39,14 +39,14 @@ def sequence(number: int, length: int | None = None) -> Sequence:
 
 
 def write(folder: Path, files: list[list[Sequence]]) -> None:
-    """Record files of these records."""
+    """Write record files of these records."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, records in enumerate(files):
         samples.write(folder / f"data_{number}.tfrecord", [samples.example(record) for record in records])
 
 
 def comparable(features: Sequence) -> tuple:
-    """What of a sequence must survive packing, whatever its padding."""
+    """Return the part of a sequence that packing must preserve, without padding."""
     tokens = int(np.sum(np.asarray(features["input_mask"]) > 0))
     real = np.asarray(features["masked_lm_weights"]) > 0
     return (
@@ -57,7 +57,7 @@ def comparable(features: Sequence) -> tuple:
 
 
 def taken_apart(pack: Sequence) -> list[tuple]:
-    """Return the sequences of a pack as :func:`comparable` does, and check that everything else in it is padding."""
+    """Return the sequences of a pack in the form of :func:`comparable`, and check that the rest of it is padding."""
     found = []
     mask = np.asarray(pack["input_mask"])
     masked = {name: np.asarray(pack[name]) for name in MASKED}

@@ -1,4 +1,4 @@
-"""Every record has exactly one pack, of the lengths that the plan says."""
+"""Every record gets exactly one pack, and packs have the planned lengths."""
 
 from __future__ import annotations
 

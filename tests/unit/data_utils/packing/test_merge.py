@@ -1,4 +1,4 @@
-"""Packs hold their sequences unchanged, and nothing else."""
+"""Packs contain their sequences unchanged, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.data_utils.packing.samples import LENGTH, PREDICTIONS, Sequence,
 
 
 def one_pack(sequences: list[Sequence], *rooms: int) -> Sequence:
-    """The sequences in one pack, whose rooms are for tokens, masked positions and sequences."""
+    """Return the sequences in one pack with limits on tokens, masked positions and sequences."""
     packed = pack_arrays(stacked(sequences), [range(len(sequences))], *rooms)
     return {name: values[0] for name, values in packed.items()}
 

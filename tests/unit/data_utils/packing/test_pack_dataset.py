@@ -1,4 +1,4 @@
-"""A data set of packs holds everything of its input once, and has the same bytes whatever happens on the way."""
+"""A data set of packs contains each record of its input once, and always has the same bytes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_manifest(folder: Path, **settings: Any) -> None:
-    """A manifest and a vocabulary, as preparation leaves them."""
+    """Add a manifest and a vocabulary like data preparation."""
     (folder / "vocab.txt").write_text("".join(f"piece{number}\n" for number in range(VOCABULARY)))
     entries = [
         {"name": path.name, "records": len(numbers), "bytes": path.stat().st_size, "sha256": None}
@@ -61,7 +61,7 @@ def with_manifest(folder: Path, **settings: Any) -> None:
 
 
 def packs_in(manifest: Path) -> list[dict[str, np.ndarray]]:
-    """As training reads them, which checks every record against the specification."""
+    """Return the packs as read by training, which checks every record against the specification."""
     settings = json.loads(manifest.read_text())["settings"]
     spec = packed_pretraining_features(
         settings["max_seq_length"], settings["max_predictions_per_pack"], settings["max_sequences_per_pack"], VOCABULARY
@@ -125,7 +125,7 @@ def test_longer_packs_than_records(source: Path, tmp_path: Path) -> None:
 
 
 def test_room_for_every_masked_position(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Sequences that mask every position: far more in a pack than usual."""
+    """The sequences mask every position, so a pack has far more masked positions than usual."""
     masked = [sequence(number, length=4) for number in range(40)]
     for one in masked:
         one["masked_lm_positions"], one["masked_lm_weights"] = np.arange(4), np.ones(4, np.float32)

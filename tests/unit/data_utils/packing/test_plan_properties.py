@@ -1,4 +1,4 @@
-"""What must hold for every plan, whatever the lengths: checked here from packs and repeats alone."""
+"""Properties of every plan, for any lengths, checked only by packs and repeats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEDS = range(60)
 
 
 def check(plan: PackingPlan, counts: list[int], size: int, limit: int) -> None:
-    """Each sequence has one place, packs are within their limits, and the plan's figures follow from its packs."""
+    """Check that each sequence has one place, packs obey their limits, and the plan's figures follow from its packs."""
     placed = [0] * size
     tokens = 0
     for pack, times in zip(plan.packs, plan.repeats, strict=True):
@@ -37,7 +37,7 @@ def check(plan: PackingPlan, counts: list[int], size: int, limit: int) -> None:
 
 
 def random_histogram(seed: int) -> tuple[list[int], int, int]:
-    """Counts, length of a pack and limit of some kind: dense, sparse, one length, all short, all long, huge."""
+    """Return counts, pack length and limit of some kind: dense, sparse, one length, all short, all long, huge."""
     rng = np.random.default_rng(seed)
     size = int(rng.integers(1, 50))
     lengths = np.arange(size)
@@ -68,13 +68,13 @@ def test_the_best_plan_is_not_beaten_and_near_its_bound(seed: int) -> None:
     best = plan_packing(counts, size, limit, "optimal")
     assert packs["optimal"] == min(packs.values())
     assert best.number_of_packs - best.fewest_packs <= 1
-    # Both ways to reckon at a glance how many are needed.
+    # Two simple lower bounds on the number of packs.
     tokens = sum(length * number for length, number in enumerate(counts, 1))
     assert best.fewest_packs >= max(-(-tokens // size), -(-sum(counts) // limit))
 
 
 def fewest_packs(sequences: tuple[int, ...], size: int, limit: int) -> int:
-    """By trying everything: the longest sequence is in some pack, which has some others with it."""
+    """Find the minimum by trying everything: the longest sequence is in some pack, with some of the others."""
 
     def others(left: tuple[int, ...], room: int, places: int) -> Iterator[tuple[int, ...]]:
         yield left

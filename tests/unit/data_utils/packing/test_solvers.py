@@ -1,4 +1,4 @@
-"""The knapsack against trying everything, and the least squares against SciPy's over the matrix of all packs."""
+"""The knapsack equals an exhaustive search, and the least squares equal SciPy's for the matrix of all packs."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def spec() -> FeatureSpec:
 
 
 def sample(number: int, **changes: Any) -> dict[str, Any]:
-    """Record ``number``: its first two tokens spell the number, so that order can be read off a batch."""
+    """Return record ``number``; its first two tokens encode the number, which shows the order in a batch."""
     random = np.random.default_rng(number)
     features: dict[str, Any] = {
         "input_ids": [
@@ -39,7 +39,7 @@ def sample(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def example(features: dict[str, Any]) -> bytes:
-    """A message as the protobuf library writes it; None for a feature makes one without a list."""
+    """Return a message written by the protobuf library; a feature of None has no list."""
     message = {}
     for name, values in features.items():
         if values is None:
@@ -60,7 +60,7 @@ def write(path: Path, payloads: list[bytes], compression: str | None = None) -> 
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Records of arrays (N, L), one row each; float lists for floating ones."""
+    """Write records from the rows of arrays (N, L), with float lists for floating-point arrays."""
     write(path, [example(dict(zip(arrays, row))) for row in zip(*arrays.values())])
 
 
@@ -90,6 +90,6 @@ def write_manifest(folder: Path, counts: dict[str, int], **changes: Any) -> None
 
 
 def numbers_of(ids: np.ndarray) -> list[int]:
-    """The record numbers of a batch of ``input_ids``, whatever its leading axes."""
+    """Return the record numbers of a batch of ``input_ids`` with any leading axes."""
     rows = np.asarray(ids).reshape(-1, SEQUENCE)
     return (rows[:, 0] * VOCABULARY + rows[:, 1]).tolist()

@@ -1,4 +1,4 @@
-"""Corrupt records are skipped: what is read instead, how many are allowed, and what is logged."""
+"""Corrupt records are skipped: their replacements, their maximum number, and the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAD = {5: "checksum", 6: "not a tf.train.Example", 20: "no feature segment_ids",
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two files; records 5, 6, 20 and 39 are bad, each in a way of its own."""
+    """Two files, in which records 5, 6, 20 and 39 are bad, each in its own way."""
     folder = tmp_path_factory.mktemp("records")
     payloads = [example(sample(number)) for number in range(COUNT)]
     payloads[6] = b"\xff" * 50
@@ -41,7 +41,7 @@ def reader(folder: Path, most: int = 10) -> RecordReader:
 
 
 def in_place_of(position: int) -> int:
-    """The next good record, the first after the last."""
+    """Return the next good record; after the last one, the first."""
     while position in BAD:
         position = (position + 1) % COUNT
     return position
@@ -114,7 +114,7 @@ def test_data_of_another_kind_is_refused_all_the_same(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="8 values of input_ids"):
         reader(tmp_path)
     write(tmp_path / "b.tfrecord", [example(sample(number)) for number in range(5)])
-    assert reader(tmp_path).corrupt_records == 0  # one file is good: that is for the limit to judge
+    assert reader(tmp_path).corrupt_records == 0  # one file is good, so the limit decides
 
 
 def test_nothing_but_corrupt_records_comes_to_an_end(tmp_path: Path) -> None:

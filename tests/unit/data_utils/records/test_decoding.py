@@ -1,4 +1,4 @@
-"""Messages decoded without TensorFlow against what TensorFlow wrote and reads."""
+"""Messages that are decoded without TensorFlow equal those that TensorFlow wrote and reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_numbers_at_the_borders() -> None:
 
 
 def test_numbers_that_are_not_packed() -> None:
-    """Writers may spread the numbers over several fields; readers must take them."""
+    """Writers may distribute the numbers over several fields, which readers must accept."""
 
     def field(tag: int, content: bytes) -> bytes:
         return bytes([tag, len(content)]) + content
@@ -87,7 +87,7 @@ def test_damaged_messages_are_refused_or_read_as_tensorflow_reads_them() -> None
         try:
             values = tf.train.Example.FromString(message).features.feature["input_ids"].int64_list.value
         except Exception:  # The protobuf package's exception has moved between its releases.
-            continue  # damage in a part that was passed over
+            continue  # damage in a part that is skipped
         assert found["input_ids"][0].tolist() == list(values)
     assert read > 300
     assert refused > 300

@@ -28,7 +28,7 @@ def record_file(tmp_path: Path) -> Path:
 
 
 def index_by_tfrecord_package(path: Path, name: str = "wiki_000.index") -> Path:
-    """In a process of its own: the package and TensorFlow both define Example, no process loads both."""
+    """Index a file in a separate process, because the package and TensorFlow both define Example."""
     target = path.with_name(name)
     command = [sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(path), str(target)]
     subprocess.run(command, check=True)

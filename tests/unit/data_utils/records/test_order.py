@@ -38,7 +38,7 @@ def test_seeds_and_epochs_give_different_orders_and_the_same_ones_again() -> Non
 
 
 def test_small_permutations_are_all_equally_likely() -> None:
-    """Chi-square over the 24 orders of 4 samples, 23 degrees of freedom: once in a thousand above 49.7."""
+    """The chi-square of the 24 orders of 4 samples has 23 degrees of freedom and exceeds 49.7 once in a thousand."""
     draws = 6000
     rows = positions(11, 0, 0, 4 * draws, 4).reshape(draws, 4)
     _, seen = np.unique(rows, axis=0, return_counts=True)
@@ -48,7 +48,7 @@ def test_small_permutations_are_all_equally_likely() -> None:
 
 
 def test_places_are_uniform_and_unrelated_to_the_files_order() -> None:
-    """Where the first tenth lands, over tenths: 9 degrees of freedom, once in a thousand above 27.9."""
+    """The chi-square of the first tenth's places by tenths has 9 degrees of freedom: above 27.9 once in a thousand."""
     n = 100_003
     order = positions(3, 0, 0, n, n)
     seen = np.histogram(np.flatnonzero(order < n // 10), bins=10, range=(0, n))[0]

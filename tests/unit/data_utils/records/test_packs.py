@@ -1,4 +1,4 @@
-"""Packs: which records are accepted and which refused, how many sequences they hold, and which samples share one."""
+"""Packs: accepted and refused records, the number of sequences, and the samples that share a pack."""
 
 from __future__ import annotations
 

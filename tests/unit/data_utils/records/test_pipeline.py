@@ -124,7 +124,7 @@ def test_threads_change_nothing(reader: RecordReader) -> None:
 
 
 def test_no_thread_tunes_what_is_fixed(reader: RecordReader) -> None:
-    """It holds up the end of a run: with it, dropping an iterator waits up to a minute for the thread's next round."""
+    """Such a thread delays the end of a run: dropping an iterator waits up to a minute for the thread's next round."""
     training = training_dataset(reader, micro_batch_size=4, micro_batches_per_update=3, seed=9, num_updates=8)
     for dataset in (training, evaluation_dataset(reader, batch_size=4)):
         assert dataset.options().autotune.enabled is False

@@ -1,4 +1,4 @@
-"""Written records as TensorFlow reads them."""
+"""TensorFlow reads written records correctly."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_tensorflow_reads_the_file_and_its_checksums(tmp_path: Path) -> None:
     entry = write_record_file(path, frame_records(encode_examples(batch)))
     assert (entry["records"], entry["bytes"]) == (50, path.stat().st_size)
     written = (tmp_path / "wiki_000.index").read_text()
-    build_index(path)  # which another test compares with that of the tfrecord package
+    build_index(path)  # another test compares it with that of the tfrecord package
     assert written == (tmp_path / "wiki_000.index").read_text()
     spec = {
         "small": tf.io.FixedLenFeature([7], tf.int64),

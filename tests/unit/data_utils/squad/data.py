@@ -1,4 +1,4 @@
-"""Small data sets of SQuAD's form, a vocabulary that fits them, and a tokenizer."""
+"""Small data sets in SQuAD's format, with a vocabulary and a tokenizer."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PIECES = [*SPECIAL_TOKENS, *LETTERS, *"0123456789.,!?'-()\"$", *("##" + letter f
 
 
 def write_vocabulary(folder: Path) -> Vocabulary:
-    """A vocabulary that has every word of lower-case letters, the usual ones as one piece."""
+    """Write a vocabulary that covers every word of lower-case letters, with frequent words as one piece."""
     path = folder / "vocab.txt"
     path.write_text("".join(f"{piece}\n" for piece in [*dict.fromkeys([*PIECES, *WORDS])]), encoding="utf-8")
     return read_vocabulary(path)
 
 
 def random_document(seed: int, articles: int = 3, longest: int = 60) -> dict[str, Any]:
-    """Articles of random words, with punctuation and capitals; some contexts are short, some long."""
+    """Return articles of random words, with punctuation and capitals; some contexts are short, some long."""
     chance = random.Random(seed)
     plain = [word for word in WORDS if not word.startswith("##")]
 
@@ -59,12 +59,12 @@ def random_document(seed: int, articles: int = 3, longest: int = 60) -> dict[str
 
 
 def parsed(document: dict[str, Any]) -> SquadSet:
-    """A data set from what a file would hold."""
+    """Return a data set from the content of a file."""
     return parse_squad(document, "test.json", hashlib.sha256(json.dumps(document).encode()).hexdigest())
 
 
 def single(context: str, *answers: tuple[str, int], question: str = "who?") -> SquadSet:
-    """One question about one context."""
+    """Return a data set of one question about one context."""
     marked = [{"text": text, "answer_start": start} for text, start in answers]
     entry = {"id": "q", "question": question, "answers": marked}
     return parsed({"data": [{"title": "t", "paragraphs": [{"context": context, "qas": [entry]}]}]})

@@ -1,4 +1,4 @@
-"""The best answers compared with a search through all spans, and with Hugging Face's."""
+"""The best answers equal those of a search through all spans, and Hugging Face's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def random_logits(windows: Windows, geometry: Geometry, seed: int) -> tuple[np.n
 
 
 def owner(parts: list[tuple[int, int]], token: int) -> int:
-    """Devlin et al.'s "maximum context": the part in which a token has most on its poorer side."""
+    """Return Devlin et al.'s "maximum context": the part in which a token has the most context on its shorter side."""
     scores = []
     for begin, length in parts:
         left, right = token - begin, begin + length - 1 - token
@@ -41,7 +41,7 @@ def owner(parts: list[tuple[int, int]], token: int) -> int:
 def reference(
     squad: SquadSet, windows: Windows, start: np.ndarray, end: np.ndarray, number: int, n_best: int, longest: int
 ) -> list[Candidate]:
-    """All spans of a question, one by one."""
+    """Search all spans of a question one by one."""
     of_question = np.flatnonzero(windows.question == number)
     parts = [(int(windows.begin[w]), int(windows.length[w])) for w in of_question]
     context = squad.context(squad.questions[number])
@@ -100,7 +100,7 @@ def test_scores_outside_the_context_and_impossible_spans_do_not_count(tokenizer:
 
 
 def test_every_question_is_answered_even_where_no_score_stands_out(tokenizer: Tokenizer) -> None:
-    """A start that only the last token likes and an end that only the first likes leave no span of high scores."""
+    """If only the last token has a high start score and only the first a high end score, no span scores high."""
     squad = parsed(random_document(11))
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     falling = np.broadcast_to(np.linspace(0, -50, 32, dtype=np.float32), (windows.count, 32))
@@ -143,7 +143,7 @@ def test_scores_that_are_no_numbers_are_refused(tokenizer: Tokenizer) -> None:
 
 
 def test_answers_are_hugging_faces(tmp_path: Path, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
-    """All spans allowed; words of one piece, because theirs takes the whole word where a span begins within one."""
+    """All spans are allowed; words have one piece, because Hugging Face extends spans to whole words."""
     theirs = pytest.importorskip("transformers.data.metrics.squad_metrics")
     from transformers import BertTokenizer
     from transformers.data.processors.squad import SquadV1Processor

@@ -1,4 +1,4 @@
-"""Cached windows are used again for the same key only, never half written, never unpickled."""
+"""Cached windows are reused only for the same key, are never incomplete, and are never unpickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of SQuAD files: what is right is kept to the letter, what is wrong is named with its place."""
+"""SQuAD files are read exactly, and errors are reported with their place."""
 
 from __future__ import annotations
 

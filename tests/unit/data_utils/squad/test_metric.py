@@ -1,4 +1,4 @@
-"""Exact match and F1 beside a slow reading of their published definition, and Hugging Face's functions."""
+"""Exact match and F1 equal a slow, literal version of their published definition, and Hugging Face's functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reference_words(text: str) -> list[str]:
     kept = "".join(character for character in text.lower() if character not in string.punctuation)
     without = ""
     run = ""
-    for character in kept + "\0":  # runs of letters and digits, and what stands between them
+    for character in kept + "\0":  # sequences of letters and digits, and the text between them
         if character.isalnum() or character == "_":
             run += character
             continue
@@ -81,7 +81,7 @@ HAND_MADE = [
     ("1,5", ["15"], 1, 1),
     ("an apple a day", ["apple day"], 1, 1),
     ("A", ["B"], 0, 0),
-    ("a", ["the"], 1, 0),  # both are nothing: an exact match without a common word
+    ("a", ["the"], 1, 0),  # both are empty: an exact match without a common word
     ("", ["the"], 1, 0),
     ("", [""], 1, 0),
     ("", ["Oslo"], 0, 0),
@@ -91,12 +91,12 @@ HAND_MADE = [
     ("the the theatre", ["theatre"], 1, 1),
     ("another", ["an other"], 0, 0),
     ("Vitamin A", ["vitamin"], 1, 1),
-    ("a–b", ["–b"], 1, 1),  # an en dash ends a word, and is no ASCII punctuation
+    ("a–b", ["–b"], 1, 1),  # an en dash ends a word, and is not ASCII punctuation
     ("“Oslo”", ["Oslo"], 0, 0),
     ('"Oslo"', ["Oslo"], 1, 1),
     ("«Oslo»", ["Oslo"], 0, 0),
     ("caf\u00e9", ["cafe\u0301"], 0, 0),
-    ("the\u0301", ["\u0301"], 1, 1),  # a combining accent is no letter, so "the" stands alone
+    ("the\u0301", ["\u0301"], 1, 1),  # a combining accent is not a letter, so "the" is a separate word
     ("thé", ["é"], 0, 0),
     ("ÉCOLE", ["école"], 1, 1),
     ("STRASSE", ["straße"], 0, 0),
@@ -142,7 +142,7 @@ FRAGMENTS = [
 
 
 def generated(count: int, seed: int) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Questions of one to four answers, with predictions that are like one of them, and some without."""
+    """Return questions with one to four answers and predictions similar to one of them; some have no prediction."""
     chance = random.Random(seed)
 
     def text() -> str:
@@ -197,7 +197,7 @@ def test_a_missing_prediction_counts_nothing_and_is_told(caplog: pytest.LogCaptu
 
 
 def synthetic_predictions(path: Path, seed: int) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Predictions as models make them: right, longer, shorter, elsewhere, empty, missing."""
+    """Return predictions like those of models: right, longer, shorter, elsewhere, empty, or missing."""
     chance = random.Random(seed)
     squad = read_squad(path)
     answers = {q.id: [answer.text for answer in q.answers] for q in squad.questions}

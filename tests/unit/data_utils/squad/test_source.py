@@ -1,4 +1,4 @@
-"""Questions from files and from the ``datasets`` library, which is not needed otherwise."""
+"""Questions are read from files and from the ``datasets`` library, which is not needed otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOCUMENT = random_document(6)
 
 
 def rows() -> list[dict[str, Any]]:
-    """The document as the library has it: a row for each question."""
+    """Return the document in the library's form, with one row per question."""
     return [
         {
             "id": entry["id"],

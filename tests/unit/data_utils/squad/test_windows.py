@@ -1,4 +1,4 @@
-"""Windows and labels compared with a slow form of the published algorithm, and with Hugging Face's features."""
+"""Windows and labels equal those of a slow version of the published algorithm, and Hugging Face's features."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(windows: Windows, geometry: Geometry, vocabulary: Vocabulary, labels: b
 
 
 def reference(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labels: bool) -> Iterator[dict[str, Any]]:
-    """One window after another, as Devlin et al.'s program makes them; labels by shared characters."""
+    """Make windows one by one like Devlin et al.'s program, with labels by shared characters."""
     cls, sep, pad = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]", "[PAD]"))
     for number, question in enumerate(squad.questions):
         asked = tokenizer.encode(question.text, add_special_tokens=False).ids[: geometry.max_query_length]
@@ -93,7 +93,7 @@ def test_samples_are_read_in_any_order_and_fit_their_specification(
 
 
 def labelled_text(squad: SquadSet, windows: Windows, window: int) -> str:
-    """The characters of the context that a window's label spans."""
+    """Return the context's text that a window's label spans."""
     shift = windows.first_token()[window] - windows.first_column()[window]
     begin = windows.texts.offsets[windows.start[window] + shift, 0]
     end = windows.texts.offsets[windows.end[window] + shift, 1]
@@ -104,7 +104,7 @@ def labelled_text(squad: SquadSet, windows: Windows, window: int) -> str:
     ("context", "answer", "labelled"),
     [
         ("Was it (1849)? Yes.", "1849", "1849"),
-        ("The 1870s.", "1870", "1870s"),  # no piece ends within the word, so the whole word it is
+        ("The 1870s.", "1870", "1870s"),  # no piece ends within the word, so the answer is the whole word
         ("the king's bridge", "king", "king"),
         ("x CAFÉ y", "CAFÉ", "CAFÉ"),
         ("near \u201cthe new\u201d king", "the new", "the new"),
@@ -169,7 +169,7 @@ def compare_with_hugging_face(path: Path, vocabulary: Vocabulary, geometry: Geom
     same = np.array([f.start_position for f in theirs]) == windows.start
     same &= np.array([f.end_position for f in theirs]) == windows.end
     assert same.mean() >= same_labels
-    # Where they differ, the answer ends within a word, of which Hugging Face takes the whole: ours is the shorter.
+    # If they differ, the answer ends within a word, and Hugging Face's label has the whole word: ours is shorter.
     for window in np.flatnonzero(~same):
         answer = squad.questions[windows.question[window]].answers[0].text
         assert answer in labelled_text(squad, windows, window)

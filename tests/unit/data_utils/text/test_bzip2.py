@@ -1,4 +1,4 @@
-"""bz2 decompressed from any place, against the standard library's whole-file decompression."""
+"""bz2 that is decompressed from any position equals the standard library's result for the whole file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.real_data import real_data
 
 
 def in_parts(path: Path, part: int) -> bytes:
-    """The file's content, each part of it decompressed on its own."""
+    """Return the file's content, with each part decompressed on its own."""
     found = []
     for start in range(0, path.stat().st_size, part):
         for belongs, block in read_blocks(path, start, start + part):
@@ -53,7 +53,7 @@ def test_a_real_dump() -> None:
 
 
 def test_bits_that_look_like_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands for a block's begin within another by chance is seen through."""
+    """Bits within a block that look like the beginning of a block by chance are recognised."""
     path = tmp_path / "a.bz2"
     path.write_bytes(bz2.compress(noise(1_500_000)))
     real = bzip2._marks

@@ -1,4 +1,4 @@
-"""Downloads against a local server that knows ranges and loses connections."""
+"""Downloads from a local server that supports ranges and drops connections."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_whole_file_with_checksum(server: Server, tmp_path: Path) -> None:
     assert path.read_bytes() == CONTENT
     assert [entry.name for entry in tmp_path.iterdir()] == [NAME]
     download(server.url, tmp_path / NAME, SHA1)
-    assert len(server.requests) == 1  # it was there: nothing asked for
+    assert len(server.requests) == 1  # the file was there, so nothing was requested
 
 
 def test_broken_connections_are_resumed(server: Server, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_broken_connections_are_resumed(server: Server, tmp_path: Path) -> None:
 
 def test_goes_on_in_a_later_run(server: Server, tmp_path: Path) -> None:
     server.break_after = 1
-    with pytest.raises(UserError, match="goes on where it stopped"):
+    with pytest.raises(UserError, match="resumes where it stopped"):
         download(server.url, tmp_path / "f", retries=0)
     assert not (tmp_path / "f").exists()
     assert (tmp_path / "f.part").stat().st_size == len(CONTENT) // 2

@@ -1,4 +1,4 @@
-"""Reading dumps: encodings, compression, parts against the whole, what is left out, broken pages and broken files."""
+"""Reading dumps: encodings, compression, parts and the whole, omitted pages, broken pages and broken files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentence pairs and masks against what the paper says of them."""
+"""Sentence pairs and masks have the properties that the paper describes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPECIAL = SpecialIds(0, 1, 2, 3, 4)
 
 
 def unit(documents: int = 60, seed: int = 0) -> tuple[list[int], list[int]]:
-    """Sentence and document starts of a random text; sentences of 1 to 40 tokens."""
+    """Return sentence and document starts of a random text with sentences of 1 to 40 tokens."""
     chance = random.Random(seed)
     sentence_starts, document_starts = [0], [0]
     for _ in range(documents):
@@ -79,7 +79,7 @@ def test_one_document_only() -> None:
 
 
 def shortened(a: int, b: int, room: int) -> tuple[int, int]:
-    """Lengths after one token at a time was taken off the longer segment, as published."""
+    """Return the lengths after cutting one token at a time off the longer segment, as published."""
     while a + b > room:
         if a > b:
             a -= 1

@@ -1,4 +1,4 @@
-"""Where sentences end: our Punkt beside NLTK's, its training and models, and the full stops of other scripts."""
+"""Ends of sentences: our Punkt and NLTK's, its training and models, and the full stops of other scripts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from data_utils.text.sentence_splitter import (
 from tests.real_data import real_data
 from utilities.errors import UserError
 
-# Joined at random: all that the rules look at, and what breaks naive ones.
+# Joined at random: everything that the rules examine, and cases that break naive rules.
 PIECES = [
     *("It", "it.", "U.S.", "e.g.", "3.", "-3,000.5", ".5", "...", "..", ".a", "A.", "J.", "é.", "_.", "٣.", "?", "!?"),
     *("St.-Denis.", ".", ". .", " . . .", "The", "the", "he", "went", "Mr.", "Smith.", ',"', '."', ".)", ".”", "«"),
@@ -53,7 +53,7 @@ def any_text_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_same_as_nltk(texts: list[str], paragraphs: list[str]) -> None:
-    """Compare what is learned from texts, and the sentences of paragraphs."""
+    """Compare the parameters learned from texts, and the sentences of paragraphs."""
     trainer = PunktTrainer()
     for text in texts:
         trainer.train(text, finalize=False)

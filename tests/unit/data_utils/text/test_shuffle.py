@@ -1,4 +1,4 @@
-"""The two passes of the shuffle: nothing lost, nothing doubled, one order however the work is divided."""
+"""The two passes of the shuffle lose and double nothing, and the order does not depend on the division of work."""
 
 from __future__ import annotations
 

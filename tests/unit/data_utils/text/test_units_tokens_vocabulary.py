@@ -1,4 +1,4 @@
-"""Work units, the vocabulary, and the tokenizer against Hugging Face's."""
+"""Work units, the vocabulary, and the tokenizer, which is compared with Hugging Face's."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_training_is_the_same_every_time(tmp_path: Path) -> None:
     second = train_vocabulary([corpus], tmp_path / "v2.txt", 300)
     assert first.sha256 == second.sha256
     assert first.pieces[:5] == list(SPECIAL_TOKENS)
-    assert len(first.pieces) == 300  # filled up: the corpus has not that many
+    assert len(first.pieces) == 300  # filled up, because the corpus does not have that many
     assert {"fox", "jump", "今"} <= set(first.pieces)
     tokenizer = load_tokenizer(str(tmp_path / "v1.txt"), True)
     assert "[UNK]" not in tokenizer.encode("jumping zoe's 天 fox.", add_special_tokens=False).tokens
@@ -124,7 +124,7 @@ def test_tokenizer_equals_hugging_face(name: str, lower_case: bool) -> None:
 
 
 def test_a_corpus_of_several_megabytes_counts_each_line_once(tmp_path: Path) -> None:
-    """The vocabulary of a large file is that of the same documents in files below a megabyte."""
+    """The vocabulary of a large file equals that of the same documents in files below a megabyte."""
     documents = [[f"w{number % 977} jumps.", TEXT[0][number % 2]] for number in range(40000)]
     whole = write(tmp_path / "whole.txt", documents)
     assert whole.stat().st_size > 1 << 20

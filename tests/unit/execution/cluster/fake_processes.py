@@ -1,4 +1,4 @@
-"""Threads that take the place of processes, and exchange tensors within this process."""
+"""Threads that replace processes, and exchange tensors within this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optimization.sharding import Shards
 
 
 class Exchange:
-    """Exchanges the tensors of all threads, which call it in the same order."""
+    """Exchanges the tensors of all threads, which must call it in the same order."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -36,7 +36,7 @@ class Exchange:
 
 
 class FakeCollectives:
-    """Takes the place of ``execution.software.cluster.collectives.Collectives``."""
+    """Replaces ``execution.software.cluster.collectives.Collectives``."""
 
     def __init__(self, exchange: Exchange, index: int) -> None:
         self.count = exchange.count

@@ -1,4 +1,4 @@
-"""Who is missed and who is not: processes played by sockets, on which the system results for them."""
+"""The heartbeat detects lost processes and no others; sockets play the processes, and the system answers for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUICK = Timing(interval=0.05, silence=0.5, patience=0.3)
 
 @pytest.fixture
 def peer() -> Iterator[socket.socket]:
-    """A process that exists but never runs: nobody accepts connections."""
+    """A process that exists but never runs, so nobody accepts connections."""
     with socket.socket() as bound:
         bound.bind(("localhost", 0))
         bound.listen()
@@ -49,7 +49,7 @@ def membership(peer: socket.socket, index: int = 0) -> Membership:
         ([REFUSES, REFUSES], True),
         ([REFUSES, LISTENS, REFUSES], False),
         ([REFUSES, SILENT, REFUSES], False),
-        ([SILENT] * 7, False),  # from the fifth second to the fortieth
+        ([SILENT] * 7, False),  # from second 5 to second 40
         ([SILENT] * 8, True),
         ([SILENT] * 7 + [LISTENS] + [SILENT] * 7, False),
     ],

@@ -1,4 +1,4 @@
-"""The launcher, with small programs in place of training."""
+"""The launcher, with small programs instead of training."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ while True:
         time.sleep(0.05)
     launcher.kill()
     launcher.wait()
-    for task in range(2):  # the lock is free when the process is gone, whoever its parent is now
+    for task in range(2):  # the lock is free when the process is gone, whatever its parent is now
         with open(tmp_path / f"ready-{task}", "w") as lock:
             assert freed(lock, seconds=30), f"{task} goes on"
     assert (tmp_path / "stopped").exists() and (tmp_path / "asked").exists()

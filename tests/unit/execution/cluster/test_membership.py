@@ -1,4 +1,4 @@
-"""Who a process is, from TF_CONFIG and from Slurm's variables."""
+"""A process' membership is read from TF_CONFIG and from Slurm's variables."""
 
 from __future__ import annotations
 

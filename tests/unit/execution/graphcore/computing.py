@@ -1,7 +1,8 @@
-"""What the double computes, with plain TensorFlow, so that whole runs go through it.
+"""Implements the computing parts of the double with plain TensorFlow, which makes whole runs possible.
 
-It refuses what Graphcore's code refuses, by the same type of exception: ``refusals.py`` has the list, and the emulation
-holds Graphcore's own code to it. It runs on the TensorFlow 2.6 that Graphcore's is made from, and on today's.
+It refuses what Graphcore's code refuses, with the same type of exception; ``refusals.py`` has the list, and the
+emulation checks it against Graphcore's own code. It runs on TensorFlow 2.6, on which Graphcore's is based, and on
+today's.
 
 B micro batch · T terms of the objective
 """
@@ -38,7 +39,7 @@ def refuse(condition: bool, kind: Callable[[str], Exception], message: str) -> N
 
 
 class Strategy(tf.distribute.OneDeviceStrategy):
-    """IPUStrategyV1: Keras and TensorFlow check its scope as they check any strategy's."""
+    """IPUStrategyV1, whose scope Keras and TensorFlow check like that of any strategy."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("/cpu:0")
@@ -50,7 +51,7 @@ class PopDist(Strategy):
 
 
 class Stage:
-    """PipelineStage, for what it refuses."""
+    """PipelineStage, with its refusals."""
 
     def __init__(self, stage: int) -> None:
         pass
@@ -65,7 +66,7 @@ class Stage:
 
 
 class Assignment:
-    """The pipeline stage of one call of a layer."""
+    """The pipeline stage of a layer's call."""
 
     def __init__(self, layer: Any, node_index: int, pipeline_stage: Optional[int] = None) -> None:
         self.layer, self.node_index, self.pipeline_stage = layer, node_index, pipeline_stage
@@ -95,7 +96,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 class Lamb(KerasOptimizer):
-    """LAMB with slots in dtypes of their own."""
+    """LAMB whose slots have their own dtypes."""
 
     adaptive = True
 
@@ -162,7 +163,7 @@ def gelu(x: tf.Tensor, approximate: bool = True, name: Optional[str] = None) -> 
 def embedding_lookup(
     params: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1, indices_are_sorted: bool = False, name: Any = None
 ) -> tf.Tensor:
-    functools.reduce(operator.mul, ids.shape.as_list(), 1)  # a TypeError where a dimension is unknown
+    functools.reduce(operator.mul, ids.shape.as_list(), 1)  # a TypeError if a dimension is unknown
     refuse(ids.dtype != tf.int32, TypeError, f"ids are {ids.dtype.name} that does not match expected type of int32")
     uneven = params.shape[0] % serialization_factor
     refuse(uneven, ValueError, f"The serialization_factor must divide the rows of the table, {params.shape[0]}")
@@ -183,7 +184,7 @@ def serialized_matmul(
 
 
 def computing() -> Dict[str, Any]:
-    """What computes, by its published name."""
+    """Return the computing parts by their published names."""
     ops, addons, assignment = "tensorflow.python.ipu.ops", "ipu_tensorflow_addons.keras", "pipeline_stage_assignment"
     return {
         "tensorflow.python.ipu.ipu_strategy.IPUStrategyV1": Strategy,
@@ -205,14 +206,14 @@ def computing() -> Dict[str, Any]:
 
 
 class Program(NamedTuple):
-    """What a model was given by ``set_…_options`` and ``compile``."""
+    """The settings of a model by ``set_…_options`` and ``compile``."""
 
     options: Dict[str, Any]
     steps: int
 
 
 class Training:
-    """Keras' ``fit`` as Graphcore's extensions run it."""
+    """Keras' ``fit`` in the manner of Graphcore's extensions."""
 
     def __init__(self, model: Any, system: Dict[str, Any], program: Program):
         options, self.steps = program
@@ -288,7 +289,7 @@ class Training:
 
 @contextlib.contextmanager
 def graphcore() -> Iterator[Recorder]:
-    """The double, with Keras' functional models extended as Graphcore's are."""
+    """Install the double, with extended functional models of Keras like Graphcore's."""
     with installed(computing()) as recorder, contextlib.ExitStack() as patches:
         functional = type(keras.Model(*[keras.Input((1,))] * 2))
         for name, attribute in extensions(recorder, functional).items():
@@ -300,14 +301,14 @@ def graphcore() -> Iterator[Recorder]:
 
 
 def called_layers(model: Any) -> List[Tuple[Any, Any]]:
-    """Each call of a layer in a model, with its node, in order of execution; inputs are left out."""
+    """Return each call of a layer in a model with its node, in order of execution and without inputs."""
     depths = sorted(model._nodes_by_depth, reverse=True)
     nodes = [node for depth in depths for node in model._nodes_by_depth[depth]]
     return [(node.layer, node) for node in nodes if not node.is_input]
 
 
 def extensions(recorder: Recorder, functional: Any) -> Dict[str, Any]:
-    """The published methods of functional models, and Keras' own that they replace."""
+    """Return the published methods of functional models, and Keras' methods that they replace."""
     modules = published_modules()
     accepted = {
         "set_pipelining_options": set(modules[PIPELINE].functions["pipeline"].parameters) - SET_BY_KERAS,

@@ -1,7 +1,7 @@
 """A strict double of Graphcore's packages, generated from their published signatures.
 
-A name, argument or setting that does not exist fails, and every call is recorded. What must compute, for training to
-run, is in ``computing.py``; all else gives None.
+An unknown name, argument or setting fails, and every call is recorded. Parts that must compute for training are in
+``computing.py``; everything else returns None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SKIPPED = {"call", "build", "get_config", "compute_output_shape", "from_config",
 
 
 class Call(NamedTuple):
-    """A call of a published function, constructor (under the class's name) or method."""
+    """A call of a published function, constructor (by the class's name) or method."""
 
     name: str
     arguments: Dict[str, Any]
@@ -35,7 +35,7 @@ class Recorder:
         self.calls: list[Call] = []
 
     def called(self, name: str) -> list[dict[str, Any]]:
-        """The arguments of all calls whose name ends so."""
+        """Return the arguments of all calls whose name ends in ``name``."""
         return [call.arguments for call in self.calls if call.name == name or call.name.endswith(f".{name}")]
 
     def record(self, name: str, signature: inspect.Signature, args: tuple, kwargs: dict, first: int = 0) -> None:
@@ -58,7 +58,7 @@ class Recorder:
 def checked(
     recorder: Recorder, name: str, signature: inspect.Signature, function: Callable | None, first: int = 0
 ) -> Callable:
-    """``function``, or nothing, behind the check."""
+    """Return ``function``, or a function that does nothing, with a check of its calls."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder.record(name, signature, args, kwargs, first)
@@ -68,7 +68,7 @@ def checked(
 
 
 def make_class(recorder: Recorder, name: str, published: PublishedClass, base: type | None) -> type:
-    """A class with the published methods and no others, or those of ``base`` behind the checks."""
+    """Make a class with only the published methods, or with those of ``base``, with checks of their calls."""
     short = name.rpartition(".")[2]
     if published.is_enumeration and base is None:
         return enum.Enum(short, published.members, module=name.rpartition(".")[0])
@@ -90,7 +90,7 @@ def make_class(recorder: Recorder, name: str, published: PublishedClass, base: t
 
 
 class Settings:
-    """One level of IPUConfig: published attributes with their published defaults, and no others."""
+    """One level of IPUConfig, with the published attributes and defaults, and no others."""
 
     _published: Mapping[str, tuple[str, str]] = {}
 
@@ -100,7 +100,7 @@ class Settings:
         super().__setattr__(name, value)
 
     def to_dict(self, prefix: str = "") -> dict[str, Any]:
-        """Values by dotted name."""
+        """Return the values by dotted name."""
         found: dict[str, Any] = {}
         for name in self._published:
             value = getattr(self, name)
@@ -109,7 +109,7 @@ class Settings:
 
 
 def make_settings(recorder: Recorder, module: str, published: PublishedModule, members: dict[str, Any]) -> None:
-    """The classes of ``tensorflow.python.ipu.config`` that hold settings."""
+    """Make the classes of ``tensorflow.python.ipu.config`` for settings."""
 
     def make(name: str) -> type:
         description = published.classes[name]
@@ -132,10 +132,10 @@ def make_settings(recorder: Recorder, module: str, published: PublishedModule, m
 
 
 def make_modules(recorder: Recorder, computing: Mapping[str, Any]) -> dict[str, types.ModuleType]:
-    """Modules by name, not yet importable.
+    """Make the modules by name, without making them importable.
 
     Args:
-        computing: dotted name → function or class that does what the published one does.
+        computing: dotted name → function or class that behaves like the published one.
     """
     modules: dict[str, types.ModuleType] = {}
     for name, published in published_modules().items():
@@ -160,7 +160,7 @@ def make_modules(recorder: Recorder, computing: Mapping[str, Any]) -> dict[str, 
 
 @contextlib.contextmanager
 def installed(computing: Mapping[str, Any] | None = None) -> Iterator[Recorder]:
-    """Graphcore's packages can be imported, and what imported them is forgotten afterwards."""
+    """Make Graphcore's packages importable within the block, and forget the modules that imported them afterwards."""
     recorder = Recorder()
     modules = make_modules(recorder, computing or {})
     before = {name: sys.modules.get(name) for name in [*modules, ADAPTER]}

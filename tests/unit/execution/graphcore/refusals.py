@@ -1,7 +1,7 @@
-"""What Graphcore's code refuses, as calls that must fail; the double must refuse the same.
+"""Calls that Graphcore's code refuses, and that the double must refuse too.
 
-``python -m tests.unit.execution.graphcore.refusals``, run where Graphcore's packages are (or their emulation), lists
-the calls that are not refused there; ``test_refusals.py`` makes them on the double.
+``python -m tests.unit.execution.graphcore.refusals`` lists the calls that Graphcore's packages (or their emulation) do
+not refuse; ``test_refusals.py`` makes the calls on the double.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def pipeline_stage_under_popdist() -> None:
 
 
 def staged(*stages: Any) -> Any:
-    """A model of two layers in these stages, made in the scope that holds."""
+    """Return a model of two layers in these stages, made in the current scope."""
     x = keras.Input(batch_input_shape=(2, 4))
     model = keras.Model(x, keras.layers.Dense(1, name="second")(keras.layers.Dense(4, name="first")(x)))
     assignments = model.get_pipeline_stage_assignment()[: len(stages)]
@@ -112,7 +112,7 @@ def staged(*stages: Any) -> Any:
 
 
 def in_scope(call: Callable[[Any], Any]) -> None:
-    """Call with the strategy of a system of two IPUs, in its scope."""
+    """Make a call with the strategy of a system of two IPUs, in its scope."""
     system = ipu("config").IPUConfig()
     system.auto_select_ipus = 2
     system.configure_ipu_system()
@@ -159,7 +159,7 @@ def slots_of_variables_from_outside_the_scope() -> None:
 
 
 def train(batch: Any = 2, steps: int = 4, steps_per_execution: int = 4, **options: Any) -> None:
-    """Train a model of two stages; the parameters change what would be right."""
+    """Train a model of two stages; the parameters change correct settings."""
 
     def run(strategy: Any) -> None:
         model = staged(0, 1)
@@ -209,7 +209,7 @@ def a_shorter_last_execution() -> None:
 
 
 def not_refused() -> List[str]:
-    """What is wrong with each refusal that is not as it should be."""
+    """Return a description of each refusal that differs from the expected one."""
     wrong = []
     for name, refusal in REFUSALS.items():
         try:

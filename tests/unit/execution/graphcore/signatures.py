@@ -1,4 +1,4 @@
-"""What ``typings/`` says of Graphcore's packages, read with ``ast``: functions, classes, enumerations, settings."""
+"""Reads Graphcore's packages from ``typings/`` with ``ast``: functions, classes, enumerations, settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PUBLISHED = ("tensorflow/python/ipu", "ipu_tensorflow_addons", "keras/ipu", "pop
 
 
 class PublishedClass(NamedTuple):
-    """A class: its methods, its bases, and what stands in its body as ``name = ...`` or ``name: type``."""
+    """A class: its methods, its bases, and the lines ``name = ...`` or ``name: type`` in its body."""
 
     methods: Dict[str, inspect.Signature]
     bases: List[str]
@@ -31,7 +31,7 @@ class PublishedModule(NamedTuple):
 
 
 def published_modules() -> dict[str, PublishedModule]:
-    """By dotted name, packages too."""
+    """Return the modules and packages by dotted name."""
     found = {}
     for root in PUBLISHED:
         for path in sorted((TYPINGS / root).rglob("*.pyi")):
@@ -64,7 +64,7 @@ def names(nodes: list[ast.expr]) -> list[str]:
 
 
 def signature(node: ast.FunctionDef) -> inspect.Signature:
-    """Names, kinds and whether there is a default; static methods and methods keep their first argument."""
+    """Return names, kinds and presence of defaults; static methods and methods keep their first argument."""
     kinds, spec, parameters = inspect.Parameter, node.args, []
     names = [argument.arg for argument in [*spec.posonlyargs, *spec.args]]
     defaults: list[Any] = [kinds.empty] * (len(names) - len(spec.defaults)) + [value(part) for part in spec.defaults]

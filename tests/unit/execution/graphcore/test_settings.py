@@ -1,4 +1,4 @@
-"""What every published config asks of an IPU system, against the published table, without training.
+"""Every published config gives the IPU settings of the published table, without training.
 
 The double is generated from the published signatures, so a setting or argument that does not exist fails here.
 """
@@ -22,7 +22,7 @@ from training.machine import execution_options
 from utilities.environment import graphcore_installed
 from utilities.errors import UserError
 
-SIZE_OF_POD = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8}  # IPUs come in powers of two
+SIZE_OF_POD = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8}  # IPUs are allocated in powers of two
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_pipeline_of_every_published_config(name: str, adapter: ModuleType, reco
         "pipeline_schedule": "Grouped",
         "gradient_accumulation_steps_per_replica": row["grad_acc_steps_per_replica"],
         "gradient_accumulation_reduction_method": "MEAN",
-        "offload_weight_update_variables": True,  # also where state is sharded: only what is off-chip can be
+        "offload_weight_update_variables": True,  # also if state is sharded, because only off-chip state can be
         "replicated_optimizer_state_sharding": row["rts"],
         "recomputation_mode": "RecomputeAndBackpropagateInterleaved",
     }
@@ -162,7 +162,7 @@ def test_processes_of_poprun() -> None:
         assert len(recorder.called("PopDistStrategy")) == 1 and not recorder.called("IPUStrategyV1")
         assert recorder.called("PopDistStrategy.update_ipu_config")
         assert recorder.called("set_ipu_config")[0]["ipus_per_replica"] == 4
-        assert not processes_for("auto").is_chief  # instance 0 is; this one writes no files
+        assert not processes_for("auto").is_chief  # only instance 0 is the chief; this one writes no files
         with pytest.raises(UserError, match="PopRun started 4; start it with --num-replicas 2"):
             select_platform(ExecutionOptions(platform="graphcore", replicas=2))
 

@@ -1,4 +1,4 @@
-"""The adapter, on the double in float32, trains as stock TensorFlow does where every micro batch counts as much."""
+"""On the double in float32, the adapter trains like stock TensorFlow if all micro batches have equal weight."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SYSTEM: Any = {
 
 
 class Errors:
-    """Mean squared error, and the mean of the targets beside it."""
+    """An objective of mean squared error, with the mean of the targets as a metric."""
 
     losses = ("loss",)
 
@@ -57,8 +57,8 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndarray], Seen, Any]:
-    """Weights after all updates, what a callback saw, and the optimizer's state."""
-    # With so large an epsilon a factor on the gradients shows, which Adam's direction would hide.
+    """Return the weights after all updates, the logs of a callback, and the optimizer's state."""
+    # With so large an epsilon, a factor on the gradients matters, which Adam would normalise away.
     settings = OptimizerSettings(name, UpDown(0.02, UPDATES, 0.5), weight_decay_rate=0.1, epsilon=0.1)
     with platform.scope():
         x = platform.model_input((WIDTH,), "float32", "x")
@@ -83,7 +83,7 @@ def test_same_weights_and_logs_as_stock_tensorflow(name: str, reduction: str) ->
         weights, ours, _ = trained(select_platform(options), name, reduction)
     for one, other in zip(weights, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-6)
-    assert [batch for batch, _ in ours.ends] == [1, 3]  # two updates an execution
+    assert [batch for batch, _ in ours.ends] == [1, 3]  # two updates per execution
     targets = arrays()["y"].reshape(2, -1).mean(axis=1)
     assert [logs["target"] for _, logs in ours.ends] == pytest.approx(list(targets), rel=1e-4)
     assert [logs["learning_rate"] for _, logs in ours.ends] == pytest.approx([0.02, 0.01])

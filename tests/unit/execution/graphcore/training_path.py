@@ -1,4 +1,4 @@
-"""The modules of this project that a training run can reach: what must run on Python 3.8 and TensorFlow 2.6."""
+"""Finds the modules that a training run can reach, which must run on Python 3.8 and TensorFlow 2.6."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVER = "tf.experimental.dtensor"  # of processes on stock TensorFlow
 
 
 def training_path() -> Dict[str, Path]:
-    """Name → file of each module that is imported, at the top of a module or inside a function."""
+    """Return name → file for each module that is imported, at the top of a module or inside a function."""
     found: Dict[str, Path] = {}
     waiting = list(ENTRIES)
     while waiting:
@@ -42,10 +42,10 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def missing_names(file: Path, packages: Dict[str, Any]) -> List[str]:
-    """Names such as ``tf.data.Options`` in a file that these packages have not; those asked for by hasattr may be so.
+    """Return names such as ``tf.data.Options`` in a file that these packages lack, except those tested by hasattr.
 
     Args:
-        packages: by the name that the file has for them.
+        packages: packages by their names in the file.
     """
     nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     calls = [node for node in nodes if isinstance(node, ast.Call) and dotted(node.func) == "hasattr"]
@@ -62,7 +62,7 @@ def missing_names(file: Path, packages: Dict[str, Any]) -> List[str]:
 
 
 def dotted(node: ast.AST) -> str:
-    """The text of a name with dots; empty for any other expression."""
+    """Return the text of a dotted name; empty for any other expression."""
     if isinstance(node, ast.Attribute):
         below = dotted(node.value)
         return below and f"{below}.{node.attr}"

@@ -1,4 +1,4 @@
-"""Processes on a terminal of their own, where a program that wants to ask would ask."""
+"""Runs processes on a new terminal, on which a program could ask questions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Ended(NamedTuple):
 
 
 def on_terminal(arguments: list[str], home: Path, seconds: float = 600, **variables: str) -> Ended:
-    """Runs Python on a new terminal, without a login anywhere; fails where it does not end by itself."""
+    """Run Python on a new terminal, without any login; fail if it does not end by itself."""
     hidden = ("WANDB", "NETRC", "HOME", "XDG")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     environment.update(HOME=str(home), TF_CPP_MIN_LOG_LEVEL="3", PYTHONPATH=str(ROOT), **variables)
@@ -45,6 +45,6 @@ def on_terminal(arguments: list[str], home: Path, seconds: float = 600, **variab
 
 
 def read_all(descriptor: int, shown: list[bytes]) -> None:
-    with contextlib.suppress(OSError):  # how a terminal says that its other side is gone
+    with contextlib.suppress(OSError):  # a terminal reports in this way that its other side is gone
         while block := os.read(descriptor, 1 << 16):
             shown.append(block)

@@ -1,4 +1,4 @@
-"""Checkpoints by step, by time, at the end, of a resumed run, and together with other processes."""
+"""Checkpoints by step, by time, at the end, in a resumed run, and with several processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from utilities.errors import UserError
 
 
 def drive(callback: Checkpoints, executions: list[tuple[int, float]], clock: list[float] | None = None) -> None:
-    """Calls the hooks as Keras does; executions are (updates, seconds)."""
+    """Call the hooks like Keras; executions are (updates, seconds)."""
     callback.on_train_begin()
     callback.on_epoch_begin(0)
     done = 0
@@ -22,7 +22,7 @@ def drive(callback: Checkpoints, executions: list[tuple[int, float]], clock: lis
 
 
 def test_checkpoints_at_multiples_and_at_the_end():
-    """Executions of 3 updates step over multiples of 4: 4 is saved at 6, 8 at 9, 12 at 12, the end at 14."""
+    """Executions of 3 updates skip multiples of 4: 4 is saved at 6, 8 at 9, 12 at 12, and the end at 14."""
     saved = []
     drive(Checkpoints(saved.append, 4), [(3, 1)] * 4 + [(2, 1)])
     assert saved == [6, 9, 12, 14]
@@ -46,7 +46,7 @@ def test_after_so_many_seconds_since_the_last_one():
     callback = Checkpoints(saved.append, every_n_updates=10, every_seconds=60, clock=lambda: clock[0])
     clock[0] += 500  # compiling before training begins does not count
     drive(callback, [(2, 50), (2, 9), (2, 1), (2, 30), (2, 1), (2, 59), (2, 1)], clock)
-    assert saved == [6, 10, 14]  # 6: 60 s; 10: by step, from where the time counts anew; 14: 60 s
+    assert saved == [6, 10, 14]  # 6: 60 s; 10: by step, which restarts the time; 14: 60 s
 
 
 def test_what_is_on_disk_already_is_not_saved_again():

@@ -47,7 +47,7 @@ class Collected(Listener):
 
 
 def drive(reporting, clock, executions, epoch_length=None):
-    """Calls the hooks as Keras does; ``executions`` are (updates, seconds, metrics)."""
+    """Call the hooks like Keras; ``executions`` are (updates, seconds, metrics)."""
     reporting.set_model(None)
     reporting.on_train_begin()
     reporting.on_epoch_begin(0)
@@ -180,7 +180,7 @@ def test_durations(seconds, text):
 
 
 def test_all_listeners_under_keras_fit(tmp_path):
-    """Real ``fit`` with executions of 3 steps: 8 steps are three executions."""
+    """With executions of 3 steps, 8 steps of the real ``fit`` are three executions."""
     x = np.random.default_rng(0).normal(size=(32, 2)).astype(np.float32)
     model = keras.Sequential([keras.layers.Dense(1, input_shape=(2,))])
     optimizer = keras.optimizers.SGD(UpDown(0.1, total_steps=8, warmup_frac=0.25))

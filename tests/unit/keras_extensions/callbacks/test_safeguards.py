@@ -1,4 +1,4 @@
-"""Divergence is noticed: NaN, infinity, and a loss far above the median of earlier ones."""
+"""Divergence is detected: NaN, infinity, and a loss far above the median of earlier ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def period(step: int, mlm: float, nsp: float = 0.5, **others: float) -> Period:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinity(value):
     guard = StopOnDivergence(LOSSES)
-    guard.period(period(4, 7.0, mlm_accuracy=math.nan))  # an accuracy over nothing is no divergence
+    guard.period(period(4, 7.0, mlm_accuracy=math.nan))  # an accuracy of NaN, over no samples, is no divergence
     with pytest.raises(DivergenceError) as caught:
         guard.period(period(8, 7.0, value))
     assert (caught.value.step, caught.value.updates) == (8, 4)
@@ -31,7 +31,7 @@ def test_nan_and_infinity(value):
 def test_explosion_relative_to_the_running_median():
     guard = StopOnDivergence(LOSSES, ratio=3.0)
     for step in range(MIN_PERIODS):
-        guard.period(period(step, 3.5 if step == 0 else 1.5))  # too few to judge, and a median minds no outlier
+        guard.period(period(step, 3.5 if step == 0 else 1.5))  # too few to judge, and a median ignores outliers
     guard.period(period(50, 5.4))  # 5.9 < 3 × 2.0
     with pytest.raises(DivergenceError, match=r"loss is 6\.1, .*median .* 2"):
         guard.period(period(51, 4.6, 1.5))

@@ -34,7 +34,7 @@ def test_other_signals_stop_the_run():
             os.kill(os.getpid(), signal.SIGTERM)
         assert request.signal == "SIGTERM"
     with stop_on_signals() as request, pytest.raises(Stopped):
-        request.signal = "SIGINT"  # came just before
+        request.signal = "SIGINT"  # arrived just before
         with request.defer():
             raise AssertionError("training must not begin")
 

@@ -1,4 +1,4 @@
-"""W&B through its real client, offline: no login, no question, no waiting, one run over a resume."""
+"""W&B with its real client, offline: no login, no question, no waiting, and one run across a resume."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_system_metrics_are_recorded(parts):
 
 
 def test_report_and_kept_checkpoints_are_artifacts(parts):
-    """A checkpoint that was rotated away before the end is no artifact."""
+    """A checkpoint that was removed by rotation before the end is not an artifact."""
     for part in parts:
         kinds = sorted((kind, files) for kind, files in part.artifacts.values())
         assert kinds == [("model", ("checkpoint.json", "weights.index")), ("report", ("report.html",))]
@@ -95,7 +95,7 @@ def test_an_id_that_cannot_be_one_is_made_anew(tmp_path, content):
 
 
 class FakeClient:
-    """The parts of the client that a server decides about."""
+    """The parts of the client that depend on a server."""
 
     __version__ = "0"
     Error = type("Error", (Exception,), {})

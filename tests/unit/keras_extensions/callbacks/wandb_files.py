@@ -1,6 +1,6 @@
-"""What an offline run of W&B's holds: the records of its ``.wandb`` file, read without W&B's server.
+"""Reads the records of an offline W&B run from its ``.wandb`` file, without W&B's server.
 
-The file is a log of LevelDB's form behind 7 bytes of its own: blocks of 32 KiB with chunks of checksum (4 bytes),
+The file is a log in LevelDB's format after 7 bytes of its own: blocks of 32 KiB with chunks of checksum (4 bytes),
 length (2), kind (1: whole, 2: first, 3: middle, 4: last) and data; a record is one message of
 ``wandb_internal.proto``.
 """
@@ -35,7 +35,7 @@ class OfflineRun(NamedTuple):
 
 
 def offline_runs(folder: Path) -> list[OfflineRun]:
-    """Every run kept in a folder, the oldest first."""
+    """Return every run in a folder, oldest first."""
     return [read(path) for path in sorted((folder / "wandb").glob("offline-run-*/*.wandb"))]
 
 

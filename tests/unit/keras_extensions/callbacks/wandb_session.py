@@ -1,4 +1,4 @@
-"""A process of its own that tracks one run in two parts, as a resumed training does: ``… wandb_session.py FOLDER``."""
+"""A process that tracks one run in two parts, like a resumed training: ``… wandb_session.py FOLDER``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the config tests share: a small valid config, writing it, and running a command on it."""
+"""Shared by the config tests: a small valid config, functions to write it and to run a command on it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FINE_TUNING: dict[str, Any] = {"bert_model_name": "bert-base-uncased", "num_epoc
 
 
 def changed(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """``base`` with dotted keys set; the value ``...`` takes a key away."""
+    """Return ``base`` with dotted keys set; the value ``...`` removes a key."""
     values = copy.deepcopy(base)
     for name, value in change.items():
         *sections, key = name.split("/")
@@ -47,7 +47,7 @@ def changed(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(folder: Path, values: Any, name: str = "run.json") -> Path:
-    """Writes a config, or any text, into ``folder``."""
+    """Write a config, or any text, into ``folder``."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     text = values if isinstance(values, str) else json.dumps(values)
@@ -60,11 +60,11 @@ def never_run(loaded: object) -> int:
 
 
 def run_command(task: str, argv: list[str]) -> int:
-    """The exit status of a command whose run must not be reached."""
+    """Return the exit status of a command whose run must not be reached."""
     return main(task, never_run, argv)
 
 
 def plan_of(loaded: LoadedConfig) -> dict[str, str]:
-    """Lines of the plan by their first column."""
+    """Return the lines of the plan by their first column."""
     cells = [line.strip().split("  ", 1) for line in plan_lines(loaded) if "  " in line.strip()]
     return {first: " ".join(rest.split()) for first, rest in cells}

@@ -1,4 +1,4 @@
-"""Recipes with overlays: each overlay changes what it says, and nothing else."""
+"""Each overlay over a recipe changes its own values, and nothing else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def flat(loaded: LoadedConfig) -> dict[str, Any]:
 
 
 def one_device(task: str, layers: int, device: str) -> dict[str, Any]:
-    """Return what the overlay of a CPU or a GPU sets."""
+    """Return the values that the overlay for a CPU or a GPU sets."""
     same = {
         "ipu_config.pipeline_stages": [expected_blocks(task, layers)],
         "ipu_config.pipeline_device_mapping": [0],
@@ -59,7 +59,7 @@ def batch(*sizes: int) -> dict[str, int]:
 
 @pytest.mark.parametrize(("model", "phase"), PRETRAINING)
 def test_pretraining_on_a_cpu_is_devlins_recipe(model: str, phase: str) -> None:
-    """Devlin et al. 2019, appendix A.2: batch 256, Adam, 1e-4, dropout 0.1 everywhere."""
+    """The recipe of Devlin et al. 2019, appendix A.2, is batch 256, Adam, 1e-4, and dropout 0.1 everywhere."""
     name = f"pretrain_{model}_{phase}"
     devlin = {
         "bert_config.attention_probs_dropout_prob": 0.1,

@@ -1,4 +1,4 @@
-"""What a config asks of an IPU and a machine does not do is said once, and in words."""
+"""Settings for an IPU that a machine ignores are reported once, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken configs: each must end in exit status 2 and one line that names the field and the fix."""
+"""Each broken config gives exit status 2 and one line that names the field and the fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ON_IPU = {"execution/platform": "graphcore"}
 
 
 class Case(NamedTuple):
-    """A change that breaks a good config, and what the message must hold: field and fix."""
+    """A change that breaks a good config, and the required parts of the message: field and fix."""
 
     change: dict[str, Any]
     words: tuple[str, ...]

@@ -11,7 +11,7 @@ from utilities.config.flags import parse_flags
 from utilities.config.loading import load_config
 from utilities.config.schema import leaves
 
-# What the configs of users of IPU systems hold, as given to us; their scripts have a flag for each.
+# The keys of the configs of users of IPU systems, as given to us; their scripts have a flag for each.
 KNOWN_KEYS = set(
     """
 dataset_dir generated_dataset bert_model_name max_seq_length max_predictions_per_seq
@@ -34,7 +34,7 @@ logging global_batches_per_log enable_wandb wandb_tags wandb_entity_name wandb_p
 """.split()  # noqa: SIM905 (a table to read)
 )
 
-# Defaults that users rely on by leaving a key out.
+# Defaults on which users rely by leaving a key out.
 KNOWN_DEFAULTS = {
     "generated_dataset": False,
     "replace_layers": True,

@@ -1,4 +1,4 @@
-"""The section packing: what it derives and refuses, and what it makes of steps and of the optimizer's betas."""
+"""The section packing: derived values, refusals, and its effect on steps and on the optimizer's betas."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_predictions_of_a_pack_follow_from_the_manifest_or_else_from_its_sequenc
 def test_samples_count_sequences_and_the_batch_counts_packs(tmp_path: Path) -> None:
     packing = {"packing/max_sequences_per_pack": 3}
     unknown = load(tmp_path, packing).config
-    assert training_steps(unknown) is None  # how many sequences a pack holds is not known
+    assert training_steps(unknown) is None  # the number of sequences in a pack is not known
     assert training_steps(unknown, factor=2.0) == 2400 // (ROWS * 2)
     describe(tmp_path)
     config = load(tmp_path, packing).config

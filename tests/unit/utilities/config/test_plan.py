@@ -1,4 +1,4 @@
-"""The plan, the schema, and the frame of the commands."""
+"""The plan, the schema, and the common main function of the commands."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_schema_is_json_schema_with_descriptions(capsys: pytest.CaptureFixture) 
     for name, definition in [("", schema), *schema["$defs"].items()]:
         assert definition["description"], name
         for key, field in definition["properties"].items():
-            # A section's own description stands in its definition.
+            # A section's own description is in its definition.
             assert field.get("description") or "$ref" in field, f"{name}.{key}"
 
 

@@ -1,4 +1,4 @@
-"""Every published run, as its config resolves, against the published table."""
+"""Every published run's resolved config has the values of the published table."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_config_equals_its_published_row(name: str) -> None:
 
 
 def published_file(name: str) -> dict[str, Any]:
-    """Return the config of a published row as its users have it: one file, in which neither length nor task is set."""
+    """Return the users' config of a published row: one file, in which neither length nor task is set."""
     row = ROWS[name]
     rate = {"schedule_name": "up_down", "max_learning_rate": row["max_lr"], "warmup_frac": row["warmup_frac"]}
     optimizer = {"name": row["optimizer"], "weight_decay_rate": row["weight_decay"], "learning_rate": rate}

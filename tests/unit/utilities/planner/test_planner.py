@@ -1,4 +1,4 @@
-"""The planner's estimates: published systems fit, too large ones do not, partitions are the best there are."""
+"""The planner's estimates: published systems fit, too large ones do not, and partitions are optimal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PUBLISHED = sorted(
 
 
 def planned(path, *flags, task="pretraining"):
-    """The planned run of a config file."""
+    """Return the planned run of a config file."""
     if task == "pretraining":
         flags = ("--generated-dataset", "true", *flags)
     return estimates.planned(load_config(task, ["--config", str(path), *flags]).config, task)

@@ -1,4 +1,4 @@
-"""The page of answers: every question in it, marked in its context, escaped, and nothing fetched from elsewhere."""
+"""The page of answers shows every question marked in its context, escapes text, and loads nothing else."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_answers_are_marked_in_their_contexts() -> None:
 
 
 def test_a_data_sets_words_stand_as_they_are() -> None:
-    """Elsewhere in reports what looks like a secret is masked; here it would falsify an answer."""
+    """Other pages mask what looks like a secret, but here that would falsify an answer."""
     text = "password: 0123456789abcdef0123456789abcdef01234567"
     row = Answered(text, text, text, (0, len(text)), [text], None, 0.5, 0, 0.5)
     assert render("squad", [row], SCORES).count(text) == 4

@@ -1,4 +1,4 @@
-"""The HTML report: what it shows, that nothing breaks it, and that text stays text."""
+"""The HTML report shows a run's data, survives damaged files, and keeps text as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOSTILE = "<script>alert('&\"')</script></td></style>$x_{$"
 
 
 class Page(HTMLParser):
-    """Elements, texts and attributes of a page; fails where tags do not match."""
+    """The elements, texts and attributes of a page; parsing fails if tags do not match."""
 
     def __init__(self, source):
         super().__init__(convert_charrefs=True)
@@ -153,7 +153,7 @@ def test_page_loads_nothing_from_elsewhere(tmp_path):
 
 
 def test_curves_carry_the_data(tmp_path):
-    """The drawn points are the data up to the axes' scale: the correlation is 1 (-1 where y points down)."""
+    """The drawn points are the data up to the axes' scale, so the correlation is 1 (-1 if y points down)."""
     folder = full_run(tmp_path / "run")
     source = write_report(folder).read_text(encoding="utf-8")
     steps, losses = read_run_folder(folder).series("mlm_loss")
@@ -202,7 +202,7 @@ def test_run_in_progress_with_a_torn_line(tmp_path):
 
 
 def test_resumed_run_keeps_its_own_steps(tmp_path):
-    """Killed within the line of step 50, resumed from step 20: the later steps 30 and 40 count."""
+    """The run was killed while writing step 50 and resumed from step 20, so the later steps 30 and 40 count."""
     folder = make_run(tmp_path / "run", [period(step, mlm=9.0) for step in (10, 20, 30, 40)])
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 50, "me\n')
@@ -214,7 +214,7 @@ def test_resumed_run_keeps_its_own_steps(tmp_path):
 
 
 def test_values_that_are_no_numbers(tmp_path):
-    """null is what a NaN loss becomes; the others are what a damaged file may hold."""
+    """A NaN loss becomes null; the other values may occur in a damaged file."""
     strange = [None, "high", [1], 10**400, True]
     periods = [period(10 * (i + 1), seconds=v, samples=v, total_steps=v) for i, v in enumerate(strange)]
     for record, value in zip(periods, strange, strict=True):

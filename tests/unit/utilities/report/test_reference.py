@@ -1,4 +1,4 @@
-"""The band of a reference: read, taken from a run, judged, warned about, and shown."""
+"""Reference bands are read from files and runs, judged, warned about, and shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utilities.report.reference import REFERENCE_NAME, TrailingMean, load_refere
 
 
 def loss(samples: float, seed: int = 0, excess: float = 0.0) -> float:
-    """A curve such as pre-training's, with noise that belongs to the seed."""
+    """Return a curve like that of pre-training, with noise that depends on the seed."""
     noise = np.random.default_rng([seed, int(samples)]).normal(0, 0.15)
     return 6 + 4 * math.exp(-samples / 2000) + noise + excess
 
@@ -72,7 +72,7 @@ def test_another_seed_and_another_batch_size_are_on_track(tmp_path, caplog):
 
 
 def test_a_loss_that_goes_up_is_told_early_and_once(tmp_path, caplog):
-    """From 4,000 samples on the loss is 15 % too high: told before 4,800."""
+    """From 4,000 samples on, the loss is 15 % too high, which is reported before 4,800."""
     band = load_reference(run_of(tmp_path / "first"), 0.05)
     feed(ReferenceCheck(band), 1, excess=lambda samples: 1.0 if samples > 4000 else 0.0)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -99,7 +99,7 @@ def test_one_bad_period_is_no_news(tmp_path, caplog):
 
 
 def test_a_resumed_run_goes_on_where_it_was(tmp_path, caplog):
-    """Judged with what was logged before: of a fresh start the mean would be over fewer periods."""
+    """Earlier losses are taken into account; without them, the mean would be over fewer periods."""
     band = load_reference(run_of(tmp_path / "first"), 0.05)
     before = [(float(s), loss(s, 1)) for s in range(80, 4001, 80)]
     watch = ReferenceCheck(band, *zip(*before))
