@@ -193,7 +193,7 @@ class Pool:
             try:
                 self._client = Client(address, timeout=CONNECT_SECONDS)
                 self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-            except (OSError, ValueError, TimeoutError) as error:
+            except (OSError, ValueError, TimeoutError, TypeError) as error:  # TypeError: tls:// without certificates
                 reason = "no Dask scheduler answers" if self._client is None else "no worker is connected to it"
                 raise UserError(
                     f"--scheduler {address}: {reason} ({error}); start `dask scheduler` there and"
@@ -295,7 +295,7 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
         "--scheduler",
         metavar="ADDRESS",
         help="Dask scheduler of a cluster of machines, such as tcp://10.0.0.1:8786, to work instead of --workers; all"
-        " machines must see input and output under the same paths",
+        " machines must see input and output under the same paths; tls:// with certificates from Dask's own settings",
     )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 EXIT_USER_ERROR = 2  # status of every command that ends with one
+LESS_MEMORY = (
+    "lower --global-batch.micro-batch-size, --max-seq-length or the sizes of the model, or give --enable-recomputation"
+)
 
 
 class UserError(ValueError):
