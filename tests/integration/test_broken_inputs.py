@@ -275,7 +275,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "packs into their own input": (packing.main, into_its_input, "data"),
     "packs into a file": (packing.main, output_is_a_file(records()), "out"),
     "packs shorter than their sequences": (packing.main, records("--max-seq-length", "8"), "max"),
-    "a picture into nowhere": (packing.main, records("--picture", "/no/such/folder/p.png"), "p.png"),
+    "a picture into nowhere": (packing.main, records("--picture", "/no/such/folder/p.png"), "--picture"),
     "a picture of another kind": (packing.main, records("--picture", "p.docx"), "p.docx"),
     "a doctor for a file": (
         doctor.main, lambda folder: [write(folder, "x", "a.tfrecord").as_posix(), "--workers", "1"], "a.tfrecord"
