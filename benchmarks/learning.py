@@ -30,7 +30,7 @@ from model.architecture import PRETRAINING, Architecture
 
 Curves = dict[str, list[float]]  # the loss of each step or window; the first curve is the reference
 
-LIMIT = 0.005  # of PyTorch's loss, at every step
+LIMIT = 0.001  # of PyTorch's loss, at every step
 NARROW_LIMIT = 0.01  # of float32's loss, at every step
 PACKED_LIMIT = 0.01  # of the padded loss, in every window
 
