@@ -27,7 +27,7 @@ from model.architecture import PRETRAINING, Architecture
 
 Curves = dict[str, list[float]]  # the loss of each step; the first curve is the reference
 
-LIMIT = 0.005  # of PyTorch's loss, at every step
+LIMIT = 0.001  # of PyTorch's loss, at every step
 NARROW_LIMIT = 0.01  # of float32's loss, at every step
 SETTINGS = {"weight_decay": 0.01, "epsilon": 1e-6, "warmup": 0.1}
 

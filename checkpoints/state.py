@@ -18,6 +18,7 @@ from execution.processes import Processes
 from keras_extensions.backend import keras, tf
 from optimization.sharding import pieces
 from utilities.errors import UserError
+from utilities.files import disk_error
 
 ORDER = "optimizer_order"  # key in the facts: names of the weights in the order of the optimizer's moments
 BROADCAST_BYTES = 1 << 26  # bytes that the chief broadcasts at a time
@@ -199,7 +200,7 @@ class HostCopy:
             with tf.device("CPU:0"):
                 self._checkpoint_of(self._new_objects()).write(str(prefix))
         except tf.errors.OpError as error:
-            raise OSError(" ".join(error.message.split())[:200]) from error
+            raise disk_error(error.message) or OSError(" ".join(error.message.split())[:200]) from error
 
     def read_values(self, read: Callable[[tf.train.Checkpoint], None]) -> List[np.ndarray]:
         """Return the values of a checkpoint with the same names, in the order of the copied variables.

@@ -122,6 +122,12 @@ def run_main(
             raise
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except MemoryError as error:
+        if options.debug:
+            raise
+        reason = f"out of memory ({error})" if str(error) else "out of memory"
+        print(f"error: {reason}; use fewer --workers, or a machine with more", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         if options.debug:
             raise

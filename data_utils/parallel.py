@@ -193,11 +193,11 @@ class Pool:
             try:
                 self._client = Client(address, timeout=CONNECT_SECONDS)
                 self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-            except (OSError, ValueError, TimeoutError) as error:
+            except (OSError, ValueError, TimeoutError, TypeError) as error:  # TypeError: tls:// without certificates
                 reason = "no Dask scheduler answers" if self._client is None else "no worker is connected to it"
                 raise UserError(
-                    f"--scheduler {address}: {reason} ({error}); start `dask scheduler` there and"
-                    f" `dask worker {address}` on each machine, in this project's folder"
+                    f"--scheduler {address}: {reason} ({error}); start `python -m dask scheduler` there and"
+                    f" `python -m dask worker {address}` on each machine, in this project's folder"
                 ) from error
             self._check_workers()
         return self._client
@@ -217,8 +217,8 @@ class Pool:
             name = f"--scheduler {self._scheduler}: worker {worker}"
             if isinstance(answer, Exception):
                 raise UserError(
-                    f"{name} cannot load this project ({answer}); start it in the project's folder, with its"
-                    " environment"
+                    f"{name} cannot load this project ({answer}); start it with `python -m dask worker`, in the"
+                    " project's folder, with its environment"
                 )
             code, unseen = answer
             if code != code_fingerprint():
@@ -295,7 +295,7 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
         "--scheduler",
         metavar="ADDRESS",
         help="Dask scheduler of a cluster of machines, such as tcp://10.0.0.1:8786, to use instead of --workers; all"
-        " machines must see input and output under the same paths",
+        " machines must see input and output under the same paths; tls:// with certificates from Dask's own settings",
     )
 
 

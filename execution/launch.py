@@ -103,9 +103,14 @@ def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) ->
 def free_ports(count: int) -> Iterator[List[int]]:
     """Yield different unused ports, which are reserved until the block ends."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("localhost", 0))
+        try:
+            sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+            for one in sockets:
+                one.bind(("localhost", 0))
+        except OSError as error:
+            raise UserError(
+                f"--replicas {count}: no {count} ports can be had ({error.strerror}); start fewer"
+            ) from error
         yield [one.getsockname()[1] for one in sockets]
 
 

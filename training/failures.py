@@ -1,18 +1,24 @@
-"""Turns external ends of a run, such as a full disk, a signal or a lost process, into one line for the user."""
+"""Turns external ends of a run, such as a full disk, too little memory, a signal or a lost process, into one line."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Iterator, Optional
 
 from execution.processes import Processes
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.signals import StopRequest
 from training.run_folder import RunFolder
-from utilities.errors import ReplicaLostError, Stopped, UserError
+from utilities.errors import LESS_MEMORY, ReplicaLostError, Stopped, UserError
+from utilities.files import disk_error
 from utilities.history import INTERRUPT
 
-_DISK_ERRORS = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system")
+# How TensorFlow, XLA and NumPy say that memory is exhausted. Only some of their errors have a class of their own.
+_OUT_OF_MEMORY = re.compile(
+    r"OOM when allocating tensor with shape\[[\d,]*\]|Out of memory while trying to allocate [\w.]+"
+    r"|Unable to allocate .*|Dst tensor is not initialized|CUDA_ERROR_OUT_OF_MEMORY|std::bad_alloc"
+)
 
 
 class CurrentRun:
@@ -35,7 +41,7 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
     """Within the block, which contains a whole run, translate failures.
 
     Raises:
-        UserError: a file of the run could not be written or read.
+        UserError: a file of the run could not be written or read, or memory is exhausted.
         ReplicaLostError: another process is gone.
         Stopped: the run was asked to stop; the exception names the run if there is something to resume.
     """
@@ -57,10 +63,14 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
         place = error.filename or current.folder.path
         raise UserError(f"{place}: {error.strerror}; {_remedy(current)}") from error
     except tf.errors.OpError as error:
-        reason = next((reason for reason in _DISK_ERRORS if reason in str(error)), None)
-        if reason is None or current.folder is None:
-            raise
-        raise UserError(f"{current.folder.path}: {reason}; {_remedy(current)}") from error
+        refused = disk_error(str(error))
+        if refused is not None and current.folder is not None:
+            raise UserError(f"{current.folder.path}: {refused.strerror}; {_remedy(current)}") from error
+        if isinstance(error, tf.errors.ResourceExhaustedError) or _OUT_OF_MEMORY.search(str(error)):
+            raise UserError(out_of_memory(error)) from error
+        raise
+    except MemoryError as error:
+        raise UserError(out_of_memory(error)) from error
 
 
 @contextlib.contextmanager
@@ -90,6 +100,12 @@ def process_failures(
             instead.is_reported = processes.is_chief
             raise instead from None
         raise ReplicaLostError(lost, processes.index, current.name if current else "") from error
+
+
+def out_of_memory(error: Exception) -> str:
+    """Return the line for a run that needs more memory than there is."""
+    found = _OUT_OF_MEMORY.search(str(error))
+    return f"out of memory{f' ({found.group()})' if found else ''}; {LESS_MEMORY}"
 
 
 def _remedy(current: CurrentRun) -> str:

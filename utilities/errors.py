@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 
 EXIT_USER_ERROR = 2  # exit status of a command that ends with a UserError
+LESS_MEMORY = (
+    "lower --global-batch.micro-batch-size, --max-seq-length or the sizes of the model, or give --enable-recomputation"
+)
 
 
 class UserError(ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -41,6 +42,14 @@ def write_atomically(path: Path, content: Union[str, bytes]) -> Path:
     with replacing(path) as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
     return path
+
+
+def disk_error(message: str) -> Optional[OSError]:
+    """Return the error of the file system that a library's message quotes, such as a full disk, or None."""
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+        if os.strerror(number) in message:
+            return OSError(number, os.strerror(number))
+    return None
 
 
 def read_json_lines(path: Path) -> List[Optional[Dict[str, Any]]]:

@@ -17,6 +17,7 @@ from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_
 from data_utils.packing.plan import ALGORITHMS, UNLIMITED, read_plan
 from data_utils.packing.report import PICTURE_NAME, before_and_after, check_picture, draw_packing
 from data_utils.parallel import add_pool_options, pool_of, with_absolute_paths
+from utilities.errors import UserError
 
 
 def _limit(text: str) -> Union[int, str]:
@@ -28,6 +29,8 @@ def _action(options: argparse.Namespace) -> None:
     picture = None if options.no_picture else options.picture or options.output / PICTURE_NAME
     if picture is not None:
         check_picture(picture)  # before the work, not after
+        if not picture.absolute().parent.is_dir() and picture.parent != options.output:  # which is made
+            raise UserError(f"--picture {picture}: there is no folder {picture.parent}; make it, or name another")
     with pool_of(options, options.output, sorted(options.input.glob("*.tfrecord"))) as pool:
         manifest = pack_dataset(
             options.input,

@@ -19,7 +19,7 @@ def read_predictions(path: Path) -> Dict[str, str]:
     """Return the answers in a file by the id of their question."""
     try:
         predictions = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(predictions, dict) or not all(isinstance(text, str) for text in predictions.values()):
         raise UserError(f'{path}: holds no predictions; they are an object {{"id of the question": "answer", …}}')

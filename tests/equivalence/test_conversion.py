@@ -10,7 +10,6 @@ from tests.equivalence.bert_pairs import (
     assert_same_gradients,
     assert_same_logits,
     batch,
-    by_value,
     converted,
     loss_of,
     source_outputs,
@@ -32,7 +31,4 @@ def test_logits_and_gradients_equal_hugging_face(size):
         loss = loss_of(ours, data)
     our_gradients = tape.gradient(loss, pair.model.trainable_variables)
     assert_same_logits(ours, theirs)
-    assert_same_gradients(
-        by_value(pair.model.trainable_variables, our_gradients),
-        by_value(pair.source.trainable_variables, their_gradients),
-    )
+    assert_same_gradients(pair, our_gradients, their_gradients)

@@ -143,7 +143,7 @@ def test_a_disk_too_full_for_a_checkpoint(place, stopped):
     with files_up_to(20_000):
         outcome = resume(place, "full")
     assert outcome.status == 2
-    assert "save_ckpt_path: cannot write" in outcome.error and "free space" in outcome.error
+    assert "save_ckpt_path: cannot write" in outcome.error and "(File too large); free space" in outcome.error
     assert checkpoints(run) == checkpoints(stopped) and all_whole(run)
     assert not list((run / "checkpoints").glob(".writing-*"))
     assert resume(place, "full").status == 0  # after space was freed
@@ -165,6 +165,24 @@ def test_a_disk_too_full_for_the_log(place, stopped):
     outcome = resume(place, "full-log")
     assert outcome.status == 2
     assert "No space left on device" in outcome.error and "--resume" in outcome.error
+    assert all_whole(run)
+
+
+def test_a_model_too_large_for_the_memory(place, dataset):
+    sizes = {"hidden_size": 10**7, "vocab_size": 10**7, "num_attention_heads": 1, "num_hidden_layers": 1}
+    bert = {**sizes, "intermediate_size": 8, "max_position_embeddings": 64}
+    outcome = train(write_config(place / "huge.json", dataset, bert_config=bert), place / "runs")
+    assert outcome.status == 2
+    assert "out of memory" in outcome.error and "[10000000,10000000]" in outcome.error
+    assert "lower --global-batch.micro-batch-size, --max-seq-length" in outcome.error
+
+
+def test_memory_that_runs_out_during_the_run(place, stopped, monkeypatch):
+    run = copy_of(stopped, "memory")
+    with at_step(monkeypatch, 14, lambda: np.ones((10**7, 10**7))):
+        outcome = resume(place, "memory")
+    assert outcome.status == 2
+    assert "out of memory (Unable to allocate 728. TiB" in outcome.error and "--max-seq-length" in outcome.error
     assert all_whole(run)
 
 

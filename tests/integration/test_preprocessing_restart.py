@@ -226,17 +226,8 @@ def processes_of(session: int) -> list[Path]:
     return found
 
 
-def listening_addresses(processes: list[Path]) -> set[str]:
-    """Return the hexadecimal TCP addresses that processes listen on."""
-    sockets = {os.readlink(link) for process in processes for link in process.glob("fd/*") if link.is_symlink()}
-    lines = [
-        line.split() for table in ("tcp", "tcp6") for line in Path("/proc/net", table).read_text().split("\n")[1:-1]
-    ]
-    return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets}
-
-
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at processes in /proc")
-def test_workers_listen_on_no_network_and_end_with_a_command_that_is_killed(dump: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+def test_workers_end_with_a_command_that_is_killed(dump: Path, tmp_path: Path) -> None:
     script = tmp_path / "prepare.py"
     script.write_text(SMALL_UNITS)
     command = [sys.executable, str(script), "--dump", str(dump), "--workers", "2", *map(str, OPTIONS)]
@@ -249,7 +240,6 @@ def test_workers_listen_on_no_network_and_end_with_a_command_that_is_killed(dump
     process.send_signal(signal.SIGSTOP)
     running = processes_of(process.pid)
     assert len(running) >= 4  # the command, the server that forks, two workers
-    assert listening_addresses(running) <= {"0100007F", "00000000000000000000000001000000"}  # loopback
     process.kill()
     process.wait()
     until = time.monotonic() + 10

@@ -179,7 +179,7 @@ def read_config(paths: Sequence[Path]) -> Tuple[Tree, List[Path]]:
 
 def _read_into(tree: Tree, files: List[Path], path: Path, chain: Tuple[Path, ...]) -> Any:
     """Merge a file and its bases into the tree; return the file's own comment."""
-    resolved = path.resolve()
+    resolved = Path(os.path.realpath(path))  # unlike Path.resolve, no error for a loop of links
     if resolved in chain:
         circle = " -> ".join(display(p) for p in (*chain[chain.index(resolved) :], resolved))
         raise UserError(f"extends: config files extend each other in a circle: {circle}; remove one extends")

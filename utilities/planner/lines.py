@@ -11,6 +11,7 @@ from utilities.config.loading import LoadedConfig
 from utilities.config.plan import titled
 from utilities.config.schema import TrainingConfig
 from utilities.environment import memory_bytes
+from utilities.errors import LESS_MEMORY
 from utilities.planner.estimates import (
     IN_PROCESSOR_MEMORY,
     MEGABYTE,
@@ -69,8 +70,7 @@ def host_memory_lines(run: Planned) -> Iterator[str]:
     yield ""
     yield (
         f"warning: on a CPU this run needs at least {needed / 2**30:,.1f} GiB of memory, and this machine has "
-        f"{there / 2**30:,.1f} GiB; lower --global-batch.micro-batch-size, --max-seq-length or the sizes of the model, "
-        "or give --enable-recomputation"
+        f"{there / 2**30:,.1f} GiB; {LESS_MEMORY}"
     )
 
 

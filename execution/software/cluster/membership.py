@@ -22,6 +22,7 @@ TRAINING_JOBS = ("chief", "worker")  # in the order of the process numbers
 FORM = '{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
 
 TASKS, NODES, PER_NODE = "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"
+PROCESS = "SLURM_PROCID"
 FIRST_PORT, PORTS = 12000, 16000  # below the range of ports that Linux uses for outgoing connections
 
 _GROUP = re.compile(r"(\d+)(?:\(x(\d+)\))?")
@@ -66,7 +67,10 @@ def membership_of(environment: Mapping[str, str] = os.environ) -> Membership:
     addresses = slurm_addresses(environment)
     if addresses is None:
         return Membership()
-    return Membership(tuple(addresses), int(environment["SLURM_PROCID"]))
+    index = _slurm_number(environment, PROCESS)
+    if index >= len(addresses):
+        raise UserError(f"Slurm: {PROCESS}={index} is not below {TASKS}={len(addresses)}; start with srun")
+    return Membership(tuple(addresses), index)
 
 
 def tf_config(membership: Membership) -> str:
@@ -78,7 +82,7 @@ def tf_config(membership: Membership) -> str:
 def _read_tf_config(text: str) -> Membership:
     try:
         config = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"TF_CONFIG is no JSON ({error}); set it to {FORM}, or unset it") from error
     if not isinstance(config, dict):
         raise UserError(f"TF_CONFIG is no JSON object; set it to {FORM}, or unset it")
@@ -117,10 +121,16 @@ def _addresses(cluster: Any) -> Tuple[List[str], Mapping[str, int]]:
 def _job(cluster: Mapping[str, Any], job: str) -> List[str]:
     """Return the addresses of a job, given as a list or as an object from index to address."""
     found = cluster.get(job) or []
-    found = [found[key] for key in sorted(found, key=int)] if isinstance(found, dict) else found
-    if not isinstance(found, list) or not all(isinstance(one, str) and ":" in one for one in found):
+    if isinstance(found, dict) and all(key.isdecimal() for key in found):
+        found = [found[key] for key in sorted(found, key=int)]
+    if not isinstance(found, list) or not all(isinstance(one, str) and _is_address(one) for one in found):
         raise UserError(f'TF_CONFIG: {job} is no list of "host:port"; set it to {FORM}')
     return found
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and bool(re.fullmatch("[0-9]{1,5}", port)) and 0 < int(port) < 1 << 16
 
 
 def _task(config: Mapping[str, Any]) -> Tuple[str, int]:
@@ -128,7 +138,7 @@ def _task(config: Mapping[str, Any]) -> Tuple[str, int]:
     try:
         assert isinstance(task, dict)
         return str(task["type"]), int(task["index"])  # an index may be a number or a text
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except (AssertionError, KeyError, TypeError, ValueError, OverflowError):
         raise UserError(f"TF_CONFIG: task does not say type and index of this process; set it to {FORM}") from None
 
 
@@ -140,8 +150,8 @@ def slurm_addresses(environment: Mapping[str, str]) -> Optional[List[str]]:
     Raises:
         UserError: the variables contradict each other.
     """
-    count = int(environment.get(TASKS, "1"))
-    if count < 2 or "SLURM_PROCID" not in environment:
+    count = _slurm_number(environment, TASKS, "1")
+    if count < 2 or PROCESS not in environment:
         return None
     hosts, tasks = host_names(environment.get(NODES, "")), tasks_per_node(environment.get(PER_NODE, ""))
     if len(hosts) != len(tasks) or sum(tasks) != count:
@@ -150,9 +160,16 @@ def slurm_addresses(environment: Mapping[str, str]) -> Optional[List[str]]:
             " tasks; start with srun, or set TF_CONFIG"
         )
     # The job id is part of the port, so jobs on one node do not share ports.
-    job = int(environment.get("SLURM_JOB_ID", "0")) * 131 + int(environment.get("SLURM_STEP_ID", "0")) * 17
-    first = FIRST_PORT + job % PORTS
+    job, step = (_slurm_number(environment, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    first = FIRST_PORT + (job * 131 + step * 17) % PORTS
     return [f"{host}:{first + number}" for host, own in zip(hosts, tasks) for number in range(own)]
+
+
+def _slurm_number(environment: Mapping[str, str], name: str, default: str = "") -> int:
+    text = environment.get(name, default)
+    if not re.fullmatch("[0-9]+", text):
+        raise UserError(f"Slurm: {name}={text} is no whole number; start with srun, or set TF_CONFIG")
+    return int(text)
 
 
 def host_names(text: str) -> List[str]:

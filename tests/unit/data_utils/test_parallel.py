@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +130,33 @@ def test_machines_with_other_code(scheduler: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(parallel, "code_fingerprint", lambda: "another")
     with Pool(scheduler=scheduler) as pool, pytest.raises(UserError, match="another version of this project"):
         list(pool.map(square, range(5)))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_scheduler_with_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Dask's own settings, as the guide says; without them, no connection."""
+    import dask
+    from distributed import LocalCluster
+
+    certificate, key = str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    names = {f"{part}.{kind}" for part in ("client", "scheduler", "worker") for kind in ("cert", "key")}
+    files = {"ca-file": certificate, **{name: key if name.endswith("key") else certificate for name in names}}
+    settings = {f"distributed.comm.tls.{name}": path for name, path in files.items()}
+    encrypted = {"distributed.comm.require-encryption": True}
+    started = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with dask.config.set({**settings, **encrypted}), LocalCluster(protocol="tls://", **started) as cluster:
+        assert cluster.scheduler_address.startswith("tls://")
+        with Pool(scheduler=cluster.scheduler_address) as pool:
+            assert sorted(pool.map(square, range(5))) == [0, 1, 4, 9, 16]
+        monkeypatch.setattr(parallel, "CONNECT_SECONDS", 3)
+        with (
+            dask.config.set({**dict.fromkeys(settings), "distributed.comm.require-encryption": None}),
+            Pool(scheduler=cluster.scheduler_address) as pool,
+            pytest.raises(UserError, match=r"--scheduler tls://.*TLS configuration"),
+        ):
+            list(pool.map(square, range(5)))
 
 
 def test_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:

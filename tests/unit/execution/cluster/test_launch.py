@@ -139,28 +139,6 @@ def freed(lock: Any, seconds: float) -> bool:
     return False
 
 
-JOINED = f"""
-import socket
-sys.path.insert(0, {str(ROOT)!r})
-from execution.select import processes_for
-from execution.software.cluster.processes import listening_sockets
-
-processes = processes_for("software")
-processes.join()
-found = listening_sockets()
-devices = {{one.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).strip(b"\\0").decode() for one in found}}
-os.write(1, f"{{task}} listens on {{devices}}\\n".encode())
-processes.barrier()
-"""
-
-
-def test_local_replicas_cannot_be_reached_from_other_machines(tmp_path):
-    done = started(write(tmp_path, JOINED), 2)
-    assert done.returncode == 0, done.stderr
-    assert "0 listens on {'lo'}\n" in done.stdout and "[1] 1 listens on {'lo'}\n" in done.stdout
-    assert "can be reached" not in done.stderr
-
-
 @pytest.mark.parametrize("lifeline", ["", "x", "987654:1", "0:1"])
 def test_without_a_launchers_pipe_nothing_is_watched(lifeline):
     assert watch_lifeline({LIFELINE: lifeline} if lifeline else {}) is None

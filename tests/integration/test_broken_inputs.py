@@ -1,0 +1,308 @@
+"""Mistakes around a config: in files beside it, in the environment, and in what the data commands are given.
+
+Each ends in status 2 and one line that names what is wrong; what is only unusual works.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints.export import __main__ as export
+from data_utils.doctor import __main__ as doctor
+from data_utils.packing import __main__ as packing
+from data_utils.records import index
+from data_utils.squad import __main__ as squad
+from data_utils.text import __main__ as text
+from data_utils.text import examples, extract, sentences, vocabulary
+from execution import launch
+from tests.unit.data_utils.packing.samples import sequence
+from tests.unit.data_utils.packing.samples import write as write_records
+from tests.unit.utilities.config.config_files import TINY, changed, run_command, write
+from utilities import compare
+from utilities.cli import main
+from utilities.report import __main__ as report
+
+SOME_TEXT = "One sentence is here. Another one follows it.\n\nA second document has words too. It ends.\n" * 20
+
+
+def one_line(status: int | None, shown: Any, *words: str) -> None:
+    """Check what a command that was refused has printed."""
+    lines = [line for line in shown.err.splitlines() if not line.endswith("elapsed") and " elapsed" not in line]
+    assert status == 2, shown
+    assert len(lines) == 1 and lines[0].startswith("error: ") and lines[0].isprintable(), shown.err
+    for word in words:
+        assert word in lines[0], lines[0]
+
+
+# Files around a config. Each function changes a folder that has a good run.json, and returns further arguments.
+
+
+def overlay(content: Any, name: str = "overlay.json") -> Callable[[Path], list[str]]:
+    """Give the good config and another file to --config."""
+
+    def make(folder: Path) -> list[str]:
+        path = folder / name
+        path.write_bytes(content) if isinstance(content, bytes) else write(folder, content, name)
+        return ["--config", str(folder / "run.json"), str(path)]
+
+    return make
+
+
+def chain(*texts: str) -> Callable[[Path], list[str]]:
+    """Give the first of several files, which extend one another."""
+
+    def make(folder: Path) -> list[str]:
+        for number, content in enumerate(texts):
+            write(folder, content, f"{number}.json")
+        return ["--config", str(folder / "0.json")]
+
+    return make
+
+
+def a_loop_of_links(folder: Path) -> list[str]:
+    (folder / "one.json").symlink_to(folder / "two.json")
+    (folder / "two.json").symlink_to(folder / "one.json")
+    return ["--config", str(folder / "one.json")]
+
+
+def below_a_file(folder: Path) -> list[str]:
+    return ["--config", str(folder / "run.json" / "more.json")]
+
+
+GOOD = json.dumps(TINY)
+CONFIG_FILES: dict[str, tuple[Callable[[Path], list[str]], tuple[str, ...]]] = {
+    "a circle of two files": (chain('{"extends": "1.json"}', '{"extends": "0.json"}'), ("extends", "circle")),
+    "the base's base is broken": (chain('{"extends": "1.json"}', '{"extends": "2.json"}', "{"), ("2.json",)),
+    "a base with an unknown key": (chain('{"extends": "1.json"}', '{"sead": 1}'), ("sead", "1.json")),
+    "a base that is a folder": (chain('{"extends": "."}'), ("extends",)),
+    "a list of bases with a number": (chain('{"extends": ["0.json", 5]}'), ("extends",)),
+    "an empty name of a base": (chain('{"extends": ""}'), ("extends",)),
+    "a base of a NUL": (chain('{"extends": "a\\u0000b"}'), ("extends",)),
+    "a second file that is no JSON": (overlay("seed: 1"), ("overlay.json:1",)),
+    "a second file that is missing": (lambda folder: ["--config", str(folder / "run.json"), "no.json"], ("no.json",)),
+    "a second file that breaks a rule of the first": (
+        overlay({"bert_config": {"num_attention_heads": 3}}), ("num_attention_heads",)
+    ),
+    "a second file that takes a section away": (overlay({"bert_config": None}), ("bert_config",)),
+    "UTF-16": (overlay(GOOD.encode("utf-16")), ("overlay.json", "UTF-8")),
+    "UTF-32": (overlay(GOOD.encode("utf-32")), ("overlay.json", "UTF-8")),
+    "gzip": (overlay(gzip.compress(GOOD.encode())), ("overlay.json", "UTF-8")),
+    "a NUL within": (overlay('{"seed": \0 1}'), ("overlay.json:1",)),
+    "two objects": (overlay('{"seed": 1}\n{"seed": 2}'), ("overlay.json:2",)),
+    "JSON lines of YAML": (overlay("---\nseed: 1\n"), ("overlay.json:1",)),
+    "a loop of links": (a_loop_of_links, ("one.json",)),
+    "a file for a folder": (below_a_file, ("more.json",)),
+    "the null device": (lambda folder: ["--config", "/dev/null"], ("/dev/null", "empty")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIG_FILES)
+def test_files_around_a_config(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write(tmp_path, TINY)
+    make, words = CONFIG_FILES[name]
+    one_line(run_command("pretraining", make(tmp_path)), capsys.readouterr(), *words)
+
+
+UNUSUAL: dict[str, Callable[[Path], list[str]]] = {
+    "the same file twice": lambda folder: ["--config", str(folder / "run.json"), str(folder / "run.json")],
+    "an empty object over it": overlay({}),
+    "a byte order mark": overlay(b"\xef\xbb\xbf" + GOOD.encode()),
+    "lines that end as on Windows": overlay(json.dumps(TINY, indent=1).replace("\n", "\r\n").encode()),
+    "a name in Chinese": overlay({"name": "预训练"}),
+    "a whole number with a fraction of zero": overlay({"seed": 7.0}),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_files_that_are_right(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write(tmp_path, TINY)
+    assert main("pretraining", lambda loaded: 0, UNUSUAL[name](tmp_path)) == 0
+    assert "error" not in capsys.readouterr().err
+
+
+# The environment.
+
+STEP = {
+    "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a,b", "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    "SLURM_PROCID": "0", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0",
+}  # fmt: skip
+
+
+def tf_config(workers: Any, kind: Any = "worker", number: Any = 0) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": kind, "index": number}})}
+
+
+ENVIRONMENTS: dict[str, tuple[dict[str, str], str]] = {
+    "TF_CONFIG nested too deep": ({"TF_CONFIG": "[" * 100_000}, "TF_CONFIG"),
+    "TF_CONFIG with indices that are no numbers": (tf_config({"first": "a:1", "second": "b:1"}), "TF_CONFIG"),
+    "TF_CONFIG without a port": (tf_config(["a:", "b:"]), "TF_CONFIG"),
+    "TF_CONFIG with a port that is no number": (tf_config(["a:http", "b:http"]), "TF_CONFIG"),
+    "TF_CONFIG with a port too large": (tf_config(["a:99999", "b:1"]), "TF_CONFIG"),
+    "TF_CONFIG without a host": (tf_config([":1", ":2"]), "TF_CONFIG"),
+    "TF_CONFIG with a negative index": (tf_config(["a:1", "b:1"], number=-1), "TF_CONFIG"),
+    "TF_CONFIG with an index that is no number": (tf_config(["a:1", "b:1"], number="first"), "TF_CONFIG"),
+    "TF_CONFIG with an endless index": (tf_config(["a:1", "b:1"], number=float("inf")), "TF_CONFIG"),
+    "TF_CONFIG with a task that is a list": (tf_config(["a:1", "b:1"], kind=["worker"]), "TF_CONFIG"),
+    "Slurm's number of tasks is a word": ({**STEP, "SLURM_STEP_NUM_TASKS": "many"}, "SLURM_STEP_NUM_TASKS"),
+    "Slurm's task is a word": ({**STEP, "SLURM_PROCID": "first"}, "SLURM_PROCID"),
+    "Slurm's task is beyond their number": ({**STEP, "SLURM_PROCID": "2"}, "SLURM_PROCID"),
+    "Slurm's task is negative": ({**STEP, "SLURM_PROCID": "-1"}, "SLURM_PROCID"),
+    "Slurm's job is a word": ({**STEP, "SLURM_JOB_ID": "seven"}, "SLURM_JOB_ID"),
+    "Slurm names no nodes": ({**STEP, "SLURM_STEP_NODELIST": ""}, "Slurm"),
+    "the folder of data is empty": ({"DATA": ""}, "dataset_dir"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_environments(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    variables, word = ENVIRONMENTS[name]
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATA"} if "DATA" in variables else {}))
+    one_line(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), word)
+
+
+# What the data commands are given. Each function makes files and returns a command's arguments.
+
+
+def prepare(content: bytes, *flags: str, option: str = "--text") -> Callable[[Path], list[str]]:
+    def make(folder: Path) -> list[str]:
+        (folder / "input").write_bytes(content)
+        return [option, str(folder / "input"), "--output", str(folder / "out"), "--workers", "1", *flags]
+
+    return make
+
+
+def with_vocabulary(content: bytes) -> Callable[[Path], list[str]]:
+    def make(folder: Path) -> list[str]:
+        (folder / "vocab.txt").write_bytes(content)
+        arguments = prepare(SOME_TEXT.encode(), "--min-characters", "1")(folder)
+        return [*arguments, "--vocab-file", str(folder / "vocab.txt")]
+
+    return make
+
+
+def records(*flags: str) -> Callable[[Path], list[str]]:
+    def make(folder: Path) -> list[str]:
+        write_records(folder / "data", [[sequence(number) for number in range(20)]])
+        return ["--input", str(folder / "data"), "--output", str(folder / "out"), "--workers", "1", *flags]
+
+    return make
+
+
+def into_its_input(folder: Path) -> list[str]:
+    return [argument.replace(str(folder / "out"), str(folder / "data")) for argument in records()(folder)]
+
+
+def output_is_a_file(make: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
+    def made(folder: Path) -> list[str]:
+        (folder / "out").write_text("in the way")
+        return make(folder)
+
+    return made
+
+
+def answers(predictions: bytes, expected: bytes = b"") -> Callable[[Path], list[str]]:
+    asked = {"id": "q", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
+    paragraph = {"context": "Ann came.", "qas": [asked]}
+    good = json.dumps({"data": [{"title": "T", "paragraphs": [paragraph]}]}).encode()
+
+    def make(folder: Path) -> list[str]:
+        (folder / "dev.json").write_bytes(expected or good)
+        (folder / "predictions.json").write_bytes(predictions)
+        return [str(folder / "dev.json"), str(folder / "predictions.json")]
+
+    return make
+
+
+def a_zip(folder: Path) -> list[str]:
+    with zipfile.ZipFile(folder / "model.zip", "w") as archive:
+        archive.writestr("../../evil", "x")
+    return ["--checkpoint", str(folder / "model.zip"), "--output", str(folder / "out")]
+
+
+def an_empty_folder(folder: Path) -> list[str]:
+    return ["--checkpoint", str(folder), "--output", str(folder / "out")]
+
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], str]] = {
+    "an empty text": (text.main, prepare(b""), "input"),
+    "a text of blank lines": (text.main, prepare(b" \n\n\t\n" * 50), ""),
+    "a text of NULs": (text.main, prepare(bytes(1000)), ""),
+    "a text in UTF-16": (text.main, prepare(SOME_TEXT.encode("utf-16")), "UTF-8"),
+    "a compressed text": (text.main, prepare(gzip.compress(SOME_TEXT.encode())), "input"),
+    "a compressed text of bz2": (text.main, prepare(bz2.compress(SOME_TEXT.encode())), "input"),
+    "a text for the output": (text.main, output_is_a_file(prepare(SOME_TEXT.encode())), "out"),
+    "JSON lines that are one list": (text.main, prepare(b'[{"text": "a"}]', option="--jsonl"), ""),
+    "a dump that is JSON": (text.main, prepare(b'{"text": "a"}', option="--dump"), "XML"),
+    "a dump of entities that grow": (
+        text.main,
+        prepare(b'<!DOCTYPE a [<!ENTITY x "xx"><!ENTITY y "&x;&x;">]><mediawiki>&y;</mediawiki>', option="--dump"),
+        "input",
+    ),
+    "a vocabulary of nothing": (text.main, with_vocabulary(b""), "vocab.txt"),
+    "a vocabulary without [MASK]": (text.main, with_vocabulary(b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"), "[MASK]"),
+    "a vocabulary with a piece twice": (
+        text.main, with_vocabulary("\n".join([*VOCABULARY, "a", "a"]).encode()), "vocab.txt"
+    ),
+    "a vocabulary in UTF-16": (text.main, with_vocabulary("\n".join(VOCABULARY).encode("utf-16")), "vocab.txt"),
+    "a vocabulary that is JSON": (text.main, with_vocabulary(b'{"[PAD]": 0, "[UNK]": 1}'), "vocab.txt"),
+    "a corpus that is a file": (sentences.main, output_is_a_file(prepare(SOME_TEXT.encode())), "out"),
+    "extraction into a folder": (
+        extract.main, lambda folder: ["--dump", str(folder / "no.xml"), "--output", str(folder)], ""
+    ),
+    "a vocabulary of a folder without sentences": (
+        vocabulary.main, lambda folder: ["--sentences", str(folder), "--output", str(folder / "v.txt")], ""
+    ),
+    "records of a folder without sentences": (
+        examples.main,
+        lambda folder: [
+            "--sentences", str(folder), "--output", str(folder / "o"), "--vocab-file", str(folder / "v.txt")
+        ],
+        "",
+    ),
+    "packs into their own input": (packing.main, into_its_input, "data"),
+    "packs into a file": (packing.main, output_is_a_file(records()), "out"),
+    "packs shorter than their sequences": (packing.main, records("--max-seq-length", "8"), "max"),
+    "a picture into nowhere": (packing.main, records("--picture", "/no/such/folder/p.png"), "--picture"),
+    "a picture of another kind": (packing.main, records("--picture", "p.docx"), "p.docx"),
+    "a doctor for a file": (
+        doctor.main, lambda folder: [write(folder, "x", "a.tfrecord").as_posix(), "--workers", "1"], "a.tfrecord"
+    ),
+    "a doctor for an empty folder": (doctor.main, lambda folder: [str(folder), "--workers", "1"], ""),
+    "an index of an empty file": (
+        index.main, lambda folder: [write(folder, "no records", "a.tfrecord").as_posix()], "a.tfrecord"
+    ),
+    "predictions that are a list": (squad.main, answers(b"[]"), "predictions.json"),
+    "predictions that are numbers": (squad.main, answers(b'{"q": 5}'), "predictions.json"),
+    "predictions in UTF-16": (squad.main, answers('{"q": "Ann"}'.encode("utf-16")), "predictions.json"),
+    "predictions nested too deep": (squad.main, answers(b"[" * 100_000), "predictions.json"),
+    "an export of an archive": (export.main, a_zip, "model.zip"),
+    "an export of an empty folder": (export.main, an_empty_folder, ""),
+    "a report of a folder that is missing": (report.main, lambda folder: [str(folder / "none")], "none"),
+    "a comparison of empty folders": (compare.main, lambda folder: [str(folder), str(folder)], ""),
+    "a launcher of more replicas than there are ports": (
+        launch.main, lambda folder: ["--replicas", "100000", "--", "true"], "--replicas"
+    ),
+    "a launcher of a folder": (launch.main, lambda folder: ["--replicas", "1", "--", str(folder)], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_what_commands_are_given(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, make, word = DATA[name]
+    one_line(command(make(tmp_path)), capsys.readouterr(), word)

@@ -1,0 +1,154 @@
+"""Commands of several processes, looked at from outside while they run: nothing that other machines can reach."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.integration.runs import write_config, write_dataset, write_text
+from tests.unit.data_utils.packing.samples import sequence, write
+
+PATIENCE = 300  # seconds, for a busy machine
+PIDFD_GETFD = 438  # the number of this system call, which Python does not offer
+LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+# A command of the data preparation that starts workers for any size of input, and keeps them once the work is done.
+KEEPING_WORKERS = """
+import sys, time
+from data_utils import parallel
+from data_utils.packing import source
+from data_utils.text import sources
+from {module} import main
+
+def stay(*_):
+    open({mark!r}, "w").close()
+    time.sleep(600)
+
+parallel.SMALL_BYTES = 0
+sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
+source.RECORDS_OF_UNIT = 64
+if __name__ == "__main__":
+    parallel.Pool.__exit__ = stay
+    sys.exit(main())
+"""
+PREPARATION = [
+    *("--vocab-size", "200", "--max-seq-length", "32", "--max-predictions", "5", "--workers", "2"),
+    *("--unit-megabytes", "0.02"),
+]
+
+
+def family(process: int) -> list[int]:
+    """Return a process and all below it."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [process]
+    for one in found:  # grows during the loop
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def listeners(process: int) -> Iterator[tuple[str, str]]:
+    """Yield the address of each socket on which a process accepts connections, and the device that it is bound to."""
+    system = ctypes.CDLL(None, use_errno=True)
+    handle = os.pidfd_open(process)
+    try:
+        for link in Path(f"/proc/{process}/fd").iterdir():
+            if not link.is_socket():
+                continue
+            number = system.syscall(PIDFD_GETFD, handle, int(link.name), 0)
+            if number < 0 and ctypes.get_errno() == errno.EBADF:  # it was closed meanwhile
+                continue
+            assert number >= 0, os.strerror(ctypes.get_errno())
+            with socket.socket(fileno=number) as one:
+                internet = one.family in (socket.AF_INET, socket.AF_INET6)
+                if internet and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    device = one.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).strip(b"\0").decode()
+                    yield one.getsockname()[0], device
+    finally:
+        os.close(handle)
+
+
+def in_workers(folder: Path, module: str, *arguments: str) -> list[str]:
+    script = folder / "command.py"
+    script.write_text(KEEPING_WORKERS.format(module=module, mark=str(folder / "mark")))
+    return [str(script), *arguments]
+
+
+def preparation(folder: Path) -> list[str]:
+    text = write_text(folder / "text.txt")
+    return in_workers(
+        folder, "data_utils.text.__main__", "--text", str(text), "--output", str(folder / "out"), *PREPARATION
+    )
+
+
+def packing(folder: Path) -> list[str]:
+    write(folder / "data", [[sequence(number) for number in range(300)]])
+    arguments = ["--input", str(folder / "data"), "--output", str(folder / "out"), "--workers", "2"]
+    return in_workers(folder, "data_utils.packing.__main__", *arguments)
+
+
+def doctor(folder: Path) -> list[str]:
+    write(folder / "data", [[sequence(number) for number in range(first, first + 50)] for first in (0, 50)])
+    return in_workers(folder, "data_utils.doctor.__main__", str(folder / "data"), "--workers", "2")
+
+
+def launcher(folder: Path) -> list[str]:
+    config = write_config(folder / "config.json", write_dataset(folder / "data"), updates=100_000)
+    line = ["run_pretraining.py", "--config", str(config), "--output-dir", str(folder), "--name", "mark"]
+    return ["-m", "execution.launch", "--replicas", "2", "--", *line]
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open") or not Path("/proc/self/fd").exists(), reason="needs Linux")
+@pytest.mark.parametrize("command, servers", [(preparation, 0), (packing, 0), (doctor, 0), (launcher, 2)])
+def test_other_machines_can_reach_nothing(command, servers, tmp_path):
+    errors = tmp_path / "errors.txt"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with open(errors, "w", encoding="utf-8") as stream:
+        started = subprocess.Popen(
+            [sys.executable, *command(tmp_path)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=stream,
+        )
+    try:
+        until = time.monotonic() + PATIENCE
+        while not (tmp_path / "mark").exists() and time.monotonic() < until:
+            assert started.poll() is None, errors.read_text()
+            time.sleep(0.05)
+        processes = family(started.pid)
+        assert len(processes) >= 3, "it has started no workers"
+        found = [listener for process in processes for listener in listeners(process)]
+    finally:
+        started.kill()
+        started.wait()
+    assert all(address in LOOPBACK or device == "lo" for address, device in found), found
+    assert len(found) == servers and "can be reached" not in errors.read_text()
+    gone_by = time.monotonic() + 60
+    while any(alive(process) for process in processes) and time.monotonic() < gone_by:
+        time.sleep(0.05)
+    left = [process for process in processes if alive(process)]
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    assert not left, "they outlive the command"
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
