@@ -123,7 +123,7 @@ def _write_manifest(data: DataSet, output: Path, entries: list[dict[str, Any]], 
     manifest, form = data.manifest, data.form
     vocabulary = dict(manifest.vocabulary) if manifest else {}
     if data.vocabulary is not None:
-        write_atomically(output / VOCABULARY_NAME, data.vocabulary.path.read_bytes())
+        write_atomically(output / VOCABULARY_NAME, data.vocabulary.content)
         vocabulary = {"file": VOCABULARY_NAME, "sha256": data.vocabulary.sha256, "size": len(data.vocabulary.pieces)}
     settings = dict(manifest.settings) if manifest else {"max_seq_length": form.max_seq_length}
     if manifest is None and data.vocab_size is not None:
