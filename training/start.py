@@ -10,6 +10,7 @@ from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
 from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_pieces_of
+from checkpoints.pretrained.weights import WORD_TABLE
 from checkpoints.state import load_weights
 from data_utils.records.manifest import load_manifest
 from data_utils.tokenizer import Vocabulary, read_vocabulary
@@ -79,17 +80,25 @@ class SavedState:
 def configured_start(config: TrainingConfig, task: str) -> Optional[Start]:
     """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights.
 
-    For pre-training, they get rows for the word pieces that the data set has beyond theirs.
+    For pre-training, they get rows for the word pieces that the data set has beyond theirs, and where the config leaves
+    the size of the vocabulary open, it is such that ``embedding_serialization_factor`` divides it.
     """
     for key in ("pretrained_ckpt_path", "bert_model_name"):
         name = getattr(config, key)
         if name is not None:
             start = open_pretrained(name, key, config.allow_missing_weights)
-            vocabulary = _vocabulary_of_data(config) if task == PRETRAINING else None
-            if vocabulary is None or start.vocabulary is None:
-                return start
-            return with_pieces_of(start, vocabulary, config.embedding_serialization_factor)
+            return _start_of_pretraining(config, start) if task == PRETRAINING else start
     return None
+
+
+def _start_of_pretraining(config: TrainingConfig, start: Pretrained) -> Pretrained:
+    if WORD_TABLE not in start.weights:  # refused when the model is filled
+        return start
+    vocabulary, factor = _vocabulary_of_data(config), config.embedding_serialization_factor
+    if vocabulary is not None and start.vocabulary is not None:
+        start = with_pieces_of(start, vocabulary)
+    rows = -(-start.architecture["vocab_size"] // factor) * factor
+    return dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
 
 
 def _vocabulary_of_data(config: TrainingConfig) -> Optional[Path]:

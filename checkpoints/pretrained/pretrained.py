@@ -160,7 +160,7 @@ class Pretrained:
         return None
 
 
-def with_pieces_of(start: Pretrained, path: Path, factor: int) -> Pretrained:
+def with_pieces_of(start: Pretrained, path: Path) -> Pretrained:
     """Return weights with a row for each piece that a vocabulary has after those of their own.
 
     New rows of the word table and of the masked-LM bias are the mean of the rows of the pieces that the token was split
@@ -169,7 +169,6 @@ def with_pieces_of(start: Pretrained, path: Path, factor: int) -> Pretrained:
     Args:
         start: the weights, whose vocabulary is known.
         path: the vocabulary of the data; if it does not begin with theirs, they stay as they are, with a warning.
-        factor: has to divide the number of rows of the model.
 
     Raises:
         UserError: a vocabulary cannot be read, or that of the weights has more pieces than they have rows.
@@ -192,7 +191,7 @@ def with_pieces_of(start: Pretrained, path: Path, factor: int) -> Pretrained:
     return dataclasses.replace(
         start,
         weights={**start.weights, **longer},
-        architecture={**start.architecture, "vocab_size": -(-len(new.pieces) // factor) * factor},
+        architecture={**start.architecture, "vocab_size": len(new.pieces)},
         vocabulary=path,
         changes=[f"{len(added):,} word pieces added: each starts as the mean of those that it was split into before"],
     )

@@ -88,7 +88,9 @@ def test_tensorflow_classes_give_the_logits_of_the_saved_model(task, published, 
         tmp_path / "out", use_safetensors=False, output_loading_info=True
     )
     assert not loading["missing_keys"] and not loading["mismatched_keys"]
-    assert all(name.startswith("dropout") for name in loading["unexpected_keys"])  # has no weights, and a running number
+    assert all(
+        name.startswith("dropout") for name in loading["unexpected_keys"]
+    )  # has no weights, and a running number
     data = batch(architecture())
     data["input_ids"] %= PIECES
     expected = outputs_of(saved.model, data)

@@ -133,8 +133,8 @@ def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, cap
     (folder / "vocab.txt").write_text("\n".join(pieces))
     (tmp_path / "vocab.txt").write_text("\n".join([*pieces, *added]))
     source = open_pretrained(str(folder), "k")
-    start = with_pieces_of(source, tmp_path / "vocab.txt", factor=4)
-    assert start.architecture["vocab_size"] == 44
+    start = with_pieces_of(source, tmp_path / "vocab.txt")
+    assert start.architecture["vocab_size"] == 43
     model = untrained(PRETRAINING, architecture(vocab_size=44), seed=99)
     with caplog.at_level(logging.INFO):
         start.fill_source(model)
@@ -145,9 +145,9 @@ def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, cap
         old = source.weights[name].value()
         expected = np.concatenate([old[:40], [old[ids].mean(axis=0) for ids in parts], np.zeros_like(old[:1])])
         np.testing.assert_allclose(arrays[name], expected, rtol=1e-6, atol=1e-8)
-    assert with_pieces_of(start, tmp_path / "vocab.txt", 4) is start
+    assert with_pieces_of(start, tmp_path / "vocab.txt") is start
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "another"]))
-    assert with_pieces_of(source, tmp_path / "vocab.txt", 4) is source
+    assert with_pieces_of(source, tmp_path / "vocab.txt") is source
     assert "its word pieces are not those of" in caplog.text
 
 
