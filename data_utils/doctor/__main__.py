@@ -163,7 +163,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the data set")
     parser.add_argument("--fix", type=Path, metavar="OUT", help="write the good records into another folder")
     parser.add_argument("--overwrite", action="store_true", help="replace a data set in the folder of --fix")
-    parser.add_argument("--vocab-file", type=Path, metavar="FILE", help="vocab.txt (default: the one in DIR)")
+    parser.add_argument(
+        "--vocab-file", type=Path, metavar="FILE", help="vocab.txt or tokenizer.json (default: the one in DIR)"
+    )
     parser.add_argument("--sentences", type=Path, metavar="DIR", help="sentence files to look for repeated lines in")
     parser.add_argument("--picture", type=Path, metavar="FILE", help=f"where to draw (default: DIR/{PICTURE_NAME})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all findings as JSON")
