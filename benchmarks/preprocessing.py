@@ -59,13 +59,14 @@ def measure(name: str, text: str, vocabulary: str) -> measuring.Values:
         from data_utils.text.examples import write_examples
         from data_utils.text.instances import Settings
         from data_utils.text.sentences import read_corpus
+        from data_utils.tokenizer import read_vocabulary
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         begun, used = time.perf_counter(), _processor_seconds()
         if name == CLASSIC:
             prepare(sorted(source.glob("sentences_*.txt")), words, folder / "all.tfrecord")
         elif name == OURS:
-            write_examples(read_corpus(source), words, folder, Settings())
+            write_examples(read_corpus(source), read_vocabulary(words), folder, Settings())
         else:
             line = ["-m", "data_utils.text", "--wikiextractor", source, "--output", folder / "out"]
             line += ["--vocab-file", words, "--workers", WORKERS[name]]

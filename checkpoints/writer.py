@@ -25,6 +25,7 @@ from checkpoints.folder import (
     step_folders,
 )
 from checkpoints.state import StateCopy, TrainingState
+from data_utils.tokenizer import vocab_txt
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -79,12 +80,12 @@ def write_checkpoint(
         folder: the run's checkpoints folder.
         step: weight updates done.
         facts: what a reader must know to build the model (task, architecture, seed, …).
-        vocabulary: ``vocab.txt`` to store beside the weights.
+        vocabulary: ``vocab.txt``, or the ``tokenizer.json`` to store as one, beside the weights.
     """
     with atomic_checkpoint(folder, step, {**facts, **copy.facts}) as temporary:
         copy.write_files(temporary)
         if vocabulary is not None:
-            shutil.copyfile(vocabulary, temporary / VOCABULARY)
+            (temporary / VOCABULARY).write_bytes(vocab_txt(vocabulary))
     return folder / folder_name(step)
 
 

@@ -1,4 +1,4 @@
-"""BERT's vocabulary and tokenizer.
+"""BERT's tokenizer: a ``vocab.txt`` or ``tokenizer.json``, and how text is split into its pieces.
 
 WordPiece as in BERT: pieces that continue a word begin with ``##``. V pieces.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from pathlib import Path
-from typing import List, NamedTuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -17,19 +17,34 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from utilities.errors import UserError
+from utilities.files import read_json_object
 
 PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK)
-VOCABULARY_NAME = "vocab.txt"
+VOCABULARY_NAME, TOKENIZER_NAME, SETTINGS_NAME = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
 CONTINUATION = "##"
+LONGEST_WORD = 100  # characters; a longer word is [UNK]
 
 
 class Vocabulary(NamedTuple):
-    """A WordPiece vocabulary: its pieces in the order of their ids, and its file."""
+    """A WordPiece vocabulary.
+
+    Attributes:
+        pieces: in the order of their ids.
+        path: the file that they were read from.
+        content: the bytes of the ``vocab.txt``.
+        lower_case: whether its tokenizer lower-cases text; None where the files do not say.
+    """
 
     pieces: List[str]
     path: Path
-    sha256: str
+    content: bytes
+    lower_case: Optional[bool] = None
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the ``vocab.txt``."""
+        return hashlib.sha256(self.content).hexdigest()
 
     def id_of(self, piece: str) -> int:
         return self.pieces.index(piece)
@@ -51,10 +66,17 @@ class Vocabulary(NamedTuple):
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a ``vocab.txt``, which has one piece per line; raise a ``UserError`` if BERT cannot use it."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such vocabulary file")
-    data = path.read_bytes()
+    """Read a vocabulary.
+
+    Args:
+        path: a ``vocab.txt``, which has a piece on each line, Hugging Face's ``tokenizer.json``, or a folder with one.
+
+    Raises:
+        UserError: there is none, or BERT cannot use it.
+    """
+    lower_case = find_lower_case(path) if path.is_dir() else None
+    path = vocabulary_file(path)
+    data = vocab_txt(path)
     try:
         pieces = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -69,7 +91,114 @@ def read_vocabulary(path: Path) -> Vocabulary:
     if len(known) != len(pieces):
         twice = next(piece for number, piece in enumerate(pieces) if piece in pieces[:number])
         raise UserError(f"{path}: {twice!r} occurs twice")
-    return Vocabulary(pieces, path, hashlib.sha256(data).hexdigest())
+    if lower_case is None and path.suffix == ".json":
+        lower_case = _read_tokenizer(path)[1]
+    return Vocabulary(pieces, path, data, lower_case)
+
+
+def find_vocabulary(folder: Path) -> Optional[Path]:
+    """Return the ``vocab.txt`` or else the ``tokenizer.json`` of a folder; None if it has neither."""
+    return next((folder / name for name in (VOCABULARY_NAME, TOKENIZER_NAME) if (folder / name).is_file()), None)
+
+
+def vocabulary_file(path: Path) -> Path:
+    """Return the file of a vocabulary that is given as a file or as a folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    file = find_vocabulary(path) if path.is_dir() else path
+    if file is None or not file.is_file():
+        raise UserError(f"{path}: no such vocabulary file, nor a folder with {VOCABULARY_NAME} or {TOKENIZER_NAME}")
+    return file
+
+
+def vocab_txt(path: Path) -> bytes:
+    """Return the content of a ``vocab.txt``, or what it would be for a ``tokenizer.json``.
+
+    Raises:
+        UserError: ``path`` is the file of a tokenizer that is not BERT's.
+    """
+    if path.suffix != ".json":
+        return path.read_bytes()
+    return "".join(piece + "\n" for piece in _read_tokenizer(path)[0]).encode("utf-8")
+
+
+def find_lower_case(folder: Path, prefix: str = "") -> Optional[bool]:
+    """Return whether a Hugging Face folder's tokenizer lower-cases text; None if unknown.
+
+    ``tokenizer_config.json`` decides, then the normalizer in ``tokenizer.json``, where the vocabulary is read from it.
+    Hugging Face's tokenizer lower-cases by default. The message of an error begins with ``prefix``.
+    """
+    path = folder / SETTINGS_NAME
+    settings = read_json_object(path, prefix) if path.is_file() else {}
+    if "do_lower_case" in settings:
+        return bool(settings["do_lower_case"])
+    vocabulary = find_vocabulary(folder)
+    if vocabulary is not None and vocabulary.name == TOKENIZER_NAME:
+        return _read_tokenizer(vocabulary)[1]
+    return True if path.is_file() else None
+
+
+def _read_tokenizer(path: Path) -> Tuple[List[str], bool]:
+    """Return the pieces in a ``tokenizer.json``, in the order of their ids, and whether it lower-cases text.
+
+    Raises:
+        UserError: it splits text in another way than BERT.
+    """
+    content = read_json_object(path)
+    model, normalizer, splitter = (content.get(name) or {} for name in ("model", "normalizer", "pre_tokenizer"))
+    try:
+        lower_case = normalizer.get("lowercase") is True
+        strips_accents = normalizer.get("strip_accents")
+        found = {
+            "model.type": (model.get("type", "WordPiece"), "WordPiece"),
+            "model.continuing_subword_prefix": (model.get("continuing_subword_prefix"), CONTINUATION),
+            "model.unk_token": (model.get("unk_token"), UNKNOWN),
+            "model.max_input_chars_per_word": (model.get("max_input_chars_per_word"), LONGEST_WORD),
+            "normalizer.type": (normalizer.get("type"), "BertNormalizer"),
+            "normalizer.clean_text": (normalizer.get("clean_text"), True),
+            "normalizer.handle_chinese_chars": (normalizer.get("handle_chinese_chars"), True),
+            "normalizer.strip_accents": (lower_case if strips_accents is None else strips_accents, lower_case),
+            "pre_tokenizer.type": (splitter.get("type"), "BertPreTokenizer"),
+        }
+        for name, (value, wanted) in found.items():
+            if value != wanted:
+                raise UserError(f"{path}: {name} is {value!r}, BERT's is {wanted!r}; name a tokenizer of BERT")
+        ids = {**model["vocab"], **{token["content"]: token["id"] for token in content.get("added_tokens") or ()}}
+        pieces = sorted(ids, key=ids.__getitem__)
+        is_whole = [ids[piece] for piece in pieces] == list(range(len(pieces)))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: is no tokenizer of BERT ({type(error).__name__}: {error}); get it anew") from error
+    if not is_whole or "\n" in "".join(pieces):
+        raise UserError(f"{path}: its ids are not 0, 1, 2, …, or a piece has several lines; name a tokenizer of BERT")
+    return pieces, lower_case
+
+
+def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabulary:
+    """Return a vocabulary with the tokens of a file, one on each line, after its own; those it has are left out.
+
+    Raises:
+        UserError: the file cannot be read, or has a token that no text has as a word.
+    """
+    try:
+        lines = [line.strip() for line in tokens.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--extra-tokens: {tokens} cannot be read ({error}); correct the path") from error
+    known = set(vocabulary.pieces)
+    added = [token for token in dict.fromkeys(lines) if token and token not in known]
+    for token in added:
+        word = token[len(CONTINUATION) :] if token.startswith(CONTINUATION) else token
+        parts = [
+            part for part, _ in BertPreTokenizer().pre_tokenize_str(bert_normalizer(lower_case).normalize_str(word))
+        ]
+        if parts != [word]:
+            raise UserError(
+                f"--extra-tokens: {tokens}: no text has the word {token!r}, because it becomes"
+                f" {' '.join(parts)!r}; write one word a line, as it is after that"
+            )
+    content = vocabulary.content.rstrip(b"\r\n") + b"\n" + "".join(token + "\n" for token in added).encode("utf-8")
+    return vocabulary._replace(pieces=[*vocabulary.pieces, *added], content=content)
 
 
 @functools.lru_cache(maxsize=2)
@@ -77,15 +206,16 @@ def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
     """Return BERT's tokenizer, cached per process; it splits text like Hugging Face's ``BertTokenizer``.
 
     Args:
-        path: a ``vocab.txt`` that :func:`read_vocabulary` accepts.
-        lower_case: whether to lower-case text and strip its accents, as BERT "uncased" does.
+        path: what :func:`read_vocabulary` accepts.
+        lower_case: lower-case text and strip its accents, as BERT "uncased".
 
     Example:
         >>> tokenizer = load_tokenizer("vocab.txt", lower_case=True)  # doctest: +SKIP
         >>> tokenizer.encode("An example", add_special_tokens=False).offsets  # doctest: +SKIP
         [(0, 2), (3, 10)]
     """
-    tokenizer = Tokenizer(WordPiece.from_file(path, unk_token=UNKNOWN, max_input_chars_per_word=100))
+    ids = {piece: number for number, piece in enumerate(read_vocabulary(Path(path)).pieces)}
+    tokenizer = Tokenizer(WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD))
     tokenizer.normalizer = bert_normalizer(lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     return tokenizer

@@ -36,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-seq-length", type=int, metavar="N", help=f"tokens at most [as in training, else {USUAL_LENGTH}]"
     )
-    parser.add_argument("--vocab-file", metavar="FILE", help="vocab.txt [the one that belongs to the checkpoint]")
+    parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 

@@ -9,11 +9,13 @@ from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
 
 from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.pretrained import Pretrained, with_pieces_of
+from checkpoints.pretrained.weights import WORD_TABLE
 from checkpoints.state import load_weights
+from data_utils.records.manifest import load_manifest
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from keras_extensions.backend import keras
-from model.architecture import Architecture
+from model.architecture import PRETRAINING, Architecture
 from utilities.config.figures import LAYER_OPTIONS, architecture_of, sparsity_options
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
@@ -32,9 +34,9 @@ class Start(Protocol):
     """Weights to start from.
 
     Attributes:
-        origin: their origin, for the log.
-        architecture: the fields of ``model.architecture.Architecture`` that the weights determine.
-        vocabulary: the ``vocab.txt`` that belongs to them, if there is one.
+        origin: where they come from, for the log.
+        architecture: the fields of ``model.architecture.Architecture`` that the weights decide.
+        vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them, if there is one.
         lower_case: whether their text was lower-cased; None if unknown.
     """
 
@@ -75,13 +77,38 @@ class SavedState:
             load_weights(self._checkpoint, blocks)
 
 
-def configured_start(config: TrainingConfig) -> Optional[Start]:
-    """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights."""
+def configured_start(config: TrainingConfig, task: str) -> Optional[Start]:
+    """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights.
+
+    For pre-training, they get rows for the word pieces that the data set has beyond theirs, and where the config leaves
+    the size of the vocabulary open, it is such that ``embedding_serialization_factor`` divides it.
+    """
     for key in ("pretrained_ckpt_path", "bert_model_name"):
         name = getattr(config, key)
         if name is not None:
-            return open_pretrained(name, key, config.allow_missing_weights)
+            start = open_pretrained(name, key, config.allow_missing_weights)
+            return _start_of_pretraining(config, start) if task == PRETRAINING else start
     return None
+
+
+def _start_of_pretraining(config: TrainingConfig, start: Pretrained) -> Pretrained:
+    if WORD_TABLE not in start.weights:  # refused when the model is filled
+        return start
+    vocabulary, factor = _vocabulary_of_data(config), config.embedding_serialization_factor
+    if vocabulary is not None and start.vocabulary is not None:
+        start = with_pieces_of(start, vocabulary)
+    rows = -(-start.architecture["vocab_size"] // factor) * factor
+    return dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
+
+
+def _vocabulary_of_data(config: TrainingConfig) -> Optional[Path]:
+    """Return the vocabulary that the manifest of the data set names, if it is there."""
+    if config.dataset_dir is None or config.generated_dataset:
+        return None
+    manifest = load_manifest(Path(config.dataset_dir))
+    name = manifest.vocabulary.get("file") if manifest else None
+    path = Path(config.dataset_dir) / name if isinstance(name, str) else None
+    return path if path is not None and path.is_file() else None
 
 
 def refuse_random_weights(start: Start, allowed: bool) -> None:
@@ -218,7 +245,7 @@ def tokenizer_settings(config: TrainingConfig, architecture: Architecture, start
     """Return the vocabulary and case of a fine-tuning run.
 
     The vocabulary is that of ``vocab_file``, else that of the weights. The case is that of ``lower_case``, else that of
-    the weights, else it is guessed from the vocabulary.
+    a ``vocab_file`` that says it, else that of the weights, else it is guessed from the vocabulary.
 
     Raises:
         UserError: there is no vocabulary, it cannot be read, or it has more pieces than the model.
@@ -226,14 +253,18 @@ def tokenizer_settings(config: TrainingConfig, architecture: Architecture, start
     path = Path(config.vocab_file) if config.vocab_file else start.vocabulary if start else None
     if path is None:
         origin = start.origin if start else "a model with random weights"
-        raise UserError(f"vocab_file is not set, and {origin} has no vocab.txt; set vocab_file (--vocab-file PATH)")
+        raise UserError(
+            f"vocab_file is not set, and {origin} has no vocab.txt and no tokenizer.json; set vocab_file"
+            " (--vocab-file PATH)"
+        )
     vocabulary = read_vocabulary(path)
     if len(vocabulary.pieces) > architecture.vocab_size:
         raise UserError(
             f"{path}: has {len(vocabulary.pieces):,} pieces, the model {architecture.vocab_size:,} embeddings; set"
             " vocab_file to the vocabulary that the model was trained with"
         )
-    known_cases = (config.lower_case, start.lower_case if start else None)
+    given = vocabulary.lower_case if config.vocab_file else None
+    known_cases = (config.lower_case, given, start.lower_case if start else None)
     return TokenizerSettings(
         vocabulary, next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased())
     )

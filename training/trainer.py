@@ -80,7 +80,7 @@ def train(
             resumed = on_chief(processes, lambda: run_to_resume(loaded, locks))
             current.folder = resumed.run if resumed else None
             position = shared_position(processes, lambda: resumed.position if resumed else Position())
-            start, architecture = starting_weights(config, position, platform, processes)
+            start, architecture = starting_weights(loaded, position, platform, processes)
 
             # Task and data
             task = make_task(config, architecture, start)
@@ -135,15 +135,16 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
 
 
 def starting_weights(
-    config: TrainingConfig, position: Position, platform: Platform, processes: Processes
+    loaded: LoadedConfig, position: Position, platform: Platform, processes: Processes
 ) -> Tuple[Optional[Start], Architecture]:
-    """Return the weights to start from (None: random ones), and the architecture that they and the config determine."""
+    """Return the weights to start from (None: random ones), and the architecture that they and the config decide."""
+    config = loaded.config
     start: Optional[Start]
     if position.checkpoint is not None:
         start = SavedState(position.checkpoint, read=processes.is_chief)
         architecture = saved_architecture(config, start)
     else:
-        start = configured_start(config)
+        start = configured_start(config, loaded.task)
         architecture = resolved_architecture(config, start, platform.activation)
     check_same_precision(position, platform.precision)
     return start, architecture

@@ -10,6 +10,8 @@ import socket
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Union
 
+from utilities.errors import UserError
+
 
 def temporary_beside(path: Path) -> Path:
     """Return a name in the same folder that no other process uses and patterns such as ``*.tfrecord`` do not match."""
@@ -50,6 +52,22 @@ def disk_error(message: str) -> Optional[OSError]:
         if os.strerror(number) in message:
             return OSError(number, os.strerror(number))
     return None
+
+
+def read_json_object(path: Path, prefix: str = "") -> Dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        UserError: it cannot be read or is none; the message begins with ``prefix``.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise UserError(f"{prefix}{path} cannot be read ({reason}); get it anew") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{prefix}{path} holds no JSON object; get it anew")
+    return content
 
 
 def read_json_lines(path: Path) -> List[Optional[Dict[str, Any]]]:

@@ -27,12 +27,18 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="folder to make")
     parser.add_argument(
-        "--vocab-file", type=Path, metavar="FILE", help="vocab.txt [the one that belongs to the checkpoint]"
+        "--vocab-file",
+        type=Path,
+        metavar="PATH",
+        help="vocab.txt or tokenizer.json, or a folder with one [the one that belongs to the checkpoint]",
     )
     parser.add_argument(
         "--lower-case", choices=("true", "false"), help="whether text is lower-cased [as the checkpoint says]"
     )
     parser.add_argument("--encoder-only", action="store_true", help="leave out the heads")
+    parser.add_argument(
+        "--tensorflow", action="store_true", help="also write tf_model.h5, which Transformers' TensorFlow classes load"
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
@@ -44,7 +50,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
     try:
         from checkpoints.export.folder import export  # loads TensorFlow, which --help does not need
 
-        outcome = export(options.checkpoint, options.output, options.vocab_file, lower_case, options.encoder_only)
+        outcome = export(
+            options.checkpoint, options.output, options.vocab_file, lower_case, options.encoder_only, options.tensorflow
+        )
     except UserError as error:
         if options.debug:
             traceback.print_exc()

@@ -25,7 +25,13 @@ _SETTINGS: Tuple[Tuple[str, str], ...] = (
 
 
 def model_card(
-    name: str, start: Pretrained, head: Head, config: BertConfig, notes: List[str], with_tokenizer: bool
+    name: str,
+    start: Pretrained,
+    head: Head,
+    config: BertConfig,
+    notes: List[str],
+    with_tokenizer: bool,
+    with_tensorflow: bool = False,
 ) -> str:
     """Return the text of the card; ``notes`` are notes on the weights for users."""
     run = _run_of(start)
@@ -34,7 +40,7 @@ def model_card(
         f"# {name}",
         f"BERT{_purpose(start)}, a checkpoint of a TensorFlow run in Hugging Face's format.",
         "## Use",
-        _usage(name, head, with_tokenizer),
+        _usage(name, head, with_tokenizer, with_tensorflow),
         "## Model",
         _table(_sizes(config)),
     ]
@@ -68,12 +74,15 @@ def _purpose(start: Pretrained) -> str:
     return f" after {task.title}" if task else ""
 
 
-def _usage(name: str, head: Head, with_tokenizer: bool) -> str:
+def _usage(name: str, head: Head, with_tokenizer: bool, with_tensorflow: bool) -> str:
     classes = ["AutoTokenizer"] * with_tokenizer + [head.auto]
     lines = [f"from transformers import {', '.join(sorted(classes))}", ""]
     if with_tokenizer:
         lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{name}")')
     lines.append(f'model = {head.auto}.from_pretrained("{name}")')
+    if with_tensorflow:
+        lines += ["# TensorFlow, with transformers 4:", f"from transformers import TF{head.auto}", ""]
+        lines.append(f'model = TF{head.auto}.from_pretrained("{name}", use_safetensors=False)')
     return "\n".join(["```python", *lines, "```"])
 
 

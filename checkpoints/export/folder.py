@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import List, NamedTuple, Optional
 
+import transformers
 from safetensors.numpy import save_file
 from transformers import BertConfig, BertTokenizerFast
 
@@ -15,15 +16,22 @@ from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.settings import TOKENIZER_CONFIG
+from checkpoints.pretrained.settings import HDF5
 from checkpoints.pretrained.weights import CLASSIFIER
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
-from data_utils.tokenizer import read_vocabulary
+from data_utils.tokenizer import (
+    SETTINGS_NAME,
+    TOKENIZER_NAME,
+    VOCABULARY_NAME,
+    read_vocabulary,
+    vocab_txt,
+    vocabulary_file,
+)
 from model.architecture import CLASSIFICATION, TASKS, Architecture
 from model.huggingface import hugging_face_config
 from utilities.errors import UserError
 
-_TOKENIZER_FILES = (TOKENIZER_CONFIG, "tokenizer.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
+_TOKENIZER_FILES = (SETTINGS_NAME, TOKENIZER_NAME, "special_tokens_map.json", "added_tokens.json", VOCABULARY_NAME)
 CHECKPOINT, OUTPUT = "--checkpoint", "--output"
 
 
@@ -47,25 +55,25 @@ def export(
     vocabulary: Optional[Path] = None,
     lower_case: Optional[bool] = None,
     encoder_only: bool = False,
+    tensorflow: bool = False,
 ) -> Outcome:
-    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch.
+    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch, and on request for TensorFlow.
 
     Args:
-        checkpoint: a local path for :func:`checkpoints.pretrained.opening.open_pretrained`.
-        output: a new or empty folder.
-        vocabulary: ``vocab.txt``; None: the one that belongs to the checkpoint.
+        checkpoint: as :func:`checkpoints.pretrained.opening.open_pretrained` takes it, local.
+        output: folder that is not there yet, or empty.
+        vocabulary: ``vocab.txt``, ``tokenizer.json`` or a folder with one; None: the one of the checkpoint.
         lower_case: whether text is lower-cased; None: as the checkpoint says.
-        encoder_only: whether to leave out the heads.
+        encoder_only: leave out the heads.
+        tensorflow: also write ``tf_model.h5``, which Transformers' TensorFlow classes load.
 
     Raises:
         UserError: the checkpoint cannot be read or expressed, or the folder cannot be written.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{OUTPUT}: {output} exists and is not empty; name another folder")
-    if vocabulary is not None and not vocabulary.is_file():
-        raise UserError(f"--vocab-file: there is no file {vocabulary}; correct the path")
     start = open_pretrained(checkpoint, CHECKPOINT)
-    vocabulary = vocabulary or start.vocabulary
+    vocabulary = start.vocabulary if vocabulary is None else vocabulary_file(vocabulary)
     exported = exported_arrays(start, vocabulary, encoder_only)
     config = _config(start, exported)
     notes = list(exported.notes)
@@ -77,9 +85,11 @@ def export(
         temporary.mkdir(parents=True)
         save_file(exported.arrays, str(temporary / "model.safetensors"), metadata={"format": "pt"})
         config.save_pretrained(str(temporary))
+        if tensorflow:
+            notes += _write_hdf5(temporary, exported.head)
         if vocabulary is not None:
             _write_tokenizer(start, temporary, vocabulary, lower_case, config.max_position_embeddings)
-        card = model_card(output.name, start, exported.head, config, notes, with_tokenizer=vocabulary is not None)
+        card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None, tensorflow)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if output.is_dir():
             output.rmdir()
@@ -89,6 +99,20 @@ def export(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Outcome(exported.head, start.origin, notes)
+
+
+def _write_hdf5(folder: Path, head: Head) -> List[str]:
+    """Write ``tf_model.h5`` with the weights that a folder has as safetensors; return notes on those that it lacks."""
+    kind = getattr(transformers, f"TF{head.model}", None)
+    if kind is None:
+        raise UserError(f"--tensorflow: Transformers has no TensorFlow class for {head.model}; leave it out")
+    model = kind(BertConfig.from_pretrained(str(folder)))
+    model(model.dummy_inputs)  # gives the variables the names by which from_pretrained looks for them
+    written = open_pretrained(str(folder), CHECKPOINT)
+    written.fill_source(model)
+    model.save_weights(str(folder / HDF5))
+    missing = written.report().missing
+    return [f"`{HDF5}` has random numbers for {name}, which the checkpoint lacks." for name in missing]
 
 
 def _config(start: Pretrained, exported: Exported) -> BertConfig:
@@ -139,19 +163,20 @@ def _write_tokenizer(
     Args:
         start: the checkpoint.
         folder: the exported folder.
-        vocabulary: path of ``vocab.txt``.
-        lower_case: whether text is lower-cased; None: as the checkpoint says, else guessed from the vocabulary.
+        vocabulary: path of ``vocab.txt`` or ``tokenizer.json``.
+        lower_case: whether text is lower-cased; None: as the checkpoint or the vocabulary says, else as that looks.
         positions: number of tokens of the longest sequence.
     """
+    (folder / VOCABULARY_NAME).write_bytes(vocab_txt(vocabulary))
     if not start.own and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:
         present = [start.folder / name for name in _TOKENIZER_FILES if (start.folder / name).is_file()]
-        if any(path.name == TOKENIZER_CONFIG for path in present):
+        if any(path.name == SETTINGS_NAME for path in present):
             for path in present:
                 shutil.copyfile(path, folder / path.name)
             return
-    if lower_case is None:
-        lower_case = start.lower_case
-    if lower_case is None:
-        lower_case = read_vocabulary(vocabulary).looks_lower_cased()
-    tokenizer = BertTokenizerFast(vocab_file=str(vocabulary), do_lower_case=lower_case, model_max_length=positions)
+    words = read_vocabulary(vocabulary)
+    cases = (lower_case, None if vocabulary == start.vocabulary else words.lower_case, start.lower_case)
+    lower_case = next((case for case in cases if case is not None), words.looks_lower_cased())
+    words_file = str(folder / VOCABULARY_NAME)
+    tokenizer = BertTokenizerFast(vocab_file=words_file, do_lower_case=lower_case, model_max_length=positions)
     tokenizer.save_pretrained(str(folder))

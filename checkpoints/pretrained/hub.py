@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import List
 
-from checkpoints.pretrained.settings import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS, TOKENIZER_CONFIG, VOCABULARY
+from checkpoints.pretrained.settings import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS
+from data_utils.tokenizer import SETTINGS_NAME, TOKENIZER_NAME, VOCABULARY_NAME
 from utilities.errors import UserError
 
 TIMEOUT = 10.0  # seconds to wait for an answer
@@ -33,7 +34,8 @@ def fetch(name: str, key: str) -> Path:
         weights = files_to_fetch(names)
         if not weights:
             raise UserError(f"{key}: the model {name} of huggingface.co has no weights that can be read; name another")
-        files: List[str] = [*weights, *(name for name in (CONFIG, VOCABULARY, TOKENIZER_CONFIG) if name in names)]
+        described_by = (CONFIG, VOCABULARY_NAME, TOKENIZER_NAME, SETTINGS_NAME)
+        files: List[str] = [*weights, *(name for name in described_by if name in names)]
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, etag_timeout=TIMEOUT))
     except RepositoryNotFoundError as error:
         raise UserError(

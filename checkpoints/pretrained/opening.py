@@ -17,8 +17,9 @@ from checkpoints.pretrained.formats import (
 )
 from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.settings import architecture_of_config, find_lower_case, find_vocabulary, read_config
+from checkpoints.pretrained.settings import architecture_of_config, find_lower_case, read_config
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
+from data_utils.tokenizer import find_vocabulary
 from utilities.errors import UserError
 
 REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co

@@ -10,7 +10,15 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from checkpoints.pretrained.settings import count_word_pieces
-from checkpoints.pretrained.weights import VOCABULARY_SIZED, Weight, Weights, from_tensorflow, is_encoder_weight
+from checkpoints.pretrained.weights import (
+    VOCABULARY_SIZED,
+    WORD_TABLE,
+    Weight,
+    Weights,
+    from_tensorflow,
+    is_encoder_weight,
+)
+from data_utils.tokenizer import CONTINUATION, load_tokenizer, read_vocabulary
 from keras_extensions.backend import keras
 from utilities.errors import UserError
 
@@ -53,10 +61,11 @@ class Pretrained:
     """The weights that a run starts from, of any origin; see :class:`training.start.Start`.
 
     Attributes:
-        origin: the origin of the weights, for messages.
-        weights: the weights by PyTorch's names.
-        architecture: fields of :class:`model.architecture.Architecture` that the weights determine.
-        vocabulary: the ``vocab.txt`` that belongs to them; it also gives the number of real word pieces.
+        origin: where the weights come from, for messages.
+        weights: by PyTorch's names.
+        architecture: fields of :class:`model.architecture.Architecture` that the weights decide.
+        vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them; it also tells how many word pieces are
+            real.
         lower_case: whether their text was lower-cased; None if unknown.
         neutral_weights: weights that the model was trained without, with values that change nothing.
         unknown: other names in the file.
@@ -64,7 +73,8 @@ class Pretrained:
         own: whether this project wrote the checkpoint.
         folder: the folder of its files.
         key: config key or flag that named it, for messages.
-        allow_missing: whether missing encoder weights may start from random numbers.
+        allow_missing: let encoder weights that are missing start from random numbers.
+        changes: what was done to the weights since, as texts for the log.
     """
 
     origin: str
@@ -79,6 +89,7 @@ class Pretrained:
     folder: Optional[Path] = None
     key: str = "pretrained_ckpt_path"
     allow_missing: bool = False
+    changes: List[str] = dataclasses.field(default_factory=list)
     _report: LoadReport = dataclasses.field(default_factory=LoadReport, init=False, repr=False)
 
     def report(self) -> LoadReport:
@@ -91,7 +102,7 @@ class Pretrained:
         Raises:
             UserError: an encoder weight is missing, has another shape or cannot be read, or word pieces would be lost.
         """
-        report = LoadReport()
+        report = LoadReport(padded=list(self.changes))
         variables = {from_tensorflow(variable.name): variable for variable in source.weights}
         names = {known.name for known in variables}
         report.missing = sorted(names - {*self.weights, *self.neutral_weights})
@@ -147,6 +158,53 @@ class Pretrained:
         report.missing = sorted([*report.missing, name])
         report.extra.append(f"{name} of shape {list(weight.shape)}, not {list(shape)}")
         return None
+
+
+def with_pieces_of(start: Pretrained, path: Path) -> Pretrained:
+    """Return weights with a row for each piece that a vocabulary has after those of their own.
+
+    New rows of the word table and of the masked-LM bias are the mean of the rows of the pieces that the token was split
+    into before.
+
+    Args:
+        start: the weights, whose vocabulary is known.
+        path: the vocabulary of the data; if it does not begin with theirs, they stay as they are, with a warning.
+
+    Raises:
+        UserError: a vocabulary cannot be read, or that of the weights has more pieces than they have rows.
+    """
+    assert start.vocabulary is not None
+    old, new = read_vocabulary(start.vocabulary), read_vocabulary(path)
+    count, table = len(old.pieces), start.weights[WORD_TABLE]
+    added = new.pieces[count:]
+    if new.pieces[:count] != old.pieces:
+        logger.warning("%s: its word pieces are not those of %s, whose rows will stand for others", path, start.origin)
+        return start
+    if not added:
+        return start
+    if table.shape[0] < count:
+        raise UserError(f"{start.key}: {table.location} has {table.shape[0]:,} rows, {old.path} {count:,} word pieces")
+    tokenizer = load_tokenizer(str(old.path), lower_case=False)  # tokens are written as text is looked up
+    words = [token[len(CONTINUATION) :] if token.startswith(CONTINUATION) else token for token in added]
+    parts = [tokenizer.encode(word, add_special_tokens=False).ids for word in words]
+    longer = {name: _with_rows(start.weights[name], count, parts) for name in VOCABULARY_SIZED if name in start.weights}
+    return dataclasses.replace(
+        start,
+        weights={**start.weights, **longer},
+        architecture={**start.architecture, "vocab_size": len(new.pieces)},
+        vocabulary=path,
+        changes=[f"{len(added):,} word pieces added: each starts as the mean of those that it was split into before"],
+    )
+
+
+def _with_rows(weight: Weight, count: int, parts: Sequence[Sequence[int]]) -> Weight:
+    """Return a weight's first rows and, for each list of their numbers, the mean of these."""
+
+    def read() -> np.ndarray:
+        value = weight.value()[:count]
+        return np.concatenate([value, np.stack([value[rows].mean(axis=0) for rows in parts])])
+
+    return Weight((count + len(parts), *weight.shape[1:]), read, weight.location)
 
 
 def resize_vocabulary(weight: Weight, rows: int, vocabulary: Optional[Path], origin: str) -> np.ndarray:

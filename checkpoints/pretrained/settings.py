@@ -5,14 +5,15 @@ Settings are ``config.json`` or Google's ``bert_config.json``, the vocabulary, a
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+from data_utils import tokenizer
+from data_utils.tokenizer import vocab_txt
 from utilities.errors import UserError
+from utilities.files import read_json_object
 
 CONFIG, GOOGLE_CONFIG = "config.json", "bert_config.json"
-VOCABULARY, TOKENIZER_CONFIG = "vocab.txt", "tokenizer_config.json"
 SAFETENSORS, PYTORCH, HDF5 = "model.safetensors", "pytorch_model.bin", "tf_model.h5"
 INDEX = ".index.json"  # suffix of the file that lists which of several files has each weight
 
@@ -57,7 +58,7 @@ def read_config(folder: Path, key: str) -> Dict[str, Any]:
     path = next((folder / name for name in (CONFIG, GOOGLE_CONFIG) if (folder / name).is_file()), None)
     if path is None:
         raise UserError(f"{key}: {folder} has weights but no {CONFIG} ({GOOGLE_CONFIG}); put it there")
-    return {**_read_object(path, key), "_path": str(path)}
+    return {**read_json_object(path, f"{key}: "), "_path": str(path)}
 
 
 def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
@@ -95,38 +96,20 @@ def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
     }
 
 
-def find_vocabulary(folder: Path) -> Optional[Path]:
-    path = folder / VOCABULARY
-    return path if path.is_file() else None
-
-
 def count_word_pieces(vocabulary: Path) -> int:
-    return len(vocabulary.read_bytes().rstrip(b"\r\n").split(b"\n"))
+    return len(vocab_txt(vocabulary).rstrip(b"\r\n").split(b"\n"))
 
 
 def find_lower_case(folder: Path, key: str) -> Optional[bool]:
     """Return whether a model was trained on lower-cased text; None if unknown.
 
-    The tokenizer's settings or the name of Google's folder show it. Hugging Face's tokenizer lower-cases by default.
+    Hugging Face's files or the name of Google's folder tell.
     """
-    path = folder / TOKENIZER_CONFIG
-    if path.is_file():
-        return bool(_read_object(path, key).get("do_lower_case", True))
-    if (folder / GOOGLE_CONFIG).is_file():
+    lower_case = tokenizer.find_lower_case(folder, f"{key}: ")
+    if lower_case is None and (folder / GOOGLE_CONFIG).is_file():
         name = folder.resolve().name.lower()
         if name.startswith(("uncased", "chinese", "multilingual")):
             return True
         if name.startswith(("cased", "multi_cased")):
             return False
-    return None
-
-
-def _read_object(path: Path, key: str) -> Dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise UserError(f"{key}: {path} cannot be read ({reason}); get it anew") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{key}: {path} holds no JSON object; get it anew")
-    return content
+    return lower_case

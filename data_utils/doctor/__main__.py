@@ -124,7 +124,7 @@ def _write_manifest(data: DataSet, output: Path, entries: list[dict[str, Any]], 
     manifest, form = data.manifest, data.form
     vocabulary = dict(manifest.vocabulary) if manifest else {}
     if data.vocabulary is not None:
-        write_atomically(output / VOCABULARY_NAME, data.vocabulary.path.read_bytes())
+        write_atomically(output / VOCABULARY_NAME, data.vocabulary.content)
         vocabulary = {"file": VOCABULARY_NAME, "sha256": data.vocabulary.sha256, "size": len(data.vocabulary.pieces)}
     settings = dict(manifest.settings) if manifest else {"max_seq_length": form.max_seq_length}
     if manifest is None and data.vocab_size is not None:
@@ -164,7 +164,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the data set")
     parser.add_argument("--fix", type=Path, metavar="OUT", help="write the good records into another folder")
     parser.add_argument("--overwrite", action="store_true", help="replace a data set in the folder of --fix")
-    parser.add_argument("--vocab-file", type=Path, metavar="FILE", help="vocab.txt (default: the one in DIR)")
+    parser.add_argument(
+        "--vocab-file", type=Path, metavar="FILE", help="vocab.txt or tokenizer.json (default: the one in DIR)"
+    )
     parser.add_argument("--sentences", type=Path, metavar="DIR", help="sentence files to look for repeated lines in")
     parser.add_argument("--picture", type=Path, metavar="FILE", help=f"where to draw (default: DIR/{PICTURE_NAME})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all findings as JSON")

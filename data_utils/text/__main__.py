@@ -18,10 +18,12 @@ from data_utils.parallel import Pool, pool_of, with_absolute_paths
 from data_utils.resume import Ledger, check_dataset_folder, prepare_dataset_folder
 from data_utils.text.examples import (
     add_example_options,
+    add_vocabulary_file_options,
     describe,
     recipe_of,
     settings_of,
     unit_bytes_of,
+    vocabulary_of,
     write_examples,
 )
 from data_utils.text.extract import add_extract_options
@@ -29,37 +31,37 @@ from data_utils.text.instances import Settings, check_settings, use_one_tokenize
 from data_utils.text.sentences import Corpus, add_sentence_options, read_corpus, text_settings_of, write_sentences
 from data_utils.text.sources import Source, source_of
 from data_utils.text.vocabulary import add_vocabulary_options, train_vocabulary
-from data_utils.tokenizer import VOCABULARY_NAME, read_vocabulary
+from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
 
 CORPUS_FOLDER = "corpus"
 PACKED_FOLDER = "packed"
 
 
-def _vocabulary_recipe(options: argparse.Namespace) -> dict[str, Any]:
-    if options.vocab_file:
-        return {"sha256": read_vocabulary(options.vocab_file).sha256}
+def _vocabulary_recipe(options: argparse.Namespace, given: Vocabulary | None) -> dict[str, Any]:
+    if given is not None:
+        return {"sha256": given.sha256}
     return {"pieces": options.vocab_size, "min_frequency": options.min_frequency, "lower_case": not options.cased}
 
 
-def _vocabulary(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Path:
-    """Return the given vocabulary, or train one on the corpus if that is not done yet."""
-    if options.vocab_file:
-        return options.vocab_file
+def _trained(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Vocabulary:
+    """Train a vocabulary on the corpus unless that is done already."""
     path = options.output / VOCABULARY_NAME
     if is_complete:
-        return path
+        return read_vocabulary(path)
     ledger = Ledger.begin(options.output, "vocabulary", {**recipe, "sentences": corpus.identity})
     if ledger.done(0) is None:
         print("vocabulary: training", file=sys.stderr, flush=True)
         train_vocabulary(corpus.files, path, options.vocab_size, not options.cased, options.min_frequency)
         ledger.finish(0, [path.name], {})
-    return path
+    return read_vocabulary(path)
 
 
-def _prepare(options: argparse.Namespace, settings: Settings, given: Corpus | Source, pool: Pool) -> Path:
+def _prepare(
+    options: argparse.Namespace, settings: Settings, given: Corpus | Source, vocabulary: Vocabulary | None, pool: Pool
+) -> Path:
     """Do all steps that are not done yet, and return the data set's manifest."""
-    unit_bytes, vocabulary_recipe = unit_bytes_of(options), _vocabulary_recipe(options)
-    # Checked before hours of work: everything is compared except the corpus, which may not exist yet.
+    unit_bytes, vocabulary_recipe = unit_bytes_of(options), _vocabulary_recipe(options, vocabulary)
+    # Refused before hours of work, not after: everything is compared but the corpus, which may have to be made first.
     check_dataset_folder(options.output, recipe_of(settings, unit_bytes, vocabulary_recipe), options.overwrite)
     if isinstance(given, Corpus):
         corpus = given
@@ -68,9 +70,10 @@ def _prepare(options: argparse.Namespace, settings: Settings, given: Corpus | So
         corpus = write_sentences(given, folder, text, pool, options.max_bad_articles, options.overwrite)
     recipe = recipe_of(settings, unit_bytes, vocabulary_recipe, corpus.identity)
     is_complete = prepare_dataset_folder(options.output, recipe, options.overwrite)
-    vocabulary_file = _vocabulary(options, corpus, vocabulary_recipe, is_complete)
+    if vocabulary is None:
+        vocabulary = _trained(options, corpus, vocabulary_recipe, is_complete)
     return write_examples(
-        corpus, vocabulary_file, options.output, settings, pool, options.overwrite, unit_bytes, vocabulary_recipe
+        corpus, vocabulary, options.output, settings, pool, options.overwrite, unit_bytes, vocabulary_recipe
     )
 
 
@@ -87,13 +90,14 @@ def _pack(options: argparse.Namespace, pool: Pool) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     with_absolute_paths(options)
+    vocabulary = vocabulary_of(options)
     settings = settings_of(options)
     check_settings(settings)
     if options.workers == 1:
         use_one_tokenizer_thread()  # must be set before a vocabulary is trained: one worker uses one core
     given = read_corpus(options.sentences) if options.sentences else source_of(options)
     with pool_of(options, options.output, given.files) as pool:
-        manifest = _prepare(options, settings, given, pool)
+        manifest = _prepare(options, settings, given, vocabulary, pool)
         print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
         if options.pack:
             _pack(options, pool)
@@ -105,9 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the data set")
     add_extract_options(parser, sentences_too=True)
     add_sentence_options(parser)
-    parser.add_argument(
-        "--vocab-file", type=Path, metavar="FILE", help="BERT vocab.txt to use; without it one is trained"
-    )
+    add_vocabulary_file_options(parser, "; without it one is trained")
     add_vocabulary_options(parser)
     add_example_options(parser)
     parser.add_argument(

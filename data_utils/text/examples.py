@@ -30,7 +30,7 @@ from data_utils.text.sentences import Corpus, read_corpus
 from data_utils.text.shuffle import Layout, gather, plan_layout, read_pieces, write_records, write_spill
 from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import add_case_option
-from data_utils.tokenizer import VOCABULARY_NAME, read_vocabulary
+from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
@@ -72,7 +72,7 @@ def recipe_of(settings: Settings, unit_bytes: int | None, vocabulary: Any, sente
 
 def write_examples(
     corpus: Corpus,
-    vocabulary_file: Path,
+    vocabulary: Vocabulary,
     output: Path,
     settings: Settings,
     pool: Pool | None = None,
@@ -86,7 +86,7 @@ def write_examples(
 
     Args:
         corpus: Sentence files.
-        vocabulary_file: BERT ``vocab.txt``; copied into the folder.
+        vocabulary: BERT's; its ``vocab.txt`` is written into the folder.
         output: Folder of the data set.
         settings: Settings of the records.
         pool: Workers; None: this process. The bytes written do not depend on them.
@@ -98,18 +98,17 @@ def write_examples(
         The path of the manifest.
 
     Raises:
-        UserError: Settings, vocabulary, folder or corpus cannot be used.
+        UserError: Settings, folder or corpus are unfit.
     """
     check_settings(settings)
-    vocabulary = read_vocabulary(vocabulary_file)
     recipe = recipe_of(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
-    _write_held_out(corpus, vocabulary_file, output, settings, pool, overwrite)
+    _write_held_out(corpus, vocabulary, output, settings, pool, overwrite)
     if prepare_dataset_folder(output, recipe, overwrite):
         print(f"examples: {output} is complete already", file=sys.stderr)
         return output / MANIFEST_NAME
     local_vocabulary = output / VOCABULARY_NAME
-    if not (local_vocabulary.exists() and local_vocabulary.samefile(vocabulary_file)):
-        write_atomically(local_vocabulary, vocabulary_file.read_bytes())
+    if not local_vocabulary.exists() or local_vocabulary.read_bytes() != vocabulary.content:
+        write_atomically(local_vocabulary, vocabulary.content)
     pool, vocabulary_size = pool or Pool(), len(vocabulary.pieces)
     units = plan_units(corpus.files, unit_bytes)
     text_bytes = sum(unit.size for unit in units)
@@ -136,13 +135,13 @@ def write_examples(
 
 
 def _write_held_out(
-    corpus: Corpus, vocabulary_file: Path, output: Path, settings: Settings, pool: Pool | None, overwrite: bool
+    corpus: Corpus, vocabulary: Vocabulary, output: Path, settings: Settings, pool: Pool | None, overwrite: bool
 ) -> None:
     folder = output / VALIDATION_FOLDER
     if settings.validation_fraction:
         held_out = write_held_out(corpus, folder / "corpus", settings.validation_fraction)
         once = settings._replace(duplicate_factor=1, validation_fraction=0.0)
-        write_examples(held_out, vocabulary_file, folder, once, pool, overwrite)
+        write_examples(held_out, vocabulary, folder, once, pool, overwrite)
     elif overwrite:  # what another recipe held out is trained on now
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -222,6 +221,17 @@ def describe(manifest: Mapping[str, Any], folder: Path) -> str:
     )
 
 
+def add_vocabulary_file_options(parser: argparse.ArgumentParser, otherwise: str, required: bool = False) -> None:
+    """Add the options of :func:`vocabulary_of`; ``otherwise`` ends the help with what happens without them."""
+    parser.add_argument(
+        "--vocab-file", type=Path, required=required, metavar="PATH",
+        help=f"BERT's vocab.txt or tokenizer.json to use, or a folder with one{otherwise}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--extra-tokens", type=Path, metavar="FILE", help="tokens to append to that vocabulary, one on each line"
+    )
+
+
 def add_example_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of pairing, masking and writing."""
     default = Settings()
@@ -261,6 +271,22 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
 
 
+def vocabulary_of(options: argparse.Namespace) -> Vocabulary | None:
+    """Return the vocabulary that ``--vocab-file`` names, with the tokens of ``--extra-tokens``; None if unset.
+
+    Where its files say that it keeps capitals, ``options.cased`` is set.
+    """
+    if options.vocab_file is None:
+        if options.extra_tokens:
+            raise UserError("--extra-tokens: extends a vocabulary that is there; name it with --vocab-file")
+        return None
+    vocabulary = read_vocabulary(options.vocab_file)
+    if options.cased and vocabulary.lower_case:
+        raise UserError(f"--cased: the tokenizer of {vocabulary.path} lower-cases text; leave --cased out")
+    options.cased = options.cased or vocabulary.lower_case is False
+    return extended(vocabulary, options.extra_tokens, not options.cased) if options.extra_tokens else vocabulary
+
+
 def settings_of(options: argparse.Namespace) -> Settings:
     """Return the settings that the options of ``add_example_options`` and ``add_case_option`` describe."""
     return Settings(
@@ -287,11 +313,11 @@ def unit_bytes_of(options: argparse.Namespace) -> int | None:
 
 def _run(options: argparse.Namespace) -> None:
     corpus = read_corpus(with_absolute_paths(options).sentences)
+    vocabulary = vocabulary_of(options)
+    assert vocabulary is not None, "the option is required"
     settings, unit_bytes = settings_of(options), unit_bytes_of(options)
     with pool_of(options, options.output, corpus.files) as pool:
-        manifest = write_examples(
-            corpus, options.vocab_file, options.output, settings, pool, options.overwrite, unit_bytes
-        )
+        manifest = write_examples(corpus, vocabulary, options.output, settings, pool, options.overwrite, unit_bytes)
     print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
 
 
@@ -299,7 +325,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the step's command."""
     parser = make_parser("data_utils.text.examples", "Sentence files to pre-training TFRecords.")
     parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
-    parser.add_argument("--vocab-file", type=Path, required=True, metavar="FILE", help="BERT vocab.txt")
+    add_vocabulary_file_options(parser, "", required=True)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the records")
     add_example_options(parser)
     add_case_option(parser)

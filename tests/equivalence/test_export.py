@@ -6,9 +6,10 @@ import json
 
 import numpy as np
 import pytest
+import transformers
 from safetensors import safe_open
 from safetensors.numpy import load_file
-from transformers import AutoTokenizer, BertConfig
+from transformers import AutoTokenizer, BertConfig, BertTokenizerFast, TFAutoModel
 
 from checkpoints.export.__main__ import main
 from checkpoints.export.folder import export
@@ -22,6 +23,7 @@ from tests.unit.checkpoints.pretrained.models import (
     hugging_face,
     loaded,
     outputs_of,
+    source_outputs,
     write_vocabulary,
 )
 from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
@@ -73,6 +75,47 @@ def test_an_export_gives_the_logits_of_the_saved_model(task, published):
     if task == PRETRAINING:
         expected["masked_lm"] = expected["masked_lm"][..., :PIECES]
     assert_close(found, expected)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_tensorflow_classes_give_the_logits_of_the_saved_model(task, published, place, tmp_path):
+    saved, _ = published[task]
+    step = place / task / "checkpoints" / "step-00000003"  # any checkpoint of a run
+    assert main(["--checkpoint", str(step), "--output", str(tmp_path / "out"), "--tensorflow"]) == 0
+    head = f"TF{read_json(tmp_path / 'out' / 'config.json')['architectures'][0]}".replace("TFBert", "TFAutoModel")
+    assert f'{head}.from_pretrained("out", use_safetensors=False)' in (tmp_path / "out" / "README.md").read_text()
+    model, loading = getattr(transformers, head).from_pretrained(
+        tmp_path / "out", use_safetensors=False, output_loading_info=True
+    )
+    assert not loading["missing_keys"] and not loading["mismatched_keys"]
+    assert all(
+        name.startswith("dropout") for name in loading["unexpected_keys"]
+    )  # has no weights, and a running number
+    data = batch(architecture())
+    data["input_ids"] %= PIECES
+    expected = outputs_of(saved.model, data)
+    if task == PRETRAINING:
+        expected["masked_lm"] = expected["masked_lm"][..., :PIECES]
+    assert_close(source_outputs(task, model, data), expected)
+
+
+def test_an_encoder_for_tensorflow_and_a_tokenizer_without_vocab_txt(tmp_path):
+    source = hugging_face(PRETRAINING)
+    folder = safetensors(source, tmp_path / "in")
+    tokenizer = BertTokenizerFast(str(write_vocabulary(folder, PIECES)), do_lower_case=False)
+    words = (folder / "vocab.txt").read_bytes()
+    tokenizer.save_pretrained(folder)
+    (folder / "vocab.txt").unlink()
+    export(str(folder), tmp_path / "out", encoder_only=True, tensorflow=True)
+    model, loading = TFAutoModel.from_pretrained(tmp_path / "out", use_safetensors=False, output_loading_info=True)
+    assert not any(loading.values())
+    np.testing.assert_array_equal(model.bert.pooler.dense.kernel, source.bert.pooler.dense.kernel)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (folder / name).read_bytes()
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == words
+    export(str(folder), tmp_path / "lower", vocabulary=folder, lower_case=True)
+    assert read_json(tmp_path / "lower" / "tokenizer_config.json")["do_lower_case"] is True
+    assert (tmp_path / "lower" / "vocab.txt").read_bytes() == words
 
 
 @pytest.mark.parametrize("width", [64, 768])

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import BertConfig
+from transformers import BertConfig, BertTokenizerFast
 
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
+from data_utils.tokenizer import load_tokenizer
 from tests.integration.runs import (
     STILL,
+    TEXT_PREDICTIONS,
+    TEXT_SEQUENCE,
     TEXT_VOCABULARY,
     last_checkpoint,
     metrics,
+    prepare,
     prepare_dataset,
     read_json,
     train,
@@ -100,6 +104,34 @@ def test_missing_weights_end_the_run_unless_they_are_allowed(place, dataset, cap
     with caplog.at_level(logging.WARNING):
         assert train(config, place / "runs", *arguments, "--allow-missing-weights", "true").status == 0
     assert "bert.encoder.layer.1.output.dense.weight: not in the checkpoint" in caplog.text
+
+
+def test_pre_training_continues_from_an_encoder_with_more_word_pieces(place, dataset, caplog):
+    """The folder has a tokenizer.json and no vocab.txt, and no head; one token of the text is new."""
+    folder, tokens, data = place / "encoder", place / "tokens.txt", place / "more"
+    words = dataset / "vocab.txt"
+    pieces = words.read_text(encoding="utf-8").splitlines()
+    source = hugging_face("pretraining", vocab_size=len(pieces), **SIZES)
+    safetensors(source, folder, {name: a for name, a in pytorch_arrays(source).items() if name.startswith("bert.")})
+    BertTokenizerFast(str(words)).save_pretrained(folder)
+    (folder / "vocab.txt").unlink()
+    tokens.write_text(f"new\nlongish\n{pieces[-1]}\n")
+    given = ["--text", str(place / "text.txt"), "--output", str(data), "--vocab-file", str(folder), "--workers", "1"]
+    given += ["--extra-tokens", str(tokens), "--max-seq-length", str(TEXT_SEQUENCE)]
+    assert prepare([*given, "--max-predictions", str(TEXT_PREDICTIONS)]) == 0
+    assert (data / "vocab.txt").read_bytes() == words.read_bytes() + b"new\nlongish\n"
+    changes = {"bert_config": None, "embedding_serialization_factor": 4}
+    with caplog.at_level(logging.INFO):
+        run = still(place, "extended", data, folder, **changes)
+    assert "cls.predictions.bias: not in the checkpoint, so it starts from random numbers" in caplog.text
+    assert "2 word pieces added" in caplog.text
+    found = weights(run)["bert.embeddings.word_embeddings.weight"]
+    assert len(found) % 4 == 0 and len(found) - len(pieces) - 2 in range(4)
+    tokenizer = load_tokenizer(str(words), True)
+    old = pytorch_arrays(source)["bert.embeddings.word_embeddings.weight"]
+    new = [old[tokenizer.encode(word, add_special_tokens=False).ids].mean(axis=0) for word in ("new", "longish")]
+    np.testing.assert_allclose(found[: len(pieces) + 2], np.concatenate([old, new]), atol=1e-7)
+    assert (last_checkpoint(run) / "vocab.txt").read_bytes() == (data / "vocab.txt").read_bytes()
 
 
 def test_another_size_or_activation(place, dataset, caplog):

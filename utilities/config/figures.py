@@ -121,9 +121,9 @@ def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
     """
     if config.bert_config is not None:
         return config.bert_config
-    if config.bert_model_name is None:
-        return None
-    return _folder_sizes(Path(config.bert_model_name) / "config.json") or _named_sizes(config.bert_model_name)
+    name = config.bert_model_name or config.pretrained_ckpt_path
+    sizes = _folder_sizes(Path(name) / "config.json") if name else None
+    return sizes or (_named_sizes(config.bert_model_name) if config.bert_model_name else None)
 
 
 def _folder_sizes(path: Path) -> Optional[BertConfig]:

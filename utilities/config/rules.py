@@ -18,7 +18,9 @@ SHORTEST_SEQUENCE = 5  # tokens: [CLS] a [SEP] b [SEP]
 
 def model_source(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     if config.bert_config is None and task == PRETRAINING:
-        yield FieldError(["bert_config"], "pre-training needs it", "add the section bert_config")
+        if config.pretrained_ckpt_path is None:
+            hint = "add the section bert_config, or set pretrained_ckpt_path to weights, which decide it"
+            yield FieldError(["bert_config"], "pre-training from random weights needs it", hint)
     elif config.bert_config is None and config.bert_model_name is None:
         yield FieldError(
             ["bert_model_name"],

@@ -114,7 +114,9 @@ class TrainingConfig(Section):
         None, description="Hugging Face model name or local folder to start from (fine-tuning)."
     )
     bert_config: Optional[BertConfig] = Field(
-        None, description="Architecture; optional in fine-tuning where bert_model_name is given."
+        None,
+        description="Architecture; optional in fine-tuning with bert_model_name, in pre-training with "
+        "pretrained_ckpt_path.",
     )
     pretrained_ckpt_path: Optional[PathText] = Field(
         None,
@@ -128,7 +130,8 @@ class TrainingConfig(Section):
 
     vocab_file: Annotated[Optional[PathText], PER_REPLICA] = Field(
         None,
-        description="vocab.txt to tokenise with (fine-tuning). Unset: the one that belongs to the model.",
+        description="vocab.txt or tokenizer.json to tokenise with, or a folder with one (fine-tuning). "
+        "Unset: the one that belongs to the model.",
     )
     lower_case: Optional[bool] = Field(
         None, description="Lower-case text and strip accents (fine-tuning). Unset: as the model was trained."

@@ -35,7 +35,7 @@ try:
 except UserError as error:
     print("error:", error)
 """
-FETCHED = ["config.json", "model.safetensors", "vocab.txt"]
+FETCHED = ["config.json", "model.safetensors", "tokenizer.json", "vocab.txt"]
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -105,6 +105,7 @@ def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
     folder = safetensors(source, tmp_path / "model")
     pytorch_bin(source, folder)
     write_vocabulary(folder, 120)
+    (folder / "tokenizer.json").write_text("{}")
     (folder / "README.md").write_text("not fetched")
     with served(folder) as (endpoint, fetched):
         assert fetched_by_name("someone/some-bert", endpoint, tmp_path).split() == FETCHED

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.pretrained import Pretrained, with_pieces_of
 from keras_extensions.backend import tf
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture
-from tests.unit.checkpoints.pretrained.models import hugging_face, untrained, write_vocabulary
+from tests.unit.checkpoints.pretrained.models import SPECIAL, hugging_face, untrained, write_vocabulary
 from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.checkpoints.pretrained.writers import (
     google,
@@ -122,6 +122,33 @@ class TestVocabulary:
         arrays[TABLE][112:], arrays[BIAS][112:] = 0, 0
         loaded, _ = filled(safetensors(source, tmp_path / "m", arrays), vocab_size=112)
         assert loaded[TABLE].shape == (112, 32)
+
+
+@pytest.mark.parametrize("rows", [40, 48])
+def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, caplog):
+    """The table has 40 rows, or 48, of which the last 8 stood for no piece."""
+    pieces = [*SPECIAL, *"abcdefghijk", *(f"##{letter}" for letter in "abcdefghijk"), *(f"w{n}" for n in range(13))]
+    added = ["bad", "##fig", "jazz"]  # jazz was [UNK]
+    folder = safetensors(hugging_face(PRETRAINING, vocab_size=rows), tmp_path / "m")
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    (tmp_path / "vocab.txt").write_text("\n".join([*pieces, *added]))
+    source = open_pretrained(str(folder), "k")
+    start = with_pieces_of(source, tmp_path / "vocab.txt")
+    assert start.architecture["vocab_size"] == 43
+    model = untrained(PRETRAINING, architecture(vocab_size=44), seed=99)
+    with caplog.at_level(logging.INFO):
+        start.fill_source(model)
+    assert "3 word pieces added" in caplog.text
+    parts = [[pieces.index(part) for part in word] for word in (["b", "##a", "##d"], ["f", "##i", "##g"], ["[UNK]"])]
+    arrays = pytorch_arrays(model)
+    for name in (TABLE, BIAS):
+        old = source.weights[name].value()
+        expected = np.concatenate([old[:40], [old[ids].mean(axis=0) for ids in parts], np.zeros_like(old[:1])])
+        np.testing.assert_allclose(arrays[name], expected, rtol=1e-6, atol=1e-8)
+    assert with_pieces_of(start, tmp_path / "vocab.txt") is start
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "another"]))
+    assert with_pieces_of(source, tmp_path / "vocab.txt") is source
+    assert "its word pieces are not those of" in caplog.text
 
 
 def test_numbers_that_are_not_finite_are_refused(source, tmp_path):

@@ -1,0 +1,115 @@
+"""Vocabularies out of Hugging Face's tokenizer files, and vocabularies with tokens of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer, BertTokenizerFast
+
+from data_utils.tokenizer import SPECIAL_TOKENS, extended, load_tokenizer, read_vocabulary
+from utilities.errors import UserError
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZé"
+PIECES = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), "the", "##ing", ".", "天"]
+TEXT = "The naïve singing of Émile, 天天. [MASK] xyz!"
+
+
+def write_text(folder: Path, pieces: list[str] = PIECES) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "vocab.txt"
+    path.write_text("".join(piece + "\n" for piece in pieces), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a ``tokenizer.json`` and no ``vocab.txt``."""
+    return write_tokenizer(tmp_path, lower_case=True)
+
+
+def write_tokenizer(tmp_path: Path, lower_case: bool) -> Path:
+    """Write Hugging Face's files of ``PIECES`` into ``tmp_path/model`` without its ``vocab.txt``."""
+    text = write_text(tmp_path / "text")
+    BertTokenizerFast(str(text), do_lower_case=lower_case).save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "vocab.txt").unlink()
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("name", ["", "tokenizer.json"])
+def test_a_tokenizer_json_is_read_as_its_vocab_txt(name: str, lower_case: bool, tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path, lower_case) / name
+    found, text = read_vocabulary(path), read_vocabulary(tmp_path / "text" / "vocab.txt")
+    assert (found.pieces, found.content, found.sha256) == (text.pieces, text.content, text.sha256)
+    assert (found.lower_case, text.lower_case) == (lower_case, None)
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "model")
+    expected = theirs.convert_tokens_to_ids(theirs.tokenize(TEXT.replace("[MASK]", "")))
+    ours = load_tokenizer(str(path), lower_case)
+    assert ours.encode(TEXT.replace("[MASK]", ""), add_special_tokens=False).ids == expected
+
+
+def test_the_case_of_a_folder(folder: Path) -> None:
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(json.dumps({"do_lower_case": False}))
+    assert read_vocabulary(folder).lower_case is False
+    settings.write_text("{}")
+    assert read_vocabulary(folder).lower_case is True  # the normalizer's
+    (folder / "tokenizer.json").unlink()
+    write_text(folder)
+    settings.write_text(json.dumps({"do_lower_case": False}))
+    assert read_vocabulary(folder).lower_case is False
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "BPE": ({"model": {"type": "BPE", "vocab": {}}}, "model.type is 'BPE', BERT's is 'WordPiece'"),
+    "other prefix": ({"model": {"continuing_subword_prefix": "@@"}}, "continuing_subword_prefix is '@@'"),
+    "other words": ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer.type is 'Whitespace'"),
+    "accents kept": ({"normalizer": {"strip_accents": False}}, "strip_accents is False, BERT's is True"),
+    "gap": ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, "its ids are not 0, 1, 2"),
+    "no [MASK]": ({"model": {"vocab": {"[PAD]": 0}}, "added_tokens": []}, r"\[UNK\] is missing"),
+    "no numbers": ({"model": {"vocab": ["a"]}}, "is no tokenizer of BERT"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_tokenizer_that_is_not_berts_is_refused_in_one_line(change: str, folder: Path) -> None:
+    changes, message = CHANGES[change]
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    for name, value in changes.items():
+        content[name] = {**content[name], **value} if isinstance(value, dict) else value
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message) as error:
+        read_vocabulary(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_extra_tokens_follow_the_vocabulary(tmp_path: Path) -> None:
+    old = read_vocabulary(write_text(tmp_path))
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text("covid\n\nthe\n##oma\ncovid\n天气\n", encoding="utf-8")
+    with pytest.raises(UserError, match="'天气', because it becomes '天 气'"):
+        extended(old, tokens, lower_case=True)
+    tokens.write_text("covid\n\nthe\n##oma\ncovid\n", encoding="utf-8")
+    new = extended(old, tokens, lower_case=True)
+    assert new.pieces == [*PIECES, "covid", "##oma"]
+    assert new.content == old.content + b"covid\n##oma\n"
+    assert new.special_ids().tolist() == old.special_ids().tolist()
+    (tmp_path / "vocab.txt").write_bytes(new.content)
+    assert read_vocabulary(tmp_path / "vocab.txt").sha256 == new.sha256
+    found = load_tokenizer(str(tmp_path / "vocab.txt"), True).encode("Covid lymphoma", add_special_tokens=False).tokens
+    assert found[0] == "covid" and found[-1] == "##oma"
+
+
+@pytest.mark.parametrize("token", ["COVID", "covid-19", "two words", "naïve"])
+def test_a_token_that_no_text_has_is_refused(token: str, tmp_path: Path) -> None:
+    old = read_vocabulary(write_text(tmp_path))
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text(token + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=f"no text has the word {token!r}"):
+        extended(old, tokens, lower_case=True)
+    with pytest.raises(UserError, match=r"none\.txt cannot be read"):
+        extended(old, tmp_path / "none.txt", lower_case=True)
