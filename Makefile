@@ -13,7 +13,7 @@ EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test long-test chain-test ipu-test ipu-emulation lint types benchmark packing-plans packed-training packed-learning learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test squad-training fine-tuning pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test long-test chain-test ipu-test ipu-emulation lint types benchmark packing-plans packed-training learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -74,17 +74,14 @@ lint: $(DEV)  ## style, formatting, and the rules of which folder may import whi
 types: $(DEV)  ## types of the whole product
 	@$(PY) -m mypy
 
-benchmark: $(BENCH)  ## speed and memory beside Hugging Face's (long; wants an idle machine); needs PyTorch
-	@$(PY) -m benchmarks.pretraining $(BENCHMARK_ARGS)
+benchmark: $(BENCH)  ## speed and memory of pre-training beside Hugging Face's, TensorFlow and PyTorch in float32 and bfloat16 (an hour; wants an idle machine); needs PyTorch
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pretraining $(BENCHMARK_ARGS)
 
 packing-plans: $(RUNTIME)  ## plans of packing beside the published ones, efficiency and run time (a minute)
 	@$(PY) -m benchmarks.packing_plans $(BENCHMARK_ARGS)
 
 packed-training: $(RUNTIME)  ## real tokens per second on packs beside padded sequences (wants an idle machine)
 	@$(PY) -m benchmarks.packed_training $(BENCHMARK_ARGS)
-
-packed-learning: $(RUNTIME)  ## loss of BERT-tiny on packs beside padded sequences (long); needs real data: Wikipedia
-	@$(PY) -m benchmarks.learning packs $(BENCHMARK_ARGS)
 
 fine-tuning: $(BENCH)  ## what pre-training is worth, beside random weights and PyTorch (long); needs PyTorch, real data (GLUE, SQuAD), and BENCHMARK_ARGS="--checkpoint runs/mine"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning $(BENCHMARK_ARGS)
@@ -95,13 +92,13 @@ pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each
 sharding: $(RUNTIME)  ## the optimizer's memory in each of several processes, with and without sharding
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sharding $(BENCHMARK_ARGS)
 
-learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (long); needs PyTorch
+learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (a minute); needs PyTorch; uses real data, Wikipedia, where there is any
 	@$(PY) -m benchmarks.learning pytorch $(BENCHMARK_ARGS)
 
-squad-features: $(RUNTIME)  ## features of SQuAD beside Hugging Face's (3 minutes); needs real data: SQuAD
+squad-features: $(RUNTIME)  ## features of SQuAD beside Hugging Face's fast tokenizer and its slow one (5 minutes); needs real data: SQuAD
 	@$(PY) -m benchmarks.squad_features $(BENCHMARK_ARGS)
 
-preprocessing: $(RUNTIME)  ## data preparation beside the classic script, with one worker and two (15 minutes; wants an idle machine); needs real data: Wikipedia; BENCHMARK_ARGS="--only scaling --megabytes 62"
+preprocessing: $(RUNTIME)  ## data preparation beside an imitation of the classic script, with one worker and two (15 minutes; wants an idle machine); needs real data: Wikipedia; BENCHMARK_ARGS="--only scaling --megabytes 62"
 	@$(PY) -m benchmarks.preprocessing $(BENCHMARK_ARGS)
 
 input-pipeline: $(RUNTIME)  ## samples that the input pipeline delivers beside those that BERT-base takes (5 minutes)
@@ -116,16 +113,16 @@ crash-test: $(DEV)  ## training and data preparation killed at 25 random moments
 checkpoint-cost: $(RUNTIME)  ## what a checkpoint every ten steps costs BERT-mini; wants an idle machine
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpointing $(BENCHMARK_ARGS)
 
-checkpoint-formats: $(BENCH)  ## seconds from a checkpoint of every format to a model, and to export it; needs PyTorch to write pytorch_model.bin
+checkpoint-formats: $(BENCH)  ## seconds from nothing to a model, from a checkpoint of every format, beside Hugging Face, and to export it; needs PyTorch to write pytorch_model.bin
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpoint_formats $(BENCHMARK_ARGS)
 
 fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (some minutes); FUZZ_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.fuzz $(FUZZ_ARGS)
 
-squad-training: $(BENCH)  ## fine-tuning speed on SQuAD beside Hugging Face's (long; wants an idle machine); needs PyTorch; with BENCHMARK_ARGS="--windows real" real data: SQuAD
-	@$(PY) -m benchmarks.squad_training $(BENCHMARK_ARGS)
+fine-tuning-speed: $(BENCH)  ## fine-tuning speed on SQuAD and SST-2, packed, beside peers that pad to the longest of a batch (long; wants an idle machine); needs PyTorch, real data: SQuAD, GLUE
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning_speed $(BENCHMARK_ARGS)
 
-precision: $(RUNTIME)  ## loss of BERT-tiny in float16, rounded at random and to nearest, beside float32 (5 minutes)
+precision: $(RUNTIME)  ## loss of BERT-tiny in float16, rounded at random and to nearest, beside float32 (5 minutes); uses real data, Wikipedia, where there is any
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.learning precision $(BENCHMARK_ARGS)
 
 recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; wants an idle machine)

@@ -6,20 +6,11 @@ from __future__ import annotations
 import sys
 import time
 
-from tasks import task_class
+from tasks import runner
 from utilities.cli import main
-from utilities.config.loading import LoadedConfig
 
 TASK = "classification"
-STARTED = time.perf_counter()
-
-
-def run(loaded: LoadedConfig) -> None:
-    """Train and evaluate; TensorFlow is imported here, so that plans and errors of the config come at once."""
-    from training.seeds import train_with_seeds
-
-    train_with_seeds(loaded, task_class(TASK), started=STARTED)
-
+run = runner(TASK, started=time.perf_counter())
 
 if __name__ == "__main__":
     sys.exit(main(TASK, run))

@@ -1,20 +1,21 @@
 """Seconds from a file to a model, by format, and to export one: ``python -m benchmarks.checkpoint_formats``.
 
-A pre-training model of random weights is written in every format that a run can start from. Reading includes finding
-out what the file is, its architecture, and filling the Hugging Face model that is then converted. Beside it, where
-Hugging Face reads the format without PyTorch: ``TFBertForPreTraining.from_pretrained``. Without PyTorch, which writes
-it (``pip install -r requirements-bench.txt``), ``pytorch_model.bin`` is left out.
+A pre-training model of random weights is written in every format that a run can start from. Reading begins with
+nothing: finding out what the file is and its architecture, making the Hugging Face model, and filling it. Beside it,
+where Hugging Face reads the format without PyTorch: ``TFBertForPreTraining.from_pretrained``, which does the same.
+Without PyTorch, which writes it, ``pytorch_model.bin`` is left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib.util
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 from transformers import TFBertForPreTraining
 
 from benchmarks import measuring
+from benchmarks.measuring import Report
 from benchmarks.ours import build, cpu_platform
 from benchmarks.samples import pretraining_spec
 from benchmarks.settings import SIZES, architecture_of
@@ -97,58 +99,46 @@ def _google_name(name: str) -> tuple[str, bool]:
     return (path.removesuffix("weight") + "kernel" if is_kernel else path), is_kernel
 
 
+def read(folder: Path) -> None:
+    """Make a Hugging Face model and fill it from the files, as a run does before it converts the model."""
+    start = open_pretrained(str(folder), "pretrained_ckpt_path")
+    start.fill_source(untrained(PRETRAINING, Architecture(**start.architecture), seed=1))
+
+
 def seconds(action: Callable[..., object], *arguments: object) -> float:
     begin = time.perf_counter()
     action(*arguments)
     return time.perf_counter() - begin
 
 
-def read(folder: Path, target: Any) -> None:
-    """Fill a Hugging Face model from the files."""
-    open_pretrained(str(folder), "pretrained_ckpt_path").fill_source(target)
-
-
-def measure(folder: Path, target: Any, output: Path, theirs: bool) -> measuring.Values:
-    """Return the seconds of each way to read the folder, and of its export.
+def measure(folder: Path, output: Path, theirs: bool) -> measuring.Values:
+    """Return the seconds of each way to read the folder, from nothing to a model, and of its export.
 
     Args:
-        target: the Hugging Face model to fill.
         theirs: whether Hugging Face reads it without PyTorch.
     """
-    found = {"read": seconds(read, folder, target), "export": seconds(export, str(folder), output, None, True)}
+    found = {"read": seconds(read, folder), "export": seconds(export, str(folder), output, None, True)}
     shutil.rmtree(output)
     if theirs:
         found["theirs"] = seconds(TFBertForPreTraining.from_pretrained, folder)
     return found
 
 
-@measuring.command_line
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the table on standard output."""
-    parser = measuring.parser_of("checkpoint_formats", __doc__)
-    parser.add_argument("--size", choices=SIZES, default="base", help="default: %(default)s")
-    measuring.add_rounds(parser, 5)
-    options = parser.parse_args(arguments)
+@measuring.benchmark({"--size": {"choices": SIZES, "default": "base", "help": "of the model"}}, rounds=5)
+def main(options: argparse.Namespace) -> Report:
     architecture = architecture_of(options.size, use_prediction_bias=True)
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         folders = write_formats(untrained(PRETRAINING, architecture, seed=11), architecture, work)
-        target = untrained(PRETRAINING, architecture, seed=1)
-        variants = {
-            form: partial(measure, folder, target, work / "exported", form in THEIRS)
-            for form, folder in folders.items()
-        }
-        measured = measuring.alternate(variants, options.rounds)
-    rows = [["seconds", "file to model", "file to Hugging Face folder", "HF `from_pretrained`"]]
-    for form in folders:
-        rows.append(
-            [form, *(measuring.spread(measured.values(form, column)) for column in ("read", "export", "theirs"))]
-        )
-    measuring.print_report(
-        f"BERT-{options.size}, median (min–max) of {options.rounds} rounds.", measuring.markdown(rows)
-    )
-    measuring.write_json(options.json, measured.as_json())
-    return 0
+        variants = {form: partial(measure, f, work / "exported", form in THEIRS) for form, f in folders.items()}
+        measured = measuring.alternate(variants, options.rounds, options.json)
+    columns = [
+        measured.column("file to model", "read"),
+        measured.column("HF `from_pretrained`, file to model", "theirs"),
+        measured.column("file to Hugging Face folder", "export"),
+    ]
+    about = f"BERT-{options.size}, median (min–max) of {options.rounds} rounds. Both sides start without a model."
+    return Report([about, measuring.table("seconds", {form: form for form in folders}, columns)])
 
 
 if __name__ == "__main__":

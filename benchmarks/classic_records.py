@@ -1,16 +1,15 @@
-"""Pre-training records the classic way: one process, plain Python, HF's Python tokenizer, TensorFlow's writer.
+"""Our imitation of the classic script: one process, plain Python, HF's slow tokenizer, TensorFlow's writer.
 
-The procedure of BERT's published data preparation (Devlin et al. 2019, sections 3.1 and A.2), as scripts all over the
-field do it: all documents tokenised into lists in memory, one pair, one mask and one protobuf message at a time.
+The procedure of BERT's published data preparation (Devlin et al. 2019, sections 3.1 and A.2): all documents are
+tokenised into lists in memory, then one pair, one mask and one protobuf message is made at a time.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import BertTokenizer
 
@@ -24,8 +23,7 @@ MASKED_LM_PROB, SHORT_SEQ_PROB = 0.15, 0.1
 DUPLICATE_FACTOR, SEED = 5, 42
 
 
-@dataclass(frozen=True)
-class Instance:
+class Instance(NamedTuple):
     """A pair of segments with its masks."""
 
     tokens: list[str]

@@ -1,4 +1,4 @@
-"""What all benchmarks share: processes, variants in alternation, medians and ratios with their spread, and tables.
+"""The frame of all benchmarks: command line, processes, variants in alternation, medians with their spread, tables.
 
 Variants take turns, round after round (A B C, A B C, …), so that a machine that drifts drifts for all of them; ratios
 are taken within a round. Nothing here imports TensorFlow or PyTorch, so that the process that starts the others stays
@@ -13,7 +13,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -31,6 +33,7 @@ NOTHING = "–"
 LAST_LINES = 15
 FRAMEWORKS = ("TF", "TORCH")  # as Transformers calls them
 EXIT_INTERRUPTED = 130
+GFLOPS, GFLOPS_WINDOWS, GFLOPS_SECONDS = "gflops", 6, 0.5
 
 Values = dict[str, float]
 
@@ -38,11 +41,22 @@ Values = dict[str, float]
 # --- The command line ---
 
 
-def parser_of(name: str, text: str | None) -> argparse.ArgumentParser:
-    """Return a parser for ``python -m benchmarks.NAME``; the module's text is its description."""
-    return argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}", description=text, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Print the module's text as it is written, and every default."""
+
+
+class Report(NamedTuple):
+    """What a benchmark found.
+
+    Attributes:
+        parts: paragraphs and tables to print.
+        content: to be written to ``--json``; None where :func:`alternate` has written the measurements.
+        reached: whether all goals that decide the exit status were reached.
+    """
+
+    parts: Sequence[str]
+    content: Any = None
+    reached: bool = True
 
 
 def at_least_one(text: str) -> int:
@@ -53,11 +67,51 @@ def at_least_one(text: str) -> int:
     return value
 
 
-def add_rounds(parser: argparse.ArgumentParser, rounds: int, json_file: bool = True) -> None:
-    """Add ``--rounds`` and ``--json``."""
-    parser.add_argument("--rounds", type=at_least_one, default=rounds, metavar="N", help="default %(default)s")
-    if json_file:
+def benchmark(
+    arguments: Mapping[str, Mapping[str, Any]], rounds: int | None = None
+) -> Callable[[Callable[[argparse.Namespace], Report]], Callable[..., int]]:
+    """Decorate a function that measures: make it a command ``python -m benchmarks.MODULE``.
+
+    The command prints the machine and the report. Its status is 0; 1 where the report's goals were not reached; 2 after
+    an error that the user can fix, which is one line.
+
+    Args:
+        arguments: options of ``add_argument``, by flag.
+        rounds: the default of ``--rounds``; None: there is no such flag.
+    """
+
+    def decorate(measure: Callable[[argparse.Namespace], Report]) -> Callable[..., int]:
+        parser = parser_of(measure, arguments)
+        if rounds is not None:
+            parser.add_argument("--rounds", type=at_least_one, default=rounds, metavar="N", help="of measurements")
         parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
+
+        @command_line
+        def main(words: Sequence[str] | None = None) -> int:
+            options = parser.parse_args(words)
+            report = measure(options)
+            facts = facts_of_machine()
+            print("\n\n".join([machine(facts), *report.parts]))
+            if report.content is not None:
+                write_json(options.json, {"machine": facts, "measurements": report.content})
+            return 0 if report.reached else 1
+
+        main.parser = parser  # type: ignore[attr-defined]
+        return main
+
+    return decorate
+
+
+def parser_of(main: Callable[..., Any], arguments: Mapping[str, Mapping[str, Any]]) -> argparse.ArgumentParser:
+    """Return a parser for the module of ``main``, whose docstring is the description."""
+    name = Path(main.__code__.co_filename).stem
+    text = sys.modules[main.__module__].__doc__
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description=text, formatter_class=HelpFormatter
+    )
+    for flag, settings in arguments.items():
+        parser.add_argument(flag, **settings)
+    return parser
 
 
 def command_line(main: Callable[..., int]) -> Callable[..., int]:
@@ -111,7 +165,7 @@ def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: 
     for path in data:
         if not path.exists():
             raise UserError(f"{path} does not exist; set BERT_REAL_DATA to the folder of real data{hint}")
-    needed = [*packages, *map(str, data)]
+    needed = dict.fromkeys([*packages, *map(str, data)])
     if needed:
         print(f"needs and found: {', '.join(needed)}", file=sys.stderr)
 
@@ -143,12 +197,12 @@ def command(*arguments: object, log: Path | None = None, **environment: str) -> 
 
 
 def in_process(
-    function: Callable[..., Any], environment: Mapping[str, str] | None = None, fix: str = "", **arguments: Any
+    function: Callable[..., Any] | str, environment: Mapping[str, str] | None = None, fix: str = "", **arguments: Any
 ) -> Any:
     """Call a function of a benchmark in a process of its own.
 
     Args:
-        function: of a module's top level. Its module must be cheap to import.
+        function: of a module's top level, or ``module:name`` of a module that is not cheap to import here.
         environment: variables that differ there.
         fix: what the user can do if it fails.
         arguments: of the function; JSON must be able to represent them, and the result.
@@ -156,24 +210,22 @@ def in_process(
     Raises:
         UserError: it failed; its last lines are printed before.
     """
-    line = [sys.executable, *child_arguments(function, **arguments)]
+    words = child_arguments(function, **arguments)
     variables = {**os.environ, **(environment or {})}
-    done = subprocess.run(line, cwd=REPOSITORY, env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=REPOSITORY, env=variables, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         _show_last_lines(done.stderr)
         raise UserError(
-            f"the measurement {function.__name__} {arguments} ended with status {done.returncode}; its last lines are"
+            f"the measurement {words[-2]} {arguments} ended with status {done.returncode}; its last lines are"
             f" above{'; ' + fix if fix else ''}"
         )
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def child_arguments(function: Callable[..., Any] | str, **arguments: Any) -> list[str]:
-    """Return the arguments of a Python process that calls a function and prints its result as JSON.
-
-    Args:
-        function: or ``module:name``, of a module that this process cannot import.
-    """
+    """Return the arguments of a Python process that calls a function and prints its result as JSON."""
     if isinstance(function, str):
         module, _, name = function.partition(":")
     else:
@@ -224,8 +276,12 @@ class Measured:
         """Return how many times the other's value a variant has, in each round."""
         return [own / theirs for own, theirs in zip(self.values(variant, name), self.values(other, name))]
 
+    def column(self, title: str, name: str, form: str = "{:.2f}", scale: float = 1.0) -> Column:
+        """Return a column with one value of each variant, multiplied by ``scale``."""
+        return Column(title, lambda variant: [scale * value for value in self.values(variant, name)], form)
+
     def as_json(self) -> list[dict[str, Any]]:
-        """Return one entry a variant and round."""
+        """Return one entry for each variant and round."""
         return [
             {"variant": variant, "round": number, "values": values}
             for variant, rounds in self.rounds.items()
@@ -236,7 +292,7 @@ class Measured:
 def alternate(
     variants: Mapping[Any, Callable[[], Values]],
     rounds: int,
-    each: Callable[[Measured], None] | None = None,
+    save_to: Path | None = None,
     mirrored: bool = False,
     quiet: bool = False,
 ) -> Measured:
@@ -245,11 +301,12 @@ def alternate(
     Args:
         variants: how to measure each.
         rounds: measurements of each.
-        each: called after each measurement with all that was measured so far.
+        save_to: JSON file that is written after each measurement.
         mirrored: reverse the order in every second round.
         quiet: print nothing.
     """
     measured, took = Measured(), dict.fromkeys(variants, 0.0)
+    facts = facts_of_machine() if save_to else None
     for number in range(rounds):
         order = list(reversed(variants) if mirrored and number % 2 else variants)
         for place, variant in enumerate(order, start=1):
@@ -263,9 +320,21 @@ def alternate(
             remaining = f"; about {left / 60:.0f} min left" if number or place == len(variants) else ""
             if not quiet:
                 print(f"round {number + 1} of {rounds}, {title}: {figures}{remaining}", file=sys.stderr, flush=True)
-            if each is not None:
-                each(measured)
+            write_json(save_to, {"machine": facts, "measurements": measured.as_json()})
     return measured
+
+
+def gflops(product: Callable[[], Any], shape: tuple[int, int, int]) -> Values:
+    """Return the rate of matrix products of a shape (rows, inner, columns): the median of several windows."""
+    product()
+    found = []
+    for _ in range(GFLOPS_WINDOWS):
+        count, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < GFLOPS_SECONDS:
+            product()
+            count += 1
+        found.append(count * 2e-9 * math.prod(shape) / (time.perf_counter() - begin))
+    return {GFLOPS: median(found)}
 
 
 def median_of(values: Sequence[float]) -> float | None:
@@ -282,6 +351,31 @@ def spread(values: Sequence[float], form: str = "{:.2f}") -> str:
 
 
 # --- Tables ---
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        values: returns the values of a row, whose spread is shown.
+        form: of a value.
+    """
+
+    title: str
+    values: Callable[[Any], Sequence[float]]
+    form: str = "{:.2f}"
+
+
+def table(corner: str, rows: Mapping[Any, str], columns: Sequence[Column]) -> str:
+    """Return a table of medians and spreads.
+
+    Args:
+        corner: title of the first column.
+        rows: titles by variant.
+    """
+    header = [corner, *(column.title for column in columns)]
+    body = [[title, *(spread(column.values(key), column.form) for column in columns)] for key, title in rows.items()]
+    return markdown([header, *body])
 
 
 class Goal(NamedTuple):
@@ -304,14 +398,14 @@ class Goal(NamedTuple):
         """Return whether it was reached; None where it was not measured."""
         if self.found is None:
             return None
-        return self.found >= self.bound if self.at_least else self.found < self.bound
+        return self.found >= self.bound if self.at_least else self.found <= self.bound
 
 
-def goal_table(goals: Sequence[Goal]) -> str:
+def goal_table(*goals: Goal) -> str:
     words = {True: "reached", False: "NOT reached", None: "not measured"}
     rows = [["target", "wanted", "found", ""]]
     for goal in goals:
-        wanted = f"{'at least' if goal.at_least else 'below'} {goal.form.format(goal.bound)}"
+        wanted = f"{'at least' if goal.at_least else 'at most'} {goal.form.format(goal.bound)}"
         found = NOTHING if goal.found is None else goal.form.format(goal.found)
         rows.append([goal.target, wanted, found, words[goal.reached]])
     return markdown(rows)
@@ -329,28 +423,37 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(rows[0]), rule, *(line(row) for row in rows[1:])])
 
 
+# --- The machine ---
+
+
 def facts_of_machine() -> dict[str, Any]:
-    """Return facts about machine and software, PyTorch among them where it is installed."""
-    facts = environment_facts()
+    """Return facts about machine and software, with GPUs, and PyTorch where it is installed."""
+    facts = {**environment_facts(), "gpus": gpus()}
     if importlib.util.find_spec("torch") is not None:
         facts["packages"]["torch"] = importlib.metadata.version("torch")
     return facts
 
 
-def machine() -> str:
+def gpus() -> list[str]:
+    """Return name, memory and driver of each NVIDIA GPU, from its driver's own tool."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    query = [tool, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[field.strip() for field in line.split(",")] for line in output.splitlines()]
+    return [f"{row[0]}, {row[1]}, driver {row[2]}" for row in rows if len(row) == 3]
+
+
+def machine(facts: Mapping[str, Any]) -> str:
     """Return the machine and the software in one line."""
-    facts = facts_of_machine()
     versions = [f"{name} {version}" for name, version in facts["packages"].items()]
     sets = ", ".join(facts["cpu_instruction_sets"])
-    return (
-        f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets}), {facts['memory_gib']} GiB,"
-        f" Python {facts['python']}, {', '.join(versions)}"
-    )
-
-
-def print_report(*parts: str) -> None:
-    """Print the machine, and the parts of a report."""
-    print("\n\n".join([machine(), *parts]))
+    parts = [*facts["gpus"], f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets})"]
+    return ", ".join([*parts, f"{facts['memory_gib']} GiB, {facts['os']}, Python {facts['python']}", *versions])
 
 
 if __name__ == "__main__":

@@ -9,24 +9,37 @@ from typing import Any
 
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from data_utils.records.pipeline import SampleReader, training_dataset
-from execution.interface import ExecutionOptions, Platform, Update
+from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.reporting import PerExecutionMetrics
-from model.architecture import PRETRAINING, SQUAD, Architecture, expected_blocks
+from keras_extensions.schedules import UpDown
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture, expected_blocks
 from model.blocks import Block, assemble
 from model.conversion import convert
 from model.huggingface import untrained
-from model.losses import PretrainingObjective, SpanObjective
-from optimization.optimizers import AdamW
+from model.losses import ClassificationObjective, PretrainingObjective, SpanObjective
 
-OUTPUTS = {PRETRAINING: ("masked_lm", "next_sentence"), SQUAD: ("start_logits", "end_logits")}
-OBJECTIVES: dict[str, Callable[[], Any]] = {PRETRAINING: PretrainingObjective, SQUAD: SpanObjective}
+OUTPUTS = {
+    PRETRAINING: ("masked_lm", "next_sentence"),
+    SQUAD: ("start_logits", "end_logits"),
+    CLASSIFICATION: ("logits",),
+}
+OBJECTIVES: dict[str, Callable[[], Any]] = {
+    PRETRAINING: PretrainingObjective,
+    SQUAD: SpanObjective,
+    CLASSIFICATION: ClassificationObjective,
+}
 
 
 def cpu_platform(**options: Any) -> Platform:
     """Return this machine's CPU as a platform; ``options`` are those of :class:`ExecutionOptions`."""
     return select_platform(ExecutionOptions(device="cpu", seed=SEED, **options))
+
+
+def describe(precision: str) -> str:
+    """Return what the platform makes of a precision, as the first line of a run's log has it."""
+    return cpu_platform(precision=precision).describe()
 
 
 def build(
@@ -105,19 +118,15 @@ def training(
     """
     platform = platform or cpu_platform()
     model, blocks = build(task, architecture, reader.spec.shapes, platform, source=source)
-    optimizer = optimizer or AdamW(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY)
+    settings = OptimizerSettings("AdamW", UpDown(LEARNING_RATE, 10_000, 0.1), WEIGHT_DECAY)
+    optimizer = optimizer or platform.optimizer(settings)
     update = update or Update(micro_batches=1)
     platform.compile(model, optimizer, OBJECTIVES[task](), update, updates_per_execution)
     return Training(platform, model, blocks, optimizer, reader, rows, update.micro_batches)
 
 
 def trainer(
-    task: str,
-    architecture: Architecture,
-    reader: SampleReader,
-    rows: int,
-    steps: int,
-    platform: Platform | None = None,
+    task: str, architecture: Architecture, reader: SampleReader, rows: int, steps: int, platform: Platform
 ) -> Trainer:
     """Return a function that trains a number of steps and returns their seconds.
 

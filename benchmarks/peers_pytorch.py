@@ -5,11 +5,11 @@ B micro batch · S sequence · P masked positions · H hidden · V vocabulary ·
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,87 +20,68 @@ from transformers import (
     BertConfig,
     BertForPreTraining,
     BertForQuestionAnswering,
+    BertForSequenceClassification,
     get_linear_schedule_with_warmup,
 )
 
-from benchmarks.measuring import cores
-from benchmarks.samples import Arrays, hugging_face_samples, hugging_face_windows
-from benchmarks.settings import LEARNING_RATE, MICRO_BATCH, SEED, WEIGHT_DECAY, Trainer
-from model.architecture import Architecture
+from benchmarks.fine_tuning import AS_CONFIGURED, BATCH, RECIPES, task_of
+from benchmarks.measuring import Values, cores, gflops
+from benchmarks.real_tasks import Scores
+from benchmarks.samples import Arrays, hugging_face_samples, rows_of, unpadded
+from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
 
 Batch = dict[str, torch.Tensor]
-INPUTS = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
-LABELS = {"labels": "labels", "start_positions": "start_positions", "end_positions": "end_positions"}
+MODELS: dict[str, Any] = {
+    PRETRAINING: BertForPreTraining,
+    SQUAD: BertForQuestionAnswering,
+    CLASSIFICATION: BertForSequenceClassification,
+}
 EVALUATION_BATCH = 64
 
 
 # --- Speed ---
 
 
-def pretraining(architecture: Architecture, data: Arrays, tuned: bool = False) -> Trainer:
-    """Pre-train.
+class Way(NamedTuple):
+    """How PyTorch trains.
+
+    Attributes:
+        tuned: with fused AdamW and, in pre-training, the masked-LM head on the masked positions only; else as shipped.
+        bfloat16: computation in ``torch.autocast``; weights stay float32.
+        compiled: the loss by ``torch.compile``.
+    """
+
+    tuned: bool = True
+    bfloat16: bool = False
+    compiled: bool = False
+
+
+def trainer(task: str, architecture: Architecture, batches: Iterator[Arrays], way: Way) -> Trainer:
+    """Train a model of random weights, with dropout and attention as shipped (scaled dot-product).
 
     Args:
-        data: full sequences, every masked position real.
-        tuned: the masked-LM head on the masked positions only, and fused AdamW; else the model's own loss, as shipped.
+        batches: by Hugging Face's names, or for tuned pre-training by this project's, every masked position real.
     """
-    model = _prepared(BertForPreTraining, architecture)
-    if not tuned:
-        batches = _batches(hugging_face_samples(data, "int64"))
-        return _loop(model, batches, lambda batch: model(**batch).loss)
-    integers = {name: values.astype("int64") for name, values in data.items() if name != "masked_lm_weights"}
-    return _loop(model, _batches(integers), lambda batch: _masked_positions_loss(model, batch), fused=True)
-
-
-def span(architecture: Architecture, windows: Arrays, **adamw: bool) -> Trainer:
-    """Fine-tune on SQuAD's windows with the model's own loss."""
-    model = _prepared(BertForQuestionAnswering, architecture)
-    batches = _batches(hugging_face_windows(windows, "int64"))
-    return _loop(model, batches, lambda batch: model(**batch).loss, **adamw)
-
-
-def _prepared(kind: Any, architecture: Architecture) -> Any:
-    """Return a model of random weights in training mode, with attention as shipped (scaled dot-product)."""
     torch.set_num_threads(cores())
     torch.manual_seed(SEED)
-    model = kind(config_of(architecture))
+    model = MODELS[task](config_of(architecture))
     assert model.config._attn_implementation == "sdpa"
-    return model.train()
-
-
-def config_of(a: Architecture) -> BertConfig:
-    """Return the config of the same model. As :func:`model.huggingface.hugging_face_config`, without TensorFlow."""
-    return BertConfig(
-        vocab_size=a.vocab_size,
-        hidden_size=a.hidden_size,
-        num_hidden_layers=a.num_hidden_layers,
-        num_attention_heads=a.num_attention_heads,
-        intermediate_size=a.intermediate_size,
-        hidden_act=a.hidden_act,
-        hidden_dropout_prob=a.hidden_dropout_prob,
-        attention_probs_dropout_prob=a.attention_probs_dropout_prob,
+    model.train()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, **({"fused": True} if way.tuned else {})
     )
 
+    def loss_of(batch: Batch) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=way.bfloat16):
+            return _masked_positions_loss(model, batch) if "masked_lm_ids" in batch else model(**batch).loss
 
-def _batches(data: Arrays, size: int = MICRO_BATCH) -> Iterator[Batch]:
-    """Yield micro batches without end."""
-    count = len(next(iter(data.values()))) // size
-    while True:
-        for number in range(count):
-            rows = slice(number * size, (number + 1) * size)
-            yield {name: torch.from_numpy(values[rows]) for name, values in data.items()}
-
-
-def _loop(
-    model: torch.nn.Module, batches: Iterator[Batch], loss_of: Callable[[Batch], torch.Tensor], **adamw: bool
-) -> Trainer:
-    """Return the usual loop: loss, backward, step."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, **adamw)
+    loss_of_batch = torch.compile(loss_of) if way.compiled else loss_of
 
     def train(steps: int) -> float:
         begin = time.perf_counter()
         for _ in range(steps):
-            loss = loss_of(next(batches))
+            loss = loss_of_batch(_tensors(next(batches)))
             loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -108,6 +89,10 @@ def _loop(
         return time.perf_counter() - begin
 
     return train
+
+
+def _tensors(batch: Arrays) -> Batch:
+    return {name: torch.from_numpy(values.astype(np.int64)) for name, values in batch.items()}
 
 
 def _masked_positions_loss(model: BertForPreTraining, batch: Batch) -> torch.Tensor:
@@ -119,6 +104,20 @@ def _masked_positions_loss(model: BertForPreTraining, batch: Batch) -> torch.Ten
     words, next_sentence = model.cls(masked, output.pooler_output)  # (B, P, V), (B, 2)
     words_loss = functional.cross_entropy(words.flatten(0, 1), batch["masked_lm_ids"].flatten())
     return words_loss + functional.cross_entropy(next_sentence, batch["next_sentence_labels"][:, 0])
+
+
+def config_of(architecture: Architecture) -> BertConfig:
+    """Return the config of the same model; the fields have the same names, and models ignore the others."""
+    return BertConfig(**asdict(architecture))
+
+
+def product_rate(shape: tuple[int, int, int], bfloat16: bool) -> Values:
+    """Return the rate of products (rows, inner) × (inner, columns) on all cores."""
+    torch.set_num_threads(cores())
+    rows, inner, columns = shape
+    kind = torch.bfloat16 if bfloat16 else torch.float32
+    left, right = torch.randn(rows, inner).to(kind), torch.randn(inner, columns).to(kind)
+    return gflops(lambda: torch.matmul(left, right), shape)
 
 
 # --- Learning ---
@@ -149,11 +148,12 @@ def pretraining_losses(
         return (done + 1) / warm_up if done < warm_up else (steps - done) / (steps - warm_up)
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-    batches = _batches(hugging_face_samples(data, "int64"), batch)
+    samples = hugging_face_samples(data)
     losses = []
     model.train()
-    for _ in range(steps):
-        loss = model(**next(batches)).loss
+    for step in range(steps):
+        rows = np.arange(step * batch, (step + 1) * batch) % len(samples["labels"])
+        loss = model(**_tensors(rows_of(samples, rows))).loss
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -173,55 +173,36 @@ def _adamw(model: torch.nn.Module, settings: dict[str, Any]) -> torch.optim.Opti
 # --- Fine-tuning ---
 
 
-def fine_tune(folder: str) -> None:
-    """Fine-tune as Hugging Face's users do it: ``from_pretrained``, AdamW, linear warm-up and decay.
+def fine_tune(name: str, model: str, data: str, rate: float, seed: int) -> Scores:
+    """Fine-tune as Hugging Face's users do it, and return the scores: ``from_pretrained``, AdamW, warm-up and decay.
 
     Args:
-        folder: has ``job.json`` and ``samples.npz``; the outputs for the evaluation samples go to ``outputs.npz``.
+        name: key of ``benchmarks.fine_tuning.RECIPES``.
+        model: Hugging Face folder.
+        data: folder of real data.
+        rate: learning rate at its peak.
     """
-    place = Path(folder)
-    job = json.loads((place / "job.json").read_text(encoding="utf-8"))
     torch.set_num_threads(cores())
-    torch.manual_seed(job["seed"])
-    with np.load(place / "samples.npz", allow_pickle=False) as arrays:
-        parts = {part: {k.split("/")[1]: arrays[k] for k in arrays if k.startswith(part)} for part in ("train", "dev")}
-    options = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    if job["classes"] is None:
-        model = AutoModelForQuestionAnswering.from_pretrained(job["weights"], **options)
+    torch.manual_seed(seed)
+    recipe, task = RECIPES[name], task_of(name, Path(data), Path(model))
+    options: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    if task.classes is None:
+        bert = AutoModelForQuestionAnswering.from_pretrained(model, **options)
     else:
-        options["num_labels"] = job["classes"]
-        model = AutoModelForSequenceClassification.from_pretrained(job["weights"], **options)
-    _train(model, parts["train"], job)
-    np.savez(place / "outputs.npz", **_outputs(model, parts["dev"]))
-
-
-def _batch_of(samples: Arrays, names: dict[str, str], rows: np.ndarray) -> Batch:
-    """Return samples by Hugging Face's names, without the padding that all of them have."""
-    length = int(samples["input_mask"][rows].sum(axis=1).max())
-    batch = {}
-    for name, theirs in names.items():
-        if name in samples:
-            values = samples[name][rows]
-            values = values[:, :length] if name in INPUTS else values.reshape(-1)
-            batch[theirs] = torch.from_numpy(values.astype(np.int64))
-    return batch
-
-
-def _train(model: torch.nn.Module, samples: Arrays, job: dict[str, Any]) -> None:
-    """Run the usual loop over shuffled epochs."""
-    random = np.random.default_rng(job["seed"])
-    count, batch = len(samples["input_ids"]), job["batch"]
-    steps = count * job["epochs"] // batch
-    optimizer = _adamw(model, job)
-    schedule = get_linear_schedule_with_warmup(optimizer, int(steps * job["warmup"]), steps)
-    order = np.concatenate([random.permutation(count) for _ in range(job["epochs"])])
-    model.train()
+        bert = AutoModelForSequenceClassification.from_pretrained(model, **options, num_labels=task.classes)
+    samples, random = task.training(), np.random.default_rng(seed)
+    count = len(samples["input_ids"])
+    steps = count * recipe.epochs // BATCH
+    optimizer = _adamw(bert, {**AS_CONFIGURED, "learning_rate": rate})
+    schedule = get_linear_schedule_with_warmup(optimizer, int(steps * AS_CONFIGURED["warmup"]), steps)
+    order = np.concatenate([random.permutation(count) for _ in range(recipe.epochs)])
+    bert.train()
     for step in range(steps):
-        rows = order[step * batch : (step + 1) * batch]
-        model(**_batch_of(samples, {**INPUTS, **LABELS}, rows)).loss.backward()
+        bert(**_tensors(unpadded(samples, order[step * BATCH : (step + 1) * BATCH]))).loss.backward()
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
+    return task.scores(_outputs(bert, task.evaluation()))
 
 
 def _outputs(model: torch.nn.Module, samples: Arrays) -> Arrays:
@@ -232,7 +213,7 @@ def _outputs(model: torch.nn.Module, samples: Arrays) -> Arrays:
     with torch.no_grad():
         for begin in range(0, count, EVALUATION_BATCH):
             rows = np.arange(begin, min(begin + EVALUATION_BATCH, count))
-            for name, values in model(**_batch_of(samples, INPUTS, rows)).items():
+            for name, values in model(**_tensors(unpadded(samples, rows))).items():
                 array = values.numpy()
                 if name != "logits":
                     array = np.pad(array, ((0, 0), (0, length - array.shape[1])), constant_values=-1e4)

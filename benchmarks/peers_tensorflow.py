@@ -1,46 +1,75 @@
-"""Hugging Face's TensorFlow BERT, its optimizer and its data, as its documentation has them."""
+"""Hugging Face's TensorFlow BERT, its optimizer and its data, as its documentation has them, and tuned by hand.
+
+B micro batch · S sequence · P masked positions · H hidden · V vocabulary
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 
-from transformers import AdamWeightDecay, TFBertForPreTraining, TFBertForQuestionAnswering, TFPreTrainedModel
+from transformers import (
+    AdamWeightDecay,
+    TFBertForPreTraining,
+    TFBertForQuestionAnswering,
+    TFBertForSequenceClassification,
+    TFPreTrainedModel,
+)
 
+from benchmarks.measuring import Values, gflops
 from benchmarks.ours import Clock
 from benchmarks.samples import Arrays
-from benchmarks.settings import LEARNING_RATE, MICRO_BATCH, SEED, WEIGHT_DECAY, Trainer
+from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from keras_extensions.backend import keras, tf
-from model.architecture import PRETRAINING, SQUAD, Architecture
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
 from model.huggingface import hugging_face_config
 
-MODELS = {PRETRAINING: TFBertForPreTraining, SQUAD: TFBertForQuestionAnswering}
+MODELS = {
+    PRETRAINING: TFBertForPreTraining,
+    SQUAD: TFBertForQuestionAnswering,
+    CLASSIFICATION: TFBertForSequenceClassification,
+}
 
 
-def with_fit(task: str, architecture: Architecture, data: Arrays) -> Trainer:
-    """As shipped: ``compile`` without a loss (the model brings its own) and ``fit``."""
+def with_fit(task: str, architecture: Architecture, batches: Callable[[], Iterator[Arrays]]) -> Trainer:
+    """Train as shipped: ``compile`` without a loss (the model brings its own) and ``fit``."""
     model = _model(task, architecture)
     model.compile(optimizer=_optimizer())
-    batches = _dataset(data)
+    dataset = _dataset(batches, fixed=task == PRETRAINING)
     clock = Clock()
 
     def train(steps: int) -> float:
-        model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=[clock])
+        model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=[clock])
         return clock.seconds
 
     return train
 
 
-def with_function(task: str, architecture: Architecture, data: Arrays) -> Trainer:
-    """A loop of the user's own, one ``tf.function`` a step."""
-    model = _model(task, architecture)
+def on_masked_positions(xla: bool, architecture: Architecture, batches: Callable[[], Iterator[Arrays]]) -> Trainer:
+    """Pre-train in a loop of the user's own: a ``tf.function``, the masked-LM head on the masked positions only.
+
+    Args:
+        xla: whether the function has ``jit_compile``.
+        batches: by this project's names, every masked position real.
+    """
+    model = _model(PRETRAINING, architecture)
     model.build()
     optimizer = _optimizer()
-    batches = iter(_dataset(data))
+    data = iter(_dataset(batches, fixed=True))
 
-    @tf.function
+    def loss_of(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["input_mask"]}
+        hidden, pooled = model.bert(**inputs, token_type_ids=batch["segment_ids"], training=True)[:2]  # (B, S, H)
+        masked = tf.gather(hidden, batch["masked_lm_positions"], batch_dims=1)  # (B, P, H)
+        words, next_sentence = model.mlm(sequence_output=masked), model.nsp(pooled_output=pooled)  # (B, P, V), (B, 2)
+        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+        words_loss = tf.reduce_mean(cross_entropy(batch["masked_lm_ids"], words))
+        return words_loss + tf.reduce_mean(cross_entropy(batch["next_sentence_labels"][:, 0], next_sentence))
+
+    @tf.function(jit_compile=xla)
     def step(batch):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(batch, training=True).loss)
+            loss = loss_of(batch)
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
@@ -48,7 +77,7 @@ def with_function(task: str, architecture: Architecture, data: Arrays) -> Traine
     def train(steps: int) -> float:
         begin = time.perf_counter()
         for _ in range(steps):
-            loss = step(next(batches))
+            loss = step(next(data))
         loss.numpy()
         return time.perf_counter() - begin
 
@@ -60,13 +89,29 @@ def _model(task: str, architecture: Architecture) -> TFPreTrainedModel:
     return MODELS[task](hugging_face_config(architecture))
 
 
+def product_rate(shape: tuple[int, int, int], bfloat16: bool) -> Values:
+    """Return the rate of products (rows, inner) × (inner, columns) on all cores."""
+    rows, inner, columns = shape
+    kind = tf.bfloat16 if bfloat16 else tf.float32
+    left, right = tf.cast(tf.random.normal((rows, inner)), kind), tf.cast(tf.random.normal((inner, columns)), kind)
+    product = tf.function(tf.matmul)
+    return gflops(lambda: product(left, right), shape)
+
+
 def _optimizer() -> keras.optimizers.Optimizer:
     """Return AdamW with the usual exclusions from decay."""
     excluded = ["LayerNorm", "layer_norm", "bias"]
     return AdamWeightDecay(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY, exclude_from_weight_decay=excluded)
 
 
-def _dataset(data: Arrays) -> tf.data.Dataset:
-    """Return micro batches without end."""
-    rows = tf.data.Dataset.from_tensor_slices(data)
-    return rows.batch(MICRO_BATCH, drop_remainder=True).repeat().prefetch(tf.data.AUTOTUNE)
+def _dataset(batches: Callable[[], Iterator[Arrays]], fixed: bool) -> tf.data.Dataset:
+    """Return the batches as a dataset.
+
+    Args:
+        fixed: whether all have the same shapes; else only the number of rows is the same.
+    """
+    signature = {
+        name: tf.TensorSpec(values.shape if fixed else (len(values), *[None] * (values.ndim - 1)), values.dtype)
+        for name, values in next(batches()).items()
+    }
+    return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(tf.data.AUTOTUNE)

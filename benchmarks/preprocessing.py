@@ -1,9 +1,9 @@
-"""Preparing pre-training data, beside the classic script, and over one and two workers.
+"""Preparing pre-training data, beside an imitation of the classic script, and over one and two workers.
 
 ``python -m benchmarks.preprocessing`` measures, in processes that take turns, round after round:
 
-- sentences to TFRecords in one process: this project, and the classic procedure in plain Python with Hugging Face's
-  Python tokenizer (``benchmarks/classic_records.py``): text per second of processor time;
+- sentences to TFRecords in one process: this project, and our imitation of the classic script, plain Python with
+  Hugging Face's slow tokenizer (``benchmarks/classic_records.py``): text per second of processor time;
 - the whole command ``python -m data_utils.text``, text to records, with one worker and with two: seconds by the
   clock, so this wants an idle machine; and the memory of its largest process. It runs on little text as well: the
   difference is what more text costs, without what is the same for any amount (loading code, training Punkt, starting
@@ -15,22 +15,20 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
-import os
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks import measuring
+from benchmarks.measuring import Column, Goal, Measured, Report
+from benchmarks.samples import WORDS
 from utilities.errors import UserError
 
-CLASSIC, OURS = "classic script, HF's Python tokenizer", "this project"
+CLASSIC, OURS = "imitation of the classic script, slow tokenizer", "this project"
 ONE, TWO = "one worker", "two workers"
 LITTLE_ONE, LITTLE_TWO = "one worker, little text", "two workers, little text"
 WORKERS = {LITTLE_ONE: 1, LITTLE_TWO: 2, ONE: 1, TWO: 2}
@@ -38,7 +36,6 @@ SPEED, SCALING = "speed", "scaling"
 COMPARED = {SPEED: (CLASSIC, OURS), SCALING: tuple(WORKERS)}
 SECONDS, PROCESSOR, MEMORY = "seconds", "processor_seconds", "memory_mb"
 SPEED_TARGET, SCALING_TARGET, MEMORY_TARGET = 10.0, 1.8, 1000.0  # ×, ×, MB
-SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 
 # --- One measurement, in a process of its own ---
@@ -62,8 +59,6 @@ def measure(name: str, text: str, vocabulary: str) -> measuring.Values:
         from data_utils.text.examples import write_examples
         from data_utils.text.instances import Settings
         from data_utils.text.sentences import read_corpus
-    else:
-        _adopt_orphans()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         begun, used = time.perf_counter(), _processor_seconds()
@@ -77,23 +72,9 @@ def measure(name: str, text: str, vocabulary: str) -> measuring.Values:
             # A worker has one core, whatever the shell says of the tokenizer's threads.
             measuring.command(*line, TOKENIZERS_PARALLELISM="false")
         seconds = time.perf_counter() - begun
-        if name in WORKERS:
-            _wait_for_children()
         used = _processor_seconds() - used
     who = resource.RUSAGE_CHILDREN if name in WORKERS else resource.RUSAGE_SELF
     return {SECONDS: seconds, PROCESSOR: used, MEMORY: resource.getrusage(who).ru_maxrss * 1024 / 1e6}
-
-
-def _adopt_orphans() -> None:
-    """Make orphans children of this process, which then knows their time and memory: workers outlive the command."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _wait_for_children() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
 
 
 def _processor_seconds() -> float:
@@ -145,19 +126,23 @@ def prepare_material(options: argparse.Namespace, folder: Path) -> Material:
 # --- The report ---
 
 
-def speed_report(measured: measuring.Measured, material: Material) -> tuple[str, list[measuring.Goal]]:
-    """Return the comparison with the classic script."""
-    rows = [["sentences to TFRecords, one process", "MB of text a processor second", "against the classic script"]]
-    for name in COMPARED[SPEED]:
-        speeds = [material.sentence_mb / seconds for seconds in measured.values(name, PROCESSOR)]
-        times = measured.ratios(CLASSIC, name, PROCESSOR)
-        rows.append([name, measuring.spread(speeds, "{:.3f}"), measuring.spread(times, "{:.1f} ×")])
+def speed_report(measured: Measured, material: Material) -> tuple[str, list[Goal]]:
+    """Return the comparison with our imitation of the classic script."""
+    columns = [
+        Column(
+            "MB of text a processor second",
+            lambda name: [material.sentence_mb / seconds for seconds in measured.values(name, PROCESSOR)],
+            "{:.3f}",
+        ),
+        Column("against the imitation", lambda name: measured.ratios(CLASSIC, name, PROCESSOR), "{:.1f} ×"),
+    ]
+    titles = {name: name for name in COMPARED[SPEED]}
     speed = measuring.median_of(measured.ratios(CLASSIC, OURS, PROCESSOR))
-    goal = measuring.Goal("text per second and core over the classic script", SPEED_TARGET, speed, form="{:.1f} ×")
-    return measuring.markdown(rows), [goal]
+    goal = Goal("text per second and core over the imitation", SPEED_TARGET, speed, form="{:.1f} ×")
+    return measuring.table("sentences to TFRecords, one process", titles, columns), [goal]
 
 
-def growth(measured: measuring.Measured, material: Material, name: str, little: str) -> tuple[float, float]:
+def growth(measured: Measured, material: Material, name: str, little: str) -> tuple[float, float]:
     """Return seconds for any amount of text, and for a megabyte more, from the medians over little and over all."""
     few, all_of_it = (measured.median(which, SECONDS) or 0.0 for which in (little, name))
     more = material.text_mb - material.little_mb
@@ -165,25 +150,24 @@ def growth(measured: measuring.Measured, material: Material, name: str, little: 
     return few - slope * material.little_mb, slope
 
 
-def scaling_report(measured: measuring.Measured, material: Material) -> tuple[str, list[measuring.Goal]]:
+def scaling_report(measured: Measured, material: Material) -> tuple[str, list[Goal]]:
     """Return what one worker and two take."""
-    head = ["text to TFRecords, the whole command", "MB of text", "seconds", "MB/s", "processor seconds", "cores used"]
-    lines = [[*head, "largest process"]]
-    for name in COMPARED[SCALING]:
-        size = material.text_mb if name in (ONE, TWO) else material.little_mb
-        seconds, used = (measured.values(name, of) for of in (SECONDS, PROCESSOR))
-        busy = [work / time for work, time in zip(used, seconds)]
-        cells = [
-            f"{size:.1f}",
-            measuring.spread(seconds, "{:.1f}"),
-            measuring.spread([size / taken for taken in seconds]),
-        ]
-        cells += [
-            measuring.spread(used, "{:.1f}"),
-            measuring.spread(busy),
-            f"{max(measured.values(name, MEMORY)):,.0f} MB",
-        ]
-        lines.append([name.split(",")[0], *cells])
+
+    def size(name: str) -> float:
+        return material.text_mb if name in (ONE, TWO) else material.little_mb
+
+    def busy(name: str) -> list[float]:
+        return [work / time for work, time in zip(measured.values(name, PROCESSOR), measured.values(name, SECONDS))]
+
+    columns = [
+        Column("MB of text", lambda name: [size(name)], "{:.1f}"),
+        measured.column("seconds", SECONDS, "{:.1f}"),
+        Column("MB/s", lambda name: [size(name) / seconds for seconds in measured.values(name, SECONDS)]),
+        measured.column("processor seconds", PROCESSOR, "{:.1f}"),
+        Column("cores used", busy),
+        Column("largest process, MB", lambda name: [max(measured.values(name, MEMORY))], "{:,.0f}"),
+    ]
+    workers = measuring.table("text to TFRecords, the whole command", {n: n for n in COMPARED[SCALING]}, columns)
     one, two = growth(measured, material, ONE, LITTLE_ONE), growth(measured, material, TWO, LITTLE_TWO)
     costs = [["seconds", "for any amount of text", "for 100 MB more"]]
     costs += [[name, f"{fixed:.1f}", f"{100 * slope:.1f}"] for name, (fixed, slope) in ((ONE, one), (TWO, two))]
@@ -191,54 +175,51 @@ def scaling_report(measured: measuring.Measured, material: Material) -> tuple[st
     scaling = measuring.median_of(measured.ratios(ONE, TWO, SECONDS))
     memory = max(value for name in COMPARED[SCALING] for value in measured.values(name, MEMORY))
     goals = [
-        measuring.Goal(f"from one worker to two, {material.text_mb:.0f} MB", SCALING_TARGET, scaling),
-        measuring.Goal("memory of a process", MEMORY_TARGET, memory, at_least=False, form="{:,.0f} MB"),
+        Goal(f"from one worker to two, {material.text_mb:.0f} MB", SCALING_TARGET, scaling),
+        Goal("memory of a process", MEMORY_TARGET, memory, at_least=False, form="{:,.0f} MB"),
     ]
-    return f"{measuring.markdown(lines)}\n\n{measuring.markdown(costs)}", goals
+    return f"{workers}\n\n{measuring.markdown(costs)}", goals
 
 
 REPORTS = {SPEED: speed_report, SCALING: scaling_report}
+ROOT = measuring.real_data_root()
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--text": {"type": Path, "default": ROOT / "wikipedia_en", "help": "folder of WikiExtractor's files"},
+    "--vocab-file": {"type": Path, "default": ROOT / WORDS, "help": "of an uncased BERT"},
+    "--only": {
+        "nargs": "+",
+        "choices": tuple(COMPARED),
+        "default": tuple(COMPARED),
+        "help": "speed beside the imitation of the classic script, scaling from one worker to two",
+    },
+    "--sentence-megabytes": {"type": float, "default": 8, "help": "for the comparison, and little text"},
+    "--megabytes": {"type": float, "default": 150, "help": "for the whole command"},
+}
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = measuring.parser_of("preprocessing", __doc__)
-    root, both = measuring.real_data_root(), tuple(COMPARED)
-    text = root / "wikipedia_en"
-    parser.add_argument("--text", type=Path, default=text, help="WikiExtractor's folder; default: real data's")
-    words = root / "vocab" / "vocab-bert-base-uncased.txt"
-    parser.add_argument("--vocab-file", type=Path, default=words, help="default: real data's")
-    what = "speed beside the classic script, scaling from one worker to two; default: both"
-    parser.add_argument("--only", nargs="+", choices=both, default=both, help=what)
-    what = "for the comparison, and little text (default %(default)s)"
-    parser.add_argument("--sentence-megabytes", type=float, default=8, help=what)
-    parser.add_argument("--megabytes", type=float, default=150, help="for the whole command (default %(default)s)")
-    measuring.add_rounds(parser, 3)
-    return parser.parse_args(arguments)
-
-
-@measuring.command_line
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the tables on standard output."""
-    options = parse(arguments)
+@measuring.benchmark(ARGUMENTS, rounds=3)
+def main(options: argparse.Namespace) -> Report:
     measuring.require([], [options.text, options.vocab_file], "name others with --text and --vocab-file")
     names = [name for what in COMPARED for name in COMPARED[what] if what in options.only]
     with tempfile.TemporaryDirectory() as folder:
         material = prepare_material(options, Path(folder))
         job = {"vocabulary": str(options.vocab_file.resolve())}
         variants = {n: partial(measuring.in_process, measure, name=n, text=str(material.of(n)), **job) for n in names}
-        measured = measuring.alternate(
-            variants, options.rounds, lambda so_far: measuring.write_json(options.json, so_far.as_json())
-        )
+        measured = measuring.alternate(variants, options.rounds, options.json)
     sentences = f"{material.sentence_mb:.1f} MB of sentences, " if material.sentence_mb else ""
     about = (
         f"{sentences}{material.text_mb:.1f} MB of text; sequence 128, 20 predictions, 5 passes. Median (min–max) of"
         f" {options.rounds} processes, run in alternation; ratios are taken within a round."
     )
+    if SPEED in options.only:
+        about += (
+            " The classic script is our imitation: the published procedure in plain Python with Hugging Face's slow"
+            " tokenizer (benchmarks/classic_records.py)."
+        )
     found = [REPORTS[what](measured, material) for what in COMPARED if what in options.only]
-    measuring.print_report(
-        about, *(part for part, _ in found), measuring.goal_table([goal for _, goals in found for goal in goals])
-    )
-    return 0
+    goals = [goal for _, goals in found for goal in goals]
+    return Report([about, *(part for part, _ in found), measuring.goal_table(*goals)])
 
 
 if __name__ == "__main__":

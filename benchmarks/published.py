@@ -23,61 +23,105 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from utilities.errors import UserError
 from utilities.secrets import mask
 
 # --- The file ---
 
-REDUCTIONS = ("mean", "final", "min", "value")
 SYSTEMS = ("cpu", "gpu", "ipu")
-UNSUPPORTED = ("notebook", "requirements_file")
+Text = Annotated[str, BeforeValidator(str)]  # also of a number or a truth value
+Variant = dict[Text, Text]  # parameter → value
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(BaseModel):
     """How to read a figure from the log.
 
     Attributes:
-        pattern: its first group is the number.
+        regexp: its first group is the number.
         skip: values left out of a mean: the lowest, as compilation makes the first ones (the highest of a latency).
-        reduction: one of ``REDUCTIONS``.
+    """
+
+    regexp: re.Pattern[str]
+    skip: int = Field(0, ge=0, strict=True)
+    reduction_type: Literal["mean", "final", "min", "value"] = "mean"
+
+    @field_validator("regexp")
+    @classmethod
+    def _has_a_group(cls, pattern: re.Pattern[str]) -> re.Pattern[str]:
+        if pattern.groups < 1:
+            raise ValueError("it has no group; put the number in parentheses")
+        return pattern
+
+
+class Expression(BaseModel):
+    """Arithmetic such as ``{throughput} * 128``."""
+
+    expr: str
+
+
+class Benchmark(BaseModel):
+    """One entry; keys that are not named here are passed over.
+
+    Attributes:
+        name: key of the entry.
+        folder: to run in.
+        variants: of ``parameters``.
     """
 
     name: str
-    pattern: re.Pattern[str]
-    skip: int = 0
-    reduction: str = "mean"
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """One entry."""
-
-    name: str
-    command: str
     folder: Path
-    variants: tuple[dict[str, str], ...] = ({},)
-    metrics: tuple[Metric, ...] = ()
-    derived: dict[str, str] = field(default_factory=dict)
-    output: tuple[tuple[str, str], ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
+    cmd: str
+    variants: list[Variant] = Field([{}], alias="parameters")
+    data: dict[Text, Metric] = {}
+    derived: dict[Text, Expression] = {}
+    output: list[tuple[Text, Text]] = []
+    env: dict[Text, Text] = {}
     description: str = ""
-    system: str | None = None
+    system: Literal["cpu", "gpu", "ipu"] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _supported(cls, entry: dict[str, Any]) -> dict[str, Any]:
+        for key in ("notebook", "requirements_file"):
+            if key in entry:
+                raise ValueError(f"{key} is not supported here; write the command into cmd")
+        return {key: value for key, value in entry.items() if value is not None}
+
+    @field_validator("variants", mode="before")
+    @classmethod
+    def _every_variant(cls, parameters: Any) -> list[Variant]:
+        if isinstance(parameters, dict):
+            choices = [[value.strip() for value in str(values).split(",")] for values in parameters.values()]
+            return [dict(zip(parameters, chosen)) for chosen in itertools.product(*choices)]
+        if isinstance(parameters, list) and parameters and all(isinstance(row, list) for row in parameters):
+            names, *rows = parameters
+            if all(len(row) == len(names) for row in rows):
+                return [dict(zip(names, row)) for row in rows]
+        raise ValueError('write a list [[names], [values], …] or a mapping {name: "value,value"}')
+
+    @field_validator("cmd", "description")
+    @classmethod
+    def _one_line(cls, text: str) -> str:
+        return " ".join(text.split())
+
+    @property
+    def shown(self) -> list[tuple[str, str]]:
+        """Return the labels and names of the figures to show."""
+        return [(label, name.strip("{}")) for label, name in self.output] or [(name, name) for name in self.data]
 
     @property
     def converges(self) -> bool:
         """Return whether it trains to the end, which takes days, so that it runs only when it is asked for."""
         return "_conv" in self.name
 
-    def variant_name(self, parameters: dict[str, str]) -> str:
+    def variant_name(self, parameters: Variant) -> str:
         """Return ``name_a_1_b_2``, parameters in alphabetical order."""
         return "_".join([self.name, *(f"{key}_{parameters[key]}" for key in sorted(parameters))])
 
@@ -104,112 +148,24 @@ def read_spec(path: Path) -> dict[str, Benchmark]:
 
 
 def _benchmark(path: Path, name: str, entry: Any) -> Benchmark:
-    where = f"{path}: {name}"
     if not isinstance(entry, dict):
-        raise UserError(f"{where} is no mapping; write cmd, data and output below it")
-    for key in UNSUPPORTED:
-        if key in entry:
-            raise UserError(f"{where}.{key}: is not supported here; write the command into cmd")
-    command = _kind(entry, "cmd", str, where, required=True)
-    location = _kind(entry, "location", str, where) or ""
-    folder = path.parent / location
-    system = entry.get("system")
-    if system is not None and system not in SYSTEMS:
-        raise UserError(f"{where}.system is {system!r}; write one of {', '.join(SYSTEMS)}")
-    metrics = tuple(_metric(f"{where}.data.{key}", str(key), value) for key, value in _mapping(entry, "data", where))
-    return Benchmark(
-        name=name,
-        command=" ".join(command.split()),
-        folder=folder if folder.is_dir() else path.parent,  # published files name folders of another repository
-        variants=_variants(entry.get("parameters"), where),
-        metrics=metrics,
-        derived={str(key): _expression(f"{where}.derived.{key}", v) for key, v in _mapping(entry, "derived", where)},
-        output=_output(entry.get("output") or [[metric.name, metric.name] for metric in metrics], where),
-        environment={str(key): str(value) for key, value in _mapping(entry, "env", where)},
-        description=" ".join((_kind(entry, "description", str, where) or "").split()),
-        system=system,
-    )
-
-
-def _kind(entry: dict[str, Any], key: str, kind: type, where: str, required: bool = False) -> Any:
-    value = entry.get(key)
-    if value is None and not required:
-        return None
-    if not isinstance(value, kind):
-        raise UserError(f"{where}.{key} is {'missing' if value is None else repr(value)}; write a text")
-    return value
-
-
-def _mapping(entry: dict[str, Any], key: str, where: str) -> list[tuple[Any, Any]]:
-    value = entry.get(key) or {}
-    if not isinstance(value, dict):
-        raise UserError(f"{where}.{key} is {value!r}; write a mapping of names")
-    return list(value.items())
-
-
-def _metric(where: str, name: str, content: Any) -> Metric:
-    regexp = content.get("regexp") if isinstance(content, dict) else None
-    if not isinstance(regexp, str):
-        raise UserError(f"{where}.regexp is missing; write a regular expression whose first group is the number")
+        raise UserError(f"{path}: {name} is no mapping; write cmd, data and output below it")
+    folder = path.parent / str(entry.get("location") or "")
+    if not folder.is_dir():  # published files name folders of another repository
+        folder = path.parent
     try:
-        pattern = re.compile(regexp)
-    except re.error as error:
-        raise UserError(f"{where}.regexp: {regexp!r} is no regular expression ({error}); correct it") from error
-    if pattern.groups < 1:
-        raise UserError(f"{where}.regexp: {regexp!r} has no group; put the number in parentheses")
-    skip, reduction = content.get("skip", 0), content.get("reduction_type", "mean")
-    if type(skip) is not int or skip < 0:
-        raise UserError(f"{where}.skip is {skip!r}; write how many values to leave out, 0 or more")
-    if reduction not in REDUCTIONS:
-        raise UserError(f"{where}.reduction_type is {reduction!r}; write one of {', '.join(REDUCTIONS)}")
-    return Metric(name, pattern, skip, reduction)
-
-
-def _expression(where: str, content: Any) -> str:
-    expression = content.get("expr") if isinstance(content, dict) else None
-    if not isinstance(expression, str):
-        raise UserError(f'{where}.expr is missing; write arithmetic such as "{{throughput}} * 128"')
-    return expression
-
-
-def _variants(parameters: Any, where: str) -> tuple[dict[str, str], ...]:
-    if parameters is None:
-        return ({},)
-    if isinstance(parameters, dict):
-        names = [str(name) for name in parameters]
-        choices = [[value.strip() for value in str(values).split(",")] for values in parameters.values()]
-        return tuple(dict(zip(names, combination)) for combination in itertools.product(*choices))
-    if isinstance(parameters, list) and parameters and all(isinstance(row, list) for row in parameters):
-        names, *rows = parameters
-        if all(len(row) == len(names) for row in rows):
-            return tuple(dict(zip(map(str, names), map(str, row))) for row in rows)
-    raise UserError(f'{where}.parameters: write a list [[names], [values], …] or a mapping {{name: "value,value"}}')
-
-
-def _output(pairs: Any, where: str) -> tuple[tuple[str, str], ...]:
-    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise UserError(f"{where}.output: write a list of [label, name]")
-    return tuple((str(label), str(name).strip("{}")) for label, name in pairs)
+        return Benchmark.model_validate({**entry, "name": name, "folder": folder})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join([name, *map(str, problem["loc"])])
+        value = "missing" if problem["type"] == "missing" else repr(problem["input"])
+        raise UserError(f"{path}: {key} is {value}: {problem['msg'].removeprefix('Value error, ')}") from error
 
 
 # --- The command ---
 
 PYTHONS = ("python", "python3")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a process ended.
-
-    Attributes:
-        log: what it wrote to standard output, then to standard error.
-        seconds: from start to end.
-    """
-
-    status: int
-    log: str
-    seconds: float
 
 
 def command_of(benchmark: Benchmark, parameters: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
@@ -220,11 +176,11 @@ def command_of(benchmark: Benchmark, parameters: Mapping[str, str], environment:
     """
     where = f"{benchmark.name}.cmd"
     try:
-        text = benchmark.command.format(**parameters)
+        text = benchmark.cmd.format(**parameters)
         words = shlex.split(text)
     except (KeyError, IndexError, ValueError) as error:
         raise UserError(f"{where}: {error} cannot be filled in; add it to parameters, or correct cmd") from error
-    known = {**environment, **benchmark.environment}
+    known = {**environment, **benchmark.env}
     filled = [_VARIABLE.sub(lambda match: _variable(match, known, where), word) for word in words]
     return [sys.executable if word in PYTHONS else word for word in filled]
 
@@ -236,33 +192,29 @@ def _variable(match: re.Match[str], known: Mapping[str, str], where: str) -> str
     return known[name]
 
 
-def run(benchmark: Benchmark, command: list[str], logs: Path, timeout: float | None = None) -> Outcome:
+def run(benchmark: Benchmark, command: list[str], logs: Path, timeout: float | None = None) -> tuple[int, str]:
     """Run a command in the benchmark's folder; its output is kept in ``logs``, secrets masked.
+
+    Returns:
+        the status (124: stopped after ``timeout`` seconds), and what it wrote to standard output, then standard error.
 
     Raises:
         UserError: there is no such program, or the logs cannot be written.
     """
-    started = time.perf_counter()
+    environment = {**os.environ, **benchmark.env}
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": timeout, "check": False}
     try:
         logs.mkdir(parents=True, exist_ok=True)
-        result = subprocess.run(
-            command,
-            cwd=benchmark.folder,
-            env={**os.environ, **benchmark.environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
-        status, out, errors = result.returncode, result.stdout, result.stderr
+        result = subprocess.run(command, cwd=benchmark.folder, env=environment, **options)
+        status, streams = result.returncode, (result.stdout, result.stderr)
     except subprocess.TimeoutExpired as expired:
-        status, out, errors = 124, expired.stdout or b"", expired.stderr or b""
+        status, streams = 124, (expired.stdout or b"", expired.stderr or b"")
     except OSError as error:
         raise UserError(f"{benchmark.name}: cannot run {command[0]} ({error.strerror}); correct cmd") from error
-    texts = [mask(stream.decode("utf-8", "replace")) for stream in (out, errors)]
+    texts = [mask(stream.decode("utf-8", "replace")) for stream in streams]
     for name, text in zip(("stdout.log", "stderr.log"), texts):
         (logs / name).write_text(text, encoding="utf-8")
-    return Outcome(status, "\n".join(texts), time.perf_counter() - started)
+    return status, "\n".join(texts)
 
 
 # --- From a log to figures ---
@@ -285,44 +237,39 @@ def figures_of(benchmark: Benchmark, parameters: Mapping[str, str], log: str) ->
     Raises:
         UserError: the log lacks one, or an expression cannot be computed.
     """
-    figures = {metric.name: reduced(metric, log, benchmark.name) for metric in benchmark.metrics}
+    figures = {name: reduced(metric, log, f"{benchmark.name}.data.{name}") for name, metric in benchmark.data.items()}
     for name, expression in benchmark.derived.items():
-        where = f"{benchmark.name}.derived.{name}"
+        where = f"{benchmark.name}.derived.{name}: {expression.expr!r}"
         try:
-            figures[name] = arithmetic(expression.format(**{**parameters, **figures}))
+            figures[name] = arithmetic(expression.expr.format(**{**parameters, **figures}))
         except (KeyError, IndexError) as error:
-            raise UserError(f"{where}: {expression!r} names {error}, which is no figure; correct it") from error
+            raise UserError(f"{where} names {error}, which is no figure; correct it") from error
         except (ValueError, SyntaxError, ArithmeticError) as error:
-            raise UserError(f"{where}: {expression!r} cannot be computed ({error}); correct it") from error
-    for label, name in benchmark.output:
+            raise UserError(f"{where} cannot be computed ({error}); correct it") from error
+    for label, name in benchmark.shown:
         if name not in figures:
             raise UserError(f"{benchmark.name}.output: {label} shows {name!r}, which is no figure; correct it")
     return figures
 
 
-def reduced(metric: Metric, log: str, benchmark: str) -> float:
+def reduced(metric: Metric, log: str, where: str) -> float:
     """Return the figure that a metric makes of all its values in a log.
 
     Raises:
         UserError: there are no more values than it skips, or one is no number.
     """
-    where = f"{benchmark}.data.{metric.name}"
     try:
-        values = [float(match.group(1).replace(",", "")) for match in metric.pattern.finditer(log)]
+        values = [float(match.group(1).replace(",", "")) for match in metric.regexp.finditer(log)]
     except ValueError as error:
-        raise UserError(f"{where}: {metric.pattern.pattern!r} found what is no number ({error}); correct it") from error
+        raise UserError(f"{where}: {metric.regexp.pattern!r} found what is no number ({error}); correct it") from error
     if any(math.isnan(value) for value in values):
         raise UserError(f"{where} is NaN in the log; the run failed")
     if len(values) <= metric.skip:
         raise UserError(f"{where}: the log has {len(values)} values, {metric.skip} are skipped; run longer")
-    if metric.reduction == "final":
-        return values[-1]
-    if metric.reduction == "value":
-        return values[0]
-    if metric.reduction == "min":
-        return min(values)
-    kept = sorted(values, reverse=metric.name == "latency")[metric.skip :]
-    return sum(kept) / len(kept)
+    if metric.reduction_type == "mean":
+        kept = sorted(values, reverse=where.endswith(".latency"))[metric.skip :]
+        return sum(kept) / len(kept)
+    return {"final": values[-1], "value": values[0], "min": min(values)}[metric.reduction_type]
 
 
 def arithmetic(expression: str) -> float:

@@ -13,29 +13,27 @@ import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks import measuring
+from benchmarks.measuring import Goal, Report
 from benchmarks.settings import MASKED_POSITIONS, SEED, VOCABULARY, narrow_architecture
 from model.architecture import PRETRAINING
 
 OFF, ON = "without", "with recomputation"
-LEAST_SAVED, MOST_TIME = 0.60, 0.30
 TEMPORARY = re.compile(r"^allocation \d+: size (\d+), .*preallocated-temp", re.MULTILINE)
 
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = measuring.parser_of("recomputation", __doc__)
-    parser.add_argument("--layers", type=int, default=12, metavar="N", help="encoder layers (default %(default)s)")
-    parser.add_argument("--hidden", type=int, default=512, metavar="N", help="width (default %(default)s)")
-    parser.add_argument("--micro-batch", type=int, default=16, metavar="N", help="samples (default %(default)s)")
-    parser.add_argument("--length", type=int, default=128, metavar="N", help="tokens (default %(default)s)")
-    parser.add_argument("--updates", type=int, default=4, metavar="N", help="of a process (default %(default)s)")
-    parser.add_argument("--precision", default="float32", help="number format (default %(default)s)")
-    measuring.add_rounds(parser, 3)
-    return parser.parse_args(arguments)
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--layers": {"type": int, "default": 12, "metavar": "N", "help": "encoder layers"},
+    "--hidden": {"type": int, "default": 512, "metavar": "N", "help": "width"},
+    "--micro-batch": {"type": int, "default": 16, "metavar": "N", "help": "samples"},
+    "--length": {"type": int, "default": 128, "metavar": "N", "help": "tokens"},
+    "--updates": {"type": int, "default": 4, "metavar": "N", "help": "of a process"},
+    "--precision": {"default": "float32", "help": "number format"},
+}
+NAMES = [flag.lstrip("-").replace("-", "_") for flag in ARGUMENTS]
 
 
 def measure(
@@ -49,14 +47,11 @@ def measure(
     from benchmarks.ours import Clock, cpu_platform, training
     from data_utils.records.arrays import GeneratedReader
     from data_utils.records.features import pretraining_features
-    from execution.interface import OptimizerSettings
-    from keras_extensions.schedules import UpDown
 
     architecture = narrow_architecture(layers, hidden, VOCABULARY)
     platform = cpu_platform(xla=True, precision=precision, recompute=recompute)
-    optimizer = platform.optimizer(OptimizerSettings("AdamW", UpDown(1e-4, 1000, 0.1)))
     reader = GeneratedReader(pretraining_features(length, MASKED_POSITIONS, VOCABULARY), SEED)
-    made = training(PRETRAINING, architecture, reader, micro_batch, platform=platform, optimizer=optimizer)
+    made = training(PRETRAINING, architecture, reader, micro_batch, platform=platform)
     clock = Clock()
     made.run(updates + 1, [clock])
     seconds, processor = (statistics.median(times) for times in zip(*clock.executions()))
@@ -66,60 +61,36 @@ def measure(
 
 
 def in_own_process(options: argparse.Namespace, recompute: bool) -> measuring.Values:
-    """Measure in a process of its own, with the bytes of ``activations``."""
-    names = ("layers", "hidden", "micro_batch", "length", "updates", "precision")
+    """Measure in a process of its own, with the bytes of ``activations`` of the largest program that XLA compiled."""
     with tempfile.TemporaryDirectory() as dump:
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={dump} --xla_dump_hlo_as_text"
-        job = {name: getattr(options, name) for name in names}
-        found = measuring.in_process(
-            measure, {"XLA_FLAGS": flags, "TF_CPP_MIN_LOG_LEVEL": "3"}, **job, recompute=recompute
-        )
-        return {**found, "activations": temporaries(Path(dump))}
+        job = {name: getattr(options, name) for name in NAMES}
+        found = measuring.in_process(measure, {"XLA_FLAGS": flags}, **job, recompute=recompute)
+        texts = [path.read_text(encoding="utf-8") for path in Path(dump).glob("*buffer-assignment.txt")]
+    return {**found, "activations": max(sum(map(int, TEMPORARY.findall(text))) for text in texts)}
 
 
-def temporaries(dump: Path) -> int:
-    """Return the bytes of temporaries of the largest program that XLA compiled."""
-    assignments = dump.glob("*buffer-assignment.txt")
-    return max(sum(map(int, TEMPORARY.findall(path.read_text(encoding="utf-8")))) for path in assignments)
-
-
-def report(measured: measuring.Measured) -> str:
-    """Return medians of both, and what they mean."""
-
-    def row(title: str, name: str, form: str, scale: float, change: str) -> list[str]:
-        values = ([value / scale for value in measured.values(kind, name)] for kind in (OFF, ON))
-        return [title, *(measuring.spread(found, form) for found in values), change]
-
-    saved = 1 - (measuring.median_of(measured.ratios(ON, OFF, "activations")) or 0.0)
-    longer, processor = (
-        (measuring.median_of(measured.ratios(ON, OFF, name)) or 0.0) - 1 for name in ("seconds", "processor")
-    )
-    rows = [
-        ["", OFF, ON, ""],
-        row("activations, MB", "activations", "{:,.0f}", 1e6, f"{saved:.0%} less"),
-        row("one update, s", "seconds", "{:.2f}", 1, f"{longer:+.0%}"),
-        row("the same, processor seconds", "processor", "{:.2f}", 1, f"{processor:+.0%}"),
-        row("weights, moments, gradients, MB", "others", "{:,.0f}", 1e6, ""),
+@measuring.benchmark(ARGUMENTS, rounds=3)
+def main(options: argparse.Namespace) -> Report:
+    variants = {kind: partial(in_own_process, options, kind == ON) for kind in (OFF, ON)}
+    measured = measuring.alternate(variants, options.rounds, options.json)
+    columns = [
+        measured.column("activations, MB", "activations", "{:,.0f}", 1e-6),
+        measured.column("one update, s", "seconds"),
+        measured.column("processor seconds", "processor"),
+        measured.column("weights, moments, gradients, MB", "others", "{:,.0f}", 1e-6),
     ]
-    reached = saved >= LEAST_SAVED and longer <= MOST_TIME
-    aim = f"aim: at least {LEAST_SAVED:.0%} less memory for at most {MOST_TIME:.0%} more time"
-    return f"{measuring.markdown(rows)}\n{aim}: {'reached' if reached else 'NOT reached'}"
-
-
-@measuring.command_line
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure in alternation, and print the table."""
-    options = parse(arguments)
-    measured = measuring.alternate(
-        {kind: partial(in_own_process, options, kind == ON) for kind in (OFF, ON)}, options.rounds
-    )
-    measuring.print_report(
+    ratios = {n: measuring.median_of(measured.ratios(ON, OFF, n)) or 0.0 for n in ("activations", "seconds")}
+    goals = [
+        Goal("less activation memory", 0.6, 1 - ratios["activations"], form="{:.0%}"),
+        Goal("more time", 0.3, ratios["seconds"] - 1, at_least=False, form="{:.0%}"),
+    ]
+    about = (
         f"{options.layers} layers × {options.hidden}, micro batch {options.micro_batch}, {options.length} tokens,"
-        f" {options.precision}, XLA, AdamW; median (min–max) of {options.rounds} processes",
-        report(measured),
+        f" {options.precision}, XLA, AdamW; median (min–max) of {options.rounds} processes"
     )
-    measuring.write_json(options.json, measured.as_json())
-    return 0
+    table = measuring.table("", {OFF: OFF, ON: ON}, columns)
+    return Report([about, table, measuring.goal_table(*goals)])
 
 
 if __name__ == "__main__":

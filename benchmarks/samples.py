@@ -1,13 +1,14 @@
-"""The samples that benchmarks train on: random or real, for pre-training and for SQuAD, padded and in packs.
+"""The samples that benchmarks train on, padded and in packs, by this project's names and by Hugging Face's.
 
 N samples · S sequence · P masked positions · R sequences
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,14 +18,13 @@ from benchmarks.measuring import command, real_data_root
 from benchmarks.settings import MASKED_POSITIONS, SEED, SEQUENCE_LENGTH, VOCABULARY
 from data_utils.records.arrays import ArrayReader, GeneratedReader
 from data_utils.records.features import FeatureSpec, packed_pretraining_features, pretraining_features
-from data_utils.squad.examples import read_squad
-from data_utils.squad.windows import Geometry, WindowReader, make_windows, squad_features
-from data_utils.tokenizer import load_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
 Arrays = dict[str, np.ndarray]
 
 IGNORED = -100  # label of a position that Hugging Face's losses leave out
+INPUTS = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+LABELS = ("labels", "start_positions", "end_positions")
 SAMPLES = 256
 
 # In the folder of real data
@@ -41,35 +41,35 @@ def pretraining_spec(vocabulary: int = VOCABULARY) -> FeatureSpec:
 
 
 def full_sequences() -> Arrays:
-    """Return full sequences of random word pieces: name → (N, …)."""
-    random = np.random.default_rng(SEED)
-    shape, masked = (SAMPLES, SEQUENCE_LENGTH), (SAMPLES, MASKED_POSITIONS)
-    places = random.random((SAMPLES, SEQUENCE_LENGTH)).argsort(axis=1)[:, :MASKED_POSITIONS]
-    integers = {
-        "input_ids": random.integers(0, VOCABULARY, shape),
-        "input_mask": np.ones(shape),
-        "segment_ids": np.broadcast_to(np.arange(SEQUENCE_LENGTH) >= SEQUENCE_LENGTH // 2, shape),
-        "masked_lm_positions": np.sort(places, axis=1),
-        "masked_lm_ids": random.integers(0, VOCABULARY, masked),
-        "next_sentence_labels": random.integers(0, 2, (SAMPLES, 1)),
-    }
-    made = {name: values.astype("int32") for name, values in integers.items()}
-    made["masked_lm_weights"] = np.ones(masked, "float32")
-    return made
+    """Return full sequences of random word pieces, every masked position real: name → (N, …)."""
+    return GeneratedReader(pretraining_spec(), SEED, SAMPLES).read(np.arange(SAMPLES))
 
 
-def hugging_face_samples(data: Arrays, integer: str = "int32") -> Arrays:
+def hugging_face_samples(data: Arrays) -> Arrays:
     """Return the same samples by the names of Hugging Face's models, labels over the whole sequence."""
-    labels = np.full(data["input_ids"].shape, IGNORED)
+    labels = np.full(data["input_ids"].shape, IGNORED, np.int32)
     rows = np.arange(len(labels))[:, None]
     labels[rows, data["masked_lm_positions"]] = np.where(data["masked_lm_weights"] > 0, data["masked_lm_ids"], IGNORED)
-    next_sentence = data["next_sentence_labels"][:, 0].astype(integer)
-    return {**_inputs(data, integer), "labels": labels.astype(integer), "next_sentence_label": next_sentence}
+    inputs = {theirs: data[name] for name, theirs in INPUTS.items()}
+    return {**inputs, "labels": labels, "next_sentence_label": data["next_sentence_labels"][:, 0]}
 
 
-def _inputs(data: Arrays, integer: str) -> Arrays:
-    names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
-    return {theirs: data[ours].astype(integer) for theirs, ours in names.items()}
+def unpadded(samples: Arrays, rows: np.ndarray) -> Arrays:
+    """Return some samples of fine-tuning by the names of Hugging Face's models, padded to the longest of them."""
+    length = int(samples["input_mask"][rows].sum(axis=1).max())
+    batch = {theirs: samples[name][rows, :length] for name, theirs in INPUTS.items()}
+    return {**batch, **{name: samples[name][rows].reshape(-1) for name in LABELS if name in samples}}
+
+
+def batches_of(samples: Arrays, size: int, batch_of: Callable[[Arrays, np.ndarray], Arrays]) -> Iterator[Arrays]:
+    """Yield batches in the samples' order without end."""
+    count = len(next(iter(samples.values())))
+    for begin in itertools.count(0, size):
+        yield batch_of(samples, np.arange(begin, begin + size) % count)
+
+
+def rows_of(samples: Arrays, rows: np.ndarray) -> Arrays:
+    return {name: values[rows] for name, values in samples.items()}
 
 
 def read_samples(dataset: Path, vocabulary: int, count: int) -> Arrays:
@@ -117,53 +117,6 @@ def real_samples(vocabulary: int, count: int) -> Arrays | None:
             *("--duplicate-factor", 1, "--max-seq-length", SEQUENCE_LENGTH, "--max-predictions", MASKED_POSITIONS),
         )
         return read_samples(output, vocabulary, count)
-
-
-# --- Windows of SQuAD ---
-
-WINDOW_LENGTH = 384
-FULL, REAL = "full", "real"
-FULL_WINDOWS, QUESTION_TOKENS, STRIDE = 64, 64, 128
-
-
-def squad_windows(kind: str, data: Path) -> Arrays:
-    """Return ids, masks, segments (N, S), start and end positions (N, 1), by this project's names.
-
-    Args:
-        kind: ``full`` for random word pieces without padding, ``real`` for the windows of real questions.
-        data: folder of real data.
-    """
-    return _real_windows(data) if kind == REAL else _full_windows()
-
-
-def _full_windows() -> Arrays:
-    random = np.random.default_rng(SEED)
-    shape = (FULL_WINDOWS, WINDOW_LENGTH)
-    start = random.integers(0, WINDOW_LENGTH, (FULL_WINDOWS, 1))
-    made = {
-        "input_ids": random.integers(0, VOCABULARY, shape),
-        "input_mask": np.ones(shape),
-        "segment_ids": np.broadcast_to(np.arange(WINDOW_LENGTH) >= 16, shape),
-        "start_positions": start,
-        "end_positions": random.integers(start, WINDOW_LENGTH),
-    }
-    return {name: values.astype("int32") for name, values in made.items()}
-
-
-def _real_windows(data: Path) -> Arrays:
-    """Return the windows of all training questions, padded, in random order."""
-    words = data / WORDS
-    geometry = Geometry(WINDOW_LENGTH, QUESTION_TOKENS, STRIDE)
-    squad = read_squad(data / SQUAD_TRAINING)
-    windows = make_windows(squad, load_tokenizer(str(words), True), geometry, labels=True)
-    reader = WindowReader(squad_features(WINDOW_LENGTH, VOCABULARY), windows, read_vocabulary(words))
-    return reader.read(np.random.default_rng(SEED).permutation(windows.count))
-
-
-def hugging_face_windows(windows: Arrays, integer: str) -> Arrays:
-    """Return the same windows by the names of Hugging Face's models."""
-    places = {name: windows[name][:, 0].astype(integer) for name in ("start_positions", "end_positions")}
-    return {**_inputs(windows, integer), **places}
 
 
 # --- Sequences of Wikipedia's lengths, padded and in packs ---
@@ -217,7 +170,7 @@ def packed_samples(
     chosen = [plan.packs[kind] for kind in spread_over(np.asarray(plan.repeats), rows, random)]
     places = np.cumsum([0, *map(len, chosen)])
     in_packs = _random_sequences(np.concatenate(chosen), max_seq_length, vocab_size, random)
-    of_packs = [range(begin, end) for begin, end in pairwise(places)]
+    of_packs = [range(begin, end) for begin, end in itertools.pairwise(places)]
     needed = max(int(_masked_tokens(np.array(pack), max_seq_length).sum()) for pack in plan.packs)
     predictions = PREDICTIONS[max_seq_length]
     room = max(needed, predictions + max_sequences_per_pack)  # as data_utils.packing makes it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
+from model.architecture import Architecture
 
 SEQUENCE_LENGTH = 128
 MASKED_POSITIONS = 20
@@ -61,8 +61,3 @@ def narrow_architecture(layers: int, hidden: int, vocab_size: int) -> Architectu
 def without_dropout() -> dict[str, float]:
     """Return the changes to an architecture that switch dropout off."""
     return {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
-
-def flops_per_sample(size: str) -> int:
-    """Return the model operations to pre-train on one sample."""
-    return model_flops_per_sample(architecture_of(size), PRETRAINING, SEQUENCE_LENGTH, MASKED_POSITIONS)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from benchmarks import measuring
+from benchmarks.measuring import Report
 from keras_extensions.backend import tf
 from model.architecture import Architecture
 from sparsity import native
@@ -29,17 +31,13 @@ SECONDS = "seconds"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = measuring.parser_of("sparse_layer", __doc__)
-    parser.add_argument("--inputs", type=int, default=768, help="default %(default)s")
-    parser.add_argument("--outputs", type=int, default=3072, help="default %(default)s")
-    parser.add_argument("--tokens", type=int, default=1024, help="default %(default)s")
-    parser.add_argument("--ratio", type=float, default=0.9, help="share of the blocks that is absent (default 0.9)")
-    measuring.add_rounds(parser, 15)
-    parser.add_argument(
-        "--clock", choices=list(CLOCKS), default="wall", help="cpu: processor time, for a machine that others use too"
-    )
-    return parser.parse_args(arguments)
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--inputs": {"type": int, "default": 768, "help": "rows of the matrix"},
+    "--outputs": {"type": int, "default": 3072, "help": "its columns"},
+    "--tokens": {"type": int, "default": 1024, "help": "of the input"},
+    "--ratio": {"type": float, "default": 0.9, "help": "share of the blocks that is absent"},
+    "--clock": {"choices": list(CLOCKS), "default": "wall", "help": "cpu: processor time, for a machine in use"},
+}
 
 
 def step(multiply: Callable[..., Any], xla: bool) -> Callable[..., Any]:
@@ -102,57 +100,36 @@ def on_clock(run: Callable[[], Any], clock: Callable[[], float]) -> Callable[[],
     return measure
 
 
-def report(options: argparse.Namespace, measured: measuring.Measured) -> tuple[str, bool]:
-    """Return a table and verdicts, and whether the aims are reached."""
-    times = {variant: measured.values(variant, SECONDS) for variant in measured.rounds}
-    dense = min((seconds for (layer, _), seconds in times.items() if layer == DENSE), key=median)
+@measuring.benchmark(ARGUMENTS, rounds=15)
+def main(options: argparse.Namespace) -> Report:
+    variants = {name: on_clock(run, CLOCKS[options.clock]) for name, run in candidates(options).items()}
+    measured = measuring.alternate(variants, options.rounds, options.json, quiet=True)
+    dense = min((variant for variant in variants if variant[0] == DENSE), key=partial(measured.median, name=SECONDS))
+    speed = measuring.Column("times the dense layer's speed", lambda variant: measured.ratios(dense, variant, SECONDS))
     flops = 6 * options.inputs * options.outputs * options.tokens
-    rows = [["layer", "way", "ms", "times the dense layer's speed"]]
-    speeds: dict[str, dict[str, float]] = {}
-    for (layer, way), seconds in times.items():
-        ratios = [d / s for d, s in zip(dense, seconds)]
-        speeds.setdefault(layer, {})[way] = median(ratios)
-        milliseconds = [second * 1e3 for second in seconds]
-        rows.append([layer, way, measuring.spread(milliseconds, "{:.1f}"), measuring.spread(ratios)])
-    lines = [
+    rate = flops / (measured.median(dense, SECONDS) or 1.0) / 1e9
+    about = (
         f"{options.inputs} × {options.outputs}, {options.tokens} tokens, {options.ratio:.0%} of the blocks absent;"
-        f" forward and backward, float32, median (min–max) of"
-        f" {options.rounds} rounds of {options.clock} time. Dense: {flops / median(dense) / 1e9:,.0f} GFLOP/s.",
-        "",
-        measuring.markdown(rows),
-        "",
-    ]
-    reached = True
+        f" forward and backward, float32, median (min–max) of {options.rounds} rounds of {options.clock} time. Dense:"
+        f" {rate:,.0f} GFLOP/s."
+    )
+    titles = {variant: ", ".join(variant) for variant in variants}
+    table = measuring.table("layer and way", titles, [measured.column("ms", SECONDS, "{:.1f}", 1e3), speed])
+    verdicts, goals = [], []
     for b in BLOCK_SIZES:
-        ways = speeds[f"{b}×{b}"]
-        way = max(ways, key=lambda name: ways[name])
+        speeds = {way: median(speed.values((layer, way))) for layer, way in variants if layer == f"{b}×{b}"}
+        way, masked = max(speeds, key=speeds.__getitem__), max(speeds[w] for w in speeds if w.startswith(MASKED))
         rule = choose("auto", b, 1 - options.ratio, on_host=True)
-        masked = max(speed for name, speed in ways.items() if name.startswith("masked"))
-        text = f"{b}×{b}: fastest {way}, {ways[way]:.2f} × dense, {ways[way] / masked:.2f} × masked dense;"
+        text = f"{b}×{b}: fastest {way}, {speeds[way]:.2f} × dense, {speeds[way] / masked:.2f} × masked dense;"
         text += f" the layer takes {rule.kernel} ({rule.reason})"
+        if "native graph" in speeds:
+            density = speeds["native graph"] / masked * (1 - options.ratio)
+            text += f"; native is faster than masked dense below {density:.0%} density"
+        verdicts.append(text)
         if b in AIMS:
-            reached = reached and ways[way] >= AIMS[b]
-            text += f"; aim {AIMS[b]} × dense: {'reached' if ways[way] >= AIMS[b] else 'NOT reached'}"
-        if "native graph" in ways:
-            rate = ways["native graph"] / masked * (1 - options.ratio)
-            text += f"; native is faster than masked dense below {rate:.0%} density"
-        lines.append(text)
-    return "\n".join(lines), reached
-
-
-@measuring.command_line
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; status 0 where the aims are reached, 1 where they are not."""
-    options = parse(arguments)
-    clock = CLOCKS[options.clock]
-    variants = {name: on_clock(run, clock) for name, run in candidates(options).items()}
-    measured = measuring.alternate(variants, options.rounds, quiet=True)
-    text, reached = report(options, measured)
-    measuring.print_report(text)
-    settings = {name: value for name, value in vars(options).items() if name != "json"}
-    facts = {"options": settings, "environment": measuring.facts_of_machine()}
-    measuring.write_json(options.json, {**facts, "measurements": measured.as_json()})
-    return 0 if reached else 1
+            goals.append(measuring.Goal(f"{b}×{b}: speed over dense", AIMS[b], speeds[way]))
+    reached = all(goal.reached for goal in goals)
+    return Report([about, table, "\n".join(verdicts), measuring.goal_table(*goals)], reached=reached)
 
 
 if __name__ == "__main__":

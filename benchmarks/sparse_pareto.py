@@ -1,89 +1,217 @@
 """Dense, static, SET and RigL at equal training FLOPs: ``python -m benchmarks.sparse_pareto``.
 
 Pre-trains BERTs of two widths on English Wikipedia through the product's own command, each with the same number of
-model FLOPs, so that a sparse model sees more sequences. Prints the masked-LM loss against FLOPs, with a verdict. What
-is counted are FLOPs and not time, so runs go side by side, a thread each. What has been done in ``--work`` is not done
-again.
+model FLOPs, so that a sparse model sees more sequences, and prints the masked-LM loss against FLOPs. FLOPs are counted
+and not time, so runs go side by side, a thread each. What has been done in ``--work`` is not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks import measuring
+from benchmarks.measuring import Report, command
 from benchmarks.samples import real_text
-from benchmarks.sparse_pareto_runs import (
-    DENSE,
-    METHODS,
-    SEQUENCE,
-    STATIC,
-    UPDATES_PER_LOG,
-    VOCABULARY,
-    WIDTHS,
-    Curve,
-    Run,
-    sparse_learning_rate,
-    train_all,
-)
+from benchmarks.settings import SIZES, TINY_CONFIGS
+from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
+from utilities.errors import UserError
+from utilities.files import write_atomically
+from utilities.report.run_folder import read_run_folder
 
+WIDTHS = {name: SIZES[name].config() for name in ("tiny", "mini")}
+DENSE, STATIC, SET, RIGL = METHODS = ("dense", "static", "set", "rigl")
+VOCABULARY, SEQUENCE, PREDICTIONS = 8192, 128, 20
+SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 5
 TEXT_FILES = 24  # a megabyte each
 POINTS = (0.25, 0.5, 0.75, 1.0)  # of the FLOPs, at which losses are printed
 WINDOW = 0.1  # of the FLOPs, over which a loss is a mean
 HIDDEN = 0.04  # of the FLOPs, at the begin, where all losses fall from ln(vocabulary): left out of the picture
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = measuring.parser_of("sparse_pareto", __doc__)
-    parser.add_argument("--wikiextractor", type=Path, metavar="DIR", help="text; default: real data's Wikipedia")
-    parser.add_argument(
-        "--dataset",
-        type=Path,
-        metavar="DIR",
-        help=f"records made before, of {SEQUENCE} tokens and {VOCABULARY:,} word pieces",
+# --- The runs: how long each is, side by side, each kept once it is done ---
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pre-training.
+
+    Attributes:
+        width: one of ``WIDTHS``.
+        method: one of ``METHODS``.
+        learning_rate: at its peak.
+        flops: model FLOPs to be spent.
+        ratio: share of the blocks that is absent from a sparse model.
+        interval: weight updates between two changes of the pattern, about.
+        data: folder of the records.
+    """
+
+    width: str
+    method: str
+    learning_rate: float
+    flops: float
+    ratio: float
+    block_size: int
+    interval: int
+    seed: int
+    data: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.width}-{self.method}-{self.learning_rate:g}"
+
+    @property
+    def per_sequence(self) -> int:
+        """Return the model FLOPs to train on one sequence."""
+        return self._per_sequence(self.method != DENSE)
+
+    @property
+    def per_search(self) -> float:
+        """Return the model FLOPs by which RigL finds what to grow: one micro batch, with gradients of whole matrices.
+
+        As Evci et al. 2020 (arXiv 1911.11134) count: sparse forward and backward, but for the gradient of the weights,
+        which is a third of a matrix' training FLOPs.
+        """
+        if self.method != RIGL:
+            return 0.0
+        whole = (self._per_sequence(sparse=False) - self.per_sequence) / 3
+        return SEQUENCES_PER_UPDATE * (self.per_sequence + whole)
+
+    @property
+    def updates(self) -> int:
+        """Return the weight updates that the FLOPs suffice for, in whole logging periods."""
+        each = SEQUENCES_PER_UPDATE * self.per_sequence + self.per_search / self.interval
+        return max(1, round(self.flops / each / UPDATES_PER_LOG)) * UPDATES_PER_LOG
+
+    @property
+    def pattern_updates(self) -> int:
+        """Return the number of changes of the pattern."""
+        return max(1, self.updates // self.interval - 1)
+
+    def _per_sequence(self, sparse: bool) -> int:
+        settings: dict[str, Any] = dict(WIDTHS[self.width])
+        if sparse:
+            settings.update(sparsity_ratio=self.ratio, sparsity_block_size=self.block_size)
+        architecture = Architecture(vocab_size=VOCABULARY, **settings)
+        return model_flops_per_sample(architecture, PRETRAINING, SEQUENCE, PREDICTIONS)
+
+
+class Curve(NamedTuple):
+    """The masked-LM loss of a run.
+
+    Attributes:
+        flops: model FLOPs spent at the end of each logging period.
+        losses: mean of each period.
+        sequences: trained on.
+        explored: share of the blocks that ever existed.
+        seconds: of training.
+    """
+
+    flops: list[float]
+    losses: list[float]
+    sequences: int
+    explored: float
+    seconds: float
+
+    def at(self, flops: float, window: float) -> float:
+        """Return the mean loss of the periods that end in the ``window`` FLOPs before, or else of the period around."""
+        ends, losses = np.array(self.flops), np.array(self.losses)
+        inside = (ends > flops - window) & (ends <= flops * (1 + 1e-9))
+        around = min(int(np.searchsorted(ends, flops)), len(ends) - 1)
+        return float(losses[inside].mean() if inside.any() else losses[around])
+
+
+def sparse_learning_rate(dense: float, ratio: float) -> float:
+    """Return the learning rate of a sparse model whose dense counterpart trains best at ``dense``.
+
+    Source: Dietrich et al. 2021 (arXiv 2108.06277), η(s) = η(0) · exp(1.969 s² + 0.2905 s), fitted to BERT-Medium with
+    static patterns and checked there with dynamic ones and blocks.
+    """
+    return float(f"{dense * math.exp(1.969 * ratio**2 + 0.2905 * ratio):.2g}")
+
+
+def train_all(runs: Sequence[Run], work: Path, jobs: int, threads: int) -> dict[Run, Curve]:
+    """Train all runs; those that ``work`` holds already are not done again.
+
+    Args:
+        jobs: runs at a time.
+        threads: of each.
+
+    Raises:
+        UserError: a run failed; those that ran beside it are kept, and no other is started.
+    """
+    missing = [run for run in runs if kept(run, work) is None]
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        futures = [pool.submit(train, run, work, threads) for run in missing]
+        for done, future in enumerate(as_completed(futures), start=len(runs) - len(missing) + 1):
+            if future.exception():
+                pool.shutdown(cancel_futures=True)
+            future.result()
+            print(f"{done} of {len(runs)} runs done", file=sys.stderr, flush=True)
+    curves = {run: kept(run, work) for run in runs}
+    return {run: curve for run, curve in curves.items() if curve is not None}
+
+
+def train(run: Run, work: Path, threads: int) -> None:
+    """Do one run by the product's command, and keep its curve."""
+    folder = work / "runs" / run.name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # of a study that was stopped, or of other settings
+    sparse: list[object] = []
+    if run.method != DENSE:
+        sparse = ["--sparsity.ratio", run.ratio, "--sparsity.block-size", run.block_size]
+        sparse += ["--sparsity.method", run.method, "--sparsity.pattern-updates", run.pattern_updates]
+    sizes = [
+        part for key, value in WIDTHS[run.width].items() for part in (f"--bert-config.{key.replace('_', '-')}", value)
+    ]
+    command(
+        *("run_pretraining.py", "--config", *TINY_CONFIGS, "--dataset-dir", run.data),
+        *("--output-dir", folder.parent, "--name", run.name),
+        *("--total-num-train-samples", run.updates * SEQUENCES_PER_UPDATE, "--bert-config.vocab-size", VOCABULARY),
+        *(*sizes, *sparse, "--global-batch.micro-batch-size", SEQUENCES_PER_UPDATE),
+        *("--global-batch.grad-acc-steps-per-replica", 1, "--global-batches-per-log", UPDATES_PER_LOG),
+        *("--optimizer-opts.learning-rate.max-learning-rate", run.learning_rate, "--seed", run.seed),
+        *("--optimizer-opts.learning-rate.warmup-frac", 0.1, "--tensorboard", "false", "--report", "false"),
+        *("--execution.threads", threads),
+        log=folder.with_name(f"{run.name}.log"),
     )
-    parser.add_argument("--flops", type=float, default=8e12, help="of each run (default %(default)g)")
-    parser.add_argument("--ratio", type=float, default=0.9, help="share of the blocks that is absent (default 0.9)")
-    parser.add_argument("--block-size", type=int, default=16, help="default %(default)s")
-    parser.add_argument(
-        "--interval",
-        type=int,
-        default=44,
-        help="weight updates between changes of the pattern (default %(default)s, as 160 changes over phase 1 are)",
-    )
-    parser.add_argument(
-        "--learning-rates",
-        type=float,
-        nargs="+",
-        default=[1e-3],
-        help="of dense models; the best counts (default 1e-3)",
-    )
-    parser.add_argument(
-        "--sparse-learning-rates", type=float, nargs="+", help="default: those of dense ones by the published rule"
-    )
-    parser.add_argument("--widths", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--seed", type=int, default=1984, help="default %(default)s")
-    parser.add_argument(
-        "--jobs", type=int, default=measuring.cores(), help="runs at a time (default: %(default)s, all cores)"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="of each run (default 1)")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="keep data and runs here; default: a temporary folder")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all curves")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw all curves (.svg, .png)")
-    options = parser.parse_args(arguments)
-    if options.interval < UPDATES_PER_LOG:
-        parser.error(f"--interval: a pattern changes after {UPDATES_PER_LOG} updates at the soonest")
-    if not options.sparse_learning_rates:
-        rates = [sparse_learning_rate(rate, options.ratio) for rate in options.learning_rates]
-        options.sparse_learning_rates = rates
-    return options
+    curve = read(folder, run)
+    if curve.sequences < run.updates * SEQUENCES_PER_UPDATE:  # the user stopped it, which is no error there
+        raise UserError(f"{folder} was stopped; the same command resumes with the runs that are not done")
+    write_atomically(work / f"{run.name}.json", json.dumps({"run": asdict(run), "curve": curve}) + "\n")
+
+
+def kept(run: Run, work: Path) -> Curve | None:
+    """Return the curve of a run that was done before with the same settings; None where there is none."""
+    path = work / f"{run.name}.json"
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return Curve(*content["curve"]) if content.get("run") == asdict(run) else None
+
+
+def read(folder: Path, run: Run) -> Curve:
+    """Return what a run logged."""
+    data = read_run_folder(folder)
+    steps, losses = data.series("mlm_loss")
+    samples = data.series("samples")[1]
+    changes = [pattern["step"] for pattern in data.patterns if pattern["grown"]]
+    searches = [sum(change < step for change in changes) for step in steps]  # of RigL: on the next update's batch
+    flops = [sample * run.per_sequence + search * run.per_search for sample, search in zip(samples, searches)]
+    explored = data.patterns[-1]["explored"] if data.patterns else 1.0
+    return Curve(flops, losses, int(samples[-1]), explored, data.periods[-1]["seconds"])
+
+
+# --- The study ---
 
 
 def prepare(text: Path | None, work: Path) -> Path:
@@ -93,7 +221,7 @@ def prepare(text: Path | None, work: Path) -> Path:
         return data
     text = text or real_text(work / "text", TEXT_FILES)
     measuring.require([], [text])
-    measuring.command(
+    command(
         *("-m", "data_utils.text", "--wikiextractor", text, "--output", data),
         *("--vocab-size", VOCABULARY, "--duplicate-factor", 1),
     )
@@ -102,7 +230,8 @@ def prepare(text: Path | None, work: Path) -> Path:
 
 def runs_of(options: argparse.Namespace, data: Path) -> list[Run]:
     """Return all runs, the longest ones, which are sparse, first, so that none is left alone at the end."""
-    rates = dict.fromkeys(METHODS, options.sparse_learning_rates) | {DENSE: options.learning_rates}
+    published = [sparse_learning_rate(rate, options.ratio) for rate in options.learning_rates]
+    rates = dict.fromkeys(METHODS, options.sparse_learning_rates or published) | {DENSE: options.learning_rates}
     fixed = (options.flops, options.ratio, options.block_size, options.interval, options.seed, str(data))
     runs = [
         Run(width, method, rate, *fixed)
@@ -129,13 +258,7 @@ def losses_at(curve: Curve, budget: float) -> list[float]:
     return [curve.at(share * last, WINDOW * budget) for share in POINTS]
 
 
-def records_of(data: Path) -> int:
-    """Return the number of sequences in a data set."""
-    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
-    return sum(file["records"] for file in manifest["files"])
-
-
-def summary(curves: dict[Run, Curve], options: argparse.Namespace, records: int) -> str:
+def summary(curves: dict[Run, Curve], options: argparse.Namespace, data: Path) -> list[str]:
     """Return a table and verdicts."""
     header = ["model", "GFLOPs/sequence", "learning rate", "sequences", *(f"at {p:.0%}" for p in POINTS), "explored"]
     rows = [[*header, "minutes"]]
@@ -143,47 +266,29 @@ def summary(curves: dict[Run, Curve], options: argparse.Namespace, records: int)
     for run, curve in best.items():
         losses = [f"{loss:.3f}" for loss in losses_at(curve, options.flops)]
         facts = [f"{run.per_sequence / 1e9:.3f}", f"{run.learning_rate:g}", f"{curve.sequences:,}"]
-        ever = f"{curve.explored:.0%}" if run.method != DENSE else "–"
+        ever = f"{curve.explored:.0%}" if run.method != DENSE else measuring.NOTHING
         rows.append([f"{run.width} {run.method}", *facts, *losses, ever, f"{curve.seconds / 60:.1f}"])
+    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    records = sum(file["records"] for file in manifest["files"])
     b, seen = options.block_size, max(curve.sequences for curve in curves.values()) / records
-    lines = [
+    about = (
         f"Masked-LM loss in nats at shares of {options.flops:.3g} model FLOPs; {options.ratio:.0%} of the encoder's"
         f" {b}×{b} blocks absent, patterns changed every {options.interval} updates, seed {options.seed}. Training"
-        f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} thread(s) a run.",
-        "",
-        measuring.markdown(rows),
-        "",
-        *verdicts({(run.width, run.method): losses_at(curve, options.flops)[-1] for run, curve in best.items()}),
-    ]
+        f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} thread(s) a run."
+    )
+    lines = []
+    for width in dict.fromkeys(run.width for run in best):
+        final = {r.method: losses_at(curve, options.flops)[-1] for r, curve in best.items() if r.width == width}
+        order = " < ".join(f"{method} {final[method]:.3f}" for method in sorted(final, key=final.__getitem__))
+        lines.append(f"{width}: {order} (lower is better).")
+    if manifest.get("unigram_entropy_nats") is not None:
+        entropy = manifest["unigram_entropy_nats"]
+        lines.append(f"Knowing only how often each word piece occurs gives a loss of {entropy:.3f} nats.")
     if len(curves) > len(best):
         lines.append(f"Of {len(curves)} runs those of the best learning rate.")
     if seen > 1:
         lines.append(f"There are {records:,} sequences, of which some runs saw each up to {np.ceil(seen):.0f} times.")
-    return "\n".join(lines)
-
-
-def verdicts(final: dict[tuple[str, str], float]) -> list[str]:
-    """Return what the last losses mean, in words."""
-    lines = []
-    for width in dict.fromkeys(width for width, _ in final):
-        losses = {method: loss for (w, method), loss in final.items() if w == width}
-        order = " < ".join(f"{method} {loss:.3f}" for method, loss in sorted(losses.items(), key=lambda item: item[1]))
-        lines.append(f"{width}: {order} (lower is better).")
-        sparse = {method: loss for method, loss in losses.items() if method != DENSE}
-        if DENSE in losses and sparse:
-            best = min(sparse, key=lambda method: sparse[method])
-            apart = losses[DENSE] - sparse[best]
-            word = "better" if apart > 0 else "worse"
-            lines.append(f"  Per FLOP the best sparse model, {best}, is {abs(apart):.3f} nats {word} than dense.")
-        if STATIC in sparse and len(sparse) > 1:
-            moving = min(loss for method, loss in sparse.items() if method != STATIC)
-            apart = sparse[STATIC] - moving
-            word = "gains" if apart > 0 else "loses"
-            lines.append(f"  Changing the pattern {word} {abs(apart):.3f} nats against a static one.")
-    if len(final) > 1:
-        best = min(final, key=lambda name: final[name])
-        lines.append(f"Of all, {' '.join(best)} has the lowest loss for these FLOPs: {final[best]:.3f}.")
-    return lines
+    return [about, measuring.markdown(rows), "\n".join(lines)]
 
 
 def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
@@ -198,7 +303,8 @@ def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
     for run, curve in best.items():
         count = max(1, len(curve.losses) // 25)
         smooth = np.convolve(curve.losses, np.ones(count) / count, "valid")
-        flops, shown = curve.flops[count - 1 :], curve.flops[count - 1 :] > HIDDEN * budget
+        flops = np.array(curve.flops[count - 1 :])
+        shown = flops > HIDDEN * budget
         label = f"{run.method}, {losses_at(curve, budget)[-1]:.3f}"
         axes = panels[widths.index(run.width)]
         axes.plot(flops[shown] / 1e12, smooth[shown], color=colours[run.method], label=label, linewidth=1.3)
@@ -211,23 +317,39 @@ def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-@measuring.command_line
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and compare."""
-    options = parse(arguments)
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--wikiextractor": {"type": Path, "metavar": "DIR", "help": "text; None: real data's Wikipedia"},
+    "--dataset": {"type": Path, "metavar": "DIR", "help": f"records of {SEQUENCE} tokens, {VOCABULARY:,} word pieces"},
+    "--flops": {"type": float, "default": 8e12, "help": "of each run"},
+    "--ratio": {"type": float, "default": 0.9, "help": "share of the blocks that is absent"},
+    "--block-size": {"type": int, "default": 16, "help": "rows and columns of a block"},
+    "--interval": {"type": int, "default": 44, "help": "updates between changes of the pattern, as 160 over phase 1"},
+    "--learning-rates": {"type": float, "nargs": "+", "default": [1e-3], "help": "of dense models; the best counts"},
+    "--sparse-learning-rates": {"type": float, "nargs": "+", "help": "None: the dense ones by the published rule"},
+    "--widths": {"nargs": "+", "choices": list(WIDTHS), "default": list(WIDTHS), "help": "of the models"},
+    "--methods": {"nargs": "+", "choices": METHODS, "default": list(METHODS), "help": "to be compared"},
+    "--seed": {"type": int, "default": 1984, "help": "of the runs"},
+    "--jobs": {"type": int, "default": measuring.cores(), "help": "runs at a time"},
+    "--threads": {"type": int, "default": 1, "help": "of each run"},
+    "--work": {"type": Path, "metavar": "DIR", "help": "keep data and runs here; None: a temporary folder"},
+    "--picture": {"type": Path, "metavar": "FILE", "help": "draw all curves (.svg, .png)"},
+}
+
+
+@measuring.benchmark(ARGUMENTS)
+def main(options: argparse.Namespace) -> Report:
+    if options.interval < UPDATES_PER_LOG:
+        raise UserError(f"--interval: a pattern changes after {UPDATES_PER_LOG} updates at the soonest")
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         data = options.dataset.resolve() if options.dataset else prepare(options.wikiextractor, work)
         curves = train_all(runs_of(options, data), work, options.jobs, options.threads)
-        records = records_of(data)
-    print(summary(curves, options, records))
-    each = {run: {"flops": curve.flops.tolist(), "losses": curve.losses.tolist()} for run, curve in curves.items()}
-    measuring.write_json(options.json, [{**vars(run), **values} for run, values in each.items()])
+        parts = summary(curves, options, data)
     if options.picture:
         draw(curves, options.flops, options.picture)
-        print(f"picture: {options.picture}")
-    return 0
+        parts.append(f"picture: {options.picture}")
+    return Report(parts, [{**vars(run), "flops": curve.flops, "losses": curve.losses} for run, curve in curves.items()])
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ from utilities.errors import UserError
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "checkpoint.json"
+BEST = (
+    "best.json"  # in the folder of all checkpoints: the step of the best one, if the run was evaluated while it trained
+)
 WEIGHTS = "weights"
 OPTIMIZER = "optimizer"
 VOCABULARY = "vocab.txt"
@@ -79,6 +82,15 @@ def step_folders(folder: Path) -> List[Path]:
     return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), key=step_of)
 
 
+def best_step(folder: Path) -> Optional[int]:
+    """Return the step of the best checkpoint in a folder of checkpoints; None if the run did not look for it."""
+    try:
+        step = json.loads((folder / BEST).read_text(encoding="utf-8"))["step"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return step if isinstance(step, int) else None
+
+
 def facts_as_json(facts: Dict[str, Any]) -> str:
     """Return the text of checkpoint.json, including a checksum of its content."""
     content = {"format": FORMAT, "version": VERSION, **facts}
@@ -102,8 +114,8 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
     """Find the checkpoint that a path refers to.
 
     Args:
-        path: a run folder or its checkpoints folder (the newest intact checkpoint is taken), the folder of one
-            checkpoint, or a file or prefix of a TensorFlow checkpoint.
+        path: a run folder or its checkpoints folder (see :func:`newest`), the folder of one checkpoint, or a file or
+            prefix of a TensorFlow checkpoint.
         key: config key or flag that named the path, for messages.
 
     Raises:
@@ -125,10 +137,16 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
 
 
 def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
-    """Return the newest intact checkpoint of a run folder or checkpoints folder; warn of damaged ones."""
+    """Return the newest intact checkpoint of a run folder or checkpoints folder, or the best if the run looked for it.
+
+    Warns of damaged ones.
+    """
     inner = folder / "checkpoints"
     folder = inner if inner.is_dir() else folder
-    for candidate in reversed(step_folders(folder)):
+    best = best_step(folder)
+    for candidate in sorted(
+        step_folders(folder), key=lambda path: (step_of(path) == best, step_of(path)), reverse=True
+    ):
         problem = damage(candidate)
         if problem is None:
             return Checkpoint(candidate / WEIGHTS, read_facts(candidate))

@@ -139,8 +139,9 @@ def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
     return [step for step, previous in zip(older, previous_steps) if step // every == previous // every]
 
 
-def rotate(folder: Path, run: str, rotation: Rotation) -> None:
-    """Remove the checkpoints that are not kept of the run with the id ``run``; those of other runs stay.
+def rotate(folder: Path, run: str, rotation: Rotation, best: Optional[int] = None) -> None:
+    """Remove the checkpoints of the run with the id ``run`` that are not kept; those of other runs stay, as does that
+    of step ``best``.
 
     A failing removal is a warning only, because the run does not depend on it.
     """
@@ -151,7 +152,8 @@ def rotate(folder: Path, run: str, rotation: Rotation) -> None:
             if facts.get("run") == run:
                 own[facts["step"]] = path
     for step in steps_to_remove(sorted(own), rotation):
-        _remove(own[step])
+        if step != best:
+            _remove(own[step])
 
 
 def _remove(checkpoint: Path) -> None:
@@ -180,7 +182,12 @@ class CheckpointWriter:
         vocabulary: ``vocab.txt`` to store beside the weights.
         rotation: which checkpoints to keep.
         on_written: called with the folder of every finished checkpoint, by the call that notices that it is finished.
+
+    Attributes:
+        best: step of the best checkpoint so far, which is kept in any case; None if unknown.
     """
+
+    best: Optional[int] = None
 
     def __init__(
         self,
@@ -252,12 +259,14 @@ class CheckpointWriter:
 
     def _write(self, copy: StateCopy, step: int, facts: Dict[str, Any]) -> Path:
         path = write_checkpoint(copy, self.folder, step, facts, self._vocabulary)
-        rotate(self.folder, self._run, self._rotation)
+        rotate(self.folder, self._run, self._rotation, self.best)
         return path
 
 
 class ReplicaWriter:
     """Takes the writer's place in replicas other than the chief: contributes to the chief's copy and writes nothing."""
+
+    best: Optional[int] = None
 
     def __init__(self, folder: Path, state: TrainingState) -> None:
         self.folder = folder

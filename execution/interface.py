@@ -150,6 +150,8 @@ class Platform(abc.ABC):
         activation: Hugging Face's name of the GeLU of new models if the config names none.
         batch_size: number of rows of a batch that its models accept; None: any.
         all_processes_predict: whether all processes must take part in predictions.
+        measures_losses: whether :meth:`evaluate` is there.
+        shortens_executions: whether an execution of ``fit`` may make fewer updates than it was compiled for.
     """
 
     name: str
@@ -159,6 +161,8 @@ class Platform(abc.ABC):
     activation: str = "gelu"
     batch_size: Optional[int] = None
     all_processes_predict: bool = False
+    measures_losses: bool = True
+    shortens_executions: bool = False
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -296,6 +300,12 @@ class Platform(abc.ABC):
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
         """Return the model's outputs by name, as arrays with a row for each row of ``data``; more rows may follow."""
         return model.predict(data, verbose=0, callbacks=list(callbacks))
+
+    def evaluate(
+        self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]
+    ) -> Dict[str, float]:
+        """Return the means of the terms of a compiled model's objective over all rows of ``data``."""
+        return model.evaluate(data, verbose=0, return_dict=True, callbacks=list(callbacks))
 
     def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
         """Return access to the optimizer's sharded variables (``checkpoints.state.Parts``), or None if it has none."""

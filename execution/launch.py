@@ -29,6 +29,7 @@ from execution.software.cluster.membership import TF_CONFIG, Membership, tf_conf
 from utilities.errors import EXIT_USER_ERROR, UserError
 
 SECONDS_BETWEEN_CHECKS = 0.2
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit statuses of a run that a signal stopped
 THREADS_FLAG = "--execution.threads"
 GPUS, GPUS_OF_PROCESS = "/proc/driver/nvidia/gpus", "CUDA_VISIBLE_DEVICES"
 
@@ -216,7 +217,7 @@ def wait(processes: Sequence[subprocess.Popen]) -> int:
             if code and not status:
                 status, deadline = (EXIT_USER_ERROR if code < 0 else code), time.monotonic() + SECONDS_TO_STOP
                 how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-                if len(processes) > 1:
+                if len(processes) > 1 and code not in STOPPED:
                     print(f"replica {index} {how}; the others stop", file=sys.stderr, flush=True)
         if time.monotonic() > deadline:
             for index, process in running.items():

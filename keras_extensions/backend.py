@@ -9,6 +9,9 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import logging
 import os
 import random
@@ -22,13 +25,28 @@ os.environ.setdefault("USE_TORCH", "0")  # otherwise Transformers loads PyTorch 
 
 with quiet_loading():
     import tensorflow as tf
+    from tensorflow.python.framework import ops as tf_ops
 
     keras = tf.keras
     keras.layers  # noqa: B018 (loads Keras now, while its messages are filtered)
 
 logging.getLogger("absl").setLevel(logging.WARNING)  # otherwise every checkpoint logs its "sharding callback"
+# Keras warns of callbacks that take longer than a batch, as those that save and evaluate now and then do.
+logging.getLogger("tensorflow").addFilter(lambda record: "slow compared to the batch time" not in record.getMessage())
 
-__all__ = ["keras", "set_random_seed", "tf"]
+__all__ = ["free_models", "keras", "set_random_seed", "tf"]
+
+
+def free_models() -> None:
+    """Free the memory of models that are no longer referred to, and give it back to the system."""
+    keras.backend.clear_session()
+    # TensorFlow registers the gradient of every traced custom gradient for good, and with it the graphs of its model.
+    registered = getattr(getattr(tf_ops, "gradient_registry", None), "_registry", {})
+    for name in [name for name in registered if name.startswith("CustomGradient-")]:
+        del registered[name]
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # of other C libraries than glibc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def set_random_seed(seed: int) -> None:

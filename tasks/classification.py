@@ -92,7 +92,12 @@ class Classification(FineTuning):
         samples = {**features.arrays, "labels": examples.labels}
         return self.rows(ArrayReader(self.features(config.max_seq_length), samples), features.lengths)
 
-    def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
+    @property
+    def metric(self) -> str:
+        """The first of the benchmark's scores, on the first of its validation sets."""
+        return name_of(self.benchmark.metrics[0], self.benchmark.validation[0])
+
+    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
         """Score every validation set, and write predictions for every test set as the leaderboard takes them."""
         scores: Dict[str, float] = {}
         for split, examples in self._validation:
@@ -100,9 +105,13 @@ class Classification(FineTuning):
             assert examples.labels is not None, "validation data has labels"
             found = scores_of(self.benchmark, predictions, examples.labels)
             scores.update({name_of(metric, split): value for metric, value in found.items()})
+            if folder is None:
+                continue
             logger.info("validation on %s samples of %s", f"{len(examples.texts):,}", examples.origin)
             if not self.benchmark.is_regression:
                 logger.info("  %s", majority_line(self.benchmark, examples.labels))
+        if folder is None:
+            return scores
         for split, examples in self._test:
             path = folder / SUBMISSION_FOLDER / split.submission
             write_submission(path, self.benchmark, examples.ids, self._predictions(predict, examples))

@@ -89,7 +89,7 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
         name: of its task.
         settings: benchmark task or own files, length and vocabulary, as a config has them.
     """
-    from training.evaluation import predictor
+    from training.evaluation import Predictor
     from training.machine import platform_of
     from training.start import resolved_architecture
     from utilities.config.schema import TrainingConfig
@@ -106,7 +106,7 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
     platform = platform_of(config)
     built = task.build(platform, start.fill_source)
     start.load_blocks(built.blocks)
-    return task, predictor(built.model, 1, platform)
+    return task, Predictor(built.model, 1, platform)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

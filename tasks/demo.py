@@ -28,6 +28,7 @@ CONFIGS = ROOT / "configs" / "demo"
 PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
 WORDS = 400_000
 DUPLICATE_FACTOR = 10  # enough maskings that training meets none twice
+VALIDATION_FRACTION = 0.1  # of the documents, which are held out
 DUMP_NAME = "corpus.xml"
 
 
@@ -36,7 +37,7 @@ class Result(NamedTuple):
 
     Attributes:
         title: Title of the phase.
-        masked_lm_loss: Mean over the last logging period.
+        masked_lm_loss: Mean over the documents that were held out.
         unigram_entropy: Entropy of the corpus' word pieces.
         pieces: Size of the vocabulary.
         report: HTML file of the report.
@@ -106,7 +107,7 @@ def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
         output = data_folder(config)
         sizes = ["--max-seq-length", str(config.max_seq_length)]
         sizes += ["--max-predictions", str(config.max_predictions_per_seq)]
-        sizes += ["--duplicate-factor", str(DUPLICATE_FACTOR)]
+        sizes += ["--duplicate-factor", str(DUPLICATE_FACTOR), "--validation-fraction", str(VALIDATION_FRACTION)]
         again = ["--overwrite"] if output.exists() else []
         command = ["-m", "data_utils.text", *source, "--output", shown(output), *sizes, *again]
         execute(f"records of {config.max_seq_length} tokens", command)
@@ -118,10 +119,9 @@ def is_ready(config: TrainingConfig) -> bool:
     manifest = load_manifest(folder) if folder.is_dir() else None
     if manifest is None:
         return False
-    asked = (vocabulary_size(config), config.max_seq_length, config.max_predictions_per_seq)
-    return asked == tuple(
-        manifest.settings.get(name) for name in ("vocab_size", "max_seq_length", "max_predictions_per_seq")
-    )
+    names = ("vocab_size", "max_seq_length", "max_predictions_per_seq", "validation_fraction")
+    asked = (vocabulary_size(config), config.max_seq_length, config.max_predictions_per_seq, VALIDATION_FRACTION)
+    return asked == tuple(manifest.settings.get(name) for name in names)
 
 
 def execute(what: str, arguments: Sequence[str]) -> None:
@@ -149,7 +149,7 @@ def result_of(title: str, run: Path, config: TrainingConfig) -> Result:
     data = read_run_folder(run)
     return Result(
         title,
-        float(data.periods[-1]["metrics"]["mlm_loss"]),
+        float(data.scores["mlm_loss"]),
         float(data.dataset["unigram_entropy_nats"]),
         vocabulary_size(config),
         run / "report.html",
@@ -157,10 +157,10 @@ def result_of(title: str, run: Path, config: TrainingConfig) -> Result:
 
 
 def print_results(results: Sequence[Result]) -> None:
-    """Print the losses beside those of models that know less."""
+    """Print the held-out losses beside those of models that know less."""
     rows = [
         ["", *(result.title for result in results)],
-        ["masked-LM loss at the end", *(f"{result.masked_lm_loss:.3f} nats" for result in results)],
+        ["masked-LM loss, held-out text", *(f"{result.masked_lm_loss:.3f} nats" for result in results)],
         ["knowing word frequencies only", *(f"{result.unigram_entropy:.3f} nats" for result in results)],
         ["knowing nothing: ln(vocabulary)", *(f"{math.log(result.pieces):.3f} nats" for result in results)],
     ]

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import FeatureSpec, packed_pretraining_features, pretraining_features
+from data_utils.records.manifest import VALIDATION_FOLDER
 from data_utils.records.packs import generated_packs
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
 from execution.interface import Platform
 from model.architecture import PRETRAINING, Architecture
-from model.losses import MLM_LOSS, PretrainingObjective
+from model.losses import MLM_ACCURACY, MLM_LOSS, NSP_ACCURACY, NSP_LOSS, PretrainingObjective
 from training.building import build_model
 from training.start import Start
 from training.task import BuiltModel, Fill, Predict
 from utilities.config.schema import TrainingConfig
+from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+MEASURED = (MLM_LOSS, NSP_LOSS, MLM_ACCURACY, NSP_ACCURACY)  # on held-out text
 
 
 class Pretraining:
     """The task of ``run_pretraining.py``; see :class:`training.task.Task`."""
 
     name = PRETRAINING
+    metric = MLM_LOSS
     outputs = ("masked_lm", "next_sentence")
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
@@ -31,27 +39,28 @@ class Pretraining:
         self._architecture = architecture
         self._vocabulary = architecture.vocab_size
         self.objective = PretrainingObjective(config.show_accuracy)
+        self._held_out = self._open_held_out()
 
     def open_data(self) -> SampleReader:
         """Return the records of ``dataset_dir``, or generated ones."""
-        config, data = self._config, self._config.data
-        if config.generated_dataset:
+        if self._config.generated_dataset:
             return self._generated()
-        assert config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
-        features = self._features()
-        return RecordReader(
-            config.dataset_dir, features, data.verify_checksums, data.on_corrupt, data.max_corrupt_records
-        )
+        assert self._config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
+        return self._records(self._config.dataset_dir)
 
     def build(self, platform: Platform, fill: Fill) -> BuiltModel:
         """Return Hugging Face's BERT, converted unless ``replace_layers`` is false."""
         self.objective = PretrainingObjective(self._config.show_accuracy, platform.cross_entropy)
+        if self._held_out is not None and not platform.measures_losses:
+            self._leave_out_evaluation()
         shapes = self._features().shapes
         return build_model(self._config, self.name, self._architecture, shapes, self.outputs, platform, fill)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Return records, vocabulary, and the entropy of the corpus' word pieces where the manifest has it."""
         facts: Dict[str, Any] = {"records": reader.count, "vocab_size": self._vocabulary}
+        if self._held_out is not None:
+            facts["records_held_out"] = self._held_out.count
         manifest = getattr(reader, "manifest", None)
         if manifest is not None:
             facts.update(
@@ -62,9 +71,12 @@ class Pretraining:
             )
         return facts
 
-    def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
-        """Return no scores: no text is held out."""
-        return {}
+    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
+        """Return losses and accuracies on held-out text, with the same masks each time; nothing if there is none."""
+        if self._held_out is None:
+            return {}
+        means = predict.means(self._held_out)
+        return {name: means[name] for name in MEASURED if name in means}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
         """Compare the masked-LM loss with that of a model that knows nothing, or word frequencies only."""
@@ -74,6 +86,44 @@ class Pretraining:
         if entropy is not None:
             lines.append(f"{entropy:8.4f} nats: knowing only how often each word piece occurs (unigram entropy)")
         return [*lines, f"{math.log(pieces):8.4f} nats: knowing nothing, ln({pieces:,})"]
+
+    def _open_held_out(self) -> Optional[RecordReader]:
+        """Open ``validation_dir``, or the folder in ``dataset_dir`` that preparation writes; None if there is none.
+
+        Raises:
+            UserError: there is none, and the model is to be evaluated on it while training.
+        """
+        config = self._config
+        if config.generated_dataset or not config.do_validation:
+            return None
+        if config.validation_dir is not None:
+            return self._records(config.validation_dir)
+        assert config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
+        folder = Path(config.dataset_dir) / VALIDATION_FOLDER
+        if folder.is_dir():
+            return self._records(str(folder))
+        if config.evaluation.every is not None:
+            raise UserError(
+                f"evaluation.every: there is no held-out text in {folder}; prepare the data with --validation-fraction,"
+                " or set validation_dir"
+            )
+        return None
+
+    def _leave_out_evaluation(self) -> None:
+        """Say that the machine does not measure losses on held-out text.
+
+        Raises:
+            UserError: the config asks for them while training.
+        """
+        instead = "evaluate its checkpoints on a CPU or GPU"
+        if self._config.evaluation.every is not None:
+            raise UserError(f"evaluation.every: IPUs do not measure losses on held-out text; unset it, and {instead}")
+        logger.warning("IPUs do not measure losses on held-out text; %s", instead)
+        self._held_out = None
+
+    def _records(self, folder: str) -> RecordReader:
+        data = self._config.data
+        return RecordReader(folder, self._features(), data.verify_checksums, data.on_corrupt, data.max_corrupt_records)
 
     def _features(self) -> FeatureSpec:
         config, packing = self._config, self._config.packing

@@ -40,6 +40,7 @@ class Squad(FineTuning):
     """
 
     name = SQUAD
+    metric = "f1"
     outputs = ("start_logits", "end_logits")
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
@@ -66,7 +67,7 @@ class Squad(FineTuning):
         self._facts = {"records": reader.count, **self._describe(squad, windows)}
         return reader
 
-    def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
+    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
         """Answer all questions of the validation set, write the answers and a page of them, and return their scores."""
         if self._dev is None:
             return {}
@@ -76,9 +77,11 @@ class Squad(FineTuning):
         start, end = (logits[name] for name in self.outputs)
         answers = best_answers(squad, windows, start, end, config.n_best_size, config.max_answer_length)
         predictions = {identity: candidates[0].text for identity, candidates in answers.items()}
-        write_predictions(folder, predictions, answers)
         expected = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers}
         scores, marks = score(expected, predictions) if expected else ({}, {})
+        if folder is None:
+            return scores
+        write_predictions(folder, predictions, answers)
         unscored = len(predictions) - len(expected)
         if unscored:
             logger.warning("%s: %s questions have no answers to compare with", squad.origin, f"{unscored:,}")

@@ -81,6 +81,7 @@ class TokenClassification(FineTuning):
     """
 
     name = TOKEN_CLASSIFICATION
+    metric = "f1"
     outputs = ("logits",)
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
@@ -107,16 +108,17 @@ class TokenClassification(FineTuning):
         samples = {**encoded.arrays, "labels": encoded.labels(self._train.tags, self.label_names)}
         return self.rows(ArrayReader(self.features(self._config.max_seq_length), samples), encoded.lengths)
 
-    def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
+    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
         """Score validation and test data by entity, and write predictions for the latter."""
         scores: Dict[str, float] = {}
-        for sentences, suffix in ((self._validation, ""), (self._test, "_test")):
+        for sentences, suffix in ((self._validation, ""), (self._test if folder is not None else None, "_test")):
             if sentences is None:
                 continue
             encoded = self._encoded(sentences.words)
-            report_truncation(sentences.origin, encoded, self._config.max_seq_length)
+            if folder is not None:
+                report_truncation(sentences.origin, encoded, self._config.max_seq_length)
             tags = encoded.tags(self._logits(predict, encoded).argmax(axis=-1), self.label_names, sentences.words)
-            if suffix:
+            if suffix and folder is not None:
                 path = folder / PREDICTIONS[sentences.is_cluener]
                 lines = prediction_lines(sentences, tags)
                 write_atomically(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
@@ -124,7 +126,9 @@ class TokenClassification(FineTuning):
             if sentences.tags is None:
                 continue
             for kind, found in entity_scores(sentences.tags, tags).items():
-                logger.info("  %s", " ".join([kind or "all entities", *(f"{k} {v:.4g}" for k, v in found.items())]))
+                if folder is not None:
+                    shown = " ".join(f"{name} {value:.4g}" for name, value in found.items())
+                    logger.info("  %s %s", kind or "all entities", shown)
                 if not kind:
                     scores.update({f"{name}{suffix}": found[name] for name in ("f1", "precision", "recall")})
         return scores

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
-from checkpoints.folder import WEIGHTS, Checkpoint, damage, read_facts, set_aside, step_folders, step_of
+from checkpoints.folder import (
+    BEST,
+    WEIGHTS,
+    Checkpoint,
+    damage,
+    folder_name,
+    read_facts,
+    set_aside,
+    step_folders,
+    step_of,
+)
 from checkpoints.state import TrainingState
 from checkpoints.writer import CheckpointWriter, ReplicaWriter, Rotation, rewrite_facts
 from data_utils.records.order import batch_of
@@ -19,6 +30,7 @@ from training.run_folder import config_for_files
 from training.session import Session, TrainingData
 from utilities.environment import environment_facts
 from utilities.errors import UserError
+from utilities.files import write_atomically
 from utilities.history import REWIND
 
 logger = logging.getLogger(__name__)
@@ -82,6 +94,24 @@ class Saver:
         """Return the facts about the position for a checkpoint after ``step`` updates."""
         samples = round(self._session.config.samples_per_update * self._data.plan.packing_factor)
         return position.facts(step, self._seconds(), samples, self._data.identity)
+
+    def keep_as_best(self, step: int) -> None:
+        """Keep the checkpoint of a step, which is being written or will be, until there is a better one."""
+        self.writer.best = step
+        if self._session.processes.is_chief:
+            self.writer.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.writer.folder / BEST, json.dumps({"step": step}) + "\n")
+
+    def best(self) -> Optional[Checkpoint]:
+        """Return the best checkpoint; None without evaluation while training, or if it is damaged."""
+        if self.writer.best is None:
+            return None
+        path = self.writer.folder / folder_name(self.writer.best)
+        problem = damage(path)
+        if problem is None:
+            return Checkpoint(path / WEIGHTS, read_facts(path))
+        logger.warning("the best checkpoint, %s, is damaged (%s); the last state takes its place", path, problem)
+        return None
 
     def newest_until(self, step: int) -> Optional[Checkpoint]:
         """Return the newest intact checkpoint of at most ``step`` updates."""

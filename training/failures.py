@@ -44,11 +44,11 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
         with process_failures(processes, stop, current):
             yield current
     except Stopped as stopped:
-        if current.folder is None:
-            raise
-        with contextlib.suppress(OSError):  # the state is saved already, even if the disk is full now
-            current.folder.history.add(INTERRUPT, current.folder.last_step(), told=str(stopped))
-        raise Stopped(str(stopped), current.name, stopped.is_reported) from None
+        if current.folder is not None:
+            stopped.run = current.name
+            with contextlib.suppress(OSError):  # the state is saved already, even if the disk is full now
+                current.folder.history.add(INTERRUPT, current.folder.last_step(), told=str(stopped))
+        raise
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -79,13 +79,16 @@ def process_failures(
     try:
         yield
     except Stopped as stopped:
-        raise Stopped(str(stopped), stopped.run, is_reported=processes.is_chief) from None
+        stopped.is_reported = processes.is_chief
+        raise
     except tf.errors.OpError as error:
         lost = processes.lost(error)
         if lost is None:
             raise
         if stop is not None and stop.signal is not None:
-            raise Stopped(f"stopped by {stop.signal}", is_reported=processes.is_chief) from None
+            instead = Stopped(stop.signal)
+            instead.is_reported = processes.is_chief
+            raise instead from None
         raise ReplicaLostError(lost, processes.index, current.name if current else "") from error
 
 

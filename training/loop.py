@@ -11,9 +11,10 @@ from data_utils.records.pipeline import raise_data_errors, training_dataset
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.reporting import Listener, PerExecutionMetrics, Period, Reporting, Rows
 from keras_extensions.callbacks.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
-from keras_extensions.callbacks.signals import StopWhenRequested
+from keras_extensions.callbacks.signals import ShortExecutions, StopWhenRequested
 from model.losses import SEQUENCES_PER_PACK, TOKENS_PER_PACK
 from training.checkpointing import Saver, rewind
+from training.evaluation import EvaluateWhileTraining
 from training.machine import optimizer_settings, update_settings
 from training.monitoring import CorruptRecords
 from training.replicas import shared_position
@@ -96,9 +97,11 @@ class TrainingLoop:
             saver.writer.wait()
             processes.barrier()
         last = self._memory.last
-        if session.stop.signal is not None:
+        if session.stop.signal is None:
+            self._restore_best(saver, state)
+        else:
             step = saver.position.step if last is None else last.step
-            raise Stopped(f"stopped by {session.stop.signal} at step {step:,} of {plan.updates:,}, which is saved")
+            raise Stopped(session.stop.signal, f" at step {step:,} of {plan.updates:,}, which is saved")
         return last
 
     def _compile(self) -> TrainingState:
@@ -136,14 +139,24 @@ class TrainingLoop:
     def _fit(self, saver: Saver) -> None:
         """Train from the saver's position to the end, to a divergence, or until the run is asked to stop."""
         session, plan, position = self._session, self._data.plan, saver.position
-        reporting = self._reporting(position)
+        reporting, checkpoints = self._reporting(position), saver.callback()
+        evaluation: List[keras.callbacks.Callback] = []
+        if session.config.evaluation.every is not None and not session.config.generated_dataset:
+            evaluation = [EvaluateWhileTraining(session, self._data, self._built.model, saver, checkpoints, reporting)]
+            if evaluation[0].catch_up():
+                return
         callbacks: List[keras.callbacks.Callback] = [
             PerExecutionMetrics(),
             *pattern_callbacks(session, self._data, self._built, position.step, position.skipped),
             reporting,
-            saver.callback(),
-            StopWhenRequested(session.stop, session.processes.maximum),
+            checkpoints,
+            *evaluation,
         ]
+        stop = StopWhenRequested(session.stop, session.processes.maximum)
+        if session.platform.shortens_executions:
+            callbacks = [ShortExecutions(callbacks, stop, plan.updates_per_execution, position.step, plan.updates)]
+        else:
+            callbacks.append(stop)
         try:
             with raise_data_errors(self._data.reader):
                 updates = plan.updates - position.step
@@ -169,6 +182,14 @@ class TrainingLoop:
             rows=packs if is_packed(config) else None,
             seconds_before=position.seconds,
         )
+
+    def _restore_best(self, saver: Saver, state: TrainingState) -> None:
+        """Set the weights to those of the best checkpoint, if the model was evaluated while it trained."""
+        processes = self._session.processes
+        best = shared_position(processes, lambda: Position(checkpoint=saver.best()))
+        if best.checkpoint is not None:
+            logger.info("the best evaluation was that of %s", best.checkpoint.folder.name)
+            state.restore_on_all(best.checkpoint, processes)
 
     def _rewind(self, saver: Saver, error: DivergenceError) -> Position:
         """Rewind to where the chief decides; all processes noticed the same divergence."""

@@ -112,22 +112,21 @@ class Resumed(NamedTuple):
 def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]:
     """Find and lock the run to resume; None if a new one begins.
 
-    With ``resume`` that is the run ``output_dir/name``. Without ``resume``, the same run is resumed if its name was
-    typed on the command line, it has not ended, and the config would not change its outcome: repeating a command
-    resumes its run.
+    With ``resume`` that is the run ``output_dir/name``. Without ``resume``, a run whose name was typed on the command
+    line is resumed if it has not ended and the config would not change its outcome: repeating a command resumes its
+    run. If that run was given a number after the name, so is the one to resume.
 
     Raises:
         UserError: the run cannot be resumed, or not with this config, or another process is writing to its folders.
     """
     config = loaded.config
     run = RunFolder(Path(config.output_dir) / str(config.name))
-    recorded = run.recorded_config() if run.path.is_dir() else None
     if not config.resume:
-        typed = loaded.origins["name"] == COMMAND_LINE
-        if not typed or recorded is None or run.identity is None or run.history.finished:
+        found = _unfinished(loaded, run) if loaded.origins["name"] == COMMAND_LINE else None
+        if found is None:
             return None
-        if run.task != loaded.task or differences(config, recorded):
-            return None
+        run = found
+    recorded = run.recorded_config() if run.path.is_dir() else None
     if recorded is None or run.identity is None:
         raise UserError(f"resume: there is no run to resume in {run.path}; {_other_runs(run.path)}")
     if run.task != loaded.task:
@@ -140,6 +139,17 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
         _lock_checkpoints(Path(config.save_ckpt_path), locks)
     position, notes = newest_position(list(dict.fromkeys(folders)), run)
     return Resumed(run, position, notes)
+
+
+def _unfinished(loaded: LoadedConfig, first: RunFolder) -> Optional[RunFolder]:
+    """Return the newest of the runs of a name, numbered or not, that the same command would continue."""
+    for run in reversed(first.numbered()):
+        recorded = run.recorded_config()
+        if recorded is None or run.identity is None or run.history.finished or run.task != loaded.task:
+            continue
+        if not differences(loaded.config, recorded):
+            return run
+    return None
 
 
 def new_run(loaded: LoadedConfig, locks: FolderLocks) -> RunFolder:
@@ -160,6 +170,14 @@ def new_run(loaded: LoadedConfig, locks: FolderLocks) -> RunFolder:
     run = RunFolder.create(config.output_dir, str(config.name), loaded.task)
     locks.lock(run.path)
     return run
+
+
+def log_new_name(loaded: LoadedConfig, run: RunFolder) -> None:
+    """Log why a new run has another name than the one that was typed."""
+    first = RunFolder(run.path.with_name(str(loaded.config.name)))
+    if run.path != first.path and loaded.origins["name"] == COMMAND_LINE:
+        state = "has ended" if first.history.finished else "is not continued by this config"
+        logger.info("%s %s; the name of this run is %s", first.path, state, run.path.name)
 
 
 def _lock_checkpoints(folder: Path, locks: FolderLocks) -> None:

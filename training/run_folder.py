@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import logging
+import math
 import os
 import platform
 import time
@@ -13,6 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from keras_extensions.callbacks.reporting import Evaluation
 from keras_extensions.callbacks.safeguards import total_loss
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
@@ -55,6 +58,11 @@ class RunFolder:
                 problem = f"output_dir: cannot make {path} ({error.strerror})"
                 raise UserError(f"{problem}; name a folder to write to") from error
 
+    def numbered(self) -> List[RunFolder]:
+        """Return the runs of this name, oldest first: the folder itself, and those with a number behind its name."""
+        paths = (self.path.with_name(f"{self.path.name}-{number}") for number in itertools.count(2))
+        return [RunFolder(path) for path in itertools.takewhile(Path.is_dir, itertools.chain([self.path], paths))]
+
     @property
     def identity(self) -> Optional[str]:
         """The id that the run's checkpoints carry; None if no run was begun here."""
@@ -89,27 +97,44 @@ class RunFolder:
         return config if isinstance(config, dict) else None
 
     def discard_metrics_after(self, step: int) -> None:
-        """Remove the periods after ``step``, which will be trained again, from metrics.jsonl.
+        """Remove what comes after ``step``, which will be trained again, from metrics.jsonl.
 
         Lines that a killed run left incomplete are removed too.
         """
         path = self.path / METRICS
         if not path.exists():
             return
-        lines = [line for line, record in self._periods() if record["step"] <= step]
+        lines = [line for line, record in self._lines() if record["step"] <= step]
         write_atomically(path, "".join(line + "\n" for line in lines))
+
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        """Append an evaluation to metrics.jsonl."""
+        scores = {name: value if math.isfinite(value) else None for name, value in evaluation.scores.items()}
+        record = {
+            "step": evaluation.step,
+            "total_steps": evaluation.total_steps,
+            "samples": evaluation.samples,
+            "evaluation": scores,
+        }
+        with open(self.path / METRICS, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def evaluations(self, metric: str) -> List[Tuple[int, float]]:
+        """Return step and score of each evaluation in metrics.jsonl; NaN where there is no such score."""
+        scores = [(record["step"], record["evaluation"].get(metric)) for _, record in self._lines("evaluation")]
+        return [(step, math.nan if score is None else score) for step, score in scores]
 
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl."""
-        return max((record["step"] for _, record in self._periods()), default=0)
+        return max((record["step"] for _, record in self._lines()), default=0)
 
     def losses(self, names: Sequence[str]) -> List[float]:
         """Return the sum of the named losses in each period of metrics.jsonl."""
-        sums = (total_loss(record.get("metrics") or {}, names) for _, record in self._periods())
+        sums = (total_loss(record.get("metrics") or {}, names) for _, record in self._lines())
         return [loss for loss in sums if loss is not None]
 
-    def _periods(self) -> Iterator[Tuple[str, Dict[str, Any]]]:
-        """Yield the complete lines of metrics.jsonl and their content."""
+    def _lines(self, key: str = "step") -> Iterator[Tuple[str, Dict[str, Any]]]:
+        """Yield the complete lines of metrics.jsonl that have a key, and their content."""
         try:
             lines = (self.path / METRICS).read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
@@ -119,7 +144,7 @@ class RunFolder:
                 record = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(record, dict) and isinstance(record.get("step"), int):
+            if isinstance(record, dict) and isinstance(record.get("step"), int) and key in record:
                 yield line, record
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gc
 import json
 import logging
 import statistics
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from execution.processes import Processes
-from keras_extensions.backend import keras
+from keras_extensions.backend import free_models
 from keras_extensions.callbacks.progress import run_log
 from training.failures import process_failures
 from training.machine import platform_of, processes_of
@@ -132,12 +131,12 @@ def train_seed(
     try:
         return train(loaded, make_task, started, processes)
     except Stopped as stop:
-        raise Stopped(str(stop), folder.path.name, stop.is_reported) from None
+        stop.run = folder.path.name
+        raise
     except ReplicaLostError as error:
         raise ReplicaLostError(error.lost, error.index, folder.path.name) from error
     finally:
-        keras.backend.clear_session()  # frees the model of this seed
-        gc.collect()
+        free_models()
 
 
 def log_lines(folder: RunFolder, config: TrainingConfig, lines: Iterable[str]) -> None:

@@ -16,11 +16,18 @@ from model.blocks import Block
 from training.start import Start
 from utilities.config.schema import TrainingConfig
 
-# Runs the model over all samples of a reader, in order, and returns its outputs by name, one row per sample.
-Predict = Callable[[SampleReader], Mapping[str, np.ndarray]]
-
 # Sets the weights of a built Hugging Face model that training starts from.
 Fill = Callable[[keras.Model], None]
+
+
+class Predict(Protocol):
+    """Runs the model over all samples of a reader, in order."""
+
+    def __call__(self, reader: SampleReader) -> Mapping[str, np.ndarray]:
+        """Return the model's outputs by name, one row per sample."""
+
+    def means(self, reader: SampleReader) -> Dict[str, float]:
+        """Return the means of the terms of the task's objective."""
 
 
 class BuiltModel(NamedTuple):
@@ -32,9 +39,14 @@ class BuiltModel(NamedTuple):
 
 
 class Task(Protocol):
-    """Model, data, losses, evaluation and summary of one kind of training."""
+    """Model, data, losses, evaluation and summary of one kind of training.
+
+    Attributes:
+        metric: the score that says which evaluation is best.
+    """
 
     name: str
+    metric: str
     objective: Objective
 
     def open_data(self) -> SampleReader:
@@ -50,8 +62,11 @@ class Task(Protocol):
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Describe the data for the report."""
 
-    def evaluate(self, predict: Predict, folder: Path) -> Dict[str, float]:
+    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
         """Run validation and test as the config asks, and write predictions into ``folder``.
+
+        Args:
+            folder: None while training: only the scores of the validation set are wanted.
 
         Returns:
             The scores by name; empty if the task has none.

@@ -23,6 +23,7 @@ from training.resume import (
     Position,
     check_same_data,
     check_same_precision,
+    log_new_name,
     new_run,
     record_resume,
     run_to_resume,
@@ -94,6 +95,8 @@ def train(
                 with log_of(run, config, processes):
                     if resumed:
                         record_resume(resumed, config)
+                    elif processes.is_chief:
+                        log_new_name(loaded, run)
                     describe_run(run, loaded, task.name, architecture, data)
                     logger.info("run folder %s; %s", run.path, platform.describe())
                     if processes.is_chief:
@@ -125,8 +128,8 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
                 logger.info(line)
         evaluates = processes.is_chief or session.platform.all_processes_predict
         scores = evaluate(session, built) if evaluates and not config.compile_only else {}
-    if not config.compile_only:
-        session.run.history.add(END, data.plan.updates if data else session.position.step)
+        if not config.compile_only:
+            session.run.history.add(END, session.run.last_step() if data else session.position.step)
     processes.barrier()  # a process that ended earlier than the others would look lost to them
     return scores
 

@@ -40,8 +40,8 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
         argv: arguments without the program's name; by default those of the process.
 
     Returns:
-        0 for success and for a run that stopped because it was asked to, 2 after an error that the user can fix, 130
-        after an interruption before there was anything to resume.
+        0 for success, 2 after an error that the user can fix, and 128 + the signal's number for a run that a signal
+        stopped, so that a command that follows with ``&&`` does not start.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -55,13 +55,11 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
             print(f"error: {shown_line(message)}", file=sys.stderr)
         return EXIT_USER_ERROR
     except Stopped as stop:
-        if not stop.is_reported:
-            return 0
-        if not stop.run:
+        if stop.is_reported and stop.run:
+            print(f"{stop}; to go on:\n  {mask(resume_command(TASKS[task].program, arguments, stop.run))}")
+        elif stop.is_reported:
             print(f"{stop} before there was anything to go on with", file=sys.stderr)
-            return EXIT_INTERRUPTED
-        print(f"{stop}; to go on:\n  {mask(resume_command(TASKS[task].program, arguments, stop.run))}")
-        return 0
+        return stop.status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

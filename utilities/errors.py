@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 EXIT_USER_ERROR = 2  # status of every command that ends with one
 
 
@@ -32,14 +34,20 @@ class ReplicaLostError(UserError):
 
 
 class Stopped(KeyboardInterrupt):
-    """The run was asked to stop, and did; its state is saved.
+    """The run was stopped by a signal; its state is saved.
+
+    Args:
+        signal_name: the signal.
+        where: the end of the message, such as " at step 5".
 
     Attributes:
-        run: name under which it can be resumed.
+        status: the exit status, 128 + the signal's number, as shells have it.
+        run: name under which the run can be resumed.
         is_reported: whether this process reports it.
     """
 
-    def __init__(self, message: str, run: str = "", is_reported: bool = True) -> None:
-        super().__init__(message)
-        self.run = run
-        self.is_reported = is_reported
+    def __init__(self, signal_name: str, where: str = "") -> None:
+        super().__init__(f"stopped by {signal_name}{where}")
+        self.status = 128 + signal.Signals[signal_name]
+        self.run = ""
+        self.is_reported = True

@@ -23,9 +23,17 @@ from data_utils.packing.source import Shape, Source, WorkUnit, survey, work_unit
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT
 from data_utils.records.index import index_path
-from data_utils.records.manifest import MANIFEST_NAME, write_manifest
+from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, load_manifest, write_manifest
 from data_utils.records.writer import RecordFile, encode_examples, frame_records
-from data_utils.resume import WORK_FOLDER, Done, Ledger, digest_of, forget, prepare_dataset_folder, run_units
+from data_utils.resume import (
+    WORK_FOLDER,
+    Done,
+    Ledger,
+    digest_of,
+    forget,
+    prepare_dataset_folder,
+    run_units,
+)
 from utilities.errors import UserError
 
 DEFAULT_SEQUENCES = 3
@@ -118,6 +126,25 @@ def pack_dataset(
     total = int(masked_positions.sum(dtype=np.int64))
     _finish(source, output, plan, sizes, entries, {"algorithm": algorithm, "seed": seed}, total)
     return output / MANIFEST_NAME
+
+
+def pack_held_out(input_folder: Path, output: Path, pool: Pool, overwrite: bool = False) -> None:
+    """Pack the held-out records of a data set that is packed into ``output``, to packs of the same sizes.
+
+    Args:
+        input_folder: the data set; nothing is done if it holds out none.
+        output: where its packs are.
+        pool, overwrite: see :func:`pack_dataset`.
+    """
+    held_out, manifest = input_folder / VALIDATION_FOLDER, load_manifest(output)
+    if manifest is None or not (held_out / MANIFEST_NAME).exists():
+        return
+    names = ("max_sequences_per_pack", "max_seq_length", "max_predictions_per_pack")
+    sequences, length, predictions = (manifest.settings[name] for name in names)
+    pack_dataset(
+        held_out, output / VALIDATION_FOLDER, sequences, DEFAULT_ALGORITHM, length, predictions, DEFAULT_SEED, pool,
+        overwrite,
+    )  # fmt: skip
 
 
 def predictions_of_pack(

@@ -14,6 +14,7 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 
 MANIFEST_NAME = "manifest.json"
+VALIDATION_FOLDER = "validation"  # in the folder of a data set: records of documents that are held out of it
 MANIFEST_VERSION = 1
 
 

@@ -75,12 +75,13 @@ def _prepare(options: argparse.Namespace, settings: Settings, given: Corpus | So
 
 
 def _pack(options: argparse.Namespace, pool: Pool) -> None:
-    from data_utils.packing.dataset import pack_dataset  # loads SciPy
+    from data_utils.packing.dataset import pack_dataset, pack_held_out  # loads SciPy
     from data_utils.packing.plan import read_plan
     from data_utils.packing.report import before_and_after
 
     folder = options.output / PACKED_FOLDER
     pack_dataset(options.output, folder, options.pack, pool=pool, overwrite=options.overwrite)
+    pack_held_out(options.output, folder, pool, options.overwrite)
     print(f"{folder}:\n{before_and_after(read_plan(folder), options.max_seq_length)}")
 
 

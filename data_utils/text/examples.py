@@ -20,10 +20,11 @@ import numpy as np
 from data_utils.command_line import Progress, fraction, make_parser, natural, positive, run_main
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
 from data_utils.records.index import index_path
-from data_utils.records.manifest import MANIFEST_NAME, write_manifest
+from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
 from data_utils.records.writer import entropy_nats
 from data_utils.resume import WORK_FOLDER, Done, Ledger, forget, prepare_dataset_folder, run_units
 from data_utils.text.documents import SET_ASIDE_NAME
+from data_utils.text.held_out import write_held_out
 from data_utils.text.instances import Settings, UnitCounts, check_settings, make_unit, use_one_tokenizer_thread
 from data_utils.text.sentences import Corpus, read_corpus
 from data_utils.text.shuffle import Layout, gather, plan_layout, read_pieces, write_records, write_spill
@@ -65,7 +66,7 @@ class Strip(NamedTuple):
 
 def recipe_of(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
     """Return what a data set is made from and with; ``sentences`` is the identity of the corpus, if known."""
-    recipe = {"records": {**settings._asdict(), "unit_bytes": unit_bytes}, "vocabulary": vocabulary}
+    recipe = {"records": {**settings.described(), "unit_bytes": unit_bytes}, "vocabulary": vocabulary}
     return recipe if sentences is None else {**recipe, "sentences": sentences}
 
 
@@ -80,6 +81,8 @@ def write_examples(
     vocabulary_recipe: Any = None,
 ) -> Path:
     """Make a data set: TFRecord files, an index beside each, ``vocab.txt``, and last ``manifest.json``.
+
+    Documents that are held out become a data set of one pass in the folder ``validation`` within, which is made first.
 
     Args:
         corpus: Sentence files.
@@ -100,6 +103,7 @@ def write_examples(
     check_settings(settings)
     vocabulary = read_vocabulary(vocabulary_file)
     recipe = recipe_of(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
+    _write_held_out(corpus, vocabulary_file, output, settings, pool, overwrite)
     if prepare_dataset_folder(output, recipe, overwrite):
         print(f"examples: {output} is complete already", file=sys.stderr)
         return output / MANIFEST_NAME
@@ -121,7 +125,7 @@ def write_examples(
         pieces += read_pieces(job.spill(unit.number), job.layout, vocabulary_size)
     write_manifest(
         output,
-        {**settings._asdict(), "vocab_size": vocabulary_size},
+        {**settings.described(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
         entries,
         {**totals, "set_aside": corpus.set_aside},
@@ -129,6 +133,18 @@ def write_examples(
     )
     forget(output)
     return output / MANIFEST_NAME
+
+
+def _write_held_out(
+    corpus: Corpus, vocabulary_file: Path, output: Path, settings: Settings, pool: Pool | None, overwrite: bool
+) -> None:
+    folder = output / VALIDATION_FOLDER
+    if settings.validation_fraction:
+        held_out = write_held_out(corpus, folder / "corpus", settings.validation_fraction)
+        once = settings._replace(duplicate_factor=1, validation_fraction=0.0)
+        write_examples(held_out, vocabulary_file, folder, once, pool, overwrite)
+    elif overwrite:  # what another recipe held out is trained on now
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _scatter_all(job: RecordsJob, units: Sequence[Unit], text_bytes: int, pool: Pool) -> dict[str, int]:
@@ -231,6 +247,11 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         "--duplicate-factor", type=positive, default=default.duplicate_factor, metavar="N",
         help="passes over the corpus, each paired and masked anew (default %(default)s)",
     )  # fmt: skip
+    group.add_argument(
+        "--validation-fraction", type=fraction, default=default.validation_fraction, metavar="X",
+        help=f"share of the documents to hold out of training, into the folder {VALIDATION_FOLDER} of the data set"
+        " (default: none)",
+    )  # fmt: skip
     group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
     group.add_argument("--seed", type=natural, default=default.seed, help="of all chance (default %(default)s)")
     group.add_argument(
@@ -251,6 +272,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         options.whole_word_masking,
         options.seed,
         not options.cased,
+        options.validation_fraction,
     )
 
 

@@ -6,11 +6,12 @@ import functools
 import os
 import random
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from data_utils.records.writer import encode_examples, frame_records
+from data_utils.text.held_out import documents_of
 from data_utils.text.masking import (
     SpecialIds,
     choose_tokens,
@@ -43,6 +44,7 @@ class Settings(NamedTuple):
         whole_word_masking: Whether all pieces of a word are masked, or none.
         seed: Determines everything random.
         lower_case: Whether the vocabulary is an uncased one.
+        validation_fraction: Share of the documents that is held out; see ``held_out``.
     """
 
     max_seq_length: int = 128
@@ -53,6 +55,11 @@ class Settings(NamedTuple):
     whole_word_masking: bool = False
     seed: int = 42
     lower_case: bool = True
+    validation_fraction: float = 0.0
+
+    def described(self) -> dict[str, Any]:
+        """Return the settings by name, without the last where nothing is held out."""
+        return {name: value for name, value in self._asdict().items() if name != "validation_fraction" or value}
 
 
 class UnitCounts(NamedTuple):
@@ -98,6 +105,8 @@ def check_settings(settings: Settings) -> None:
             f"--max-predictions {settings.max_predictions_per_seq}: must lie between 1 and {most},"
             f" the tokens of --max-seq-length {length} without [CLS] and two [SEP]"
         )
+    if settings.validation_fraction == 1:
+        raise UserError("--validation-fraction 1.0: leaves nothing to train on; give less")
     if not 0 < settings.masked_lm_prob < 1:
         raise UserError(f"--masked-lm-prob {settings.masked_lm_prob}: must lie between 0 and 1")
 
@@ -142,7 +151,10 @@ def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResul
     The same unit, vocabulary and settings give the same records and keys.
     """
     vocabulary = _vocabulary(vocabulary_file)
-    text = tokenize_unit(unit.read(), vocabulary_file, settings.lower_case)
+    sentences = unit.read()
+    if settings.validation_fraction:
+        sentences = documents_of(sentences, settings.validation_fraction, held_out=False)
+    text = tokenize_unit(sentences, vocabulary_file, settings.lower_case)
     keys: list[np.ndarray] = []
     records: list[memoryview] = []
     for duplicate in range(settings.duplicate_factor):

@@ -201,6 +201,7 @@ class GraphcorePlatform(Platform):
     name = "graphcore"
     activation = "gelu_new"  # Poplar has a kernel for this one only
     all_processes_predict = True  # all IPUs of a run execute the same programs
+    measures_losses = False
 
     def __init__(self, options: ExecutionOptions, processes: Optional[Processes] = None):
         if options.precision not in PRECISIONS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional, Sequence
 
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.processes import SINGLE_PROCESS, Processes
@@ -57,6 +57,7 @@ class SoftwarePlatform(Platform):
     """
 
     name = "software"
+    shortens_executions = hasattr(keras.Model, "steps_per_execution")  # before Keras 2.14 only in private
 
     def __init__(
         self,
@@ -182,14 +183,35 @@ class SoftwarePlatform(Platform):
             super().fit(model, data, updates, callbacks)
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
-        with failed_checks_reported():
+        with failed_checks_reported(), batch_by_batch(model):
             return super().predict(model, data, callbacks)
+
+    def evaluate(
+        self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]
+    ) -> Dict[str, float]:
+        with failed_checks_reported(), batch_by_batch(model):
+            return super().evaluate(model, data, callbacks)
 
     def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
         return optimizer.parts() if isinstance(optimizer, DecoupledOptimizer) else None
 
     def other_state(self) -> Dict[str, Any]:
         return self._other_state
+
+
+@contextlib.contextmanager
+def batch_by_batch(model: keras.Model) -> Iterator[None]:
+    """Within the block, an execution of Keras is one batch, so that callbacks can break off between any two."""
+    length = getattr(model, "steps_per_execution", None)
+    if length is None:
+        yield
+        return
+    before = int(length.numpy())
+    model.steps_per_execution = 1
+    try:
+        yield
+    finally:
+        model.steps_per_execution = before
 
 
 def shards_of(processes: Processes) -> Optional[Shards]:

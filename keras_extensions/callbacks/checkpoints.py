@@ -65,6 +65,10 @@ class Checkpoints(UpdateCounter):
         else:
             self.check()
 
+    def save_unsaved(self) -> None:
+        """Save the present state unless it is saved already."""
+        self._save(self.save)
+
     def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         self._save(self._save_last)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, TextIO
 
 from keras_extensions.backend import tf
-from keras_extensions.callbacks.reporting import Listener, Period
+from keras_extensions.callbacks.reporting import Evaluation, Listener, Period
 
 logger = logging.getLogger(__name__)
 
@@ -89,16 +89,20 @@ class TensorBoardScalars(Listener):
         self.folder = Path(folder)
         self._writer: Optional[Any] = None
 
-    def begin(self, first_step: int, total_steps: int) -> None:
-        self._writer = tf.summary.create_file_writer(str(self.folder))
-
     def period(self, period: Period) -> None:
-        assert self._writer is not None, "begin() opens the writer"
         scalars = dict(period.metrics, throughput=period.throughput)
         scalars.update({f"{unit}_per_second": rate for unit, rate in period.rates.items()})
         if period.learning_rate is not None:
             scalars["learning_rate"] = period.learning_rate
-        with self._writer.as_default(step=period.step):
+        self._write(period.step, scalars)
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        self._write(evaluation.step, {f"evaluation/{name}": value for name, value in evaluation.scores.items()})
+
+    def _write(self, step: int, scalars: Dict[str, float]) -> None:
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(str(self.folder))
+        with self._writer.as_default(step=step):
             for name, value in scalars.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()

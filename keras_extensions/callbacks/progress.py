@@ -15,7 +15,7 @@ from typing import Iterator, List, Optional, TextIO
 
 from tqdm import tqdm
 
-from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS, Listener, Period
+from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS, Evaluation, Listener, Period
 from utilities.secrets import MaskingFormatter
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,12 @@ class Progress(Listener):
             self._bar.set_postfix_str(bar_text(period), refresh=False)
             self._bar.update(period.step - self._bar.n)
             self._bar.refresh()
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        # Without the colons of a period's line, which scripts parse.
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in evaluation.scores.items())
+        best = ", the best so far" if evaluation.is_best else ""
+        logger.info("evaluation at step %d/%d: %s%s", evaluation.step, evaluation.total_steps, scores, best)
 
     def end(self) -> None:
         """Close the bar and log a summary."""

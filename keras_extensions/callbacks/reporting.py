@@ -58,6 +58,25 @@ class Period:
 
 
 @dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The scores of an evaluation while training.
+
+    Attributes:
+        step: updates done so far.
+        total_steps: updates of the whole run.
+        samples: samples seen so far.
+        scores: by name.
+        is_best: whether it is the best so far.
+    """
+
+    step: int
+    total_steps: int
+    samples: int
+    scores: Dict[str, float]
+    is_best: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Rows:
     """Describes batch rows that hold a varying number of samples.
 
@@ -91,6 +110,9 @@ class Listener:
 
     def period(self, period: Period) -> None:
         """A logging period ended."""
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """The model was evaluated while training, or right before it."""
 
     def end(self) -> None:
         """Training ended; may be called more than once."""
@@ -222,6 +244,12 @@ class Reporting(UpdateCounter):
                 listener.first_execution(now - start, updates)
         if self.step - self._period_step >= self.steps_per_period or self.step >= self.total_steps:
             self._report(now)
+
+    def leave_out(self, seconds: float) -> None:
+        """Leave time that was not spent on training out of the throughput; call it between two periods."""
+        self._period_begin += seconds
+        if self._compiled_at is not None:
+            self._compiled_at += seconds
 
     def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         """Reports the unfinished period, if any."""

@@ -12,11 +12,13 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterator, Optional
+import time
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
 from keras_extensions.backend import keras
 from utilities.errors import Stopped
 
+EXECUTION_SECONDS = 10.0  # a request to stop is noticed at the end of an execution
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -39,7 +41,7 @@ class StopRequest:
         self.deferred = True
         try:
             if self.signal is not None:
-                raise Stopped(f"stopped by {self.signal}")
+                raise Stopped(self.signal)
             yield
         finally:
             self.deferred = False
@@ -47,7 +49,7 @@ class StopRequest:
     def _handle(self, number: int, frame: Any) -> None:
         self.signal = signal.Signals(number).name
         if not self.deferred:
-            raise Stopped(f"stopped by {self.signal}")
+            raise Stopped(self.signal)
 
 
 @contextlib.contextmanager
@@ -121,3 +123,91 @@ class StopWhenRequested(keras.callbacks.Callback):
         if number:
             self.request.signal = own or signal.Signals(number).name
             self.model.stop_training = True
+
+
+class ShortExecutions(keras.callbacks.Callback):
+    """Divides long logging periods into executions of a few seconds, so that a request to stop does not wait long.
+
+    The wrapped callbacks see a period as one execution, as if it had not been divided. If a stop is requested within a
+    period, it is for them an execution of fewer updates.
+
+    Args:
+        callbacks: the wrapped callbacks.
+        stop: is asked after every execution.
+        updates_per_period: length of a period; periods end at its multiples.
+        first_step, total_steps: updates done before, and of the whole run.
+        clock: monotonic clock in seconds; tests bring their own.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[keras.callbacks.Callback],
+        stop: StopWhenRequested,
+        updates_per_period: int,
+        first_step: int,
+        total_steps: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._callbacks = list(callbacks)
+        self._stop = stop
+        self._updates_per_period = updates_per_period
+        self._first_step, self._total_steps = first_step, total_steps
+        self._clock = clock
+        self._begins_period = True
+        self._done = 0  # updates of this fit
+        self._length = 1  # of the execution
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        self._stop.set_model(model)
+        self._all = keras.callbacks.CallbackList(self._callbacks, model=model)
+
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        self._set_length(1)  # the first one compiles
+        self._all.on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        self._all.on_epoch_begin(epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        if self._begins_period:
+            self._all.on_train_batch_begin(batch, logs)
+            self._begins_period = False
+        self._started = self._clock()
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        seconds = self._clock() - self._started
+        self._done = batch + 1
+        left = self._left_in_period()
+        if not left:
+            self._end_period(batch, logs)
+        self._stop.on_train_batch_end(batch, logs)
+        if self.model.stop_training and left:
+            self._end_period(batch, logs)
+        allowed = int(EXECUTION_SECONDS / max(seconds / self._length, 1e-9))
+        self._set_length(min(2 * self._length, allowed))
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        self._all.on_epoch_end(epoch, logs)
+
+    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        self._all.on_train_end(logs)
+
+    def _end_period(self, batch: int, logs: Optional[Dict[str, Any]]) -> None:
+        self._begins_period = True
+        self._all.on_train_batch_end(batch, logs)
+
+    def _left_in_period(self) -> int:
+        step = self._first_step + self._done
+        return min(-step % self._updates_per_period, self._total_steps - step)
+
+    def _set_length(self, length: int) -> None:
+        """Set the length of the next execution, which ends with the period at the latest; all processes agree on it."""
+        left = self._left_in_period() or min(
+            self._updates_per_period, self._total_steps - self._first_step - self._done
+        )
+        length = self._stop.maximum(min(max(length, 1), max(left, 1)))
+        if self._updates_per_period > 1:
+            self.model.steps_per_execution = length
+        self._length = length

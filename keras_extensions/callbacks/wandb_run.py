@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from keras_extensions.callbacks.reporting import Listener, Period
+from keras_extensions.callbacks.reporting import Evaluation, Listener, Period
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -72,6 +72,11 @@ class WandbRun(Listener):
         if period.learning_rate is not None:
             values["learning_rate"] = period.learning_rate
         self._attempt(lambda run: run.log(values, step=period.step))
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        self._start()
+        values = {f"evaluation/{name}": value for name, value in evaluation.scores.items()}
+        self._attempt(lambda run: run.log(values, step=evaluation.step))
 
     def scored(self, scores: Dict[str, float]) -> None:
         """Add the scores to the W&B run's summary; also in runs that only evaluate."""

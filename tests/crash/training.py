@@ -154,7 +154,7 @@ def stop(place: Place, run: Path, number: signal.Signals) -> str:
     assert wait_for(lambda: newest_step(run) > before, process)
     process.send_signal(number)
     status, printed = process.wait(PATIENCE), (place.folder / f"{run.name}.out").read_text()
-    assert status == 0, printed[-2000:]
+    assert status == 128 + number, printed[-2000:]
     assert f"stopped by {number.name} at step" in printed
     commands = re.findall(r"to go on:\n  (python .*)", printed)
     assert commands, printed[-2000:]

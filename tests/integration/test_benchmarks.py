@@ -10,9 +10,11 @@ import pytest
 
 from benchmarks import pretraining
 from benchmarks.measuring import Measured, alternate, markdown, spread
-from benchmarks.pretraining import OURS, PYTORCH, PYTORCH_TUNED, TENSORFLOW, TENSORFLOW_FIT, TENSORFLOW_FUNCTION
+from benchmarks.pretraining import FIT, OURS, PYTORCH, SPEED, TENSORFLOW
 from benchmarks.samples import full_sequences, hugging_face_samples
 from tests.integration.runs import read_json
+
+FAST = "pytorch-bfloat16"
 
 
 def measured_of(speeds: dict[str, list[float]], memory: float = 1000.0) -> Measured:
@@ -35,9 +37,9 @@ def test_processes_take_turns_within_each_round() -> None:
 
 
 def test_ratios_are_taken_within_a_round_so_that_a_slow_round_slows_both() -> None:
-    measured = measured_of({OURS: [30.0, 10.0, 40.0], PYTORCH: [10.0, 4.0, 10.0]})
-    assert pretraining.ratio(measured, PYTORCH, "mini") == 3.0  # of 3.0, 2.5 and 4.0
-    assert measured.median((OURS, "mini"), "samples_per_second") == 30.0
+    measured = measured_of({OURS: [30.0, 10.0, 40.0], FAST: [10.0, 4.0, 10.0]})
+    assert measured.ratios((OURS, "mini"), (FAST, "mini"), SPEED) == [3.0, 2.5, 4.0]
+    assert measured.median((OURS, "mini"), SPEED) == 30.0
 
 
 def test_a_figure_comes_with_its_spread() -> None:
@@ -46,17 +48,17 @@ def test_a_figure_comes_with_its_spread() -> None:
     assert spread([]) == "–"
 
 
-def test_the_faster_of_two_ways_counts() -> None:
-    measured = measured_of({OURS: [30.0], TENSORFLOW_FIT: [9.0], TENSORFLOW_FUNCTION: [10.0]})
-    assert pretraining.ratio_to_best(measured, TENSORFLOW, "mini") == 3.0
+def test_the_fastest_of_several_ways_counts_in_each_round() -> None:
+    measured = measured_of({OURS: [30.0, 30.0], FIT: [9.0, 10.0], "hf-tensorflow-xla": [10.0, 5.0]})
+    assert pretraining.over_best(measured, "mini", list(TENSORFLOW)) == [3.0, 3.0]
+    assert pretraining.over_best(measured, "mini", list(PYTORCH)) == []
 
 
 def test_targets_are_judged_one_by_one_and_what_was_not_measured_is_not_reached() -> None:
-    measured = measured_of({PYTORCH: [12.5], TENSORFLOW_FIT: [10.0]})
-    measured.rounds.update(measured_of({OURS: [30.0]}, memory=900.0).rounds)
-    reached = [goal.reached for goal in pretraining.goals(measured, ["mini"])]
-    # 3.0 × TensorFlow is reached, 2.5 × PyTorch is not (2.4), the tuned loop is unknown, memory is below.
-    assert reached == [True, False, None, True]
+    measured = measured_of({FAST: [30.0], "pytorch": [10.0]})
+    measured.rounds.update(measured_of({OURS: [30.0]}, memory=1250.0).rounds)
+    # 1.05 × the best of PyTorch is not reached (1.0), TensorFlow is unknown, 1.3 of the memory is not exceeded.
+    assert [goal.reached for goal in pretraining.goals(measured, ["mini"])] == [False, None, True]
 
 
 def test_all_competitors_get_the_same_words_to_predict() -> None:
@@ -81,7 +83,7 @@ def test_missing_pytorch_is_said_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert pretraining.main(["--competitors", OURS, PYTORCH_TUNED]) == 2
+    assert pretraining.main(["--competitors", OURS, FAST]) == 2
     error = capsys.readouterr().err.strip()
     assert "\n" not in error
     assert "requirements-bench.txt" in error
@@ -92,8 +94,13 @@ def test_a_small_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     results = tmp_path / "results.json"
     arguments = ["--sizes", "tiny", "--competitors", OURS, "--rounds", "1", "--steps", "2", "--warm-up", "2"]
     assert pretraining.main([*arguments, "--json", str(results)]) == 0
-    found = read_json(results)["medians"]["tiny"][OURS]
-    assert found["samples_per_second"] > 0
-    assert found["first_step_seconds"] > 0
-    assert found["peak_memory_mib"] > 200
-    assert "| this project" in capsys.readouterr().out
+    written = read_json(results)
+    found = {tuple(entry["variant"]): entry["values"] for entry in written["measurements"]}
+    assert written["machine"]["cpu_cores_usable"] >= 1
+    assert found[OURS, "tiny"]["samples_per_second"] > 0
+    assert found[OURS, "tiny"]["first_step_seconds"] > 0
+    assert found[OURS, "tiny"]["peak_memory_mib"] > 200
+    assert found["TF", "bfloat16"]["gflops"] > 0
+    printed = capsys.readouterr().out
+    assert "| **this project**" in printed and "| TensorFlow, bfloat16" in printed
+    assert "precision auto: stock TensorFlow" in printed

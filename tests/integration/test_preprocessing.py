@@ -96,6 +96,36 @@ def test_structure(data_set: Path, records: dict[str, np.ndarray]) -> None:
     assert ((positions < lengths[:, None]) | (weights == 0)).all()
 
 
+def documents(folder: Path) -> set[str]:
+    """The documents of a corpus."""
+    texts = (path.read_text(encoding="utf-8") for path in folder.glob("sentences_*.txt"))
+    return {document.strip() for text in texts for document in text.split("\n\n") if document.strip()}
+
+
+def test_documents_that_are_held_out(data_set: Path, tmp_path: Path) -> None:
+    """By document, none on both sides, and the same ones for another length, seed and number of workers."""
+    common = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--validation-fraction", 0.2]
+    sizes = {"short": [32, 5, 7, 1], "long": [128, 20, 8, 2]}
+    held_out = {}
+    for name, (length, predictions, seed, workers) in sizes.items():
+        options = ["--max-seq-length", length, "--max-predictions", predictions, "--seed", seed, "--workers", workers]
+        assert run(*common, "--output", tmp_path / name, *options, "--duplicate-factor", 2) == 0
+        held_out[name] = documents(tmp_path / name / "validation" / "corpus")
+    everything = documents(data_set / "corpus")
+    assert held_out["short"] == held_out["long"] < everything
+    manifests = [json.loads((tmp_path / "short" / part / "manifest.json").read_text()) for part in (".", "validation")]
+    kept, left_out = (manifest["totals"]["documents"] for manifest in manifests)
+    assert left_out == len(held_out["short"]) and kept + left_out == len(everything)
+    assert manifests[0]["settings"]["duplicate_factor"] == 2
+    assert manifests[1]["settings"]["duplicate_factor"] == 1  # the same masks each time
+    records = read_records(tmp_path / "short" / "validation", 32, 5)
+    assert len(records["input_ids"]) == manifests[1]["totals"]["records"]
+    # A data set of all documents does not keep what another one held out.
+    remade = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--workers", 1]
+    assert run(*remade, "--output", tmp_path / "short", "--overwrite") == 0
+    assert not (tmp_path / "short" / "validation").exists()
+
+
 def test_masking_statistics(data_set: Path, records: dict[str, np.ndarray]) -> None:
     names = ids(data_set)
     rows, slots = np.nonzero(records["masked_lm_weights"])

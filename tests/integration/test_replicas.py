@@ -88,7 +88,8 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
     wait_for(lambda: checkpoints(run)[-1] > before[-1], launcher)
     launcher.send_signal(signal.SIGTERM)
     printed, errors = launcher.communicate(timeout=SECONDS_TO_STOP * 2)
-    assert launcher.returncode == 0, errors[-4000:]
+    assert launcher.returncode == 128 + signal.SIGTERM, errors[-4000:]
+    assert "ended with status" not in errors
     assert len(re.findall("to go on:", printed)) == 1 and "[1]" not in printed
     stopped = re.search(r"stopped by SIGTERM at step (\d+) of 60", printed)
     assert stopped is not None and checkpoints(run)[-1] == f"step-{int(stopped.group(1)):08d}"
@@ -105,7 +106,7 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
 
 
 def test_seeds_of_a_classification_in_float16_on_packs(tmp_path):
-    """The launcher's processes fine-tune twice, with a loss scale that adapts and sharded moments; the chief scores."""
+    """Two processes fine-tune twice, with an adaptive loss scale and sharded moments; the chief scores every epoch."""
     write_sst2(tmp_path)
     write_pieces(tmp_path / "vocab.txt", PIECES)
     execution = {"xla": False, "platform": "software", "device": "cpu", "precision": "float16"}
@@ -113,7 +114,8 @@ def test_seeds_of_a_classification_in_float16_on_packs(tmp_path):
     config = write_classification(
         tmp_path, "sst2", glue_task="sst2", num_epochs=5, execution=execution, optimizer_opts=optimizer,
         packing={"max_sequences_per_pack": 3},
-        global_batch={"micro_batch_size": 4, "grad_acc_steps_per_replica": 2}, global_batches_per_log=5, **SHARDED,
+        global_batch={"micro_batch_size": 4, "grad_acc_steps_per_replica": 2}, global_batches_per_log=5,
+        evaluation={"every": "epoch", "patience": 4}, **SHARDED,
     )  # fmt: skip
     line = ["run_seq_classification.py", "--config", str(config), "--seeds", "3", "7", "--name", "both"]
     process = begun(["-m", "execution.launch", "--replicas", "2", "--", *line])
@@ -123,7 +125,12 @@ def test_seeds_of_a_classification_in_float16_on_packs(tmp_path):
     summary = read_json(run / "seeds.json")
     assert sorted(summary["seeds"]) == ["3", "7"] and summary["mean"]["accuracy"] > 0.8
     for seed in (3, 7):
-        periods = logged(run / f"both-seed-{seed}")
+        lines, folder = logged(run / f"both-seed-{seed}"), run / f"both-seed-{seed}"
+        periods = [line for line in lines if "metrics" in line]
+        found = {line["step"]: line["evaluation"]["accuracy"] for line in lines if "evaluation" in line}
+        assert len(found) > 1 and summary["seeds"][str(seed)]["accuracy"] == max(found.values())
+        best = min(step for step, accuracy in found.items() if accuracy == max(found.values()))
+        assert read_json(folder / "checkpoints" / "best.json") == {"step": best}
         assert all(np.isfinite(period["metrics"]["loss"]) for period in periods)
         assert {"loss_scale", "overflows"} <= periods[-1]["metrics"].keys()
 

@@ -41,7 +41,7 @@ def stopped(place, config) -> tuple[Path, str]:
     """A run that SIGTERM stopped at step 10, and what it printed."""
     with pytest.MonkeyPatch.context() as patch, at_step(patch, 10, terminate):
         outcome = train(config, place / "runs", "--name", "stopped")
-    assert outcome.status == 0, outcome.errors
+    assert outcome.status == 143, outcome.errors  # 128 + SIGTERM
     return place / "runs" / "stopped", outcome.output
 
 
@@ -72,10 +72,14 @@ def test_killed_and_the_same_command_again(whole, config, place, monkeypatch):
             file.write('{"step": 16, "met')
     assert train(config, place / "runs", "--name", "killed").status == 0
     assert_same_run(run, whole)
-    # Ended runs are not taken up again, nor those that another config would change.
-    tail = ("--total-num-train-samples", "32")
-    assert train(config, place / "runs", "--name", "killed", *tail).status == 0
-    assert (place / "runs" / "killed-2").is_dir()
+    # A run that has ended, or that another config would change, is not continued; the new one gets a number.
+    tail = ("--total-num-train-samples", "64")
+    killed_at(monkeypatch, 2, config, place / "runs", "--name", "killed", *tail)
+    second = train(config, place / "runs", "--name", "killed", *tail)
+    assert second.status == 0 and "it starts from the beginning" in second.errors  # continues killed-2
+    assert logged(place / "runs" / "killed-2")[-1]["step"] == 4
+    third = train(config, place / "runs", "--name", "killed", *tail)
+    assert "killed has ended; the name of this run is killed-3" in third.errors
     assert_same_run(run, whole)
 
 

@@ -135,6 +135,9 @@ CountOrZero = Annotated[int, Field(strict=True, ge=0, le=_LIMIT), _WHOLE, Kind("
 Size = Annotated[
     int, Field(strict=True, ge=1, le=10**7), _WHOLE, Kind("int", "a whole number, 1 or more and at most 10,000,000")
 ]
+Interval = Annotated[
+    int, Field(strict=True, ge=1, le=_LIMIT), _WHOLE, Kind("int", 'a whole number, 1 or more, or "epoch"')
+]
 Layers = Annotated[int, Field(strict=True, ge=1, le=10_000), _WHOLE, Kind("int", "a whole number from 1 to 10,000")]
 Workers = Annotated[
     int, Field(strict=True, ge=1, le=1024), _WHOLE, Kind("int", "a whole number, 1 or more and at most 1,024")

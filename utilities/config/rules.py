@@ -119,6 +119,20 @@ def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         yield FieldError(
             ["do_test"], f"{task} has no test set", "set do_test to false, or use run_seq_classification.py"
         )
+    evaluation = config.evaluation
+    if evaluation.every is None and (evaluation.patience is not None or evaluation.metric is not None):
+        name = "patience" if evaluation.patience is not None else "metric"
+        yield FieldError(
+            [f"evaluation.{name}", "evaluation.every"],
+            "it has no effect without evaluation while training",
+            'set evaluation.every to a number of weight updates or to "epoch"',
+        )
+    if evaluation.every is not None and not config.do_validation:
+        yield FieldError(["evaluation.every", "do_validation"], "there is nothing to evaluate", "set do_validation")
+    if config.validation_dir is not None and task != PRETRAINING:
+        yield FieldError(
+            ["validation_dir"], f"{task} reads its validation set from dataset_dir", "remove validation_dir"
+        )
     if task != PRETRAINING and not config.do_training and not starts_from_checkpoint(config):
         yield FieldError(
             ["pretrained_ckpt_path", "bert_model_name"],

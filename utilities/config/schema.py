@@ -34,6 +34,7 @@ from utilities.config.sections import (
     BertConfig,
     ClassificationData,
     Data,
+    Evaluation,
     Execution,
     GlobalBatch,
     IpuConfig,
@@ -92,6 +93,11 @@ class TrainingConfig(Section):
         None,
         description="Folder of the data set: TFRecords (pre-training) or the task's files. $VAR and ~ are expanded.",
     )
+    validation_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
+        None,
+        description="Folder of held-out TFRecords to evaluate on (pre-training). Unset: dataset_dir/validation, if it "
+        "is there. $VAR and ~ are expanded.",
+    )
     generated_dataset: bool = Field(
         False, description="Train on random data in place of dataset_dir, to measure throughput."
     )
@@ -110,8 +116,9 @@ class TrainingConfig(Section):
     )
     pretrained_ckpt_path: Optional[PathText] = Field(
         None,
-        description="Checkpoint to start from: a file, a Hugging Face folder, or a folder of "
-        "checkpoints, of which the newest is taken. $VAR and ~ are expanded.",
+        description="Checkpoint to start from: a file, a Hugging Face folder, or a run or a folder of "
+        "checkpoints, of which the best is taken if the run looked for it, else the newest. $VAR and ~ are "
+        "expanded.",
     )
     allow_missing_weights: bool = Field(
         False, description="Let encoder weights that the checkpoint lacks start from random numbers; they are listed."
@@ -144,8 +151,9 @@ class TrainingConfig(Section):
 
     do_training: Annotated[bool, MAY_CHANGE] = Field(True, description="Train.")
     do_validation: Annotated[bool, MAY_CHANGE] = Field(
-        True, description="Evaluate on the validation set (fine-tuning)."
+        True, description="Evaluate on the validation set, or on held-out text (pre-training)."
     )
+    evaluation: Evaluation = Field(default_factory=Evaluation, description="Evaluation while training.")
     do_test: Annotated[bool, MAY_CHANGE] = Field(
         False, description="Write predictions for the test set (classification)."
     )

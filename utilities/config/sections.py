@@ -17,6 +17,7 @@ from utilities.config.fields import (
     Devices,
     Equivalent,
     Fraction,
+    Interval,
     IpuOnly,
     Layers,
     LossScale,
@@ -259,6 +260,25 @@ class Data(Section):
     )
     max_corrupt_records: Annotated[CountOrZero, MAY_CHANGE] = Field(
         100, description="With on_corrupt skip: how many different records may be skipped; one more ends the run."
+    )
+
+
+class Evaluation(Section):
+    """Evaluation while training, on the validation set or on held-out text."""
+
+    every: Optional[Union[Interval, Literal["epoch"]]] = Field(
+        None,
+        description="Weight updates from one evaluation to the next, or epoch; each is made at the end of a logging "
+        "period. The best checkpoint is kept, and gives the final scores and predictions. Unset: only after training, "
+        "of the last state.",
+    )
+    patience: Optional[Count] = Field(
+        None, description="Stop training after this many evaluations without a better one. Unset: train to the end."
+    )
+    metric: Optional[Text] = Field(
+        None,
+        description="Score that says which evaluation is best; of a loss, the lowest. Unset: f1 (SQuAD, entities), the "
+        "first of the benchmark's scores (classification), mlm_loss (pre-training).",
     )
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 import statistics
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from utilities.files import write_atomically
-from utilities.history import INTERRUPT, SKIP
-from utilities.report.charts import Area, Curve, chart_card, thinned
+from utilities.history import END, INTERRUPT, SKIP
+from utilities.report.charts import MOST_CURVES, Area, Curve, chart_card, thinned
 from utilities.report.html import Markup, card, element, join, mapping_table, number, page, records_table, table
 from utilities.report.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, Judge, curve, kept_band
-from utilities.report.run_folder import RunData, is_number, read_run_folder
+from utilities.report.run_folder import RunData, is_number, read_run_folder, whole_periods
 
 REPORT_NAME = "report.html"
 STYLE = Path(__file__).with_name("style.css")
@@ -83,6 +84,9 @@ def _progress(run: RunData) -> str:
         duration = f" in {datetime.timedelta(seconds=round(seconds))}"
     if not is_number(total):
         return f"{step:,} steps{duration}."
+    ended = bool(run.history) and run.history[-1]["event"] == END
+    if step < total and ended:
+        return f"Ended early: step {step:,} of {total:,}{duration}, as no further evaluation was better."
     if step < total:
         interrupted = bool(run.history) and run.history[-1]["event"] == INTERRUPT
         state = "Interrupted" if interrupted else "In progress or stopped"
@@ -123,7 +127,7 @@ def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
 
 def final_value(run: RunData, metric: str) -> Optional[float]:
     """Return the mean over the last twentieth of the logging periods, since a single period is noisy."""
-    values = run.series(metric)[1]
+    values = whole_periods(*run.series(metric))[1]
     return statistics.fmean(values[-max(1, len(values) // 20) :]) if values else None
 
 
@@ -136,13 +140,14 @@ def steady_throughput(run: RunData, name: str = "throughput") -> Tuple[List[int]
 
 
 def _cards(run: RunData) -> Markup:
-    cards = [card(name.replace("_", " "), number(value), "evaluation") for name, value in run.scores.items()]
+    scores = run.scores or (run.evaluations[-1]["evaluation"] if run.evaluations else {})
+    cards = [card(name.replace("_", " "), number(value), "evaluation") for name, value in scores.items()]
     for name in run.metric_names():
         final = final_value(run, name)
         if final is None or name in (OVERFLOWS, LOSS_SCALE):
             continue
-        references = ", ".join(f"{label} {height:.3f}" for label, height in _references(run, name))
-        cards.append(card(name.replace("_", " "), f"{final:.4f}", references))
+        references = [f"{label} {height:.3f}" for label, height in _references(run, name)]
+        cards.append(card(name.replace("_", " "), f"{final:.4f}", ", ".join(["training", *references])))
     throughput = steady_throughput(run)[1]
     if throughput:
         median = f"{statistics.median(throughput):,.1f}"
@@ -160,9 +165,11 @@ def _charts(run: RunData) -> Markup:
     """Return cards with the curves of losses, accuracies, learning rate and throughput that the run has."""
     names = run.metric_names()
     losses = [name for name in names if name.endswith("_loss")] or [name for name in names if name == "loss"]
-    charts = [(name, "loss in nats", [_curve(run, name)], _references(run, name)) for name in losses]
-    accuracies = [_curve(run, name) for name in names if name.endswith("accuracy")]
-    charts.append(("accuracy", "share", accuracies, []))
+    charts = [(name, "loss in nats", _curves(run, [name], with_name=False), _references(run, name)) for name in losses]
+    accuracies = [name for name in names if name.endswith("accuracy")]
+    charts.append(("accuracy", "share", _curves(run, accuracies), []))
+    others = [name for name in run.score_names() if name not in names]
+    charts.append(("scores", "evaluation", _curves(run, others)[:MOST_CURVES], []))
     charts.append(("learning rate", "learning rate", [_curve(run, "learning_rate")], []))
     charts.append(("throughput", "samples/s", [Curve("throughput", *steady_throughput(run))], []))
     cards = []
@@ -180,7 +187,19 @@ def _charts(run: RunData) -> Markup:
 
 
 def _curve(run: RunData, name: str) -> Curve:
-    return Curve(name.replace("_", " "), *run.series(name))
+    return Curve(name.replace("_", " "), *whole_periods(*run.series(name)))
+
+
+def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[Curve]:
+    """Return the curves of training and, where the model was evaluated while it trained, of the evaluations."""
+    curves = []
+    for name in names:
+        training, evaluation = _curve(run, name), Curve("", *run.evaluation_series(name))
+        beginning = f"{training.name}, " if with_name else ""
+        if training.steps and evaluation.steps:
+            training = dataclasses.replace(training, name=f"{beginning}training")
+        curves += [training, dataclasses.replace(evaluation, name=f"{beginning}evaluation")]
+    return [curve for curve in curves if curve.steps]
 
 
 def _tables(run: RunData) -> List[Markup]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from utilities.errors import UserError
 from utilities.files import read_json_lines
@@ -24,6 +24,7 @@ class RunData:
         folder: the run folder.
         periods: logging periods in the order of their steps, each with ``step``, ``metrics`` and the other fields of
             metrics.jsonl. Where a resumed run repeated steps, the later ones are kept.
+        evaluations: evaluations while training, each with ``step`` and ``evaluation``, the scores by name.
         config, origins, derived: the parts of resolved_config.json; config and origins by dotted key.
         environment: facts of the machine, by dotted key.
         dataset: facts of the data set.
@@ -37,6 +38,7 @@ class RunData:
 
     folder: Path
     periods: List[Dict[str, Any]]
+    evaluations: List[Dict[str, Any]]
     config: Dict[str, Any]
     origins: Dict[str, Any]
     derived: Dict[str, Any]
@@ -58,6 +60,16 @@ class RunData:
                 steps.append(period["step"])
                 values.append(float(value))
         return steps, values
+
+    def evaluation_series(self, name: str) -> Tuple[List[int], List[float]]:
+        """Return steps and values of a score of the evaluations while training, where present."""
+        pairs = [(record["step"], record["evaluation"].get(name)) for record in self.evaluations]
+        found = [(step, float(value)) for step, value in pairs if is_number(value)]
+        return [step for step, _ in found], [value for _, value in found]
+
+    def score_names(self) -> List[str]:
+        """Return the names of all scores of evaluations while training, in the order of their first appearance."""
+        return list(dict.fromkeys(name for record in self.evaluations for name in record["evaluation"]))
 
     def metric_names(self) -> List[str]:
         """Return the names of all metrics, in the order of their first appearance."""
@@ -98,9 +110,11 @@ def read_run_folder(folder: Path) -> RunData:
     resolved = _read_object(folder / "resolved_config.json", notes)
     conversion = _read_json(folder / "conversion.json", notes)
     checkpoints = _read_json(folder / "checkpoints.json", notes)
+    periods, evaluations = _read_metrics(folder / "metrics.jsonl", notes)
     return RunData(
         folder=folder,
-        periods=_read_periods(folder / "metrics.jsonl", notes),
+        periods=periods,
+        evaluations=evaluations,
         config=flatten(mask_value(resolved.get("config"))),
         origins=flatten(resolved.get("origins")),
         derived=flatten(resolved.get("derived")),
@@ -165,22 +179,42 @@ def _read_json(path: Path, notes: List[str]) -> Any:
         return None
 
 
-def _read_periods(path: Path, notes: List[str]) -> List[Dict[str, Any]]:
+def whole_periods(steps: Sequence[int], values: Sequence[float]) -> Tuple[List[int], List[float]]:
+    """Merge a last period of fewer updates with the one before, weighted by updates; alone it would be mostly noise.
+
+    Example:
+        >>> whole_periods([10, 20, 25], [8.0, 6.0, 3.0])
+        ([10, 25], [8.0, 5.0])
+    """
+    ends = [0, *steps][-3:]
+    lengths = [after - before for before, after in zip(ends, ends[1:])]
+    if len(steps) < 2 or lengths[1] >= lengths[0]:
+        return list(steps), list(values)
+    mean = (values[-2] * lengths[0] + values[-1] * lengths[1]) / (lengths[0] + lengths[1])
+    return [*steps[:-2], steps[-1]], [*values[:-2], mean]
+
+
+def _read_metrics(path: Path, notes: List[str]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
+    """Return the logging periods and the evaluations in metrics.jsonl."""
     try:
-        rows = [row if _is_period(row) else None for row in read_json_lines(path)]
+        rows = [row if _is_measurement(row) else None for row in read_json_lines(path)]
     except FileNotFoundError:
-        return []
+        return [], []
     except OSError as error:
         notes.append(f"{path.name} could not be read: {error}")
-        return []
+        return [], []
     bad = rows[:-1].count(None)  # the last line may be being written right now
     if bad:
         notes.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
-    return _last_of_each_step(row for row in rows if row)
+    periods = _last_of_each_step(row for row in rows if row and "evaluation" not in row)
+    return periods, _last_of_each_step(row for row in rows if row and "evaluation" in row)
 
 
-def _is_period(row: Optional[Dict[str, Any]]) -> bool:
-    return row is not None and isinstance(row.get("metrics"), dict) and is_number(row.get("step"))
+def _is_measurement(row: Optional[Dict[str, Any]]) -> bool:
+    """Return whether a line is a logging period or an evaluation."""
+    if row is None or not isinstance(row.get("evaluation", row.get("metrics")), dict):
+        return False
+    return is_number(row.get("step"))
 
 
 def _read_patterns(path: Path) -> List[Dict[str, Any]]:

@@ -9,18 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.measuring import facts_of_machine, machine
 from benchmarks.published import arithmetic, command_of, figures_of, read_spec
-from benchmarks.run import (
-    describe_machine,
-    description,
-    file_name_of,
-    gpus,
-    main,
-    read_results,
-    system_of,
-    systems_table,
-    title_of,
-)
+from benchmarks.run import file_name_of, main, read_results, system_of, systems_table, title_of
 from tests import ROOT
 from utilities.config.loading import load_config
 from utilities.errors import UserError
@@ -163,14 +154,17 @@ BROKEN = {
     "an entry that is none": ("a: 3", "a is no mapping"),
     "no command": ("a: {data: {}}", r"a\.cmd is missing"),
     "a command that is no text": ("a: {cmd: [x]}", r"a\.cmd is \['x'\]"),
-    "no regular expression": ("a: {cmd: x, data: {t: {regexp: '('}}}", r"a\.data\.t\.regexp: '\('"),
+    "no regular expression": ("a: {cmd: x, data: {t: {regexp: '('}}}", r"a\.data\.t\.regexp is '\(': .*regular expr"),
     "no group": ("a: {cmd: x, data: {t: {regexp: 'x'}}}", "has no group"),
-    "an unknown reduction": ("a: {cmd: x, data: {t: {regexp: '(x)', reduction_type: best}}}", "write one of mean"),
+    "an unknown reduction": (
+        "a: {cmd: x, data: {t: {regexp: '(x)', reduction_type: best}}}",
+        r"reduction_type is 'best': .* 'mean', 'final', 'min' or 'value'",
+    ),
     "a skip below 0": ("a: {cmd: x, data: {t: {regexp: '(x)', skip: -1}}}", r"\.skip is -1"),
-    "rows of other lengths": ("a: {cmd: x, parameters: [[p, q], [1]]}", r"a\.parameters"),
+    "rows of other lengths": ("a: {cmd: x, parameters: [[p, q], [1]]}", r"a\.parameters is .*: write a list"),
     "an output that is none": ("a: {cmd: x, output: [x]}", r"a\.output"),
-    "another machine": ("a: {cmd: x, system: tpu}", "write one of cpu, gpu, ipu"),
-    "a notebook": ("a: {cmd: x, notebook: y}", "not supported"),
+    "another machine": ("a: {cmd: x, system: tpu}", r"a\.system is 'tpu': .* 'cpu', 'gpu' or 'ipu'"),
+    "a notebook": ("a: {cmd: x, notebook: y}", "notebook is not supported"),
 }
 
 
@@ -307,13 +301,12 @@ def test_the_machine_is_described(monkeypatch, tmp_path):
     tool.write_text("#!/bin/sh\necho 'NVIDIA H100, 81559 MiB, 550.1'\necho 'NVIDIA H100, 81559 MiB, 550.1'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    machine = describe_machine()
-    assert gpus() == ["NVIDIA H100, 81559 MiB, driver 550.1"] * 2
-    assert title_of(machine).startswith("2 × NVIDIA H100, ") and system_of(machine) == "gpu"
-    assert file_name_of(machine).startswith("2-nvidia-h100-") and "/" not in file_name_of(machine)
-    text = "\n".join(description(machine))
-    for fact in (machine["cpu"], "memory", "tensorflow", "Python 3", "driver 550.1"):
-        assert fact in text
+    facts = facts_of_machine()
+    assert facts["gpus"] == ["NVIDIA H100, 81559 MiB, driver 550.1"] * 2
+    assert title_of(facts).startswith("2 × NVIDIA H100, ") and system_of(facts) == "gpu"
+    assert file_name_of(facts).startswith("2-nvidia-h100-") and "/" not in file_name_of(facts)
+    for fact in (facts["cpu"], "GiB", "tensorflow", "Python 3", "driver 550.1"):
+        assert fact in machine(facts)
 
 
 def test_the_projects_own_benchmarks_load():

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import sparse_pareto, sparse_pareto_runs
-from benchmarks.sparse_pareto_runs import METHODS, WIDTHS, Run, sparse_learning_rate
+from benchmarks import sparse_pareto
+from benchmarks.sparse_pareto import METHODS, WIDTHS, Run, sparse_learning_rate
 from utilities.errors import UserError
 
 FLOPS = 2e12
@@ -45,6 +45,7 @@ class Product:
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in periods))
         if "--sparsity.ratio" in options:
             patterns = [{"step": 0, "grown": 0, "explored": 0.1}, {"step": 50, "grown": 7, "explored": 0.4}]
+            patterns = [{**pattern, "density": {}, "layers": {}} for pattern in patterns]
             (folder / "sparsity.jsonl").write_text("".join(json.dumps(row) + "\n" for row in patterns) + '{"step": 9')
         log.write_text("a log")
 
@@ -52,7 +53,7 @@ class Product:
 @pytest.fixture
 def product(monkeypatch: pytest.MonkeyPatch) -> Product:
     product = Product()
-    monkeypatch.setattr(sparse_pareto_runs, "command", product)
+    monkeypatch.setattr(sparse_pareto, "command", product)
     return product
 
 
@@ -79,23 +80,24 @@ def test_runs_that_are_done_are_not_done_again(product: Product, tmp_path: Path)
     runs = [run(), run(method="rigl")]
     product.fails = "tiny-rigl"
     with pytest.raises(UserError, match="tiny-rigl"):
-        sparse_pareto_runs.train_all(runs, tmp_path, jobs=1, threads=1)
+        sparse_pareto.train_all(runs, tmp_path, jobs=1, threads=1)
     product.fails = ""
-    curves = sparse_pareto_runs.train_all(runs, tmp_path, jobs=2, threads=1)
+    curves = sparse_pareto.train_all(runs, tmp_path, jobs=2, threads=1)
     assert product.made == ["tiny-dense-0.001", "tiny-rigl-0.001"]
     rigl = curves[runs[1]]
     assert rigl.explored == 0.4 and rigl.sequences == 32 * runs[1].updates
     # The pattern changes after update 50; what that takes is part of the period after it.
     steps = [160.0 * runs[1].per_sequence * period for period in range(1, 12)]
-    assert rigl.flops[:11].tolist() == [*steps[:10], steps[10] + runs[1].per_search]
-    sparse_pareto_runs.train_all([replace(run(), seed=2)], tmp_path, jobs=1, threads=1)
+    assert rigl.flops[:11] == [*steps[:10], steps[10] + runs[1].per_search]
+    sparse_pareto.train_all([replace(run(), seed=2)], tmp_path, jobs=1, threads=1)
     assert len(product.made) == 3
 
 
 def test_a_study_ends_in_a_table_a_picture_and_a_verdict(
     product: Product, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"files": [{"records": 5000}]}))
+    manifest = {"files": [{"records": 5000}], "unigram_entropy_nats": 6.99}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     arguments = ["--dataset", str(tmp_path), "--work", str(tmp_path / "work"), "--flops", str(FLOPS)]
     arguments += ["--learning-rates", "1e-3", "2e-3", "--json", str(tmp_path / "curves.json")]
     assert sparse_pareto.main([*arguments, "--picture", str(tmp_path / "curves.svg")]) == 0
@@ -105,6 +107,7 @@ def test_a_study_ends_in_a_table_a_picture_and_a_verdict(
     assert [re.split(r" *\| *", line)[1] for line in table[2:]] == [f"{w} {m}" for w in WIDTHS for m in METHODS]
     assert all("0.002 |" in line for line in table if "dense" in line)  # the better one
     assert "Of 16 runs those of the best learning rate" in printed and "up to" in printed
-    assert "tiny: " in printed and "the best sparse model" in printed and "Changing the pattern" in printed
-    assert len(json.loads((tmp_path / "curves.json").read_text())) == 16
+    assert "gives a loss of 6.990 nats" in printed
+    assert re.search(r"tiny: \w+ [\d.]+ < \w+ [\d.]+ < \w+ [\d.]+ < \w+ [\d.]+ \(lower is better\)", printed)
+    assert len(json.loads((tmp_path / "curves.json").read_text())["measurements"]) == 16
     assert "<svg" in (tmp_path / "curves.svg").read_text()

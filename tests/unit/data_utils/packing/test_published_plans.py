@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import csc_matrix, hstack
 
-from benchmarks.packing_plans import all_packs, published
+from benchmarks.packing_plans import published
 from benchmarks.samples import histogram
 from data_utils.packing import PackingPlan, plan_packing
 
@@ -40,6 +40,17 @@ def test_the_best_plan_reaches_its_bound(limit: int | str, at_least: float) -> N
     assert plan.number_of_packs - plan.fewest_packs <= 1
     published_best = [row for row in ROWS if row["max_sequences_per_pack"] == limit]
     assert all(tokens_per_room(plan) >= row["efficiency_percent"] for row in published_best)
+
+
+def all_packs(size: int) -> np.ndarray:
+    """Return every pack of at most three sequences that fills the length, (N, 3); 0 where there are fewer."""
+    pairs = [(first, size - first, 0) for first in range(1, size // 2 + 1)]
+    triples = [
+        (first, second, size - first - second)
+        for first in range(1, size // 3 + 1)
+        for second in range(first, (size - first) // 2 + 1)
+    ]
+    return np.array([(size, 0, 0), *pairs, *triples])
 
 
 def test_no_plan_of_three_sequences_is_better() -> None:

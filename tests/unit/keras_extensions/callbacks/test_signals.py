@@ -11,7 +11,8 @@ import types
 
 import pytest
 
-from keras_extensions.callbacks.signals import StopRequest, StopWhenRequested, stop_on_signals
+from keras_extensions.backend import keras, tf
+from keras_extensions.callbacks.signals import ShortExecutions, StopRequest, StopWhenRequested, stop_on_signals
 from utilities.errors import Stopped
 
 
@@ -109,3 +110,52 @@ def test_all_processes_stop_at_the_same_step(own, agreed, ends, name):
     request, ended = stopping(own, lambda number: seen.append(number) or agreed)
     assert ended == ends and request.signal == name
     assert seen == [{None: 0, "SIGINT": 2, "SIGTERM": 15}[own]]
+
+
+class Recorder(keras.callbacks.Callback):
+    """What the wrapped callbacks see: the ends of executions, and the mean that Keras gives them."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append((batch + 1, logs["loss"]))
+
+
+def fitted(first_step, seconds, stop_at=None):
+    """Trains 23 updates in periods of 10; an execution of n updates takes n times so many seconds of the clock."""
+    model = keras.Sequential([keras.layers.Dense(1, input_shape=(1,))])
+    model.compile("sgd", "mse", steps_per_execution=10)
+    now, lengths, request, recorder = [0.0], [], StopRequest(), Recorder()
+
+    def clock():
+        return now[0]
+
+    class Length(StopWhenRequested):
+        def on_train_batch_end(self, batch, logs=None):
+            lengths.append(batch + 1 - sum(lengths))
+            if sum(lengths) == stop_at:
+                self.request.signal = "SIGTERM"
+            super().on_train_batch_end(batch, logs)
+
+    class Time(ShortExecutions):
+        def on_train_batch_end(self, batch, logs=None):
+            now[0] += seconds * (batch + 1 - sum(lengths))
+            super().on_train_batch_end(batch, logs)
+
+    data = tf.data.Dataset.from_tensors((tf.ones((2, 1)), tf.ones((2, 1)))).repeat()
+    divided = Time([recorder], Length(request), 10, first_step, 23, clock)
+    model.fit(data, steps_per_epoch=23 - first_step, verbose=0, callbacks=[divided])
+    return [step for step, _ in recorder.seen], lengths
+
+
+def test_long_periods_are_divided_into_short_executions():
+    assert fitted(0, seconds=0.001) == ([10, 20, 23], [1, 2, 4, 3, 6, 4, 3])
+    assert fitted(0, seconds=4.0) == ([10, 20, 23], [1, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 1])
+    assert fitted(0, seconds=60.0) == ([10, 20, 23], [1] * 23)
+    assert fitted(7, seconds=0.001)[0] == [3, 13, 16]  # of a run that was stopped within a period: its end comes first
+
+
+def test_a_stop_within_a_period_ends_it():
+    assert fitted(0, seconds=60.0, stop_at=14) == ([10, 14], [1] * 14)

@@ -102,6 +102,23 @@ def full_run(folder):
     )
 
 
+def test_evaluations_are_a_second_curve_and_cards_say_which_is_which(tmp_path):
+    """The last period, of 5 updates, counts half of the one before."""
+    periods = [period(step, mlm=mlm, total=25) for step, mlm in ((10, 8.0), (20, 6.0), (25, 3.0))]
+    evaluations = [
+        {"step": step, "total_steps": 25, "samples": step * 8, "evaluation": {"mlm_loss": loss, "f1": 50.0}}
+        for step, loss in ((10, 7.5), (20, 6.5))
+    ]
+    lines = [periods[0], evaluations[0], periods[1], evaluations[1], periods[2]]
+    run = make_run(tmp_path / "run", lines, scores={"mlm_loss": 6.5})
+    page = read_page(run)
+    assert page.texts.count("training") > 1 and page.texts.count("evaluation") > 1  # cards and legends
+    assert "5.0000" in page.texts and "6.5" in page.texts and "scores" in page.texts
+    data = read_run_folder(run)
+    assert data.evaluation_series("mlm_loss") == ([10, 20], [7.5, 6.5])
+    assert data.series("mlm_loss")[0] == [10, 20, 25] and not data.notes
+
+
 def test_everything_is_shown(tmp_path):
     page = read_page(full_run(tmp_path / "run"))
     texts = page.texts

@@ -1,16 +1,17 @@
-"""The benchmarks of SQuAD compute and report what they say; how fast anything is, no test can tell."""
+"""The benchmarks of fine-tuning compute and report what they say; how fast anything is, no test can tell."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks import squad_features, squad_training
+from benchmarks import fine_tuning_speed, squad_features
+from benchmarks.fine_tuning_speed import OURS, SPEED, TASKS
 from benchmarks.measuring import Measured
-from benchmarks.samples import REAL, squad_windows
-from benchmarks.squad_training import OURS, SPEED
+from benchmarks.samples import batches_of, unpadded
 from tests.real_data import real_data, real_data_root
 from tests.unit.data_utils.squad.data import random_document, write_vocabulary
 
@@ -24,7 +25,7 @@ def test_features_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[
     rows = [line.split("|") for line in output.splitlines() if line.startswith("|")]
     assert rows[0][1].strip() == "4 questions"
     assert [int(row[2]) for row in rows[2:5]] == [4, 4, 4]  # all contexts are shorter than a window
-    assert "reached" in output
+    assert "speed over HF fast tokenizer" in output and "reached" in output
 
 
 def test_features_need_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,40 +34,38 @@ def test_features_need_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "absent.json does not exist" in error and error.count("\n") == 1
 
 
-def measured_of(speeds: dict[str, list[float]]) -> Measured:
+def test_ratios_are_to_each_competitor_and_to_the_best_within_a_round() -> None:
+    arguments = ["--tasks", "squad", "--sizes", "mini", "--competitors", OURS, "pytorch", "pytorch-bfloat16"]
+    options = fine_tuning_speed.main.parser.parse_args(arguments)
     measured = Measured()
-    for name, values in speeds.items():
-        for value in values:
-            measured.add((name, "mini"), {SPEED: value})
-    return measured
-
-
-def test_ratios_of_training_are_taken_within_a_round() -> None:
-    options = squad_training.parse(["--sizes", "mini", "--competitors", OURS, "hf-pytorch", "--rounds", "3"])
-    text = "\n".join(squad_training.report(measured_of({OURS: [30, 10, 40], "hf-pytorch": [10, 5, 10]}), options))
+    for name, speeds in {OURS: [30, 10, 40], "pytorch": [10, 5, 10], "pytorch-bfloat16": [5, 10, 20]}.items():
+        for speed in speeds:
+            measured.add((name, "squad, mini"), {SPEED: speed})
+    text = "\n".join(fine_tuning_speed.report(measured, options))
     assert "30.00 (10.00–40.00)" in text
     assert "3.00 × (2.00–4.00)" in text
+    assert "squad, mini: speed over the best of PyTorch | at least 1.50 × | 2.00 × | reached" in " ".join(text.split())
 
 
-def test_packed_windows_are_compared_where_windows_are_real() -> None:
-    assert squad_training.PACKED not in squad_training.parse([]).competitors
-    options = squad_training.parse(["--sizes", "mini", "--windows", REAL])
-    speeds = {name: [float(place + 1)] for place, name in enumerate(options.competitors)}
-    assert options.competitors[:3] == [OURS, squad_training.PACKED, "hf-tensorflow"]
-    assert "0.67 ×" in "\n".join(squad_training.report(measured_of(speeds), options))  # 2 / 3, and not 1 / 3
+def test_batches_are_as_long_as_their_longest_sample() -> None:
+    mask = (np.arange(6) < np.array([[2], [4], [3]])).astype(np.int32)
+    samples = {"input_ids": mask * 7, "input_mask": mask, "segment_ids": mask * 0, "labels": np.array([[1], [0], [1]])}
+    batches = batches_of(samples, 2, unpadded)
+    first, second = next(batches), next(batches)
+    assert first["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]] and first["labels"].tolist() == [1, 0]
+    assert second["input_ids"].tolist() == [[7, 7, 7], [7, 7, 0]] and second["labels"].tolist() == [1, 1]
 
 
 def test_real_windows_hold_every_question_and_its_answer() -> None:
     document = json.loads(real_data("squad", "train-v1.1-prefix.json").read_text(encoding="utf-8"))
     questions = sum(len(p["qas"]) for article in document["data"] for p in article["paragraphs"])
-    windows = squad_windows(REAL, real_data_root())
+    windows = TASKS["squad"].samples(real_data_root())
     answered = windows["start_positions"][:, 0] > 0
     assert questions <= len(answered) < 1.1 * questions
     assert answered.sum() >= questions
     assert (windows["segment_ids"][answered, windows["start_positions"][answered, 0]] == 1).all()
 
 
-def test_real_windows_need_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--windows", REAL, "--data", str(tmp_path), "--competitors", OURS]
-    assert squad_training.main(arguments) == 2
+def test_real_samples_need_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fine_tuning_speed.main(["--data", str(tmp_path), "--competitors", OURS]) == 2
     assert "BERT_REAL_DATA" in capsys.readouterr().err

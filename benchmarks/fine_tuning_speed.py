@@ -1,0 +1,181 @@
+"""Fine-tuning speed on SQuAD and SST-2 beside Hugging Face's: ``python -m benchmarks.fine_tuning_speed``.
+
+Samples are those of real questions and sentences, in random order. Hugging Face pads each batch to its longest sample;
+this project packs. Every competitor trains the same model in a process of its own; the processes take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import measuring
+from benchmarks.measuring import Goal, Measured, Report
+from benchmarks.pretraining import (
+    AUTO,
+    FIT,
+    FLOAT32,
+    MEMORY,
+    OURS,
+    OURS_FLOAT32,
+    PYTORCH,
+    SPEED,
+    Competitor,
+    over_best,
+    peak_memory,
+    speed_tables,
+)
+from benchmarks.real_tasks import Classification, Squad
+from benchmarks.samples import SQUAD_TRAINING, WORDS, Arrays, batches_of, unpadded
+from benchmarks.settings import SEED, SIZES, VOCABULARY, Trainer, architecture_of
+from data_utils.classification.features import classification_features
+from data_utils.squad.windows import Geometry, squad_features
+from model.architecture import CLASSIFICATION, SQUAD, Architecture
+
+WARM_UP = 6
+PADDED = "ours-padded"
+MOST = 8192  # samples that are prepared
+AIM = 1.5
+Prepared = tuple[Trainer, float]  # how to train a number of steps, and the samples in a step
+
+
+class Task(NamedTuple):
+    """What is trained.
+
+    Attributes:
+        length: tokens of a sample at most.
+        batch: samples of a weight update; packed, about as many.
+        places: samples in a pack at most.
+        files: in the folder of real data.
+    """
+
+    name: str
+    title: str
+    length: int
+    batch: int
+    places: int
+    files: tuple[str, ...]
+
+    def samples(self, data: Path) -> Arrays:
+        """Return the training samples, padded, in random order."""
+        words = data / WORDS
+        if self.name == SQUAD:
+            arrays = Squad(data, words, Geometry(self.length, 64, 128)).training(MOST)
+        else:
+            arrays = Classification("sst2", data, words, self.length).training(MOST)
+        order = np.random.default_rng(SEED).permutation(len(arrays["input_ids"]))
+        return {name: values[order] for name, values in arrays.items()}
+
+
+TASKS = {
+    "squad": Task(SQUAD, "windows of SQuAD", 384, 8, 6, (SQUAD_TRAINING, WORDS)),
+    "sst2": Task(CLASSIFICATION, "sentences of SST-2", 64, 32, 6, ("glue/SST-2", WORDS)),
+}
+
+
+def _ours(
+    precision: str, packed: bool, task: Task, architecture: Architecture, samples: Arrays, steps: int
+) -> Prepared:
+    from benchmarks.ours import cpu_platform, trainer
+    from data_utils.records.arrays import ArrayReader
+    from data_utils.records.packs import rows_of, sequences_per_pack
+
+    features = squad_features if task.name == SQUAD else partial(classification_features, classes=2)
+    padded = ArrayReader(features(task.length, VOCABULARY), samples)
+    lengths = samples["input_mask"].sum(axis=1)
+    reader = rows_of(padded, lengths, task.places if packed else None, SEED, task.name == CLASSIFICATION)
+    in_a_row = sequences_per_pack(reader)
+    rows = max(1, round(task.batch / in_a_row))
+    platform = cpu_platform(precision=precision)
+    return trainer(task.name, architecture, reader, rows, steps, platform), rows * in_a_row
+
+
+def _batches(task: Task, samples: Arrays) -> Iterator[Arrays]:
+    return batches_of(samples, task.batch, unpadded)
+
+
+def _tensorflow(task: Task, architecture: Architecture, samples: Arrays, steps: int) -> Prepared:
+    from benchmarks.peers_tensorflow import with_fit
+
+    return with_fit(task.name, architecture, partial(_batches, task, samples)), task.batch
+
+
+def _pytorch(task: Task, architecture: Architecture, samples: Arrays, steps: int, **way: bool) -> Prepared:
+    from benchmarks.peers_pytorch import Way, trainer
+
+    return trainer(task.name, architecture, _batches(task, samples), Way(**way)), task.batch
+
+
+COMPETITORS = {
+    OURS: Competitor("**this project**, packed, precision auto", partial(_ours, AUTO, True)),
+    OURS_FLOAT32: Competitor("this project, packed, float32", partial(_ours, FLOAT32, True)),
+    PADDED: Competitor("this project, padded to the full length, precision auto", partial(_ours, AUTO, False)),
+    FIT: Competitor("HF TensorFlow, `fit` as shipped", _tensorflow),
+    **{
+        name: Competitor(f"PyTorch, fused AdamW, {title}", partial(_pytorch, **way), "TORCH")
+        for name, (title, way) in PYTORCH.items()
+    },
+}
+
+
+def measure(competitor: str, task: str, size: str, data: str, steps: int) -> measuring.Values:
+    """Warm up and train, in this process."""
+    samples = TASKS[task].samples(Path(data))
+    train, samples_in_a_step = COMPETITORS[competitor].prepare(TASKS[task], architecture_of(size), samples, steps)
+    train(1)
+    train(WARM_UP - 1)
+    return {SPEED: steps * samples_in_a_step / train(steps), MEMORY: peak_memory()}
+
+
+def report(measured: Measured, options: argparse.Namespace) -> list[str]:
+    """Return medians, and ratios taken within a round."""
+    places = [f"{task}, {size}" for task in options.tasks for size in options.sizes]
+    titles = {name: COMPETITORS[name].title for name in options.competitors}
+    tasks = [TASKS[name] for name in options.tasks]
+    said = "; ".join(f"{task.title}, at most {task.length} tokens, {task.batch} an update" for task in tasks)
+    about = (
+        f"Fine-tuning on {said}; dropout 0.1, AdamW; median (min–max) of {options.rounds} processes in alternation."
+        " Hugging Face's pad each batch to its longest sample."
+    )
+    best = {place: measuring.median_of(over_best(measured, place, list(PYTORCH))) for place in places}
+    goals = [Goal(f"{place}: speed over the best of PyTorch", AIM, found) for place, found in best.items()]
+    return [about, *speed_tables(measured, titles, places), measuring.goal_table(*goals)]
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--tasks": {"nargs": "+", "choices": TASKS, "default": list(TASKS), "help": "to fine-tune on"},
+    "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "base"], "help": "of the model"},
+    "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to be measured"},
+    "--data": {"type": Path, "default": measuring.real_data_root(), "metavar": "DIR", "help": "folder of real data"},
+    "--steps": {"type": measuring.at_least_one, "metavar": "N", "help": "measured, of a process; by size"},
+}
+
+
+@measuring.benchmark(ARGUMENTS, rounds=3)
+def main(options: argparse.Namespace) -> Report:
+    with_pytorch = any(COMPETITORS[name].framework == "TORCH" for name in options.competitors)
+    measuring.require(["torch"] if with_pytorch else [], otherwise="leave PyTorch out with --competitors")
+    measuring.require([], [options.data / file for task in options.tasks for file in TASKS[task].files])
+
+    def process(competitor: str, task: str, size: str) -> measuring.Values:
+        job = {"competitor": competitor, "task": task, "size": size, "data": str(options.data.resolve())}
+        steps = options.steps or SIZES[size].steps
+        return measuring.in_process(measure, measuring.only(COMPETITORS[competitor].framework), **job, steps=steps)
+
+    variants = {
+        (name, f"{task}, {size}"): partial(process, name, task, size)
+        for task in options.tasks
+        for size in options.sizes
+        for name in options.competitors
+    }
+    return Report(report(measuring.alternate(variants, options.rounds, options.json), options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""Evaluation while training: scores, early stopping, the best checkpoint, and a resume that equals no interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.integration.runs import metrics
+from tests.integration.small_runs import (
+    Killed,
+    assert_same_run,
+    at_step,
+    checkpoints,
+    killed_at,
+    state,
+    terminate,
+    train,
+    write_config,
+    write_dataset,
+)
+from tests.integration.test_run_seq_classification import PIECES, run_here, write_sst2
+from tests.integration.test_run_seq_classification import write_config as write_classification
+from training.evaluation import Record, best_of
+from training.run_folder import RunFolder
+
+# On random text this score stays at a half, so the first evaluation is the best and the third one ends the training.
+STOPS_EARLY = {"every": 4, "patience": 2, "metric": "nsp_accuracy"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("evaluation")
+
+
+@pytest.fixture(scope="module")
+def dataset(place: Path) -> Path:
+    write_dataset(place / "data")
+    write_dataset(place / "data" / "validation", records=20)
+    return place / "data"
+
+
+@pytest.fixture(scope="module")
+def config(place: Path, dataset: Path) -> Path:
+    return write_config(place / "whole.json", dataset, evaluation=STOPS_EARLY, keep_last=1, report=True)
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path, config: Path) -> Path:
+    outcome = train(config, place / "runs")
+    assert outcome.status == 0, outcome.errors
+    return place / "runs" / "whole"
+
+
+def evaluations(run: Path) -> list[tuple[int, dict[str, float]]]:
+    return [(line["step"], line["evaluation"]) for line in metrics(run) if "evaluation" in line]
+
+
+def scores(run: Path) -> dict[str, float]:
+    return json.loads((run / "scores.json").read_text(encoding="utf-8"))
+
+
+def assert_same(run: Path, whole: Path) -> None:
+    assert_same_run(run, whole)  # the state in the last checkpoint, and all of metrics.jsonl but times
+    assert scores(run) == scores(whole)
+    assert checkpoints(run) == checkpoints(whole)
+    best = "checkpoints/best.json"
+    assert (run / best).read_bytes() == (whole / best).read_bytes()
+
+
+def test_training_ends_early_and_the_best_checkpoint_gives_the_scores(whole: Path) -> None:
+    found = evaluations(whole)
+    assert [step for step, _ in found] == [4, 8, 12]
+    assert checkpoints(whole) == ["step-00000004", "step-00000012"]  # the best one, and the last one
+    assert json.loads((whole / "checkpoints" / "best.json").read_text()) == {"step": 4}
+    assert scores(whole) == found[0][1]
+    assert 0 < scores(whole)["mlm_loss"] < math.log(50) + 1
+    report = (whole / "report.html").read_text(encoding="utf-8")
+    assert "Ended early: step 12 of 26" in report
+
+
+def test_evaluation_changes_nothing_of_the_training(place: Path, dataset: Path, whole: Path) -> None:
+    config = write_config(place / "plain.json", dataset)
+    assert train(config, place / "runs").status == 0
+    plain = [line for line in metrics(place / "runs" / "plain") if line["step"] <= 12]
+    periods = [line for line in metrics(whole) if "metrics" in line]
+    assert [line["metrics"] for line in plain] == [line["metrics"] for line in periods]
+    assert set(scores(place / "runs" / "plain")) == {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}
+
+
+@pytest.mark.parametrize("step", [2, 6, 8, 12])
+def test_killed_and_resumed(step: int, config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
+    name = f"killed-at-{step}"
+    killed_at(monkeypatch, step, config, place / "runs", "--name", name)
+    assert train(config, place / "runs", "--name", name).status == 0
+    assert_same(place / "runs" / name, whole)
+
+
+@pytest.mark.parametrize("step", [4, 8, 12])
+def test_killed_within_an_evaluation(step: int, config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
+    """With a checkpoint of that step, so that the resumed run begins with the evaluation."""
+    original, name = RunFolder.add_evaluation, f"evaluating-{step}"
+
+    def kill(run: RunFolder, evaluation: Any) -> None:
+        if evaluation.step == step:
+            raise Killed
+        original(run, evaluation)
+
+    with monkeypatch.context() as patch, contextlib.suppress(Killed):
+        patch.setattr(RunFolder, "add_evaluation", kill)
+        ended = train(config, place / "runs", "--name", name, "--ckpt-every-n-steps-per-execution", "1")
+        raise AssertionError(f"the run was not killed: {ended.errors}")
+    outcome = train(config, place / "runs", "--name", name)
+    assert outcome.status == 0 and f"resuming from step {step}" in outcome.errors, outcome.errors
+    assert_same(place / "runs" / name, whole)
+
+
+def test_a_signal_breaks_an_evaluation_off(config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
+    with at_step(monkeypatch, 8, terminate):
+        assert train(config, place / "runs", "--name", "stopped").status == 143
+    assert [step for step, _ in evaluations(place / "runs" / "stopped")] == [4]
+    assert train(config, place / "runs", "--name", "stopped").status == 0
+    assert_same(place / "runs" / "stopped", whole)
+
+
+def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, place: Path, whole: Path) -> None:
+    before = state(whole)
+    assert train(config, place / "runs", "--name", "whole", "--resume").status == 0
+    after = state(whole)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert [step for step, _ in evaluations(whole)] == [4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"evaluation": {"every": 4, "metric": "bleu"}}, ["evaluation.metric", "bleu", "mlm_loss"]),
+        ({"evaluation": {"patience": 4}}, ["evaluation.patience", "evaluation.every"]),
+        ({"evaluation": {"every": 0}}, ["evaluation.every", '"epoch"']),
+        ({"evaluation": {"every": 4}, "do_validation": False}, ["do_validation"]),
+        ({"evaluation": {"every": 4}, "dataset_dir": "{data}/validation"}, ["--validation-fraction", "validation_dir"]),
+    ],
+)
+def test_mistakes_are_named(changes: dict[str, Any], words: list[str], place: Path, dataset: Path) -> None:
+    if "dataset_dir" in changes:
+        changes = {**changes, "dataset_dir": changes["dataset_dir"].format(data=dataset)}
+    outcome = train(write_config(place / "wrong.json", dataset, **changes), place / "runs")
+    assert outcome.status == 2 and all(word in outcome.error for word in words), outcome.errors
+
+
+def test_classification_keeps_the_best_epoch(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("".join(piece + "\n" for piece in PIECES), encoding="utf-8")
+    write_sst2(tmp_path)
+    config = write_classification(tmp_path, "sst2", global_batches_per_log=10, evaluation={"every": "epoch"})
+    assert run_here(config, "--do-test", "yes") == 0
+    run = tmp_path / "runs" / "sst2"
+    found = evaluations(run)
+    assert [step for step, _ in found] == [30, 60, 90, 120, 150]  # 240 samples are 30 updates
+    best = best_of([Record(step, one["accuracy"]) for step, one in found], "accuracy")
+    assert scores(run) == dict(found)[best]
+    assert f"step-{best:08d}" in checkpoints(run)
+    assert (run / "submission").is_dir()
+
+
+def test_the_best_of_losses_is_the_lowest() -> None:
+    records = [Record(1, 0.5), Record(2, math.nan), Record(3, 0.25), Record(4, 0.25)]
+    assert best_of(records, "mlm_loss") == 3
+    assert best_of(records, "accuracy") == 1
+    assert best_of(records[1:2], "accuracy") is None
