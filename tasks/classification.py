@@ -1,4 +1,4 @@
-"""Classification and regression of sentences and pairs: GLUE and CLUE (Devlin et al. 2019, section 4.1)."""
+"""Classification and regression of texts and pairs: GLUE, CLUE (Devlin et al. 2019, section 4.1) and own files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features, classification_features, text_features
+from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.scoring import METRICS, predicted, write_submission
 from data_utils.classification.tasks import BenchmarkTask, Split
@@ -26,6 +27,7 @@ from tasks.fine_tuning import FineTuning
 from training.start import Start
 from training.task import Predict
 from utilities.config.schema import TrainingConfig
+from utilities.config.sections import ClassificationData
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -57,8 +59,9 @@ class Classification(FineTuning):
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
         super().__init__(config, architecture, start)
-        assert config.glue_task is not None, "the rules ask for glue_task in classification"
-        self.benchmark: BenchmarkTask = TASKS[config.glue_task]
+        self.benchmark = benchmark_of(config, start)
+        if config.classification_data is not None:
+            self.label_names = [label.name for label in self.benchmark.labels]
         self.labels = self.benchmark.classes
         self.objective: Objective = ClassificationObjective(config.show_accuracy)
         if self.benchmark.is_regression:
@@ -135,33 +138,22 @@ class Classification(FineTuning):
         logits = self.predicted(predict, samples, inputs.lengths)["logits"]
         return logits if self._order is None else logits[:, self._order]
 
-    @staticmethod
-    def check_texts(glue_task: Optional[str], texts: Sequence[str], origin: str) -> None:
-        """Refuse texts that the model cannot classify; called by ``tasks.classify``.
-
-        Args:
-            glue_task: name of the benchmark task, if it is known.
-            texts: the texts of one sample.
-            origin: the model's origin, for messages.
+    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
+        """Return lines with the classes of one sample and their probabilities, the likeliest first; or its score.
 
         Raises:
-            UserError: the task is not known, or needs another number of texts.
+            UserError: the task takes another number of texts; where the task is not known, one or two will do.
         """
-        if glue_task is None:
-            raise UserError(f"{origin} does not say what it classifies; add --glue-task NAME")
-        if glue_task not in TASKS:
-            raise UserError(f"--glue-task: there is no task {glue_task}; there are {', '.join(TASKS)}")
-        wanted = 1 + TASKS[glue_task].is_pair
-        if len(texts) != wanted:
-            raise UserError(
-                f"{glue_task} takes {wanted} text{'s' * (wanted > 1)}, not {len(texts)}; quote each of them"
-            )
-
-    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
-        """Return lines with the classes of a sample and their probabilities, most likely first, or its score."""
+        is_known = self._config.glue_task is not None or self._config.classification_data is not None
+        wanted = [1 + self.benchmark.is_pair] if is_known else [1, 2]
+        if len(texts) not in wanted:
+            count = f"{wanted[-1]} text{'s' * (wanted[-1] > 1)}"
+            raise UserError(f"{self.benchmark.name} takes {count}, not {len(texts)}; quote each of them")
         logits = self.logits(predict, [tuple(texts)])[0]
         if self.benchmark.is_regression:
             low, high = self.benchmark.score_range
+            if math.isinf(high):
+                return [f"{logits[0]:.4g}"]
             return [f"{float(np.clip(logits[0], low, high)):.2f} on a scale from {low:g} to {high:g}"]
         weights = np.exp(logits - np.max(logits))
         probabilities = weights / weights.sum()
@@ -194,6 +186,20 @@ class Classification(FineTuning):
             "unknown_pieces_share": features.unknown,
             **self.vocabulary_facts(),
         }
+
+
+def benchmark_of(config: TrainingConfig, start: Optional[Start]) -> BenchmarkTask:
+    """Return the benchmark task, or that of own files; where neither is known, one with the classes of the model."""
+    if config.glue_task is not None:
+        return TASKS[config.glue_task]
+    own = config.classification_data or ClassificationData()
+    if own.classes is None and not own.regression:
+        classes = ["0", "1"]  # of random data
+        if isinstance(start, Pretrained) and CLASSIFIER in start.weights:
+            count = start.weights[CLASSIFIER].shape[0]
+            classes = class_names(start.settings) or [f"LABEL_{number}" for number in range(count)]
+        own = own.model_copy(update={"classes": classes, "regression": len(classes) == 1})
+    return own_task(**own.model_dump())
 
 
 def name_of(metric: str, split: Split) -> str:
@@ -258,7 +264,6 @@ def class_order(start: Optional[Start], benchmark: BenchmarkTask) -> Optional[np
         trained = (start.settings.get("config") or {}).get("glue_task")
         if trained not in (None, benchmark.name):
             logger.warning("%s was trained for %s, not for %s", start.origin, trained, benchmark.name)
-        return None
     names = class_names(start.settings)
     if benchmark.is_regression or names is None:
         return None
@@ -273,7 +278,13 @@ def class_order(start: Optional[Start], benchmark: BenchmarkTask) -> Optional[np
 
 
 def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
-    """Return the names of a model's classes in the order of its outputs; None if they have no names."""
+    """Return the names of a model's classes in the order of its outputs; None if they have no names.
+
+    Args:
+        settings: Hugging Face's, or the facts of a checkpoint of this project.
+    """
+    if settings.get("labels"):
+        return list(settings["labels"])
     names = settings.get("id2label")
     if not isinstance(names, dict) or not all(str(number).isdecimal() for number in names):
         return None

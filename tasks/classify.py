@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
+from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from model.architecture import CLASSIFICATION, TASKS
 from tasks import task_class
 from utilities.errors import UserError
@@ -32,7 +33,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="a run's folder (its newest checkpoint is taken), a checkpoint, or a Hugging Face folder",
     )
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="one text or two, as the task has them")
-    parser.add_argument("--glue-task", metavar="NAME", help="task of the model [as the checkpoint says]")
+    parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
     parser.add_argument(
         "--max-seq-length", type=int, metavar="N", help=f"tokens at most [as in training, else {USUAL_LENGTH}]"
     )
@@ -49,6 +50,8 @@ def classify(options: argparse.Namespace) -> List[str]:
     """
     from checkpoints.pretrained.opening import open_pretrained
 
+    if options.glue_task not in (None, *BENCHMARK_TASKS):
+        raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
     start = open_pretrained(options.checkpoint, CHECKPOINT)
     name = task_of(start)
     task = task_class(name)
@@ -58,12 +61,12 @@ def classify(options: argparse.Namespace) -> List[str]:
     trained = (start.settings.get("config") or {}) if start.own else {}
     settings = {
         "glue_task": options.glue_task or trained.get("glue_task"),
+        "classification_data": None if options.glue_task else trained.get("classification_data"),
         "max_seq_length": options.max_seq_length
         or trained.get("max_seq_length")
         or min(USUAL_LENGTH, start.architecture["max_position_embeddings"]),
         "vocab_file": options.vocab_file,
     }
-    task.check_texts(settings["glue_task"], options.texts, f"{CHECKPOINT}: {start.origin}")
     model, predict = restored(start, name, settings)
     lines: List[str] = model.describe(predict, options.texts)
     return lines
@@ -84,7 +87,7 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
     Args:
         start: the checkpoint.
         name: name of its task.
-        settings: benchmark task, length and vocabulary, as in a config.
+        settings: benchmark task or own files, length and vocabulary, as in a config.
     """
     from training.evaluation import Predictor
     from training.machine import platform_of

@@ -140,14 +140,10 @@ class TokenClassification(FineTuning):
             lines.append(f"{dataset['tag_entropy_nats']:8.4f}: knowing only how often each tag occurs")
         return [*lines, f"{math.log(self.labels):8.4f}: knowing nothing, ln({self.labels})"]
 
-    @staticmethod
-    def check_texts(glue_task: Optional[str], texts: Sequence[str], origin: str) -> None:
-        """Refuse texts that the model cannot classify; see :meth:`Classification.check_texts`."""
-        if len(texts) != 1:
-            raise UserError(f"{origin} takes 1 text, not {len(texts)}; quote it")
-
     def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
-        """Return a line for each entity of a text, with its type, least certain word's probability, and words."""
+        """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""
+        if len(texts) != 1:
+            raise UserError(f"token classification takes 1 text, not {len(texts)}; quote it")
         text = texts[0]
         words = [word for word in text if word.strip()] if _IDEOGRAPH.search(text) else _WORDS.findall(text)
         if not words:
@@ -214,7 +210,7 @@ def label_names(start: Optional[Start], train: Optional[Sentences], generated: b
         UserError: neither has names.
     """
     settings = getattr(start, "settings", None) or {}
-    known = settings.get("labels") or class_names(settings) or []
+    known = class_names(settings) or []
     if train is not None and train.tags is not None:
         tags = set(chain.from_iterable(train.tags)) | {OUTSIDE}
         return known if set(known) == tags else sorted(tags, key=lambda tag: (tag != OUTSIDE, tag[2:], tag))

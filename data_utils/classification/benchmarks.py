@@ -15,14 +15,13 @@ from data_utils.classification.tasks import (
     BenchmarkTask,
     FieldError,
     Label,
-    Row,
     SourceFile,
     Split,
     plain,
-    short,
     text_of,
 )
 from utilities.errors import UserError
+from utilities.tables import Row, short
 
 GLUE_HUB = "nyu-mll/glue"
 COLA_COLUMNS = ("source", "label", "mark", "sentence")

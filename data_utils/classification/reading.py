@@ -1,12 +1,11 @@
-"""Reads a split of a benchmark task as texts, labels and ids, from its files or the ``datasets`` library.
+"""Reads a split of a task as texts, labels and ids, from its files or the ``datasets`` library.
 
-GLUE's files are tab-separated and have no quoting: a quotation mark is a character like any other, and only a line feed
-ends a line. CLUE's are JSON lines. N samples.
+GLUE's files are tab-separated without quoting, CLUE's are JSON lines; users' own are of a format that their name tells.
+N samples.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from pathlib import Path
@@ -14,13 +13,14 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tu
 
 import numpy as np
 
-from data_utils.classification.tasks import GLUE, BenchmarkTask, FieldError, Row, Split, short
+from data_utils.classification.tasks import GLUE, OWN, BenchmarkTask, FieldError, Split
 from data_utils.hub import hub_split
 from utilities.errors import UserError
+from utilities.tables import REPAIR, Line, Row, json_rows, read_table, short, tab_separated_rows, text_of_value
 
 logger = logging.getLogger(__name__)
 
-REPAIR = "correct it there, or copy the benchmark's own file again"
+OWN_REPAIR = "correct it there, or set classification_data (--classification-data.text, .label) to what the file has"
 
 
 class Examples(NamedTuple):
@@ -54,6 +54,8 @@ def read_split(
     Raises:
         UserError: there is no data, or a row cannot be used; names file, line, field and fix.
     """
+    if task.benchmark == OWN:
+        return _own_split(task, split, dataset_dir or Path(), with_labels)
     if dataset_dir is None:
         if split.hub is None:
             return None
@@ -68,20 +70,41 @@ def read_split(
         raise UserError(f"dataset_dir: {folder} has no {wanted}, which {task.name} needs; copy it there")
     path = folder / source.name
     if task.benchmark == GLUE:
-        lines = _tab_separated(path, source.header, task.broken_lines)
+        lines = tab_separated_rows(path, source.header, task.broken_lines)
     else:
-        lines = _json_lines(path)
+        lines = json_rows(path)
     if source.keep is not None:
         keep = source.keep(path)
         lines = (line for line in lines if line.row is None or keep(line.row))
     return _collect(task, lines, str(path), with_labels)
 
 
-class Line(NamedTuple):
-    """A row and its line number, counted from 1; ``row`` is None for a line that lacks fields."""
+def _own_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: bool) -> Examples:
+    """Return the samples of a file of the user's own, or of the part of it that the split takes."""
+    path = folder / split.files[0].name
+    if not path.is_file():
+        flags = "--classification-data.train-file, .validation-file, .test-file; dataset_dir is their folder"
+        raise UserError(f"classification_data: there is no file {path}; correct its path ({flags})")
+    examples = _collect(task, read_table(path), str(path), with_labels)
+    if examples.labels is not None and split.part is not None:
+        examples = _part(examples, split.part(examples.labels))
+    labels = set() if examples.labels is None else set(examples.labels.tolist())
+    absent = [label.name for number, label in enumerate(task.labels) if number not in labels]
+    if split is task.train and absent:
+        fix = "add such rows, or take it out of classification_data.classes"
+        raise UserError(f"{path}: {task.label_field}: no row to train on has the class {absent[0]}; {fix}")
+    return examples
 
-    number: int
-    row: Optional[Row]
+
+def _part(examples: Examples, chosen: np.ndarray) -> Examples:
+    """Return the samples at the places ``chosen``, ``(N,)`` bool."""
+    assert examples.labels is not None
+    if not chosen.any():
+        fix = "change classification_data.validation_fraction, or name a validation_file"
+        raise UserError(f"{examples.origin}: has too few rows to hold out a part of them for validation; {fix}")
+    places = np.flatnonzero(chosen).tolist()
+    texts, ids = ([column[place] for place in places] for column in (examples.texts, examples.ids))
+    return Examples(texts, examples.labels[chosen], ids, examples.origin)
 
 
 def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_labels: bool) -> Examples:
@@ -103,24 +126,25 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             if with_labels:
                 labels.append(_label(row, task, classes))
             identity = row.get(task.id_field, len(ids))
-            is_number = isinstance(identity, str) and identity.isdecimal()
+            is_number = task.benchmark != OWN and isinstance(identity, str) and identity.isdecimal()
             ids.append(int(identity) if is_number else identity)
         except FieldError as problem:
-            raise UserError(f"{origin}: line {number}: {problem.field} {problem.reason}; {REPAIR}") from None
+            columns = f" (the columns are {', '.join(row)})" if problem.field.split(".")[0] not in row else ""
+            repair = OWN_REPAIR if task.benchmark == OWN else REPAIR
+            raise UserError(f"{origin}: line {number}: {problem}{columns}; {repair}") from None
     for kind, numbers in left_out.items():
         logger.warning("%s: %s lines %s are left out (line %s first)", origin, f"{len(numbers):,}", kind, numbers[0])
     if not texts:
-        raise UserError(f"{origin}: holds no samples; copy the benchmark's own file again")
+        raise UserError(f"{origin}: holds no samples; copy the original file again")
     dtype = np.float32 if task.is_regression else np.int32
     return Examples(texts, np.array(labels, dtype) if with_labels else None, ids, origin)
 
 
 def _label_text(row: Row, task: BenchmarkTask) -> str:
-    """Return the label as text: JSON files have numbers, texts and truth values."""
     value = row.get(task.label_field)
-    if value is None:
-        raise FieldError(task.label_field, "is missing")
-    return value.strip() if isinstance(value, str) else json.dumps(value)
+    if value is None or isinstance(value, (list, dict)):
+        raise FieldError(task.label_field, "is missing" if value is None else f"is {short(value)}, not one value")
+    return text_of_value(value)
 
 
 def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
@@ -136,8 +160,9 @@ def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
     except ValueError:
         score = math.nan
     low, high = task.score_range
-    if not low <= score <= high:
-        raise FieldError(task.label_field, f"is {short(value)}, not a number from {low:g} to {high:g}")
+    if not (math.isfinite(score) and low <= score <= high):
+        bounds = f" from {low:g} to {high:g}" if math.isfinite(high) else ""
+        raise FieldError(task.label_field, f"is {short(value)}, not a number{bounds}")
     return score
 
 
@@ -153,50 +178,6 @@ def _find_folder(dataset_dir: Path, task: BenchmarkTask) -> Path:
         f"dataset_dir: neither {dataset_dir} nor {task.folders[0]} in it has the files of {task.name}"
         f" ({', '.join(dict.fromkeys(names))}); set it to the folder where {task.benchmark.upper()} was unpacked"
     )
-
-
-def _text_lines(path: Path) -> List[Tuple[int, str]]:
-    """Return the lines of a file that are not empty, with their numbers from 1."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); copy it again") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}: line {number}: is not UTF-8 ({error.reason}); {REPAIR}") from error
-    lines = ((number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1))
-    return [(number, line) for number, line in lines if line]
-
-
-def _tab_separated(path: Path, header: Optional[Tuple[str, ...]], broken_lines: bool) -> Iterator[Line]:
-    lines = _text_lines(path)
-    if header is None:
-        if not lines:
-            raise UserError(f"{path}: is empty; copy the benchmark's own file again")
-        header = tuple(name.strip() for name in lines[0][1].split("\t"))
-        lines = lines[1:]
-    for number, line in lines:
-        values = line.split("\t")
-        if len(values) != len(header):
-            if broken_lines and len(values) < len(header):
-                yield Line(number, None)
-                continue
-            columns = f"has {len(values)} columns, not the {len(header)} of {', '.join(header)}"
-            raise UserError(f"{path}: line {number}: {columns}; {REPAIR}")
-        yield Line(number, dict(zip(header, values)))
-
-
-def _json_lines(path: Path) -> Iterator[Line]:
-    for number, line in _text_lines(path):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: line {number}: is not JSON ({error}); {REPAIR}") from error
-        if not isinstance(row, dict):
-            raise UserError(f"{path}: line {number}: is {short(row)}, not an object {{…}}; {REPAIR}")
-        yield Line(number, row)
 
 
 def _hub_lines(task: BenchmarkTask, data: Any) -> Iterator[Line]:

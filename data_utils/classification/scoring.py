@@ -5,13 +5,15 @@ A metric that is not defined (no variance, no positive sample) is 0, as for gues
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Sequence
 
 import numpy as np
 
-from data_utils.classification.tasks import GLUE, BenchmarkTask
+from data_utils.classification.tasks import CLUE, GLUE, OWN, BenchmarkTask
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
@@ -28,16 +30,26 @@ def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     return float(2 * right / total) if total else 0.0
 
 
+def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Return the mean F1 of the classes that occur in predictions or labels."""
+    classes = np.union1d(predictions, labels)
+    return float(np.mean([f1(predictions == number, labels == number) for number in classes]))
+
+
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return Matthews' correlation coefficient of two classes: that of prediction and label, each 0 or 1."""
-    return pearson(predictions == 1, labels == 1)
+    """Return Matthews' correlation coefficient, in Gorodkin's form for any number of classes.
+
+    It is the correlation of prediction and label, as rows of indicators, one for each class.
+    """
+    classes = np.union1d(predictions, labels)
+    return pearson(predictions[:, None] == classes, labels[:, None] == classes)
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return Pearson's correlation coefficient of ``(N,)`` numbers each."""
+    """Return Pearson's correlation coefficient of ``(N,)`` numbers each, or of ``(N, C)`` over all columns."""
     x = np.asarray(predictions, np.float64)
     y = np.asarray(labels, np.float64)
-    x, y = x - x.mean(), y - y.mean()
+    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
     spread = np.sqrt(np.sum(x * x)) * np.sqrt(np.sum(y * y))
     return float(np.clip(np.sum(x * y) / spread, -1, 1)) if spread > 0 else 0.0
 
@@ -62,6 +74,7 @@ def ranks(values: np.ndarray) -> np.ndarray:
 METRICS: Dict[str, Metric] = {
     "accuracy": accuracy,
     "f1": f1,
+    "macro_f1": macro_f1,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,
@@ -74,19 +87,26 @@ def predicted(task: BenchmarkTask, logits: np.ndarray) -> np.ndarray:
 
 
 def write_submission(path: Path, task: BenchmarkTask, ids: Sequence[Any], predictions: np.ndarray) -> None:
-    """Write predictions, ``(N,)`` classes or scores, in the order of the test file.
+    """Write predictions, ``(N,)`` classes or scores, in the order of the test file, in the format that ``path`` tells.
 
-    GLUE takes tab-separated ``index`` and ``prediction`` with a header, CLUE JSON lines with ``id`` and ``label``.
+    GLUE takes tab-separated ``index`` and ``prediction`` with a header, CLUE JSON lines with ``id`` and ``label``. For
+    own data these are ``id`` and the name of the label's column.
     """
     assert len(ids) == len(predictions)
-    if task.is_regression:
-        written: Iterable[str] = (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
+    if not task.is_regression:
+        written: Iterable[Any] = (task.labels[number].value for number in predictions.tolist())
+    elif task.benchmark == OWN:
+        written = (float(f"{score:.6g}") for score in predictions.tolist())
     else:
-        written = (task.labels[number].value for number in predictions.tolist())
-    values = zip(ids, written)
-    if task.benchmark == GLUE:
-        lines = ["index\tprediction", *(f"{number}\t{value}" for number, value in values)]
+        written = (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
+    columns = {GLUE: ("index", "prediction"), CLUE: ("id", "label"), OWN: (task.id_field, task.label_field)}
+    header, rows = columns[task.benchmark], zip(ids, written)
+    text = io.StringIO()
+    if path.suffix.lower() == ".csv":
+        csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    elif path.suffix.lower() == ".tsv":
+        text.writelines(f"{number}\t{value}\n" for number, value in [header, *rows])
     else:
-        lines = [json.dumps({"id": number, "label": value}, ensure_ascii=False) for number, value in values]
+        text.writelines(json.dumps(dict(zip(header, row)), ensure_ascii=False) + "\n" for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    path.write_text(text.getvalue(), encoding="utf-8")

@@ -1,16 +1,18 @@
-"""What a benchmark task is, as data: files, columns, labels, metrics, submissions.
+"""What a task is, as data: files, columns, labels, metrics, submissions.
 
-``benchmarks.py`` has an entry for each task; reading, scoring and writing predictions follow from it.
+``benchmarks.py`` has an entry for each benchmark task, and ``own.py`` makes a task of a config; reading, scoring and
+writing predictions follow from it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, FrozenSet, Mapping, Optional, Tuple
+from typing import Callable, FrozenSet, Mapping, Optional, Tuple
 
-# A row of a data set by field name: texts from TSV, any JSON values from JSON lines.
-Row = Mapping[str, Any]
+import numpy as np
+
+from utilities.tables import Row, short
 
 # Takes a file's path and returns what decides whether a row of it belongs to the split.
 Keep = Callable[[Path], Callable[[Row], bool]]
@@ -18,7 +20,10 @@ Keep = Callable[[Path], Callable[[Row], bool]]
 # Returns the one or two texts of a row.
 Texts = Callable[[Row], Tuple[str, ...]]
 
-GLUE, CLUE = "glue", "clue"
+# Returns the rows that belong to a part of a file, ``(N,)`` bool, by their labels ``(N,)``.
+Part = Callable[[np.ndarray], np.ndarray]
+
+GLUE, CLUE, OWN = "glue", "clue", "own data"
 
 
 class FieldError(ValueError):
@@ -63,6 +68,7 @@ class Split:
         title: distinguishes several splits of one kind, such as "mismatched"; else empty.
         submission: name of the file of predictions; test data only.
         optional: whether the file may be absent.
+        part: chooses the rows, where only a part of the user's own file is taken.
     """
 
     files: Tuple[SourceFile, ...]
@@ -70,15 +76,16 @@ class Split:
     title: str = ""
     submission: str = ""
     optional: bool = False
+    part: Optional[Part] = None
 
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """One task of a benchmark.
+    """One task of a benchmark, or that of a user's own data.
 
     Attributes:
-        name: value of ``glue_task``.
-        benchmark: GLUE (tab-separated files) or CLUE (JSON lines).
+        name: value of ``glue_task``; of own data, that of the training file.
+        benchmark: GLUE (tab-separated files), CLUE (JSON lines) or OWN (any of these, or CSV).
         folders: names that the benchmark's archives give the task's folder.
         is_pair: whether a sample has two texts.
         labels: the classes in the order of the model's outputs; empty for a regression.
@@ -134,9 +141,3 @@ def text_of(row: Row, name: str) -> str:
     if isinstance(value, str):
         return value
     raise FieldError(name, "is missing" if value is None else f"is {short(value)}, not a text")
-
-
-def short(value: Any) -> str:
-    """Return a value for a message, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 40 else text[:39] + "…"

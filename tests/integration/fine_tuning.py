@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,29 @@ def write_stsb(root: Path) -> None:
             for n, score in enumerate(scores)
         ]
         write_table(root / "STS-B" / f"{name}.tsv", ["index", "sentence1", "sentence2", "score"], rows)
+
+
+def write_own_pairs(root: Path) -> list[str]:
+    """Write CSV of pairs with three named classes, which the second text decides; return the test data's secret."""
+    chance, words = random.Random(4), {"hot": GOOD[0], "cold": BAD[0], "so, so": FILLING[0]}
+
+    def rows(count: int) -> list[list[str]]:
+        labels = chance.choices(list(words), k=count)
+        return [
+            [f"{n:04}", sentence(chance, "film"), f"{words[label]}\nstory", label] for n, label in enumerate(labels)
+        ]
+
+    hidden = rows(15)
+    for name, content in (("own.csv", rows(250)), ("new.csv", [row[:3] for row in hidden])):
+        with open(root / name, "w", encoding="utf-8-sig", newline="") as file:
+            csv.writer(file).writerows([["id", "the film", "what of it", "mood"][: len(content[0])], *content])
+    return [row[3] for row in hidden]
+
+
+def write_own_numbers(root: Path) -> None:
+    """Write JSON Lines in which the number of good words decides a number."""
+    rows = [{"text": " ".join([GOOD[0]] * (n % 6) + [BAD[0]] * (5 - n % 6)), "stars": n % 6 - 2.5} for n in range(240)]
+    (root / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def article(chance: random.Random, title: str) -> dict[str, Any]:

@@ -99,10 +99,7 @@ def test_classification_and_export(pretrained: Path) -> None:
     settings = {"glue_task": "sst2", "max_seq_length": 32}
     exported = pretrained / "exported"
     run("-m", "checkpoints.export", "--checkpoint", fine_tuned, "--output", exported)
-    said = [
-        run("-m", "tasks.classify", "--checkpoint", path, "--glue-task", "sst2", sentence(3))
-        for path in (fine_tuned, exported)
-    ]
+    said = [run("-m", "tasks.classify", "--checkpoint", path, sentence(3)) for path in (fine_tuned, exported)]
     assert said[0] == said[1] and "positive" in said[0]
 
     if importlib.util.find_spec("torch") is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import statistics
 from pathlib import Path
@@ -9,9 +10,19 @@ from typing import Any
 
 import pytest
 
+from checkpoints.export.__main__ import main as export
 from data_utils.tokenizer import SPECIAL_TOKENS
 from tasks.classify import main as classify
-from tests.integration.fine_tuning import PIECES, write_mnli, write_pieces, write_sst2, write_stsb, write_table
+from tests.integration.fine_tuning import (
+    PIECES,
+    write_mnli,
+    write_own_numbers,
+    write_own_pairs,
+    write_pieces,
+    write_sst2,
+    write_stsb,
+    write_table,
+)
 from tests.integration.fine_tuning import write_config as write_any_config
 from tests.integration.runs import Outcome, metrics, read_json, read_lines, run_command
 
@@ -187,6 +198,48 @@ def test_regression(root: Path) -> None:
     found = scores(root / "runs" / "stsb")
     assert set(found) == {"pearson", "spearman"} and min(found.values()) > 0.8
     assert read_json(root / "runs" / "stsb" / "dataset.json")["label_variance"] > 1
+
+
+def test_own_pairs_from_csv_to_a_classified_sentence(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hidden = write_own_pairs(root)
+    files = {"train_file": "own.csv", "test_file": "new.csv", "text": ["the film", "what of it"], "label": "mood"}
+    config = write_config(root, "own", glue_task=None, classification_data=files, num_epochs=8)
+    ended = run(config, "--do-test", "--seeds", "3", *PACKED)
+    folder = root / "runs" / "own" / "own-seed-3"
+    found = scores(folder)
+    assert list(found) == ["accuracy", "macro_f1", "matthews"] and min(found.values()) > 0.9
+    assert "validation on 23 samples of" in ended.errors and "submission/predictions.csv" in ended.errors
+    with open(folder / "submission" / "predictions.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows == [{"id": f"{n:04}", "mood": mood} for n, mood in enumerate(hidden)]
+    assert read_json(folder / "dataset.json")["classes"].keys() == {"cold", "hot", "so, so"}
+
+    export(["--checkpoint", str(folder), "--output", str(root / "exported-own")])
+    names = {"0": "cold", "1": "hot", "2": "so, so"}
+    assert read_json(root / "exported-own" / "config.json")["id2label"] == names
+    capsys.readouterr()
+    said = []
+    for checkpoint in (folder, root / "exported-own"):
+        assert classify(["--checkpoint", str(checkpoint), "--max-seq-length", "16", "the film", "good story"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] and said[0].startswith("hot ")
+    assert classify(["--checkpoint", str(folder), "the film"]) == 2
+    assert "own takes 2 texts, not 1" in capsys.readouterr().err
+
+    again = ["--do-training", "false", "--pretrained-ckpt-path", str(root / "exported-own"), "--name", "again"]
+    run(config, *again, "--classification-data.classes", '["so, so", "hot", "cold"]')
+    assert scores(root / "runs" / "again") == pytest.approx(found)  # outputs are matched by their names
+
+
+def test_own_numbers(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_own_numbers(root)
+    section = {"train_file": "own.jsonl", "label": "stars", "regression": True}
+    run(write_config(root, "stars", glue_task=None, classification_data=section, num_epochs=8))
+    folder = root / "runs" / "stars"
+    found = scores(folder)
+    assert list(found) == ["pearson", "spearman"] and min(found.values()) > 0.9
+    assert classify(["--checkpoint", str(folder), "good good good good good"]) == 0
+    assert float(capsys.readouterr().out) > 1
 
 
 @pytest.mark.long

@@ -158,6 +158,7 @@ PathText = Annotated[
     str, Field(strict=True, min_length=1, json_schema_extra={"format": "path"}), Kind("path", "a path")
 ]
 Names = Annotated[List[Text], Kind("list[str]", "a list of texts")]
+Columns = Annotated[List[Text], Field(min_length=1, max_length=2), Kind("list[str]", "a list of one or two texts")]
 Devices = Annotated[
     List[CountOrZero], Field(min_length=1), Kind("list[int]", "a list of IPU numbers, each a whole number, 0 or more")
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -21,6 +22,8 @@ from utilities.config.problems import COMMAND_LINE, with_origin
 from utilities.config.schema import TrainingConfig
 from utilities.config.sections import BertConfig
 from utilities.environment import is_graphcore
+from utilities.errors import UserError
+from utilities.tables import distinct_values
 
 # Sizes of Devlin et al. 2019, section 3, by the beginning of the names of released models.
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
@@ -55,8 +58,8 @@ def derive(
     derived: Dict[str, Any] = {}
     if config.name is None:
         derived["name"] = file_stem
-    if task == CLASSIFICATION and config.glue_task is None:
-        derived["glue_task"] = "mrpc"
+    if task == CLASSIFICATION:
+        derived.update(_classification(config))
     length, notes = _length(config, task, origins)
     derived.update(length)
     derived.update(_pipeline(config, task))
@@ -66,6 +69,24 @@ def derive(
         reduction = "running_mean" if runs_on_ipus(config) else "mean"
         derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
     return _with_values(config, derived), list(derived), notes
+
+
+def _classification(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the benchmark task, or the classes of the user's own training file where it is there.
+
+    Raises:
+        UserError: the file cannot be read as its name tells.
+    """
+    own = config.classification_data
+    if own is None:
+        return {"glue_task": "mrpc"} if config.glue_task is None else {}
+    path = os.path.join(config.dataset_dir or "", own.train_file or "")
+    if config.generated_dataset or own.regression or own.classes is not None or not os.path.isfile(path):
+        return {}
+    try:
+        return {"classification_data.classes": distinct_values(Path(path), own.label)}
+    except UserError as error:
+        raise UserError(f"{error} (--classification-data.train-file, --classification-data.label)") from error
 
 
 def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
@@ -144,8 +165,11 @@ def _named_sizes(model_name: str) -> Optional[BertConfig]:
 
 
 def number_of_labels(config: TrainingConfig) -> int:
-    """Return the number of the classifier's outputs for the config's benchmark task."""
-    return _LABELS.get(config.glue_task or "", 2)
+    """Return the number of the classifier's outputs for the config's task; 1 for a regression."""
+    own = config.classification_data
+    if own is None:
+        return _LABELS.get(config.glue_task or "", 2)
+    return 1 if own.regression else len(own.classes or ()) or 2
 
 
 def options_come_from_checkpoint(config: TrainingConfig) -> bool:

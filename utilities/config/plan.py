@@ -67,10 +67,14 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
 def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
     """Yield a note for each missing folder or file of the data set that the run would need."""
     config = loaded.config
-    if config.dataset_dir is None or config.generated_dataset:
+    own = config.classification_data
+    if (config.dataset_dir is None and own is None) or config.generated_dataset:
         return
-    folder = Path(config.dataset_dir)
+    folder = Path(config.dataset_dir or "")
     wanted = {"dataset_dir": folder}
+    for key in ("train_file", "validation_file", "test_file") if own is not None and folder.is_dir() else ():
+        file = getattr(own, key)
+        wanted.update({f"classification_data.{key}": folder / file} if file is not None else {})
     if loaded.task == SQUAD and folder.is_dir() and config.do_training:
         wanted["squad.train_file"] = folder / config.squad.train_file
     if loaded.task == SQUAD and folder.is_dir() and config.do_validation:

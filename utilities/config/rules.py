@@ -147,6 +147,34 @@ def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         )
 
 
+def own_data(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield what is wrong with ``classification_data``."""
+    own, place = config.classification_data, "classification_data"
+    if own is None:
+        return
+    trains = config.do_training and not config.generated_dataset
+    validates = config.do_validation and not config.generated_dataset
+    if task != CLASSIFICATION:
+        fix = "remove classification_data, or use run_seq_classification.py"
+        yield FieldError([f"{place}.train_file"], f"{task} has no such data", fix)
+    elif config.glue_task is not None:
+        fix = "give --glue-task none, or remove classification_data"
+        yield FieldError(["glue_task", f"{place}.train_file"], "a run has one task", fix)
+    elif own.train_file is None and (trains or (validates and own.validation_file is None)):
+        yield FieldError([f"{place}.train_file"], "there is nothing to train on", "set train_file")
+    elif validates and own.validation_file is None and not own.validation_fraction:
+        fields = [f"{place}.validation_file", f"{place}.validation_fraction", "do_validation"]
+        yield FieldError(fields, "there is nothing to score", "set one of the first two, or do_validation to false")
+    elif config.do_test and own.test_file is None:
+        yield FieldError([f"{place}.test_file", "do_test"], "there is nothing to predict", "set test_file")
+    if own.classes is not None and own.regression:
+        yield FieldError([f"{place}.classes", f"{place}.regression"], "a number has no classes", "remove one of them")
+    elif own.classes is not None and len(set(own.classes)) < max(2, len(own.classes)):
+        fix = "name each class once, or set label to the column of the classes"
+        fields = [f"{place}.classes", f"{place}.label"]
+        yield FieldError(fields, "a classifier needs two classes or more, all different", fix)
+
+
 def several_seeds(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     if config.seeds is None:
         return
@@ -173,6 +201,7 @@ RULES: Tuple[Rule, ...] = (
     sequence_lengths,
     data_and_length,
     phases,
+    own_data,
     several_seeds,
     run_name,
 )

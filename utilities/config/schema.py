@@ -35,6 +35,7 @@ from utilities.config.fields import (
 )
 from utilities.config.sections import (
     BertConfig,
+    ClassificationData,
     Data,
     Evaluation,
     Execution,
@@ -167,7 +168,11 @@ class TrainingConfig(Section):
         description="Samples per evaluation batch. Unset: 32, or the micro batch where that is larger.",
     )
     glue_task: Optional[GlueTask] = Field(
-        None, description="Task of the GLUE or CLUE benchmark (classification). Unset: mrpc."
+        None,
+        description="Task of the GLUE or CLUE benchmark (classification). Unset: mrpc, or classification_data.",
+    )
+    classification_data: Optional[ClassificationData] = Field(
+        None, description="Your own files to classify, in place of glue_task: CSV, TSV or JSON Lines."
     )
 
     squad: Squad = Field(default_factory=Squad, description="Question answering.")

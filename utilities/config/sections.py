@@ -11,6 +11,7 @@ from utilities.config.fields import (
     MAY_CHANGE,
     PER_REPLICA,
     BelowOne,
+    Columns,
     Count,
     CountOrZero,
     Devices,
@@ -302,6 +303,30 @@ class Squad(Section):
     cache_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
         None, description="Folder for tokenised windows, used again by later runs. Unset: output_dir/cache."
     )
+
+
+class ClassificationData(Section):
+    """Your own files to classify: CSV, TSV (without quoting) or JSON Lines, as .csv, .tsv or .jsonl tells."""
+
+    train_file: Optional[PathText] = Field(
+        None, description="Rows to train on, in dataset_dir, or where it is unset in the current folder."
+    )
+    validation_file: Annotated[Optional[PathText], MAY_CHANGE] = Field(
+        None, description="Rows to score. Unset: validation_fraction of train_file."
+    )
+    test_file: Annotated[Optional[PathText], MAY_CHANGE] = Field(
+        None, description="Rows to predict with do_test; labels are not read."
+    )
+    validation_fraction: BelowOne = Field(
+        0.1, description="Share of train_file's rows, and of each class, held out where there is no validation_file."
+    )
+    validation_seed: Seed = Field(0, description="Seed of the choice of these rows, whatever the seed of the run.")
+    text: Columns = Field(["text"], description="Column of the text, or the two columns of a pair.")
+    label: Text = Field("label", description="Column of the class, or of the number.")
+    classes: Optional[Names] = Field(
+        None, description="Names of the classes in the order of the outputs. Unset: those in train_file, sorted."
+    )
+    regression: bool = Field(False, description="Predict a number, not a class.")
 
 
 class Packing(Section):

@@ -10,7 +10,8 @@ import pytest
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
-from tasks.classification import class_order
+from tasks.classification import benchmark_of, class_order
+from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
 HEAD = {"classifier.weight": Weight((3, 8), lambda: np.zeros((3, 8), np.float32), "here")}
@@ -34,6 +35,25 @@ def test_outputs_in_another_order_are_sorted() -> None:
 def test_unnamed_outputs_stand_in_the_tasks_order(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     assert class_order(start(settings), TASKS["mnli"]) is None
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("settings", "outputs", "names"),
+    [
+        ({"id2label": {"1": "joy", "0": "anger", "2": "fear"}}, 3, ["anger", "joy", "fear"]),
+        ({"labels": ["b", "a", "c"], "config": {}}, 3, ["b", "a", "c"]),
+        ({}, 2, ["LABEL_0", "LABEL_1"]),
+        ({}, 1, []),
+    ],
+)
+def test_where_no_task_is_known_the_model_names_the_classes(
+    settings: dict[str, Any], outputs: int, names: list[str]
+) -> None:
+    weight = Weight((outputs, 8), lambda: np.zeros((outputs, 8), np.float32), "here")
+    model = start(settings, weights={"classifier.weight": weight})
+    benchmark = benchmark_of(TrainingConfig.model_validate({}), model)
+    assert [label.name for label in benchmark.labels] == names and benchmark.is_regression == (not names)
+    assert class_order(model, benchmark) is None
 
 
 def test_strange_names_are_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -52,6 +52,25 @@ def test_classes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
+def test_many_classes(seed: int) -> None:
+    """Macro F1 is the mean F1 of one class against the others; Matthews' is as in Gorodkin 2004, equation 8."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 4, 60)
+    predictions = np.where(random.random(60) < 0.5, labels, random.integers(0, 4, 60))
+    one_by_one = [
+        f1_by_hand((predictions == c).astype(int).tolist(), (labels == c).astype(int).tolist()) for c in range(4)
+    ]
+    assert METRICS["macro_f1"](predictions, labels) == pytest.approx(sum(one_by_one) / 4)
+    pairs = list(zip(predictions.tolist(), labels.tolist()))
+    c = [[pairs.count((row, column)) for column in range(4)] for row in range(4)]
+    of = range(4)
+    covariance = sum(c[k][k] * c[m][n] - c[n][k] * c[k][m] for k in of for n in of for m in of)
+    rows, columns = [sum(row) for row in c], [sum(column) for column in zip(*c)]
+    spreads = [sum(side[k] * (60 - side[k]) for k in of) for side in (rows, columns)]
+    assert METRICS["matthews"](predictions, labels) == pytest.approx(covariance / math.sqrt(spreads[0] * spreads[1]))
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_scores(seed: int) -> None:
     random = np.random.default_rng(seed)
     labels = np.round(random.uniform(0, 5, 50), 1)  # with ties

@@ -1,0 +1,97 @@
+"""Makes a task of a user's own files, as the config's section ``classification_data`` describes them.
+
+N rows.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Optional, Sequence, Tuple
+
+import numpy as np
+
+from data_utils.classification.benchmarks import classes_named
+from data_utils.classification.tasks import OWN, BenchmarkTask, FieldError, Part, SourceFile, Split, Texts, text_of
+from utilities.tables import Row
+
+METRICS_OF_TWO, METRICS_OF_MORE = ("accuracy", "f1", "matthews"), ("accuracy", "macro_f1", "matthews")
+METRICS_OF_NUMBERS = ("pearson", "spearman")
+
+
+def own_task(
+    train_file: Optional[str],
+    validation_file: Optional[str],
+    test_file: Optional[str],
+    validation_fraction: float,
+    validation_seed: int,
+    text: Sequence[str],
+    label: str,
+    classes: Optional[Sequence[str]],
+    regression: bool,
+) -> BenchmarkTask:
+    """Return the task of a user's own files; the arguments are the fields of ``classification_data``."""
+    is_split = validation_file is None and validation_fraction > 0
+    metrics = METRICS_OF_TWO if len(classes or ()) == 2 else METRICS_OF_MORE
+    predictions = f"predictions{Path(test_file).suffix}" if test_file else ""
+    return BenchmarkTask(
+        name=Path(train_file or validation_file or test_file or OWN).stem,
+        benchmark=OWN,
+        folders=(),
+        texts=filled(*text),
+        is_pair=len(text) == 2,
+        metrics=METRICS_OF_NUMBERS if regression else metrics,
+        hub=("", ""),
+        train=_split(train_file, held_out(validation_fraction, validation_seed, False) if is_split else None),
+        validation=(
+            _split(
+                validation_file or train_file,
+                held_out(validation_fraction, validation_seed, True) if is_split else None,
+            ),
+        ),
+        test=(_split(test_file, submission=predictions),),
+        labels=() if regression else classes_named(*(classes or ())),
+        label_field=label,
+        id_field="id",
+        score_range=(-math.inf, math.inf),
+    )
+
+
+def _split(file: Optional[str], part: Optional[Part] = None, submission: str = "") -> Split:
+    return Split((SourceFile(file or ""),), None, submission=submission, part=part)
+
+
+def filled(*columns: str) -> Texts:
+    """Return a function that reads texts from these columns, and refuses an empty one."""
+
+    def texts(row: Row) -> Tuple[str, ...]:
+        found = tuple(text_of(row, column) for column in columns)
+        for column, words in zip(columns, found):
+            if not words.strip():
+                raise FieldError(column, "is empty")
+        return found
+
+    return texts
+
+
+def held_out(fraction: float, seed: int, wanted: bool) -> Part:
+    """Return a function that chooses the rows that are held out of training, or the others.
+
+    Of each class, whole numbers, the same fraction is held out, rounded down, so that each has rows to train on.
+
+    Args:
+        fraction: of the rows, 0 to 1.
+        seed: of the choice.
+        wanted: whether to choose the rows that are held out.
+    """
+
+    def part(labels: np.ndarray) -> np.ndarray:
+        order = np.random.RandomState(seed).permutation(len(labels))
+        classes = labels if np.issubdtype(labels.dtype, np.integer) else np.zeros(len(labels), np.int32)
+        chosen = np.full(len(labels), not wanted)
+        for number in np.unique(classes):
+            rows = order[classes[order] == number]
+            chosen[rows[: int(len(rows) * fraction)]] = wanted
+        return chosen
+
+    return part

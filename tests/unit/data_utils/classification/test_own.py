@@ -1,0 +1,167 @@
+"""Own files as the config describes them: formats, the held-out part, classes, predictions, and errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_utils.classification.own import own_task
+from data_utils.classification.reading import Examples, read_split
+from data_utils.classification.scoring import write_submission
+from tests.unit.utilities.config.config_files import FINE_TUNING, write
+from utilities.config.figures import number_of_labels
+from utilities.config.loading import LoadedConfig, load_config
+from utilities.config.plan import plan_lines
+from utilities.config.sections import ClassificationData
+from utilities.errors import UserError
+
+PARTS = ["plain", '"', '""', ",", "\n", "\r\n", "\t", " ", "é", "\u2028", "\\", "'", ";", "中", "\ufeff"]
+
+
+def read(folder: Path, split: str = "train", **section: Any) -> Examples:
+    task = own_task(**ClassificationData(**{"validation_fraction": 0, **section}).model_dump())
+    examples = read_split(task, {"train": task.train, "validation": task.validation[0]}[split], folder)
+    assert examples is not None
+    return examples
+
+
+def load(folder: Path, section: dict[str, Any], *flags: str, task: str = "classification") -> LoadedConfig:
+    config = {**FINE_TUNING, "dataset_dir": str(folder), "classification_data": section}
+    return load_config(task, ["--config", str(write(folder, config)), *flags])
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "tsv"])
+def test_texts_are_those_that_python_wrote(kind: str, encoding: str, end: str, tmp_path: Path) -> None:
+    chance = random.Random(0)
+    odd = PARTS if kind != "tsv" else [part for part in PARTS if part not in ("\n", "\r\n", "\t")]
+    rows = [[f"a{''.join(chance.choices(odd, k=6))}b" for _ in range(2)] + [chance.choice("xyz")] for _ in range(300)]
+    path, header = tmp_path / f"train.{kind}", ["one", "two", "kind"]
+    with open(path, "w", encoding=encoding, newline="") as file:
+        if kind == "csv":
+            csv.writer(file, lineterminator=end).writerows([header, *rows])
+        elif kind == "tsv":
+            csv.writer(file, "excel-tab", lineterminator=end, quoting=csv.QUOTE_NONE, quotechar=None).writerows(
+                [header, *rows]
+            )
+        else:
+            file.writelines(json.dumps(dict(zip(header, row)), ensure_ascii=False) + end for row in rows)
+    found = read(tmp_path, train_file=path.name, text=["two", "one"], label="kind", classes=["z", "y", "x"])
+    assert found.texts == [(row[1], row[0]) for row in rows]
+    assert ["zyx"[number] for number in found.labels] == [row[2] for row in rows]
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_held_out_part_is_a_part_of_each_class(regression: bool, tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": n % 10 // 9, "id": f"0{n}"} for n in range(100)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    section = {"train_file": "train.jsonl", "validation_fraction": 0.35}
+    section.update({"regression": True} if regression else {"classes": ["0", "1"]})
+    train, held = (read(tmp_path, split, **section) for split in ("train", "validation"))
+    assert sorted(train.texts + held.texts) == sorted((row["text"],) for row in rows)
+    assert held.ids == [f"0{text.split()[1]}" for (text,) in held.texts]
+    assert len(held.texts) == (35 if regression else 31 + 3)
+    if not regression:
+        assert np.bincount(held.labels).tolist() == [31, 3]
+    again, other = (read(tmp_path, "validation", **section, validation_seed=seed) for seed in (0, 1))
+    assert again.texts == held.texts != other.texts
+
+
+def test_classes_are_found_before_the_model_is_built(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na, mild \nb,hot\nc,mild\n")
+    loaded = load(tmp_path, {"train_file": "train.csv"})
+    assert loaded.config.classification_data.classes == ["hot", "mild"]
+    assert loaded.origins["classification_data.classes"] == "derived" and loaded.config.glue_task is None
+    (tmp_path / "train.jsonl").write_text("".join(f'{{"text": "a", "label": {n}}}\n' for n in (10, 9, 100, 9)))
+    loaded = load(tmp_path, {"train_file": "train.jsonl"})
+    assert loaded.config.classification_data.classes == ["9", "10", "100"]
+    assert number_of_labels(loaded.config) == 3
+    assert number_of_labels(load(tmp_path, {"train_file": "train.csv", "regression": True}).config) == 1
+    assert any("glue_head" in line and "2,307" in line for line in plan_lines(loaded))  # 3 × (768 + 1)
+    missing = list(plan_lines(load(tmp_path, {"train_file": "no.csv"})))[-1]
+    assert f"{tmp_path / 'no.csv'} is not there" in missing and "--classification-data.train-file" in missing
+
+
+CSV = {"train_file": "train.csv"}
+
+
+@pytest.mark.parametrize(
+    ("section", "flags", "message"),
+    [
+        (CSV, ["--glue-task", "rte"], r"a run has one task; give --glue-task none.*--classification-data.train-file"),
+        ({}, [], r"classification_data.train_file = null.*set train_file"),
+        ({**CSV, "validation_fraction": 0}, [], r"nothing to score.*--classification-data.validation-file"),
+        (CSV, ["--do-test"], r"classification_data.test_file.*nothing to predict"),
+        ({**CSV, "label": "mood"}, [], r"train.csv: has no column mood; name one of its columns, text, label"),
+        ({**CSV, "classes": ["a", "b", "a"]}, [], r"two classes or more, all different"),
+        ({**CSV, "label": "text"}, [], r'classes = \["a"\] \(derived\).*set label to the column'),
+        ({**CSV, "classes": ["a", "b"], "regression": True}, [], r"a number has no classes"),
+        ({**CSV, "text": ["a", "b", "c"]}, [], r"expected a list of one or two texts"),
+    ],
+)
+def test_broken_sections(section: dict[str, Any], flags: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,x\na,y\n")
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, section, *flags)
+    if section == CSV:
+        with pytest.raises(UserError, match="squad has no such data"):
+            load(tmp_path, section, task="squad")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b'text,label\n"a\nb",x\nc,z\n', r"a.csv: line 4: label is 'z', not one of x, y; correct it there"),
+        ("a.csv", b"words,label\na,x\n", r"line 2: text is missing \(the columns are words, label\).*data.text"),
+        ("a.csv", b"text,label\na,x\n  ,y\n", r"line 3: text is empty"),
+        ("a.csv", b"text,label\na,x\nb,\n", r"line 3: label is '', not one of"),
+        ("a.csv", b"text,label\na,x\nb\n", r"line 3: has 1 columns, not the 2 of text, label"),
+        ("a.csv", b'text,label\na,x\n"b\nc,y\n', r"line 3: is not CSV \(unexpected end of data\); put a text"),
+        ("a.csv", b"text,label\na\xff,x\n", r"line 2: is not UTF-8"),
+        ("a.csv", b"text,label\na,x\nb,x\n", r"label: no row to train on has the class y; add such rows"),
+        ("a.csv", b"text,label\n", r"holds no samples"),
+        ("a.csv", b"", r"is empty"),
+        ("a.txt", b"text,label\n", r"end it with .csv, .tsv or .jsonl"),
+        ("a.jsonl", b'{"text": "a", "label": ["x"]}\n', r"line 1: label is \['x'\], not one value"),
+        ("a.jsonl", b'{"text": 3, "label": "x"}\n', r"line 1: text is 3, not a text"),
+    ],
+)
+def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        read(tmp_path, train_file=name, classes=["x", "y"])
+    assert "\n" not in str(caught.value)
+
+
+def test_broken_numbers_and_parts(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,1e3\nb,-inf\n")
+    with pytest.raises(UserError, match=r"line 3: label is '-inf', not a number; correct"):
+        read(tmp_path, **CSV, regression=True)
+    with pytest.raises(UserError, match=r"there is no file .*no.csv; correct its path \(--classification-data.train"):
+        read(tmp_path, train_file="no.csv", classes=["x", "y"])
+    (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\n")
+    with pytest.raises(UserError, match=r"too few rows to hold out a part.*validation_fraction"):
+        read(tmp_path, "validation", **CSV, classes=["x", "y"], validation_fraction=0.4)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_predictions_have_the_ids_and_the_classes(kind: str, tmp_path: Path) -> None:
+    path, section = tmp_path / f"predictions.{kind}", {"test_file": f"x.{kind}", "label": "mood"}
+    task = own_task(**ClassificationData(**section, classes=["so, so", "good"]).model_dump())
+    write_submission(path, task, ["007", 1], np.array([0, 1]))
+    with open(path, encoding="utf-8", newline="") as file:
+        lines = file.readlines() if kind == "jsonl" else csv.DictReader(file, delimiter="," if kind == "csv" else "\t")
+        rows = [json.loads(line) if kind == "jsonl" else line for line in lines]
+    assert [{key: str(value) for key, value in row.items()} for row in rows] == [
+        {"id": "007", "mood": "so, so"}, {"id": "1", "mood": "good"},
+    ]  # fmt: skip
+    numbers = own_task(**ClassificationData(**section, regression=True).model_dump())
+    write_submission(path, numbers, [0, 1], np.array([1234.5, -1e-7], np.float32))
+    assert "1234.5" in path.read_text() and "-1e-07" in path.read_text()
