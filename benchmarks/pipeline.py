@@ -28,7 +28,7 @@ from benchmarks.settings import MICRO_BATCH, SEED, SEQUENCE_LENGTH, narrow_archi
 from data_utils.records.arrays import GeneratedReader
 from data_utils.squad.windows import squad_features
 from execution.interface import Update
-from execution.software.layers import DropoutSeeds
+from execution.software.dropout import DropoutSeeds
 from execution.software.pipeline.engine import PipelineEngine, Stage
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, make_schedule, makespan, simulate
 from execution.software.training_step import UpdateRule

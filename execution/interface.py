@@ -194,7 +194,7 @@ class Platform(abc.ABC):
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
         """Create a layer that zeroes a ``rate`` of the elements and scales the others by 1 / (1 - rate).
 
-        At a rate of 0 the layer must not add any operation. ``execution/software/layers.py`` draws the masks of stock
+        At a rate of 0 the layer must not add any operation. ``execution/software/dropout.py`` draws the masks of stock
         TensorFlow.
         """
 

@@ -41,7 +41,10 @@ MERGED_QKV = tuple(
 
 
 def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
-    """Return which Hugging Face class becomes which layer, and where its weights go."""
+    """Return which Hugging Face class becomes which layer, and where its weights go.
+
+    ``Intermediate`` and ``HeadTransform`` apply the platform's GeLU in place of Hugging Face's.
+    """
     return [
         Rule(hf.TFBertEmbeddings, lambda _: Embeddings(a, platform), EMBEDDINGS + NORM),
         Rule(

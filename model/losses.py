@@ -3,6 +3,9 @@
 Rows are packs of up to N sequences. In packs, labels and scores of sequences are (B, N), and a feature gives each place
 the weight 1.0 if it holds a sequence; padded rows hold one sequence each, have no such feature, and drop the axis N.
 
+The sums are weighted so that each loss is a mean over the real tokens or sequences of a whole update: see
+``UpdateRule.loss_weights`` in ``execution/software/training_step.py``.
+
 B micro batch · S tokens of a row · N sequences of a row · P masked positions · V vocabulary · C classes
 """
 

@@ -1,5 +1,8 @@
 """Gradient accumulation over micro batches, as pure functions of lists of tensors.
 
+How a micro batch is weighted by its real tokens is decided before: ``UpdateRule.loss_weights`` in
+``execution/software/training_step.py``.
+
 The lists can be loop variables of a ``tf.while_loop`` or of a Python loop:
 
     accumulated = initial(variables)

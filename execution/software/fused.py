@@ -14,8 +14,9 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from execution.software import dropout as dropouts
 from execution.software import layers
-from execution.software.layers import fold_in, keep_mask
+from execution.software.dropout import fold_in, keep_mask
 from execution.software.precision import WeightCopies, as_float32
 from keras_extensions.backend import keras, tf
 
@@ -85,7 +86,7 @@ class Product(keras.layers.Dense):
         return tf.zeros([self.units]) if self.bias is None else tf.convert_to_tensor(self.bias)
 
 
-class Dropout(layers.Dropout):
+class Dropout(dropouts.Dropout):
     """Dropout in one pass, whose backward pass draws the mask again."""
 
     def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:

@@ -9,6 +9,7 @@ from execution.interface import Objective, OptimizerSettings, Platform, Tensors,
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software import fused, layers
 from execution.software.devices import on_gpu
+from execution.software.dropout import DropoutSeeds
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
 from execution.software.precision import (
@@ -89,7 +90,7 @@ class SoftwarePlatform(Platform):
         self._processes = processes
         self._shards = shards_of(processes) if sharded else None
         self._state_device = state_device
-        self._dropout_seeds = layers.DropoutSeeds()
+        self._dropout_seeds = DropoutSeeds()
         self._check = FiniteCheck(numerics.fp_exceptions)
         self._other_state: Dict[str, Any] = {}
         self._fuses = numerics.is_mixed and not numerics.fp_exceptions

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tupl
 
 from execution.interface import Objective, Tensors, Update
 from execution.software.cluster.collectives import Collectives
-from execution.software.layers import DropoutSeeds, micro_batch_seed
+from execution.software.dropout import DropoutSeeds, micro_batch_seed
 from execution.software.precision import FLOAT16, FLOAT32, NARROW, WeightCopies
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS

@@ -14,7 +14,7 @@ import inspect
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple, Type
 
 from execution.interface import Tensors
-from execution.software.layers import DropoutSeeds
+from execution.software.dropout import DropoutSeeds
 from execution.software.pipeline.schedule import FORWARD, Schedule
 from execution.software.training_step import TrainableModel, UpdateRule
 from keras_extensions.backend import keras, tf

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from execution.software import fused, layers
+from execution.software import dropout, fused, layers
 from execution.software.precision import Formats, choose_numerics
 from keras_extensions.backend import tf
 
@@ -47,8 +47,8 @@ def assert_alike(one, other, *tensors):
 
 def drop(rate, number):
     """Dropout as the separate layer does it, and the mask that says the same."""
-    seeds = layers.DropoutSeeds()
-    made = [layers.Dropout(rate, seeds) for _ in range(number)][-1]
+    seeds = dropout.DropoutSeeds()
+    made = [dropout.Dropout(rate, seeds) for _ in range(number)][-1]
 
     def apply(x):
         with seeds.using(SEED):

@@ -7,15 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from execution.software.layers import (
-    Dropout,
-    DropoutSeeds,
-    LayerNormalization,
-    embedding_lookup,
-    exact_gelu,
-    micro_batch_seed,
-    serialized_matmul,
-)
+from execution.software.dropout import Dropout, DropoutSeeds, micro_batch_seed
+from execution.software.layers import LayerNormalization, embedding_lookup, exact_gelu, serialized_matmul
 from keras_extensions.backend import keras, tf
 
 RANDOM = np.random.default_rng(3)

@@ -11,7 +11,7 @@ from execution.graphcore.layout import prediction_steps
 from execution.graphcore.streams import narrow_cross_entropy
 from execution.interface import ExecutionOptions, cross_entropy
 from execution.processes import SINGLE_PROCESS, Processes
-from execution.software.layers import Dropout, DropoutSeeds
+from execution.software.dropout import Dropout, DropoutSeeds
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
 from tests import ROOT
