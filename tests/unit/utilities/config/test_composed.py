@@ -66,7 +66,6 @@ def test_pretraining_on_a_cpu_is_devlins_recipe(model: str, phase: str) -> None:
         "optimizer_opts.name": "AdamW",
         "optimizer_opts.learning_rate.max_learning_rate": 1e-4,
         "optimizer_opts.learning_rate.warmup_frac": 0.01,
-        "execution.precision": "float32",
         **batch(8, 1, 32),
         **one_device("pretraining", SIZES[model][0], "cpu"),
     }
