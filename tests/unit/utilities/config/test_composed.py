@@ -165,6 +165,6 @@ def test_later_files_win_and_the_first_one_names_the_run(tmp_path: Path) -> None
 
 def test_every_overlay_says_so() -> None:
     overlays = [*CONFIGS.glob("*.json"), *CONFIGS.glob("systems/*.json")]
-    assert len(overlays) == 15
+    assert len(overlays) == 16
     for path in overlays:
         assert json.loads(path.read_text(encoding="utf-8"))["about"].startswith("Overlay")
