@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="pip install -r requirements-bench.txt")
+pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
 
 from benchmarks.learning import LIMIT, OURS, PYTORCH, Curves, beside_pytorch, deviations
 from benchmarks.samples import generated_samples

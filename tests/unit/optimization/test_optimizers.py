@@ -93,7 +93,7 @@ def test_learning_rate_schedule_inside_xla(problem, name):
 
 
 def test_adamw_equals_torch(problem):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
     start, gradients = problem
     variables = run(make("AdamW"), start, gradients)
     parameters = [torch.nn.Parameter(torch.tensor(w)) for w in start]

@@ -45,6 +45,7 @@ class Seen(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.ends.append((batch, dict(logs)))
+SOFTWARE = ExecutionOptions(platform="software", precision="float32", xla=False)
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -77,7 +78,7 @@ def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndar
 
 @pytest.mark.parametrize(("name", "reduction"), [("LAMB", "mean"), ("AdamW", "sum"), ("LAMB", "running_mean")])
 def test_same_weights_and_logs_as_stock_tensorflow(name: str, reduction: str) -> None:
-    expected, theirs, _ = trained(select_platform(ExecutionOptions(platform="software", xla=False)), name, reduction)
+    expected, theirs, _ = trained(select_platform(SOFTWARE), name, reduction)
     with graphcore():
         options = ExecutionOptions(precision="float32", recompute=True, **SYSTEM)
         weights, ours, _ = trained(select_platform(options), name, reduction)
