@@ -1,0 +1,107 @@
+"""Dropout, and how its masks are drawn on stock TensorFlow.
+
+A mask is a function of the run's seed, the update, the micro batch, the layer and the element. Therefore a run that is
+resumed, recomputed, compiled, or split differently over devices draws the same masks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Iterator, Optional, Union
+
+import numpy as np
+
+from execution.software.precision import as_float32
+from keras_extensions.backend import keras, tf
+
+# Named, because TensorFlow's default generator gives other numbers when compiled with XLA.
+GENERATOR = "philox"
+
+
+class DropoutSeeds:
+    """Gives the seed of the current micro batch to the dropout layers of a model."""
+
+    def __init__(self) -> None:
+        self._seed: Optional[tf.Tensor] = None
+        self._layers = 0
+
+    def register(self) -> int:
+        """Return the number of a new dropout layer, in the order of construction."""
+        self._layers += 1
+        return self._layers
+
+    @contextlib.contextmanager
+    def using(self, seed: tf.Tensor) -> Iterator[None]:
+        """Within the block, derive masks from ``seed``, which is (2,) int32."""
+        outer, self._seed = self._seed, seed
+        try:
+            yield
+        finally:
+            self._seed = outer
+
+    @property
+    def current(self) -> Optional[tf.Tensor]:
+        """The seed (2,) of the micro batch; None outside of :meth:`using`, where there is no dropout."""
+        return self._seed
+
+
+def micro_batch_seed(run_seed: int, update: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:
+    """Return the seed of one micro batch of one update, (2,) int32."""
+    seed = tf.constant([run_seed & 0x7FFFFFFF, 0x5EED], tf.int32)
+    return fold_in(fold_in(seed, update), micro_batch)
+
+
+def fold_in(seed: tf.Tensor, number: Union[int, tf.Tensor]) -> tf.Tensor:
+    """Return a different seed (2,) for each number."""
+    return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int32), alg=GENERATOR)
+
+
+def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
+    """Return a bool tensor whose elements are independently True with probability 1 - ``rate``, to within 2⁻³².
+
+    Each element is a hash of its number and the seed: two rounds of multiply and shift, the finalizer of MurmurHash3.
+    XLA fuses these few integer operations into the layer and repeats them in the backward pass, whereas it would write
+    the numbers of TensorFlow's generator to memory and keep them.
+
+    Args:
+        shape: shape of the mask, an int32 vector.
+        rate: dropout rate.
+        seed: (2,) int32.
+    """
+    start, stir = tf.unstack(tf.bitcast(seed, tf.uint32))
+    number = tf.cast(tf.range(tf.reduce_prod(shape)), tf.uint32)
+    mixed = number * np.uint32(0x9E3779B1) + start
+    mixed = _xor_shifted(mixed, 16) * np.uint32(0x85EBCA6B) + stir
+    mixed = _xor_shifted(mixed, 13) * np.uint32(0xC2B2AE35)
+    return tf.reshape(_xor_shifted(mixed, 16) >= np.uint32(round(rate * 2**32)), shape)
+
+
+def _xor_shifted(words: tf.Tensor, bits: int) -> tf.Tensor:
+    return tf.bitwise.bitwise_xor(words, tf.bitwise.right_shift(words, np.uint32(bits)))
+
+
+class Dropout(keras.layers.Layer):
+    """Dropout whose mask follows from the micro batch's seed and this layer's number.
+
+    Args:
+        rate: share of the elements that become zero.
+        seeds: gives the seed.
+        name: name of the layer.
+    """
+
+    def __init__(self, rate: float, seeds: DropoutSeeds, name: str = "dropout"):
+        super().__init__(name=name)
+        self.rate = rate
+        self._seeds = seeds
+        self.number = seeds.register()
+
+    @property
+    def seed(self) -> Optional[tf.Tensor]:
+        """The seed (2,) of the current micro batch; None where nothing is dropped."""
+        return self._seeds.current if self.rate else None
+
+    def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        if self.seed is None:
+            return x
+        keep = keep_mask(tf.shape(x), self.rate, fold_in(self.seed, self.number))
+        return tf.where(keep, tf.cast(as_float32(x) * (1.0 / (1.0 - self.rate)), x.dtype), tf.zeros([], x.dtype))
