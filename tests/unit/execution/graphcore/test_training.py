@@ -45,6 +45,8 @@ class Seen(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.ends.append((batch, dict(logs)))
+
+
 SOFTWARE = ExecutionOptions(platform="software", precision="float32", xla=False)
 
 
