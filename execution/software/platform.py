@@ -9,7 +9,7 @@ from execution.interface import Objective, OptimizerSettings, Platform, Tensors,
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software import fused, layers
 from execution.software.devices import on_gpu
-from execution.software.dropout import DropoutSeeds
+from execution.software.dropout import Dropout, DropoutSeeds
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
 from execution.software.precision import (
@@ -116,7 +116,7 @@ class SoftwarePlatform(Platform):
         return tf.device(self._layout.devices[number]) if self._layout.is_spread else contextlib.nullcontext()
 
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
-        return (fused if self._fuses else layers).Dropout(rate, self._dropout_seeds, name=name)
+        return (fused.Dropout if self._fuses else Dropout)(rate, self._dropout_seeds, name=name)
 
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
         return (fused if self._fuses else layers).LayerNormalization(epsilon, name=name, check=self._check)
