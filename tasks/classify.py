@@ -99,7 +99,7 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
         "do_training": False,
         "do_validation": False,
         "embedding_serialization_factor": 1,
-        "execution": {"platform": "software", "xla": False},
+        "execution": {"platform": "software", "precision": "float32", "xla": False},
     }
     config = TrainingConfig.model_validate(values)
     task = task_class(name)(config, resolved_architecture(config, start), start)
