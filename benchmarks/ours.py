@@ -25,10 +25,10 @@ OUTPUTS = {
     SQUAD: ("start_logits", "end_logits"),
     CLASSIFICATION: ("logits",),
 }
-OBJECTIVES: dict[str, Callable[[], Any]] = {
-    PRETRAINING: PretrainingObjective,
-    SQUAD: SpanObjective,
-    CLASSIFICATION: ClassificationObjective,
+OBJECTIVES: dict[str, Callable[[Platform], Any]] = {
+    PRETRAINING: lambda platform: PretrainingObjective(word_cross_entropy=platform.cross_entropy),
+    SQUAD: lambda _: SpanObjective(),
+    CLASSIFICATION: lambda _: ClassificationObjective(),
 }
 
 
@@ -121,7 +121,7 @@ def training(
     settings = OptimizerSettings("AdamW", UpDown(LEARNING_RATE, 10_000, 0.1), WEIGHT_DECAY)
     optimizer = optimizer or platform.optimizer(settings)
     update = update or Update(micro_batches=1)
-    platform.compile(model, optimizer, OBJECTIVES[task](), update, updates_per_execution)
+    platform.compile(model, optimizer, OBJECTIVES[task](platform), update, updates_per_execution)
     return Training(platform, model, blocks, optimizer, reader, rows, update.micro_batches)
 
 
