@@ -126,7 +126,7 @@ def test_layout_by_hand() -> None:
 
 def test_prediction_counts_are_the_published_formula() -> None:
     maskable = np.zeros((4, 128), bool)
-    for row, tokens in enumerate((125, 50, 2, 1)):
+    for row, tokens in enumerate((125, 47, 2, 1)):
         maskable[row, 1 : 1 + tokens] = True
     # min(P, max(1, round(0.15 × length with [CLS] and two [SEP])))
     assert prediction_counts(maskable, 0.15, 20).tolist() == [19, 8, 1, 1]

@@ -7,7 +7,13 @@ import math
 import pytest
 
 from keras_extensions.callbacks.reporting import Period
-from keras_extensions.callbacks.safeguards import MIN_PERIODS, DivergenceError, StopOnDivergence
+from keras_extensions.callbacks.safeguards import (
+    MAX_CONSECUTIVE_OVERFLOWS,
+    MIN_PERIODS,
+    DivergenceError,
+    OverflowCounter,
+    StopOnDivergence,
+)
 from utilities.errors import UserError
 
 LOSSES = ("mlm_loss", "nsp_loss")
@@ -53,3 +59,15 @@ def test_the_median_continues_after_a_resume():
     guard = StopOnDivergence(LOSSES, ratio=3.0, before=[2.0] * MIN_PERIODS)
     with pytest.raises(DivergenceError):
         guard.period(period(1, 6.0))
+
+
+def test_only_overflows_without_an_update_between_them_end_a_run():
+    counter, periods = OverflowCounter(), MAX_CONSECUTIVE_OVERFLOWS // 4
+    for step in range(periods - 1):
+        counter.period(period(step, 7.0, overflows=4.0))  # all four updates
+    counter.period(period(periods, 7.0, overflows=3.0))  # one was applied, so the count begins again
+    for step in range(periods - 1):
+        counter.period(period(step, 7.0, overflows=4.0))
+    with pytest.raises(UserError, match="overflowed"):
+        counter.period(period(0, 7.0, overflows=4.0))
+    assert counter.count == 4 * (2 * periods - 1) + 3

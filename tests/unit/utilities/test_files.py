@@ -1,0 +1,29 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from utilities.files import replacing, write_atomically
+
+
+def test_content_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    for name in ("fsync", "replace"):
+        original = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *given, name=name, call=original: (calls.append(name), call(*given))[1])
+    write_atomically(tmp_path / "a.txt", "text")
+    assert calls == ["fsync", "replace"]
+    assert (tmp_path / "a.txt").read_text() == "text"
+
+
+def test_a_failure_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = write_atomically(tmp_path / "a.txt", "old")
+    with pytest.raises(KeyError), replacing(path) as stream:
+        stream.write(b"new")
+        raise KeyError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
