@@ -1,4 +1,4 @@
-"""``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]``classifies a text by a trained model."""
+"""``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]`` classifies with a trained model."""
 
 from __future__ import annotations
 

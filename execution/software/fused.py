@@ -100,7 +100,7 @@ class Dropout(dropouts.Dropout):
 
 
 def dropout(x: tf.Tensor, mask: Mask) -> tf.Tensor:
-    """Return ``x`` with the elements zeroed that the mask says, and the others scaled."""
+    """Return ``x`` with the elements that the mask drops set to zero, and the others scaled."""
     rate, seed, layer = mask
 
     @tf.custom_gradient
