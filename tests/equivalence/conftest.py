@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 
 import pytest
-
-os.environ.setdefault("USE_TORCH", "AUTO")  # before the backend, which hides PyTorch; the learning curve needs both
 
 from keras_extensions.backend import tf
 
