@@ -29,7 +29,7 @@ from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
 
 SPEED, MEMORY, FIRST_STEP = "samples_per_second", "peak_memory_mib", "first_step_seconds"
 PRODUCT = (1024, 768, 3072)  # micro batch × sequence, inner, columns of BERT-base
-AUTO, FLOAT32 = "auto", "float32"
+AUTO, FLOAT32, MIXED = "auto", "float32", "mixed_bfloat16"
 
 # --- Competitors, each in a process of its own; imports are inside, because Transformers loads one framework ---
 
@@ -80,7 +80,8 @@ class Competitor(NamedTuple):
     framework: str = "TF"
 
 
-OURS, OURS_FLOAT32, FIT, SHIPPED = "ours", "ours-float32", "hf-tensorflow", "hf-pytorch"
+OURS, OURS_FLOAT32, OURS_MIXED = "ours", "ours-float32", "ours-mixed"
+FIT, SHIPPED = "hf-tensorflow", "hf-pytorch"
 TENSORFLOW = {
     FIT: Competitor("HF TensorFlow, `fit` as shipped", _tensorflow_fit),
     "hf-tensorflow-masked": Competitor("HF TensorFlow, masked positions", partial(_tensorflow_tuned, False)),
@@ -95,6 +96,7 @@ PYTORCH: dict[str, tuple[str, dict[str, bool]]] = {  # title and fields of ``pee
 COMPETITORS = {
     OURS: Competitor("**this project**, precision auto", partial(_ours, AUTO)),
     OURS_FLOAT32: Competitor("this project, float32", partial(_ours, FLOAT32)),
+    OURS_MIXED: Competitor("this project, mixed bfloat16", partial(_ours, MIXED)),
     **TENSORFLOW,
     SHIPPED: Competitor("HF PyTorch, float32, as shipped", partial(_pytorch, tuned=False), "TORCH"),
     **{

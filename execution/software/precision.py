@@ -20,11 +20,11 @@ NARROW = (FLOAT16, BFLOAT16)  # formats whose weights have fewer bits than float
 _TENSOR_CORES = (7, 0)  # NVIDIA's first compute capability with tensor cores (Volta, 2017)
 _AMPERE = (8, 0)  # and with fast bfloat16 (2020)
 
-# By this factor products must be faster in bfloat16. With AMX they are 4 to 5 times as fast, emulated they are slower;
-# GPUs compute their float32 products as TensorFloat-32, at half of the rate of bfloat16.
-_CPU_FACTOR, _GPU_FACTOR = 2.0, 1.3
+# By this factor products must be faster in bfloat16. With AMX they are 4 to 5 times as fast, with AVX-512's bfloat16
+# twice, emulated they are slower; GPUs compute their float32 products as TensorFloat-32, at half of the rate of bfloat16.
+_ENOUGH = 1.3
 _CPU_ROWS, _GPU_ROWS = 512, 4096  # of the matrices that are multiplied to measure it
-_REPETITIONS = 6
+_REPETITIONS = 12
 
 
 class Formats(NamedTuple):
@@ -103,31 +103,30 @@ def choose_numerics(
 
 
 def formats_of_machine(xla: bool) -> Formats:
-    """Measure which formats are fast here, which takes some 20 ms.
+    """Measure which formats are fast here, which takes some 40 ms.
 
     Args:
         xla: whether the config asks for XLA, which has no fast products of bfloat16 on CPUs.
     """
     gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
-        return Formats(False, 0.0 if xla else _bfloat16_speedup(_CPU_ROWS, _CPU_FACTOR))
+        return Formats(False, 0.0 if xla else _bfloat16_speedup(_CPU_ROWS))
     capability = min(tf.config.experimental.get_device_details(gpu).get("compute_capability") or (0, 0) for gpu in gpus)
-    speedup = _bfloat16_speedup(_GPU_ROWS, _GPU_FACTOR) if capability >= _AMPERE else 0.0
+    speedup = _bfloat16_speedup(_GPU_ROWS) if capability >= _AMPERE else 0.0
     return Formats(capability >= _TENSOR_CORES, speedup)
 
 
-def _bfloat16_speedup(rows: int, enough: float) -> float:
-    """Return how many times as fast a product of bfloat16 matrices is as one of float32; 0 if less than ``enough``."""
-    seconds = []
-    for dtype in (tf.float32, tf.bfloat16):
-        matrix, times = tf.ones((rows, rows), dtype), []
-        for _ in range(_REPETITIONS):
+def _bfloat16_speedup(rows: int) -> float:
+    """Return how many times as fast a product of bfloat16 matrices is as one of float32; 0 if that is not enough."""
+    matrices = [tf.ones((rows, rows), dtype) for dtype in (tf.float32, tf.bfloat16)]
+    seconds = [float("inf")] * 2
+    for _ in range(_REPETITIONS):  # in turns, because the processor's clock and other work change meanwhile
+        for index, matrix in enumerate(matrices):
             begin = time.perf_counter()
             tf.matmul(matrix, matrix)[0, 0].numpy()
-            times.append(time.perf_counter() - begin)
-        seconds.append(min(times))
+            seconds[index] = min(seconds[index], time.perf_counter() - begin)
     speedup = seconds[0] / seconds[1]
-    return speedup if speedup >= enough else 0.0
+    return speedup if speedup >= _ENOUGH else 0.0
 
 
 class WeightCopies:
