@@ -21,7 +21,7 @@ _TENSOR_CORES = (7, 0)  # NVIDIA's first compute capability with tensor cores (V
 _AMPERE = (8, 0)  # and with fast bfloat16 (2020)
 
 # By this factor products must be faster in bfloat16. With AMX they are 4 to 5 times as fast, with AVX-512's bfloat16
-# twice, emulated they are slower; GPUs compute their float32 products as TensorFloat-32, at half of the rate of bfloat16.
+# twice, emulated they are slower. GPUs compute float32 products as TensorFloat-32, at half of the rate of bfloat16.
 _ENOUGH = 1.3
 _CPU_ROWS, _GPU_ROWS = 512, 4096  # of the matrices that are multiplied to measure it
 _REPETITIONS = 12
