@@ -13,7 +13,7 @@ EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test long-test chain-test ipu-test ipu-emulation lint types benchmark packing-plans packed-training learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -76,6 +76,9 @@ types: $(DEV)  ## types of the whole product
 
 benchmark: $(BENCH)  ## speed and memory of pre-training beside Hugging Face's, TensorFlow and PyTorch in float32 and bfloat16 (an hour; wants an idle machine); needs PyTorch
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pretraining $(BENCHMARK_ARGS)
+
+time-shares: $(RUNTIME)  ## what a training step spends its time on: products, GeLU, LayerNorm, optimizer (3 minutes)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.time_shares $(BENCHMARK_ARGS)
 
 packing-plans: $(RUNTIME)  ## plans of packing beside the published ones, efficiency and run time (a minute)
 	@$(PY) -m benchmarks.packing_plans $(BENCHMARK_ARGS)

@@ -169,8 +169,8 @@ def _gelu_gradient(dy: tf.Tensor, slope: tf.Tensor) -> Tuple[tf.Tensor, tf.Tenso
 def _sum_of_rows(x: tf.Tensor) -> tf.Tensor:
     """Return the sum (H,) of all rows of ``x`` (…, H), whose shape is known when it is traced.
 
-    One half is added to the other until one row is left: XLA vectorizes that on CPUs, but not ``reduce_sum``, which took
-    eight times as long for (1024, 3072).
+    One half is added to the other until one row is left. XLA vectorizes that on CPUs, but not ``reduce_sum``, which
+    took eight times as long for (1024, 3072).
     """
     rows = tf.reshape(x, (-1, x.shape[-1]))  # (T, H)
     while rows.shape[0] > 1:

@@ -1,0 +1,123 @@
+"""What a training step spends its time on: ``python -m benchmarks.time_shares``.
+
+TensorFlow's profiler records every operation of some steps, with those inside of functions that XLA compiles. Their
+times are summed over all threads, and each part's share of the sum is printed. Without XLA (``--precision float32
+--separate``) there is one operation for each elementary step; in mixed precision the elementwise work is fused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measuring
+from benchmarks.measuring import Column, Measured, Report
+from benchmarks.settings import MICRO_BATCH, SIZES, architecture_of
+from model.architecture import PRETRAINING
+
+REST = "all else: bias gradients, casts, transposes, embeddings"
+PARTS = {  # by the name of an operation, or of the function that it was compiled in; the first that matches
+    "matrix products": r"MatMul\w*$",
+    "optimizer": r"_apply_|/AdamW/|:All$|:IsFinite$",
+    "cross-entropy and accuracy of the words": r"cross_entropy|CrossEntropy|:ArgMax$",
+    "GeLU": r"_gelu_|/intermediate/[^/]*:|Call/(Mul|Erf|Exp|Square|Neg|Sub)(_\d+)?:",  # its gradient has no scope
+    "dropout (fused with LayerNorm, that of the attention apart)": r"dropout",
+    "LayerNorm and residual": r"norm",
+    "softmax of the attention": r"[Ss]oftmax",
+    REST: "",
+}
+STEPS = 5
+
+
+def measure(size: str, precision: str, separate: bool) -> measuring.Values:
+    """Profile some steps in this process.
+
+    Returns:
+        The share of each part.
+    """
+    from benchmarks.ours import cpu_platform, trainer
+    from benchmarks.samples import full_sequences, pretraining_spec
+    from data_utils.records.arrays import ArrayReader
+    from keras_extensions.backend import tf
+
+    reader = ArrayReader(pretraining_spec(), full_sequences())
+    platform = cpu_platform(precision=precision, xla=False if separate else None)
+    train = trainer(PRETRAINING, architecture_of(size), reader, MICRO_BATCH, STEPS, platform)
+    train(1 + STEPS)
+    with tempfile.TemporaryDirectory() as folder:
+        options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+        with tf.profiler.experimental.Profile(folder, options):
+            train(STEPS)
+        (record,) = Path(folder).rglob("*.xplane.pb")
+        return shares(record.read_bytes())
+
+
+def shares(record: bytes) -> dict[str, float]:
+    """Return the share of each of ``PARTS`` in the time of all operations, given a profile as TensorFlow writes it."""
+    picoseconds: Counter[str] = Counter()
+    for name, duration in operations(record):
+        picoseconds[next(part for part, pattern in PARTS.items() if re.search(pattern, name))] += duration
+    return {part: picoseconds[part] / sum(picoseconds.values()) for part in PARTS}
+
+
+def operations(record: bytes) -> Iterator[tuple[str, int]]:
+    """Yield every operation that ran on the host, with its picoseconds without those of operations inside of it."""
+    from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
+
+    (host,) = (plane for plane in XSpace.FromString(record).planes if plane.name == "/host:CPU")
+
+    def name_of(event: Any) -> str:
+        module = (stat for stat in event.stats if host.stat_metadata[stat.metadata_id].name == "hlo_module")
+        compiled = [stat.str_value or host.stat_metadata[stat.ref_value].name for stat in module]
+        return compiled[0] if compiled else host.event_metadata[event.metadata_id].name
+
+    for line in host.lines:
+        open_events: list[list[Any]] = []  # name, end, own picoseconds; each lies within the one before
+        for event in sorted(line.events, key=lambda event: (event.offset_ps, -event.duration_ps)):
+            while open_events and open_events[-1][1] <= event.offset_ps:
+                yield from closed(open_events.pop())
+            if open_events:
+                open_events[-1][2] -= event.duration_ps
+            open_events.append([name_of(event), event.offset_ps + event.duration_ps, event.duration_ps])
+        for left in open_events:
+            yield from closed(left)
+
+
+def closed(event: list[Any]) -> Iterator[tuple[str, int]]:
+    """Yield an event if it is an operation, and not what TensorFlow does around operations."""
+    name, _, own = event
+    if ("/" in name and ":" in name) or name.startswith("a_inference_"):
+        yield name, own
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "base"], "help": "of the model"},
+    "--precision": {"default": "auto", "help": "number format"},
+    "--separate": {"action": "store_true", "help": "without XLA"},
+}
+
+
+@measuring.benchmark(ARGUMENTS, rounds=1)
+def main(options: argparse.Namespace) -> Report:
+    def process(size: str) -> measuring.Values:
+        job = {"size": size, "precision": options.precision, "separate": options.separate}
+        return measuring.in_process(measure, measuring.only("TF"), **job)
+
+    measured: Measured = measuring.alternate(
+        {size: lambda size=size: process(size) for size in options.sizes}, options.rounds, options.json
+    )
+    columns = [Column(size, lambda part, size=size: measured.values(size, part), "{:.1%}") for size in options.sizes]
+    described = measuring.in_process("benchmarks.ours:describe", precision=options.precision)
+    return Report(
+        [described, measuring.table("share of the operations' time", {part: part for part in PARTS}, columns)]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
