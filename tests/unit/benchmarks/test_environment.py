@@ -12,7 +12,8 @@ import pytest
 from tests import ROOT
 
 PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
-RUNTIME = {"matplotlib", "numpy", "pydantic", "safetensors", "tensorflow", "transformers", "yaml"}  # of requirements.txt
+# Of requirements.txt.
+RUNTIME = {"matplotlib", "numpy", "pydantic", "safetensors", "tensorflow", "transformers", "yaml"}
 PYTORCH = {"peers_pytorch.py", "checkpoint_formats.py"}  # the second only if it is installed
 NEED_PYTORCH = {"pretraining", "fine_tuning_speed", "fine_tuning", "learning pytorch", "checkpoint_formats"}
 
