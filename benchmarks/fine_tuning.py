@@ -81,12 +81,12 @@ PRETRAINED_HERE = {
 }
 BASE = "glue/glue_base.json"
 RELEASED = {
-    "sst2": Recipe((BASE,), 64, 2, 1e-4, ("accuracy",), packed=6, rows=8, samples=4000),
-    "mrpc": Recipe((BASE,), 128, 2, 1e-4, ("accuracy", "f1"), packed=3, rows=8, batch=16, samples=2000),
-    PAIRS: Recipe((BASE, OWN), 128, 2, 1e-4, ("accuracy",), packed=3, rows=8, batch=16, samples=2000, evaluated=500),
+    "sst2": Recipe((BASE,), 64, 2, 1e-4, ("accuracy",), packed=6, rows=7, samples=2500),
+    "mrpc": Recipe((BASE,), 128, 2, 1e-4, ("accuracy", "f1"), packed=3, rows=7, batch=16, samples=1200),
+    PAIRS: Recipe((BASE, OWN), 128, 2, 1e-4, ("accuracy",), packed=3, rows=7, batch=16, samples=1200, evaluated=400),
     SQUAD: Recipe(
         ("squad/squad_base.json",), 384, 1, 1e-4, ("exact_match", "f1"), 128, 64,
-        packed=3, rows=8, batch=16, samples=1500, evaluated=500,
+        packed=3, rows=4, batch=8, samples=600, evaluated=200,
     ),
 }  # fmt: skip
 
@@ -111,16 +111,16 @@ class Study:
         self._work, self._checkpoint = work, options.checkpoint.resolve()
         self._is_released = (self._checkpoint / "config.json").is_file()
         self.recipes = RELEASED if self._is_released else PRETRAINED_HERE
-        self.model = self._checkpoint if self._is_released else work / "exported"
-        if not self.model.exists():
-            export = ["-m", "checkpoints.export", "--checkpoint", self._checkpoint, "--output", self.model]
-            measuring.command(*export, log=work / "export.log")
-        self._theirs = json.loads((self.model / "config.json").read_text(encoding="utf-8"))
         self.data, self.counts = work / "data", {}
         for name in options.tasks:
             most = (options.samples or self.recipes[name].samples, self.recipes[name].evaluated)
             parts = zip((True, False), most)
             self.counts[name] = [write_samples(name, train, options.data, self.data, limit) for train, limit in parts]
+        self.model = self._checkpoint if self._is_released else work / "exported"
+        if not self.model.exists():
+            export = ["-m", "checkpoints.export", "--checkpoint", self._checkpoint, "--output", self.model]
+            measuring.command(*export, log=work / "export.log")
+        self._theirs = json.loads((self.model / "config.json").read_text(encoding="utf-8"))
 
     @cached_property
     def platform(self) -> str:
@@ -137,9 +137,10 @@ class Study:
         done = folder / "study.json"
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of a study that was stopped
+            bfloat16 = "bfloat16" in self.platform
             begin = time.monotonic()
             if variant == PYTORCH:
-                scores = self._train_pytorch(name, rate, seed)
+                scores = self._train_pytorch(name, rate, seed, bfloat16)
             else:
                 scores = self._train_ours(name, variant, rate, seed, folder)
             folder.mkdir(parents=True, exist_ok=True)
@@ -176,7 +177,7 @@ class Study:
                 "learning_rate": {"warmup_frac": ADAMW["warmup"]},
             },
             "evaluation": {"every": "epoch", "metric": recipe.metrics[-1]},
-            "global_batches_per_log": 20,
+            "global_batches_per_log": 10,
             "keep_last": 1,
         }
         if name == SQUAD:
@@ -202,9 +203,9 @@ class Study:
         sizes = {"vocab_size": self._theirs["vocab_size"]}
         return {"pretrained_ckpt_path": str(self._checkpoint), "bert_config": sizes}
 
-    def _train_pytorch(self, name: str, rate: float, seed: int) -> Scores:
+    def _train_pytorch(self, name: str, rate: float, seed: int, bfloat16: bool) -> Scores:
         job = {"name": name, "recipe": self.recipes[name]._asdict(), "model": str(self.model), "data": str(self.data)}
-        job |= {"rate": rate, "seed": seed, "bfloat16": "bfloat16" in self.platform}
+        job.update(rate=rate, seed=seed, bfloat16=bfloat16)
         scores: Scores = measuring.in_process("benchmarks.peers_pytorch:fine_tune", measuring.only("TORCH"), **job)
         return scores
 
@@ -299,8 +300,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 def main(options: argparse.Namespace) -> Report:
     packages = ["torch", "accelerate"] if PYTORCH in options.variants else []
     measuring.require(packages, otherwise="leave PyTorch out with --variants")
-    folders = dict.fromkeys("squad" if name in (SQUAD, PAIRS) else "glue" for name in options.tasks)
-    measuring.require([], [options.data / folder for folder in folders], "name a folder with --data")
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)

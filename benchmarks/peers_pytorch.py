@@ -225,6 +225,7 @@ def fine_tune(
                 save_total_limit=1,
                 load_best_model_at_end=True,
                 metric_for_best_model=made.metrics[-1],
+                group_by_length=True,
                 report_to="none",
                 disable_tqdm=True,
             ),

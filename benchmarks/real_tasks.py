@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +29,7 @@ from data_utils.text.sentence_splitter import Parameters, punkt_sentences
 from data_utils.text.sentence_splitter import train as train_splitter
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
 from model.architecture import SQUAD
+from utilities.errors import UserError
 
 Item = TypeVar("Item")
 Scores = dict[str, float]
@@ -64,12 +64,17 @@ def write_samples(name: str, train: bool, data: Path, folder: Path, most: int | 
         data: folder of real data.
         folder: of the same form, which the classes below and this project's commands read.
         most: samples, evenly spread over all; None: all. A few questions have no pair.
+
+    Raises:
+        UserError: the original file is absent.
     """
     if name in (SQUAD, PAIRS):
         file = Path(SQUAD_TRAINING if train else SQUAD_DEV)
     else:
         split = TASKS[name].train if train else TASKS[name].validation[0]
         file = Path("glue", TASKS[name].folders[0], split.files[0].name)
+    if not (data / file).is_file():
+        raise UserError(f"{data / file} does not exist; name the folder of real data with --data or BERT_REAL_DATA")
     own = Path(PAIRS, PAIR_FILES["train_file" if train else "validation_file"])
     target = folder / (own if name == PAIRS else file)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -105,14 +110,15 @@ def _write_pairs(source: Path, target: Path, most: int | None) -> int:
 def pairs_of(squad: SquadSet) -> Iterator[tuple[str, str, str]]:
     """Yield a question, a sentence of its context, and whether that holds the answer: "no" and "yes" in turn.
 
-    Similar to how QNLI was made of SQuAD (Wang et al. 2019). A sentence without the answer is the one that has most
-    words of the question. Questions whose context has no sentence of both kinds are left out.
+    QNLI (Wang et al. 2019) was made of SQuAD like this, but from the sentences that share many words with the question.
+    Questions whose context has no sentence of both kinds are left out.
     """
     parameters = train_splitter(paragraph.context for paragraph in squad.paragraphs)
     sentences = [list(_places(paragraph.context, parameters)) for paragraph in squad.paragraphs]
     found = 0
     for question in squad.questions:
-        words, holding, others = words_of(question.text), [], []
+        holding: list[str] = []
+        others: list[str] = []
         for begin, sentence in sentences[question.paragraph]:
             end = begin + len(sentence)
             if any(begin <= answer.start <= end - len(answer.text) for answer in question.answers):
@@ -120,13 +126,9 @@ def pairs_of(squad: SquadSet) -> Iterator[tuple[str, str, str]]:
             elif not any(answer.text in sentence for answer in question.answers):
                 others.append(sentence)
         if holding and others:
-            other = max(others, key=lambda sentence: len(words & words_of(sentence)))
+            other = others[found // 2 % len(others)]
             yield question.text, holding[0] if found % 2 else other, "yes" if found % 2 else "no"
             found += 1
-
-
-def words_of(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower()))
 
 
 def _places(context: str, parameters: Parameters) -> Iterator[tuple[int, str]]:

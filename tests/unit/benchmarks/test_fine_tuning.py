@@ -83,7 +83,7 @@ def test_pairs_of_a_question_and_a_sentence() -> None:
     lived, paid = "Mr. Hill, a baker, lived near the bridge in 1912.", "Nobody knows who paid him."
     found = list(pairs_of(parse_squad(document, "here", "")))
     assert [(sentence, label) for _, sentence, label in found] == [
-        (lived, "no"), (lived, "yes"), (paid, "no"), (paid, "yes"),
+        (lived, "no"), (lived, "yes"), (paid, "no"), (paid, "yes"),  # of two others the first, then the second
     ]  # fmt: skip
     assert [question for question, _, _ in found] == [text for text, _ in asked]
 
@@ -135,6 +135,13 @@ def test_a_task_is_trained_by_its_recipe(name: str, released: bool, tmp_path: Pa
     random = load_config(task, ["--config", str(made.config(name, RANDOM))]).config
     assert random.bert_model_name is random.pretrained_ckpt_path is None
     assert random.bert_config is not None and random.bert_config.hidden_size == 8
+
+
+def test_absent_data_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--checkpoint", str(tmp_path), "--data", str(tmp_path), "--variants", OURS, "--tasks", "sst2"]
+    assert fine_tuning.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "SST-2/train.tsv does not exist" in error and error.count("\n") == 1
 
 
 def test_scores_are_those_of_the_best_learning_rate() -> None:
