@@ -86,7 +86,7 @@ packing-plans: $(RUNTIME)  ## plans of packing beside the published ones, effici
 packed-training: $(RUNTIME)  ## real tokens per second on packs beside padded sequences (wants an idle machine)
 	@$(PY) -m benchmarks.packed_training $(BENCHMARK_ARGS)
 
-fine-tuning: $(BENCH)  ## what pre-training is worth, beside random weights and PyTorch (long); needs PyTorch, real data (GLUE, SQuAD), and BENCHMARK_ARGS="--checkpoint runs/mine"
+fine-tuning: $(BENCH)  ## a run's or released weights fine-tuned, beside random weights and Hugging Face's Trainer (long); needs PyTorch, real data (GLUE, SQuAD), and BENCHMARK_ARGS="--checkpoint runs/mine"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning $(BENCHMARK_ARGS)
 
 pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, beside the same in sequence

@@ -1,9 +1,11 @@
-"""What pre-training is worth: ``python -m benchmarks.fine_tuning --checkpoint RUN``.
+"""Fine-tuning from a checkpoint, beside Hugging Face's Trainer: ``python -m benchmarks.fine_tuning --checkpoint PATH``.
 
-Fine-tunes a model pre-trained by this project on SST-2, MRPC and SQuAD, through the product's own commands. Beside it:
-the same model from random weights; the same weights, exported, in a plain PyTorch loop on Hugging Face's model; and the
-best answer that does not look at the sample. Several seeds each; with several learning rates, each variant at its
-best. PyTorch (requirements-bench.txt) is needed for the third only. What has been done in ``--work`` is not done again.
+PATH is a model that this project has pre-trained, or a Hugging Face folder of a BERT. It is fine-tuned through the
+product's own commands on SST-2, MRPC, SQuAD, and on pairs of a question and a sentence, made of SQuAD as own CSV files.
+Beside it: the same model from random weights; the same weights in Hugging Face's ``Trainer``; and the best answer that
+does not look at the sample. Each run evaluates every epoch, and its scores are those of the best. Several seeds each;
+with several learning rates, each variant at its best. PyTorch and Accelerate (requirements-bench.txt) are needed for
+the third only. What has been done in ``--work`` is not done again.
 """
 
 from __future__ import annotations
@@ -15,42 +17,47 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import measuring
 from benchmarks.measuring import Report
-from benchmarks.real_tasks import Classification, Scores, Squad
+from benchmarks.real_tasks import PAIR_FILES, PAIRS, PAIRS_TASK, Classification, Scores, Squad, write_samples
 from benchmarks.samples import SQUAD_TRAINING
 from benchmarks.settings import SIZES
+from data_utils.classification.reading import read_split
 from data_utils.squad.windows import Geometry
+from model.architecture import SQUAD
 
 ByRate = dict[float, list[Scores]]  # one for each seed
 Results = dict[str, dict[str, ByRate]]  # task → variant → learning rate
 
 OURS, RANDOM, PYTORCH = "ours", "random", "pytorch"
 TITLES = {
-    OURS: "**this project, pre-trained here**",
+    OURS: "**this project**",
     RANDOM: "the same from random weights",
-    PYTORCH: "HF PyTorch from the same weights",
+    PYTORCH: "HF Trainer (PyTorch) from the same weights",
 }
 GUESSED = "guessing without looking (always the most frequent class; in SQuAD always the same words)"
 BIASES = ("use_qkv_split", "use_qkv_bias", "use_projection_bias")
-BATCH = 32
-AS_CONFIGURED = {"warmup": 0.1, "weight_decay": 0.01, "epsilon": 1e-6}  # as the configs have them
+SECONDS = "seconds"  # of a run as a whole, from the start of its process to its scores
+ADAMW = {"warmup": 0.1, "weight_decay": 0.01, "epsilon": 1e-6}
 
 
 class Recipe(NamedTuple):
-    """How a task is trained: its config, and the settings that are given beside it.
+    """How a task is trained.
 
     Attributes:
-        stride, query: tokens, of SQuAD's windows. They are as long as the sequences of pre-training, because positions
-            behind those are untrained.
-        packed: samples in a row at most; the ``rows`` of a batch then hold about as many samples as ``BATCH``.
+        configs: of the folder ``configs``.
+        metrics: the last one decides which evaluation is the best.
+        stride, query: tokens, of SQuAD's windows.
+        packed: samples in a row at most; the ``rows`` of a batch then hold about as many samples as ``batch``.
+        samples, evaluated: how many there are at most for training and evaluation, evenly spread; None: all.
     """
 
-    config: str
+    configs: tuple[str, ...]
     length: int
     epochs: int
     learning_rate: float
@@ -58,103 +65,177 @@ class Recipe(NamedTuple):
     stride: int = 0
     query: int = 0
     packed: int = 0
-    rows: int = BATCH
+    rows: int = 32
+    batch: int = 32
+    samples: int | None = None
+    evaluated: int | None = None
 
-    def configs(self) -> list[str]:
-        return [str(measuring.REPOSITORY / "configs" / name) for name in (self.config, "systems/cpu.json")]
 
-
-RECIPES = {
-    "sst2": Recipe("glue/glue_tiny_checkpoint_path.json", 64, 2, 3e-4, ("accuracy",), packed=6, rows=8),
-    "mrpc": Recipe("glue/glue_tiny_checkpoint_path.json", 128, 4, 3e-4, ("accuracy", "f1"), packed=2, rows=17),
-    "squad": Recipe("squad/squad_tiny_checkpoint_path.json", 128, 2, 3e-4, ("exact_match", "f1"), 64, 32),
+# SQuAD's windows are as long as the sequences of pre-training, because positions behind those are untrained.
+TINY, OWN = "glue/glue_tiny_checkpoint_path.json", "own_data.json"
+PRETRAINED_HERE = {
+    "sst2": Recipe((TINY,), 64, 2, 3e-4, ("accuracy",), packed=6, rows=8),
+    "mrpc": Recipe((TINY,), 128, 4, 3e-4, ("accuracy", "f1"), packed=2, rows=17),
+    PAIRS: Recipe((TINY, OWN), 128, 2, 3e-4, ("accuracy",), packed=2, rows=17),
+    SQUAD: Recipe(("squad/squad_tiny_checkpoint_path.json",), 128, 2, 3e-4, ("exact_match", "f1"), 64, 32),
 }
+BASE = "glue/glue_base.json"
+RELEASED = {
+    "sst2": Recipe((BASE,), 64, 2, 1e-4, ("accuracy",), packed=6, rows=7, samples=2500),
+    "mrpc": Recipe((BASE,), 128, 2, 1e-4, ("accuracy", "f1"), packed=3, rows=7, batch=16, samples=1200),
+    PAIRS: Recipe((BASE, OWN), 128, 2, 1e-4, ("accuracy",), packed=3, rows=7, batch=16, samples=1200, evaluated=400),
+    SQUAD: Recipe(
+        ("squad/squad_base.json",), 384, 1, 1e-4, ("exact_match", "f1"), 128, 64,
+        packed=3, rows=4, batch=8, samples=600, evaluated=200,
+    ),
+}  # fmt: skip
 
 
-def task_of(name: str, data: Path, model: Path) -> Classification | Squad:
+def task_of(name: str, recipe: Recipe, data: Path, model: Path) -> Classification | Squad:
     """Return a task on the vocabulary of a Hugging Face folder."""
-    recipe, vocabulary = RECIPES[name], model / "vocab.txt"
-    if name == "squad":
-        return Squad(data, vocabulary, Geometry(recipe.length, recipe.query, recipe.stride))
-    return Classification(name, data, vocabulary, recipe.length)
+    if name == SQUAD:
+        return Squad(data, model, Geometry(recipe.length, recipe.query, recipe.stride))
+    return Classification(name, data, model, recipe.length)
 
 
 class Study:
-    """One pre-trained model, and a folder for all that is made of it."""
+    """One pre-trained model, and a folder for all that is made of it.
+
+    Attributes:
+        model: Hugging Face folder of the model.
+        data: folder with the samples of all tasks, of the form of the folder of real data.
+        counts: of the samples for training and evaluation, by task.
+    """
 
     def __init__(self, options: argparse.Namespace, work: Path):
-        self._data, self._work, self._checkpoint = options.data.resolve(), work, options.checkpoint.resolve()
-        self.exported = work / "exported"
-        if not self.exported.exists():
-            export = ["-m", "checkpoints.export", "--checkpoint", self._checkpoint, "--output", self.exported]
+        self._work, self._checkpoint = work, options.checkpoint.resolve()
+        self._is_released = (self._checkpoint / "config.json").is_file()
+        self.recipes = RELEASED if self._is_released else PRETRAINED_HERE
+        self.data, self.counts = work / "data", {}
+        for name in options.tasks:
+            most = (options.samples or self.recipes[name].samples, self.recipes[name].evaluated)
+            parts = zip((True, False), most)
+            self.counts[name] = [write_samples(name, train, options.data, self.data, limit) for train, limit in parts]
+        self.model = self._checkpoint if self._is_released else work / "exported"
+        if not self.model.exists():
+            export = ["-m", "checkpoints.export", "--checkpoint", self._checkpoint, "--output", self.model]
             measuring.command(*export, log=work / "export.log")
-        self._theirs = json.loads((self.exported / "config.json").read_text(encoding="utf-8"))
+        self._theirs = json.loads((self.model / "config.json").read_text(encoding="utf-8"))
+
+    @cached_property
+    def platform(self) -> str:
+        """What this project's ``precision`` auto is here; PyTorch computes in the same."""
+        found: str = measuring.in_process("benchmarks.ours:describe", precision="auto")
+        return found
+
+    def task(self, name: str) -> Classification | Squad:
+        return task_of(name, self.recipes[name], self.data, self.model)
 
     def scores(self, name: str, variant: str, rate: float, seed: int) -> Scores:
-        """Train and evaluate once."""
-        folder = self._work / f"{name}-{variant}-{rate:g}-{seed}"
-        done = folder / "scores.json"
+        """Train and evaluate once, and return the scores with ``SECONDS``."""
+        folder = self._folder(name, variant, rate, seed)
+        done = folder / "study.json"
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of a study that was stopped
-            train = self._train_pytorch if variant == PYTORCH else self._train_ours
-            train(name, variant, rate, seed, folder)
+            bfloat16 = "bfloat16" in self.platform
+            begin = time.monotonic()
+            if variant == PYTORCH:
+                scores = self._train_pytorch(name, rate, seed, bfloat16)
+            else:
+                scores = self._train_ours(name, variant, rate, seed, folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            measuring.write_json(done, {**scores, SECONDS: time.monotonic() - begin})
         found: Scores = json.loads(done.read_text(encoding="utf-8"))
         return found
 
-    def _train_ours(self, name: str, variant: str, rate: float, seed: int, folder: Path) -> None:
-        recipe = RECIPES[name]
-        configs = [self._random_config(recipe)] if variant == RANDOM else recipe.configs()
-        line = ["run_squad.py" if name == "squad" else "run_seq_classification.py", "--config", *configs]
-        if name == "squad":
-            line += ["--dataset-dir", self._data / "squad", "--squad.train-file", Path(SQUAD_TRAINING).name]
-            line += ["--squad.doc-stride", recipe.stride, "--squad.max-query-length", recipe.query]
-        else:
-            line += ["--dataset-dir", self._data / "glue", "--glue-task", name]
-        if recipe.packed:
-            line += ["--packing.max-sequences-per-pack", recipe.packed, "--packing.adjust-betas", "false"]
-            line += ["--global-batch.micro-batch-size", recipe.rows]
-        if variant == OURS:
-            vocabulary = self._theirs["vocab_size"]
-            line += ["--pretrained-ckpt-path", self._checkpoint, "--bert-config.vocab-size", vocabulary]
-        line += ["--max-seq-length", recipe.length, "--num-epochs", recipe.epochs, "--seed", seed]
-        line += ["--optimizer-opts.learning-rate.max-learning-rate", rate]
-        measuring.command(
-            *line, "--output-dir", folder.parent, "--name", folder.name, log=self._work / f"{folder.name}.log"
-        )
+    def _folder(self, name: str, variant: str, rate: float, seed: int) -> Path:
+        return self._work / f"{name}-{variant}-{rate:g}-{seed}"
 
-    def _random_config(self, recipe: Recipe) -> Path:
-        """Write the recipe for a model of the checkpoint's sizes that starts from random weights."""
-        kept = (*SIZES["tiny"].config(), "initializer_range", "max_position_embeddings", "vocab_size")
-        sizes = {key: self._theirs[key] for key in kept}
-        config: dict[str, Any] = {"extends": recipe.configs(), "bert_config": sizes}
-        config.update(dict.fromkeys(BIASES, True), vocab_file=str(self.exported / "vocab.txt"))
-        path = self._work / f"random-{Path(recipe.config).stem}.json"
-        measuring.write_json(path, config)
+    def _train_ours(self, name: str, variant: str, rate: float, seed: int, folder: Path) -> Scores:
+        program = "run_squad.py" if name == SQUAD else "run_seq_classification.py"
+        line = [program, "--config", self.config(name, variant), "--seed", seed]
+        line += ["--optimizer-opts.learning-rate.max-learning-rate", rate]
+        line += ["--output-dir", folder.parent, "--name", folder.name]
+        measuring.command(*line, log=self._work / f"{folder.name}.log")
+        scores: Scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+        return scores
+
+    def config(self, name: str, variant: str) -> Path:
+        """Write the config of a task."""
+        recipe = self.recipes[name]
+        folder = measuring.REPOSITORY / "configs"
+        config: dict[str, Any] = {
+            "extends": [str(folder / file) for file in (*recipe.configs, "systems/cpu.json")],
+            "dataset_dir": str(self.data / (name if name in (SQUAD, PAIRS) else "glue")),
+            "max_seq_length": recipe.length,
+            "num_epochs": recipe.epochs,
+            "global_batch": {"micro_batch_size": recipe.rows, "replicas": 1, "grad_acc_steps_per_replica": 1},
+            "optimizer_opts": {
+                "name": "AdamW",
+                "weight_decay_rate": ADAMW["weight_decay"],
+                "epsilon": ADAMW["epsilon"],
+                "learning_rate": {"warmup_frac": ADAMW["warmup"]},
+            },
+            "evaluation": {"every": "epoch", "metric": recipe.metrics[-1]},
+            "global_batches_per_log": 10,
+            "keep_last": 1,
+        }
+        if name == SQUAD:
+            file = Path(SQUAD_TRAINING).name
+            config["squad"] = {"train_file": file, "doc_stride": recipe.stride, "max_query_length": recipe.query}
+        else:
+            config.update({"classification_data": PAIR_FILES} if name == PAIRS else {"glue_task": name})
+        if recipe.packed:
+            config["packing"] = {"max_sequences_per_pack": recipe.packed, "adjust_betas": False}
+        path = self._work / f"{name}-{variant}.json"
+        measuring.write_json(path, {**config, **self._start(variant)})
         return path
 
-    def _train_pytorch(self, name: str, variant: str, rate: float, seed: int, folder: Path) -> None:
-        job = {"name": name, "model": str(self.exported), "data": str(self._data), "rate": rate, "seed": seed}
-        scores = measuring.in_process("benchmarks.peers_pytorch:fine_tune", measuring.only("TORCH"), **job)
-        folder.mkdir(parents=True, exist_ok=True)
-        measuring.write_json(folder / "scores.json", scores)
+    def _start(self, variant: str) -> dict[str, Any]:
+        """Return the part of a config that says which weights a run starts from."""
+        if variant == RANDOM:
+            kept = (*SIZES["tiny"].config(), "initializer_range", "max_position_embeddings", "vocab_size")
+            sizes = {key: self._theirs[key] for key in kept}
+            options: dict[str, Any] = dict.fromkeys(BIASES, True)
+            return {"bert_model_name": None, "bert_config": sizes, "vocab_file": str(self.model), **options}
+        if self._is_released:
+            return {"bert_model_name": str(self._checkpoint)}
+        sizes = {"vocab_size": self._theirs["vocab_size"]}
+        return {"pretrained_ckpt_path": str(self._checkpoint), "bert_config": sizes}
+
+    def _train_pytorch(self, name: str, rate: float, seed: int, bfloat16: bool) -> Scores:
+        job = {"name": name, "recipe": self.recipes[name]._asdict(), "model": str(self.model), "data": str(self.data)}
+        job.update(rate=rate, seed=seed, bfloat16=bfloat16)
+        scores: Scores = measuring.in_process("benchmarks.peers_pytorch:fine_tune", measuring.only("TORCH"), **job)
+        return scores
+
+    def tried(self, rate: float, seed: int) -> str:
+        """Return what the product says about a pair that it was not trained on."""
+        examples = read_split(PAIRS_TASK, PAIRS_TASK.validation[0], self.data / PAIRS)
+        assert examples is not None
+        log, words = self._work / "classify.log", examples.texts[-1]
+        measuring.command(
+            "-m", "tasks.classify", "--checkpoint", self._folder(PAIRS, OURS, rate, seed), *words, log=log
+        )
+        quoted = " ".join(f'"{text}"' for text in words)
+        return f"python -m tasks.classify --checkpoint … {quoted}\n{log.read_text(encoding='utf-8')}"
 
 
-def study(options: argparse.Namespace, work: Path) -> Results:
+def study(made: Study, options: argparse.Namespace) -> Results:
     """Return all scores."""
-    made, results = Study(options, work), {}
+    results: Results = {}
     for name in options.tasks:
+        recipe = made.recipes[name]
         found: dict[str, ByRate] = {}
         for seed in options.seeds:
             for variant in options.variants:
-                for rate in options.learning_rates or [RECIPES[name].learning_rate]:
-                    begin = time.monotonic()
+                for rate in options.learning_rates or [recipe.learning_rate]:
                     scores = made.scores(name, variant, rate, seed)
                     found.setdefault(variant, {}).setdefault(rate, []).append(scores)
-                    took = time.monotonic() - begin
-                    figures = ", ".join(f"{metric} {scores[metric]:.4f}" for metric in RECIPES[name].metrics)
-                    line = f"{name}, {variant}, {rate:g}, seed {seed}: {figures} ({took:.0f} s)"
+                    figures = ", ".join(f"{metric} {scores[metric]:.4f}" for metric in recipe.metrics)
+                    line = f"{name}, {variant}, {rate:g}, seed {seed}: {figures} ({scores[SECONDS]:.0f} s)"
                     print(line, file=sys.stderr, flush=True)
-        found[GUESSED] = {0.0: [task_of(name, options.data, made.exported).guessed()]}
+        found[GUESSED] = {0.0: [made.task(name).guessed()]}
         results[name] = found
     return results
 
@@ -162,9 +243,9 @@ def study(options: argparse.Namespace, work: Path) -> Results:
 # --- The report ---
 
 
-def best(name: str, found: ByRate) -> tuple[float, list[Scores]]:
+def best(recipe: Recipe, found: ByRate) -> tuple[float, list[Scores]]:
     """Return the learning rate whose mean score, by the task's last metric, is the highest, and its scores."""
-    metric = RECIPES[name].metrics[-1]
+    metric = recipe.metrics[-1]
     return max(found.items(), key=lambda one: statistics.mean(scores[metric] for scores in one[1]), default=(0.0, []))
 
 
@@ -175,34 +256,41 @@ def cell(values: Sequence[float], percent: bool) -> str:
     return f"{mean} ± {scale * statistics.stdev(values):.1f}" if len(values) > 1 else mean
 
 
-def table(results: Results) -> str:
-    """Return a row for each variant at its best learning rate, a column for each metric."""
-    columns = [(name, metric) for name in results for metric in RECIPES[name].metrics]
-    rows = [["mean ± deviation", *(f"{name} {metric}" for name, metric in columns)]]
+def table(results: Results, recipes: Mapping[str, Recipe]) -> str:
+    """Return a row for each variant at its best learning rate, columns for the metrics and the time of each task."""
+    columns = [(name, value) for name in results for value in (*recipes[name].metrics, SECONDS)]
+    rows = [["mean ± deviation", *(f"{name} {value}" for name, value in columns)]]
     for variant in dict.fromkeys(variant for found in results.values() for variant in found):
         cells = []
-        for name, metric in columns:
-            values = [scores[metric] for scores in best(name, results[name].get(variant, {}))[1]]
-            cells.append(cell(values, percent=name != "squad") if values else measuring.NOTHING)
+        for name, value in columns:
+            seeds = best(recipes[name], results[name].get(variant, {}))[1]
+            values = [scores[value] for scores in seeds if value in scores]
+            percent = name != SQUAD and value != SECONDS
+            cells.append(cell(values, percent) if values else measuring.NOTHING)
         rows.append([TITLES.get(variant, variant), *cells])
     return measuring.markdown(rows)
 
 
-def rates(results: Results) -> str:
-    """Return which learning rates the table has."""
-    found = []
+def described(results: Results, made: Study) -> str:
+    """Return how each task was trained, and which learning rates the table has."""
+    lines = [f"This project's precision auto, and PyTorch's likewise: {made.platform}"]
     for name, variants in results.items():
-        chosen = [f"{kind} {best(name, of)[0]:g}" for kind, of in variants.items() if kind != GUESSED]
-        found.append(f"{name}: {', '.join(chosen)}")
-    return "learning rates: " + "; ".join(found)
+        recipe, (samples, evaluated) = made.recipes[name], made.counts[name]
+        rates = [f"{kind} {best(recipe, of)[0]:g}" for kind, of in variants.items() if kind != GUESSED]
+        lines.append(
+            f"{name}: {samples:,} samples, {recipe.epochs} times, in batches of {recipe.batch}; at most {recipe.length}"
+            f" tokens, packed by this project; {evaluated:,} samples of evaluation; learning rates: {', '.join(rates)}"
+        )
+    return "\n".join(lines)
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--checkpoint": {"required": True, "type": Path, "metavar": "RUN", "help": "of pre-training, by this project"},
-    "--tasks": {"nargs": "+", "choices": RECIPES, "default": list(RECIPES), "help": "to fine-tune on"},
+    "--checkpoint": {"required": True, "type": Path, "metavar": "PATH", "help": "run of pre-training, or HF folder"},
+    "--tasks": {"nargs": "+", "choices": RELEASED, "default": list(RELEASED), "help": "to fine-tune on"},
     "--variants": {"nargs": "+", "choices": TITLES, "default": list(TITLES), "help": "to be trained"},
     "--seeds": {"nargs": "+", "type": int, "default": [1, 2, 3], "help": "of each variant"},
     "--learning-rates": {"nargs": "+", "type": float, "help": "each variant at its best; None: the task's"},
+    "--samples": {"type": measuring.at_least_one, "metavar": "N", "help": "trained on at most; None: the task's"},
     "--data": {"type": Path, "default": measuring.real_data_root(), "metavar": "DIR", "help": "has glue/ and squad/"},
     "--work": {"type": Path, "metavar": "DIR", "help": "keep runs here; None: a temporary folder"},
 }
@@ -210,14 +298,18 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 @measuring.benchmark(ARGUMENTS)
 def main(options: argparse.Namespace) -> Report:
-    measuring.require(["torch"] if PYTORCH in options.variants else [], otherwise="leave PyTorch out with --variants")
-    folders = dict.fromkeys("squad" if name == "squad" else "glue" for name in options.tasks)
-    measuring.require([], [options.data / folder for folder in folders], "name a folder with --data")
+    packages = ["torch", "accelerate"] if PYTORCH in options.variants else []
+    measuring.require(packages, otherwise="leave PyTorch out with --variants")
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
-        results = study(options, work)
-    return Report([table(results), rates(results)], results)
+        made = Study(options, work)
+        results = study(made, options)
+        parts = [table(results, made.recipes), described(results, made)]
+        if OURS in results.get(PAIRS, {}):
+            rate, _ = best(made.recipes[PAIRS], results[PAIRS][OURS])
+            parts.append(made.tried(rate, options.seeds[0]))
+    return Report(parts, results)
 
 
 if __name__ == "__main__":

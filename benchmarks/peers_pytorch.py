@@ -5,6 +5,7 @@ B micro batch · S sequence · P masked positions · H hidden · V vocabulary ·
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,21 +14,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import transformers
 from torch.nn import functional
 from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoTokenizer,
     BertConfig,
     BertForPreTraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
-    get_linear_schedule_with_warmup,
+    DataCollatorWithPadding,
+    TrainingArguments,
+    set_seed,
 )
 
-from benchmarks.fine_tuning import AS_CONFIGURED, BATCH, RECIPES, task_of
+from benchmarks.fine_tuning import ADAMW, Recipe, task_of
 from benchmarks.measuring import Values, cores, gflops
 from benchmarks.real_tasks import Scores
-from benchmarks.samples import Arrays, hugging_face_samples, rows_of, unpadded
+from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, rows_of
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
 
@@ -38,6 +43,7 @@ MODELS: dict[str, Any] = {
     CLASSIFICATION: BertForSequenceClassification,
 }
 EVALUATION_BATCH = 64
+PADDED_LOGIT = -100.0  # as Trainer pads
 
 
 # --- Speed ---
@@ -173,49 +179,81 @@ def _adamw(model: torch.nn.Module, settings: dict[str, Any]) -> torch.optim.Opti
 # --- Fine-tuning ---
 
 
-def fine_tune(name: str, model: str, data: str, rate: float, seed: int) -> Scores:
-    """Fine-tune as Hugging Face's users do it, and return the scores: ``from_pretrained``, AdamW, warm-up and decay.
+def fine_tune(
+    name: str, recipe: dict[str, Any], model: str, data: str, rate: float, seed: int, bfloat16: bool
+) -> Scores:
+    """Fine-tune with Hugging Face's ``Trainer`` as its users do it, and return the scores of the best epoch.
 
     Args:
-        name: key of ``benchmarks.fine_tuning.RECIPES``.
+        name: of the task.
+        recipe: fields of ``benchmarks.fine_tuning.Recipe``.
         model: Hugging Face folder.
-        data: folder of real data.
+        data: folder with the samples; see ``benchmarks.real_tasks.write_samples``.
         rate: learning rate at its peak.
+        bfloat16: whether to compute in ``torch.autocast``; weights stay float32.
     """
     torch.set_num_threads(cores())
-    torch.manual_seed(seed)
-    recipe, task = RECIPES[name], task_of(name, Path(data), Path(model))
+    set_seed(seed)
+    made = Recipe(**recipe)
+    task = task_of(name, made, Path(data), Path(model))
     options: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
     if task.classes is None:
         bert = AutoModelForQuestionAnswering.from_pretrained(model, **options)
     else:
         bert = AutoModelForSequenceClassification.from_pretrained(model, **options, num_labels=task.classes)
-    samples, random = task.training(), np.random.default_rng(seed)
-    count = len(samples["input_ids"])
-    steps = count * recipe.epochs // BATCH
-    optimizer = _adamw(bert, {**AS_CONFIGURED, "learning_rate": rate})
-    schedule = get_linear_schedule_with_warmup(optimizer, int(steps * AS_CONFIGURED["warmup"]), steps)
-    order = np.concatenate([random.permutation(count) for _ in range(recipe.epochs)])
-    bert.train()
-    for step in range(steps):
-        bert(**_tensors(unpadded(samples, order[step * BATCH : (step + 1) * BATCH]))).loss.backward()
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad(set_to_none=True)
-    return task.scores(_outputs(bert, task.evaluation()))
+    training, evaluation = task.training(), task.evaluation()
+    # Trainer computes metrics only where there are labels; the task knows the right ones.
+    unused = {label: np.zeros(len(evaluation["input_ids"]), int) for label in LABELS if label in training}
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = transformers.Trainer(
+            bert,
+            TrainingArguments(
+                folder,
+                seed=seed,
+                use_cpu=True,
+                bf16=bfloat16,
+                num_train_epochs=made.epochs,
+                per_device_train_batch_size=made.batch,
+                per_device_eval_batch_size=EVALUATION_BATCH,
+                learning_rate=rate,
+                warmup_ratio=ADAMW["warmup"],
+                weight_decay=ADAMW["weight_decay"],
+                adam_epsilon=ADAMW["epsilon"],
+                max_grad_norm=0,  # as this project, which does not clip
+                eval_strategy="epoch",
+                save_strategy="epoch",
+                save_total_limit=1,
+                load_best_model_at_end=True,
+                metric_for_best_model=made.metrics[-1],
+                group_by_length=True,
+                report_to="none",
+                disable_tqdm=True,
+            ),
+            DataCollatorWithPadding(AutoTokenizer.from_pretrained(model)),
+            _features(training),
+            _features({**evaluation, **unused}),
+            compute_metrics=lambda found: task.scores(_outputs(found.predictions, made.length)),
+        )
+        trainer.train()
+        found = trainer.evaluate()
+    return {metric: float(found[f"eval_{metric}"]) for metric in made.metrics}
 
 
-def _outputs(model: torch.nn.Module, samples: Arrays) -> Arrays:
-    """Return ``logits`` (N, K), or ``start_logits`` and ``end_logits`` (N, S), very small beyond a sample's end."""
-    count, length = samples["input_ids"].shape
-    found: dict[str, list[np.ndarray]] = {}
-    model.eval()
-    with torch.no_grad():
-        for begin in range(0, count, EVALUATION_BATCH):
-            rows = np.arange(begin, min(begin + EVALUATION_BATCH, count))
-            for name, values in model(**_tensors(unpadded(samples, rows))).items():
-                array = values.numpy()
-                if name != "logits":
-                    array = np.pad(array, ((0, 0), (0, length - array.shape[1])), constant_values=-1e4)
-                found.setdefault(name, []).append(array)
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+def _features(samples: Arrays) -> list[dict[str, Any]]:
+    """Return samples without padding, by the names of Hugging Face's models."""
+    lengths = samples["input_mask"].sum(axis=1).tolist()
+    inputs = [
+        {theirs: samples[name][row, :length].tolist() for name, theirs in INPUTS.items()}
+        for row, length in enumerate(lengths)
+    ]
+    labels = {name: samples[name].reshape(-1).tolist() for name in LABELS if name in samples}
+    return [{**sample, **{name: labels[name][row] for name in labels}} for row, sample in enumerate(inputs)]
+
+
+def _outputs(predictions: Any, length: int) -> Arrays:
+    """Return ``logits`` (N, K), or ``start_logits`` and ``end_logits`` (N, S), very small beyond the longest sample."""
+    if not isinstance(predictions, tuple):
+        return {"logits": predictions}
+    pads = [((0, 0), (0, length - values.shape[1])) for values in predictions]
+    padded = [np.pad(values, pad, constant_values=PADDED_LOGIT) for values, pad in zip(predictions, pads)]
+    return dict(zip(("start_logits", "end_logits"), padded))

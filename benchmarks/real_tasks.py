@@ -5,32 +5,150 @@ N samples · S sequence · K classes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import json
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
+from benchmarks.measuring import write_json
 from benchmarks.samples import SQUAD_TRAINING, Arrays
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import text_features
+from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.scoring import METRICS, predicted
 from data_utils.squad.answers import best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.metric import score
 from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
+from data_utils.text.sentence_splitter import Parameters, punkt_sentences
+from data_utils.text.sentence_splitter import train as train_splitter
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
+from model.architecture import SQUAD
+from utilities.errors import UserError
 
+Item = TypeVar("Item")
 Scores = dict[str, float]
+
 LONGEST_GUESS = 12  # words, of the baseline for SQuAD
+SQUAD_DEV = "squad/dev-v1.1.json"
+PAIRS = "pairs"  # own files: does a sentence hold the answer to a question?
+PAIR_FILES: dict[str, Any] = {  # fields of classification_data
+    "train_file": "train.csv",
+    "validation_file": "dev.csv",
+    "text": ["question", "sentence"],
+    "label": "answered",
+}
+PAIRS_TASK = own_task(
+    **PAIR_FILES, test_file=None, validation_fraction=0, validation_seed=0, classes=["no", "yes"], regression=False
+)
 
 
-class Classification:
-    """A task of GLUE from the benchmark's own files.
+# --- The samples of a study ---
+
+
+def thinned(items: Sequence[Item], most: int | None) -> list[Item]:
+    """Return at most this many items, evenly spread over all; None: all."""
+    count = min(most or len(items), len(items))
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def write_samples(name: str, train: bool, data: Path, folder: Path, most: int | None) -> int:
+    """Write the training or the evaluation file of a task with some of its samples, and return their number.
 
     Args:
         data: folder of real data.
+        folder: of the same form, which the classes below and this project's commands read.
+        most: samples, evenly spread over all; None: all. A few questions have no pair.
+
+    Raises:
+        UserError: the original file is absent.
+    """
+    if name in (SQUAD, PAIRS):
+        file = Path(SQUAD_TRAINING if train else SQUAD_DEV)
+    else:
+        split = TASKS[name].train if train else TASKS[name].validation[0]
+        file = Path("glue", TASKS[name].folders[0], split.files[0].name)
+    if not (data / file).is_file():
+        raise UserError(f"{data / file} does not exist; name the folder of real data with --data or BERT_REAL_DATA")
+    own = Path(PAIRS, PAIR_FILES["train_file" if train else "validation_file"])
+    target = folder / (own if name == PAIRS else file)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write = {PAIRS: _write_pairs, SQUAD: _write_questions}.get(name, _write_lines)
+    return write(data / file, target, most)
+
+
+def _write_lines(source: Path, target: Path, most: int | None) -> int:
+    header, *lines = source.read_bytes().splitlines(keepends=True)
+    kept = thinned(lines, most)
+    target.write_bytes(b"".join([header, *kept]))
+    return len(kept)
+
+
+def _write_questions(source: Path, target: Path, most: int | None) -> int:
+    document = json.loads(source.read_text(encoding="utf-8"))
+    paragraphs = [paragraph for article in document["data"] for paragraph in article["paragraphs"]]
+    kept = set(thinned([question["id"] for paragraph in paragraphs for question in paragraph["qas"]], most))
+    for paragraph in paragraphs:
+        paragraph["qas"] = [question for question in paragraph["qas"] if question["id"] in kept]
+    write_json(target, document)
+    return len(kept)
+
+
+def _write_pairs(source: Path, target: Path, most: int | None) -> int:
+    squad = read_squad(source)
+    pairs = list(pairs_of(squad._replace(questions=thinned(squad.questions, most))))
+    with target.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([(*PAIR_FILES["text"], PAIR_FILES["label"]), *pairs])
+    return len(pairs)
+
+
+def pairs_of(squad: SquadSet) -> Iterator[tuple[str, str, str]]:
+    """Yield a question, a sentence of its context, and whether that holds the answer: "no" and "yes" in turn.
+
+    QNLI (Wang et al. 2019) was made of SQuAD like this, but from the sentences that share many words with the question.
+    Questions whose context has no sentence of both kinds are left out.
+    """
+    parameters = train_splitter(paragraph.context for paragraph in squad.paragraphs)
+    sentences = [list(_places(paragraph.context, parameters)) for paragraph in squad.paragraphs]
+    found = 0
+    for question in squad.questions:
+        holding: list[str] = []
+        others: list[str] = []
+        for begin, sentence in sentences[question.paragraph]:
+            end = begin + len(sentence)
+            if any(begin <= answer.start <= end - len(answer.text) for answer in question.answers):
+                holding.append(sentence)
+            elif not any(answer.text in sentence for answer in question.answers):
+                others.append(sentence)
+        if holding and others:
+            other = others[found // 2 % len(others)]
+            yield question.text, holding[0] if found % 2 else other, "yes" if found % 2 else "no"
+            found += 1
+
+
+def _places(context: str, parameters: Parameters) -> Iterator[tuple[int, str]]:
+    """Yield the place and the text of each sentence."""
+    end = 0
+    for sentence in punkt_sentences(context, parameters):
+        begin = context.index(sentence, end)
+        end = begin + len(sentence)
+        yield begin, sentence
+
+
+# --- The tasks ---
+
+
+class Classification:
+    """A task of GLUE from the benchmark's own files, or ``PAIRS``.
+
+    Args:
+        data: folder of real data, or of a part of it.
+        vocabulary: a file, or a folder with one.
         length: S.
 
     Attributes:
@@ -38,7 +156,8 @@ class Classification:
     """
 
     def __init__(self, name: str, data: Path, vocabulary: Path, length: int):
-        self._task, self._folder, self._length = TASKS[name], data / "glue", length
+        self._task, self._length = PAIRS_TASK if name == PAIRS else TASKS[name], length
+        self._folder = data / (PAIRS if name == PAIRS else "glue")
         self._tokenizer = load_tokenizer(str(vocabulary), True)
         self.classes: int | None = self._task.classes
 
@@ -71,7 +190,7 @@ class Classification:
 
 
 class Squad:
-    """SQuAD 1.1: the training questions that there are, and the whole development set."""
+    """SQuAD 1.1: the training questions that there are, and the development set."""
 
     classes: int | None = None
 
@@ -85,7 +204,7 @@ class Squad:
 
     @cached_property
     def _dev(self) -> SquadSet:
-        return read_squad(self._data / "squad" / "dev-v1.1.json")
+        return read_squad(self._data / SQUAD_DEV)
 
     @cached_property
     def _windows(self) -> Windows:
