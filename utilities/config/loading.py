@@ -89,7 +89,8 @@ def config_of_call(task: str, config: Union[Source, Sequence[Source]], overrides
     if task not in TASKS:
         raise UserError(f"task {show(task)}: there is no such task; name one of {', '.join(TASKS)}")
     sources = config if isinstance(config, (list, tuple)) else [config]
-    return resolve(task, sources, _plain(dict(overrides), CALL), CALL)
+    plain = {name: _plain(value, f"{name} ({CALL})") for name, value in overrides.items()}
+    return resolve(task, sources, plain, CALL)
 
 
 def resolve(
