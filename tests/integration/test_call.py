@@ -91,20 +91,20 @@ def test_a_call_in_a_thread(config: Path, by_command: Path, tmp_path: Path) -> N
 
 
 def test_memory_of_a_dropped_result_is_freed(config: Path, tmp_path: Path) -> None:
-    kept, dropped = (train("pretraining", config, output_dir=tmp_path, do_validation=False) for _ in range(2))
-    model = weakref.ref(dropped.model)
-    del dropped
-    gc.collect()
-    assert model() is None
-    inputs = {name: np.ones((4, *shape[1:]), np.int32) for name, shape in kept.model.input_shape.items()}
-    outputs = kept.model.predict(inputs, verbose=0)  # traces a graph
+    first = train("pretraining", config, output_dir=tmp_path)
+    inputs = {name: np.ones((4, *shape[1:]), np.int32) for name, shape in first.model.input_shape.items()}
+    outputs = first.model.predict(inputs, verbose=0)  # traces a graph
     with tf.GradientTape() as tape:  # of the layers' own gradients
-        loss = tf.reduce_sum(kept.model(inputs)["next_sentence"])
+        loss = tf.reduce_sum(first.model(inputs)["next_sentence"])
     assert all(np.isfinite(value).all() for value in outputs.values())
-    assert tape.gradient(loss, kept.model.trainable_variables[0]) is not None
-    model = weakref.ref(kept.model)
-    del kept, tape, loss
-    train("pretraining", config, output_dir=tmp_path)
+    assert tape.gradient(loss, first.model.trainable_variables[0]) is not None
+    model = weakref.ref(first.model)
+    del first, tape, loss
+    second = train("pretraining", config, output_dir=tmp_path)
+    assert model() is None
+    model = weakref.ref(second.model)
+    del second
+    gc.collect()
     assert model() is None
 
 
