@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union, cast
 
 from pydantic import ValidationError
 
@@ -88,7 +88,7 @@ def config_of_call(task: str, config: Union[Source, Sequence[Source]], overrides
     """
     if task not in TASKS:
         raise UserError(f"task {show(task)}: there is no such task; name one of {', '.join(TASKS)}")
-    sources = config if isinstance(config, (list, tuple)) else [config]
+    sources = config if isinstance(config, (list, tuple)) else [cast(Source, config)]
     plain = {name: _plain(value, f"{name} ({CALL})") for name, value in overrides.items()}
     return resolve(task, sources, plain, CALL)
 
