@@ -36,7 +36,8 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
 
     In the main thread, an interrupt during the training saves the state and raises :class:`utilities.errors.Stopped`,
     which is a ``KeyboardInterrupt``. The same call with a ``name`` among its overrides resumes the run. In another
-    thread a run cannot be interrupted. Calls in several threads must not overlap.
+    thread a run cannot be interrupted. Calls in several threads must not overlap. A call seeds the random numbers of
+    Python, NumPy and TensorFlow.
 
     Only the commands train with several ``seeds`` and in several processes, and have ``--plan`` and ``--schema``.
 
