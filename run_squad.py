@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 
-from tasks import runner
+from tasks import run_config
 from utilities.cli import main
 
 TASK = "squad"
-run = runner(TASK, started=time.perf_counter())
+run = functools.partial(run_config, started=time.perf_counter())
 
 if __name__ == "__main__":
     sys.exit(main(TASK, run))

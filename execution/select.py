@@ -44,9 +44,15 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     from execution.software.platform import PipelineLayout, SoftwarePlatform
     from execution.software.precision import choose_numerics, formats_of_machine
 
-    use_device(options.device)
-    devices = pipeline_devices(options.pipeline_devices)
-    use_threads(options.threads, len(devices))
+    try:
+        use_device(options.device)
+        devices = pipeline_devices(options.pipeline_devices)
+        use_threads(options.threads, len(devices))
+    except RuntimeError as error:  # only a program that calls the trainer has used TensorFlow before
+        raise UserError(
+            f"execution: {error} TensorFlow's first use in a process fixes devices and threads; restart Python to"
+            " change them"
+        ) from error
     processes = processes or SINGLE_PROCESS
     processes.join()
     layout = PipelineLayout(stage_devices(options.device_mapping, devices), options.pipeline_schedule)

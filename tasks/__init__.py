@@ -10,10 +10,19 @@ add a row to the registry, and write a script like ``run_squad.py`` and a config
 from __future__ import annotations
 
 import importlib
-from typing import Any, Callable
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
+from execution.software.cluster.membership import membership_of
 from model.architecture import TASKS
-from utilities.config.loading import LoadedConfig
+from utilities.config.loading import LoadedConfig, Source, config_of_call
+from utilities.errors import UserError
+
+if TYPE_CHECKING:  # imports TensorFlow
+    from training.trainer import Result
+
+logger = logging.getLogger(__name__)
 
 
 def task_class(name: str) -> Any:
@@ -22,18 +31,63 @@ def task_class(name: str) -> Any:
     return importlib.import_module(f"tasks.{name}").TASK
 
 
-def runner(name: str, started: float) -> Callable[[LoadedConfig], None]:
-    """Return the function that trains and evaluates a task.
+def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: Any) -> Result:
+    """Train and evaluate in this process, as the command of the task does.
+
+    In the main thread, an interrupt during the training saves the state and raises :class:`utilities.errors.Stopped`,
+    which is a ``KeyboardInterrupt``. The same call with a ``name`` among its overrides resumes the run. In another
+    thread a run cannot be interrupted. Calls in several threads must not overlap. A call seeds the random numbers of
+    Python, NumPy and TensorFlow.
+
+    Only the commands train with several ``seeds`` and in several processes, and have ``--plan`` and ``--schema``.
 
     Args:
-        name: name of the task.
-        started: ``time.perf_counter()`` when the program started.
+        task: ``pretraining``, ``squad``, ``classification`` or ``token_classification``.
+        config: a config: its path, its values as a dict, or an object; or a list of a config and overlays.
+        overrides: values that take precedence, such as ``seed=1``, ``evaluation={"every": "epoch"}`` or
+            ``**{"optimizer_opts.name": "LAMB"}``; they are checked as those of the flags are.
+
+    Returns:
+        The run's folder, scores, history and model. Its memory is freed once nothing refers to it, at the latest by the
+        next call.
+
+    Raises:
+        UserError: something that the user can fix in config, data or disk; the message is one line.
+
+    Example:
+        >>> result = train("pretraining", ["configs/demo/phase1.json", "configs/systems/cpu.json"], num_epochs=1)
+        >>> result.model.save_weights("weights.h5")
     """
+    started = time.perf_counter()
+    loaded = config_of_call(task, config, overrides)
+    if loaded.config.seeds is not None:
+        raise UserError("seeds: a call trains one model; unset seeds, and call train(…, seed=…) for each of them")
+    if membership_of().count > 1:
+        raise UserError(f"this is one of {membership_of().count} processes; start them with {TASKS[task].program}")
+    from keras_extensions.backend import free_models
 
-    def run(loaded: LoadedConfig) -> None:
-        # TensorFlow is imported here, so that plans and errors of the config come at once.
-        from training.seeds import train_with_seeds
+    free_models()  # of results that the caller has dropped
+    try:
+        result = run_config(loaded, started)
+    finally:
+        free_models()
+    assert result is not None, "one seed has one result"
+    return result
 
-        train_with_seeds(loaded, task_class(name), started)
 
-    return run
+def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
+    """Train and evaluate, for the commands and for :func:`train`.
+
+    Args:
+        loaded: the config and the origin of its values.
+        started: ``time.perf_counter()`` when the program or the call started.
+
+    Returns:
+        The result of the run; None with several seeds.
+    """
+    # TensorFlow is imported here, so that plans and errors of the config come at once.
+    from training.seeds import train_with_seeds
+
+    for note in loaded.notes if membership_of().index == 0 else ():
+        logger.warning(note)
+    return train_with_seeds(loaded, task_class(loaded.task), started)

@@ -20,7 +20,8 @@ from checkpoints.folder import (
 )
 from training.run_folder import FolderLocks, RunFolder, config_for_files
 from utilities.config.fields import Equivalent, Freedom, value_at
-from utilities.config.loading import COMMAND_LINE, LoadedConfig
+from utilities.config.loading import LoadedConfig
+from utilities.config.problems import TYPED
 from utilities.config.schema import TrainingConfig, leaves
 from utilities.errors import UserError
 from utilities.history import HISTORY_NAME, RESUME
@@ -112,8 +113,8 @@ class Resumed(NamedTuple):
 def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]:
     """Find and lock the run to resume; None if a new one begins.
 
-    With ``resume`` that is the run ``output_dir/name``. Without ``resume``, a run whose name was typed on the command
-    line is resumed if it has not ended and the config would not change its outcome: repeating a command resumes its
+    With ``resume`` that is the run ``output_dir/name``. Without ``resume``, a run whose name was given by flag or by
+    call is resumed if it has not ended and the config would not change its outcome: repeating a command resumes its
     run. If that run was given a number after the name, so is the one to resume.
 
     Raises:
@@ -122,7 +123,7 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
     config = loaded.config
     run = RunFolder(Path(config.output_dir) / str(config.name))
     if not config.resume:
-        found = _unfinished(loaded, run) if loaded.origins["name"] == COMMAND_LINE else None
+        found = _unfinished(loaded, run) if loaded.origins["name"] in TYPED else None
         if found is None:
             return None
         run = found
@@ -175,7 +176,7 @@ def new_run(loaded: LoadedConfig, locks: FolderLocks) -> RunFolder:
 def log_new_name(loaded: LoadedConfig, run: RunFolder) -> None:
     """Log why a new run has another name than the given one."""
     first = RunFolder(run.path.with_name(str(loaded.config.name)))
-    if run.path != first.path and loaded.origins["name"] == COMMAND_LINE:
+    if run.path != first.path and loaded.origins["name"] in TYPED:
         state = "has ended" if first.history.finished else "is not continued by this config"
         logger.info("%s %s; the name of this run is %s", first.path, state, run.path.name)
 

@@ -124,6 +124,10 @@ class RunFolder:
         scores = [(record["step"], record["evaluation"].get(metric)) for _, record in self._lines("evaluation")]
         return [(step, math.nan if score is None else score) for step, score in scores]
 
+    def metrics(self) -> List[Dict[str, Any]]:
+        """Return the content of metrics.jsonl: logging periods, and evaluations while training."""
+        return [record for _, record in self._lines()]
+
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl."""
         return max((record["step"] for _, record in self._lines()), default=0)

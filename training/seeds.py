@@ -24,7 +24,7 @@ from training.replicas import shared_run_folder
 from training.resume import refuse_differences
 from training.run_folder import RunFolder
 from training.task import MakeTask
-from training.trainer import train
+from training.trainer import Result, train
 from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.errors import ReplicaLostError, Stopped, UserError
@@ -35,7 +35,7 @@ SUMMARY = "seeds"
 Scores = Mapping[int, Mapping[str, float]]
 
 
-def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) -> None:
+def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Optional[Result]:
     """Train and evaluate once, or once for each of the config's ``seeds``.
 
     With several seeds, the run's folder contains a run folder for each, and ``seeds.json`` and ``seeds.txt`` with all
@@ -43,11 +43,13 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
 
     Args:
         loaded, make_task, started: see :func:`training.trainer.train`.
+
+    Returns:
+        The result of the run; None with several seeds, whose models are freed one by one.
     """
     config = loaded.config
     if config.seeds is None:
-        train(loaded, make_task, started)
-        return
+        return train(loaded, make_task, started)
     processes = processes_of(config)
     with process_failures(processes):
         if not processes.is_single:
@@ -55,6 +57,7 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
         with shared_run_folder(processes, lambda: folder_of_seeds(config)) as folder:
             processes.run_name = folder.path.name
             train_each_seed(loaded, make_task, started, folder, processes)
+    return None
 
 
 def train_each_seed(
@@ -129,7 +132,7 @@ def train_seed(
         ReplicaLostError: another process is gone; the exception names the run of all seeds.
     """
     try:
-        return train(loaded, make_task, started, processes)
+        return train(loaded, make_task, started, processes).scores
     except Stopped as stop:
         stop.run = folder.path.name
         raise

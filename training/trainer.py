@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from typing import ContextManager, Dict, Iterator, Optional, Tuple
+from pathlib import Path
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 from execution.interface import Platform
 from execution.processes import Processes
+from keras_extensions.backend import keras
 from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
@@ -51,9 +53,25 @@ from utilities.report.page import write_report
 logger = logging.getLogger(__name__)
 
 
-def train(
-    loaded: LoadedConfig, make_task: MakeTask, started: float, processes: Optional[Processes] = None
-) -> Dict[str, float]:
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A run that has ended.
+
+    Attributes:
+        folder: the run's folder.
+        scores: the scores of the final evaluation; empty without one, and in processes other than the chief.
+        history: the content of metrics.jsonl: a dict with ``step`` and ``metrics`` for each logging period, and one
+            with ``step`` and ``evaluation`` for each evaluation while training.
+        model: the trained model.
+    """
+
+    folder: Path
+    scores: Dict[str, float]
+    history: List[Dict[str, Any]] = dataclasses.field(repr=False)
+    model: keras.Model = dataclasses.field(repr=False)
+
+
+def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: Optional[Processes] = None) -> Result:
     """Train and evaluate according to the config.
 
     Args:
@@ -61,9 +79,6 @@ def train(
         make_task: creates the task.
         started: ``time.perf_counter()`` when the program started.
         processes: the processes that train together; None: those that the environment describes.
-
-    Returns:
-        The scores of the evaluation; empty without an evaluation, and in processes other than the chief.
 
     Raises:
         UserError: data, checkpoint or folder does not match the config.
@@ -117,7 +132,7 @@ def train(
                     return fit_and_evaluate(session, data, start)
 
 
-def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Optional[Start]) -> Dict[str, float]:
+def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Optional[Start]) -> Result:
     """Build the model, train it, evaluate it, and write the report."""
     config, processes = session.config, session.processes
     with closing(session.listeners), final_report(session):
@@ -131,7 +146,7 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
         if not config.compile_only:
             session.run.history.add(END, session.run.last_step() if data else session.position.step)
     processes.barrier()  # a process that ended earlier than the others would be reported as lost
-    return scores
+    return Result(session.run.path, scores, session.run.metrics(), built.model)
 
 
 def starting_weights(

@@ -27,7 +27,7 @@ from utilities.secrets import MaskingFormatter, mask, shown_line
 
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
-Run = Callable[[LoadedConfig], Optional[int]]
+Run = Callable[[LoadedConfig], object]
 
 
 def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
@@ -35,8 +35,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
 
     Args:
         task: ``pretraining``, ``squad`` or ``classification``.
-        run: runs the config; its result is the exit status, None meaning 0. It should import TensorFlow itself, which
-            lets plans and errors appear at once.
+        run: runs the config. It should import TensorFlow itself, which lets plans and errors appear at once.
         argv: arguments without the program's name; None: those of the process.
 
     Returns:
@@ -76,7 +75,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     if options.schema:
         print(json.dumps(TrainingConfig.model_json_schema(), indent=2))
         return 0
-    loaded = resolve(task, options, flag_values)
+    loaded = resolve(task, options.config or (), flag_values)
     if options.plan:
         print("\n".join(plan_lines(loaded, membership_of().count)))
         print_estimates(loaded, options)
@@ -86,9 +85,8 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler])
     logging.getLogger().setLevel(loaded.config.logging)
-    for note in loaded.notes if membership_of().index == 0 else ():
-        logging.warning(note)
-    return run(loaded) or 0
+    run(loaded)
+    return 0
 
 
 def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from model.architecture import (
     model_flops_per_sample,
     total_parameters,
 )
-from utilities.config.problems import COMMAND_LINE, with_origin
+from utilities.config.problems import TYPED, with_origin
 from utilities.config.schema import TrainingConfig
 from utilities.config.sections import BertConfig
 from utilities.environment import is_graphcore
@@ -97,7 +97,7 @@ def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple
         return ({} if published is None else {samples: published}), []
     if config.total_num_train_samples is None or config.num_epochs is None:
         return {}, []
-    typed_epochs = origins.get(epochs) == COMMAND_LINE and origins.get(samples) != COMMAND_LINE
+    typed_epochs = origins.get(epochs) in TYPED and origins.get(samples) not in TYPED
     overruled, used = (samples, epochs) if typed_epochs else (epochs, samples)
     without_effect = with_origin(overruled, getattr(config, overruled), origins)
     sets_it = with_origin(used, getattr(config, used), origins)

@@ -93,7 +93,7 @@ def _arguments(leaf: Leaf) -> Dict[str, Any]:
 
 
 def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dict[str, Any]]:
-    """Return the options of the command itself, and the config values given by flag, nested as in a config file.
+    """Return the options of the command itself, and the config values given by flag, by dotted name.
 
     Raises:
         UserError: a flag is unknown, or lacks its value or another flag that it needs.
@@ -108,15 +108,7 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
             raise UserError(f"{flag} has no effect without {needed}; add {needed}, or remove {flag}")
     fields = leaves()
     options = argparse.Namespace(**{name: value for name, value in vars(parsed).items() if name not in fields})
-    values: Dict[str, Any] = {}
-    for name, leaf in leaves().items():
-        if not hasattr(parsed, name):
-            continue
-        target = values
-        for key in leaf.path[:-1]:
-            target = target.setdefault(key, {})
-        target[leaf.path[-1]] = read_value(leaf, getattr(parsed, name))
-    return options, values
+    return options, {name: read_value(leaf, getattr(parsed, name)) for name, leaf in fields.items() if name in parsed}
 
 
 def _given(parsed: argparse.Namespace, flag: str) -> bool:

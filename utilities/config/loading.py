@@ -1,21 +1,23 @@
-"""Turns a command line into one validated config: files, merging, flags, paths, types, rules, derived values."""
+"""Turns a command line or a call into one validated config: files, merging, paths, types, rules, derived values."""
 
 from __future__ import annotations
 
-import argparse
+import functools
 import json
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union, cast
 
 from pydantic import ValidationError
 
+from model.architecture import TASKS
 from utilities.config.fields import Leaf, Misplaced, value_at
 from utilities.config.figures import derive
 from utilities.config.flags import parse_flags
 from utilities.config.problems import (
+    CALL,
     COMMAND_LINE,
     DEFAULT,
     DERIVED,
@@ -29,6 +31,9 @@ from utilities.config.rules import broken_rules
 from utilities.config.schema import TrainingConfig, leaves
 from utilities.errors import UserError
 
+# A config file, its values, or an object made of them.
+Source = Union[str, "os.PathLike[str]", Mapping[str, Any], TrainingConfig]
+
 _VARIABLE = re.compile(r"\$(?:\{([^}]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
 
@@ -39,9 +44,9 @@ class LoadedConfig:
     Args:
         config: the config; immutable.
         task: ``pretraining``, ``squad`` or ``classification``.
-        origins: for every leaf's dotted name, "default", a config file, "command line" or "derived".
+        origins: for every leaf's dotted name, "default", a config file, "config" (a dict or an object), "command line",
+            "argument of train" or "derived".
         source_files: config files read, bases first.
-        options: the command's own options, such as ``config``, ``plan``, ``schema`` and ``debug``.
         notes: warnings, one line for each setting that has no effect or is in the wrong place.
     """
 
@@ -49,7 +54,6 @@ class LoadedConfig:
     task: str
     origins: Dict[str, str]
     source_files: List[Path]
-    options: argparse.Namespace
     notes: List[str] = field(default_factory=list)
 
 
@@ -69,25 +73,79 @@ def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
         128
     """
     options, flag_values = parse_flags(task, argv)
-    return resolve(task, options, flag_values)
+    return resolve(task, options.config or (), flag_values)
 
 
-def resolve(task: str, options: argparse.Namespace, flag_values: Dict[str, Any]) -> LoadedConfig:
-    """Return the config of parsed flags; see :func:`load_config`."""
-    if not options.config:
+def config_of_call(task: str, config: Union[Source, Sequence[Source]], overrides: Mapping[str, Any]) -> LoadedConfig:
+    """Return the config that the arguments of :func:`tasks.train` specify.
+
+    Raises:
+        UserError: there is no such task, or a file or value is wrong; the message is one line.
+
+    Example:
+        >>> config_of_call("pretraining", "configs/demo/phase1.json", {"data.shuffle": False}).config.data.shuffle
+        False
+    """
+    if task not in TASKS:
+        raise UserError(f"task {show(task)}: there is no such task; name one of {', '.join(TASKS)}")
+    sources = config if isinstance(config, (list, tuple)) else [cast(Source, config)]
+    plain = {name: _plain(value, f"{name} ({CALL})") for name, value in overrides.items()}
+    return resolve(task, sources, plain, CALL)
+
+
+def resolve(
+    task: str, sources: Sequence[Source], overrides: Mapping[str, Any], origin: str = COMMAND_LINE
+) -> LoadedConfig:
+    """Return the config that sources and overrides specify.
+
+    Args:
+        task: ``pretraining``, ``squad`` or ``classification``.
+        sources: a recipe, and overlays to merge over it in order.
+        overrides: values by dotted name, which take precedence over the sources; sections are objects as in a file.
+        origin: where the overrides come from.
+
+    Raises:
+        UserError: a file or value is wrong; the message is one line.
+    """
+    if not sources:
         raise UserError("--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json")
-    paths = [Path(os.path.expanduser(path)) for path in options.config]
-    tree, files = read_config(paths)
-    tree.merge(flag_values, COMMAND_LINE)
+    tree, files = read_config(sources)
+    for name, value in overrides.items():
+        _merge_into(tree, files, _nested(name, value), Path(), origin, ())
     misplaced = move_misplaced_keys(tree)
     config = _validated(tree)
-    config, changed, notes = derive(config, task, tree.origins, paths[0].stem)
+    config, changed, notes = derive(config, task, tree.origins, _default_name(sources[0], task))
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
     origins.update(dict.fromkeys(changed, DERIVED))
     problems = [describe_rule(problem, config, origins) for problem in broken_rules(config, task)]
     if problems:
         raise ConfigError(problems)
-    return LoadedConfig(config, task, origins, files, options, misplaced + notes)
+    return LoadedConfig(config, task, origins, files, misplaced + notes)
+
+
+def _nested(name: str, value: Any) -> Dict[str, Any]:
+    """Return a value by dotted name as it is written in a file.
+
+    Example:
+        >>> _nested("global_batch.replicas", 2)
+        {'global_batch': {'replicas': 2}}
+    """
+    *sections, key = name.split(".")
+    return functools.reduce(lambda inner, section: {section: inner}, reversed(sections), {key: value})
+
+
+def _default_name(source: Source, task: str) -> str:
+    """Return the name of a run whose config has none: that of the first config file, or else of the task."""
+    return Path(source).stem if isinstance(source, (str, os.PathLike)) else task
+
+
+def _plain(values: Any, label: str) -> Any:
+    """Return a copy of Python values as a JSON file has them: paths as texts, tuples as lists."""
+    try:
+        text = json.dumps(values, default=os.fspath)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{label}: {error}; a config has numbers, texts, paths, lists and dicts") from error
+    return json.loads(text, parse_constant=lambda constant: _refuse_constant(constant, label))
 
 
 def _validated(tree: Tree) -> TrainingConfig:
@@ -156,11 +214,12 @@ def move_misplaced_keys(tree: Tree) -> List[str]:
     return notes
 
 
-def read_config(paths: Sequence[Path]) -> Tuple[Tree, List[Path]]:
+def read_config(sources: Sequence[Source]) -> Tuple[Tree, List[Path]]:
     """Read a recipe and the overlays that are merged over it, each with everything that it extends.
 
     Args:
-        paths: config files; values of later ones replace those of earlier ones.
+        sources: config files, their values, or objects; values of later ones replace those of earlier ones. A dict's
+            ``extends`` is relative to the current folder.
 
     Returns:
         The merged values with their origins, and the files read, bases first.
@@ -170,8 +229,15 @@ def read_config(paths: Sequence[Path]) -> Tuple[Tree, List[Path]]:
     """
     tree = Tree()
     files: List[Path] = []
-    for number, path in enumerate(paths):
-        about = _read_into(tree, files, path, ())
+    for number, source in enumerate(sources):
+        if isinstance(source, TrainingConfig):
+            source = source.model_dump(mode="json", exclude_unset=True)
+        if isinstance(source, (str, os.PathLike)):
+            about = _read_into(tree, files, Path(os.path.expanduser(source)), ())
+        elif isinstance(source, Mapping):
+            about = _merge_into(tree, files, _plain(dict(source), "config"), Path(), "config", ())
+        else:
+            raise UserError(f"config: {show(source)} is no config; give a path, a dict, or a list of these")
         if number == 0 and about is not None:  # the comment of an overlay does not describe the run
             tree.values["about"] = about
     return tree, files
@@ -183,30 +249,37 @@ def _read_into(tree: Tree, files: List[Path], path: Path, chain: Tuple[Path, ...
     if resolved in chain:
         circle = " -> ".join(display(p) for p in (*chain[chain.index(resolved) :], resolved))
         raise UserError(f"extends: config files extend each other in a circle: {circle}; remove one extends")
-    values = read_json_object(path)
-    bases = _bases(values.pop("extends", None), path)
-    about = values.pop("about", None)
-    for name in bases:
-        base = path.parent / name
-        if not os.path.isfile(base):  # unlike Path.is_file, this raises no error for a name that is too long
-            raise UserError(
-                f"extends = {show(name)} ({display(path)}): there is no such file; "
-                f"paths in extends are relative to the file that holds them, correct it"
-            )
-        _read_into(tree, files, base, (*chain, resolved))
-    tree.merge(values, display(path))
+    about = _merge_into(tree, files, read_json_object(path), path.parent, display(path), (*chain, resolved))
     if resolved not in files:
         files.append(resolved)
     return about
 
 
-def _bases(extends: Any, path: Path) -> Sequence[str]:
+def _merge_into(
+    tree: Tree, files: List[Path], values: Dict[str, Any], folder: Path, label: str, chain: Tuple[Path, ...]
+) -> Any:
+    """Merge values and, before them, their bases in ``folder`` into the tree; return the values' own comment."""
+    bases = _bases(values.pop("extends", None), label)
+    about = values.pop("about", None)
+    for name in bases:
+        base = folder / name
+        if not os.path.isfile(base):  # unlike Path.is_file, this raises no error for a name that is too long
+            raise UserError(
+                f"extends = {show(name)} ({label}): there is no such file; "
+                f"paths in extends are relative to the file that holds them, correct it"
+            )
+        _read_into(tree, files, base, chain)
+    tree.merge(values, label)
+    return about
+
+
+def _bases(extends: Any, label: str) -> Sequence[str]:
     if extends is None:
         return []
     names: Sequence[Any] = [extends] if isinstance(extends, str) else extends
     if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
         raise UserError(
-            f"extends = {show(extends)} ({display(path)}): expected a file name or a list of file names; "
+            f"extends = {show(extends)} ({label}): expected a file name or a list of file names; "
             f'write "extends": "base.json"'
         )
     return names

@@ -15,6 +15,8 @@ from utilities.errors import UserError
 # Origins of values that do not come from a file.
 DEFAULT = "default"
 COMMAND_LINE = "command line"
+CALL = "argument of train"
+TYPED = (COMMAND_LINE, CALL)  # given for this run alone, not in a config that others share
 DERIVED = "derived"
 
 _LONGEST_VALUE = 60  # characters of a value that a message shows

@@ -149,6 +149,6 @@ def test_flags_make_a_section_that_the_file_lacks(tmp_path: Path) -> None:
     assert loaded.config.bert_config.num_hidden_layers == 4
 
 
-def test_parsed_flags_are_nested_as_in_a_file() -> None:
+def test_parsed_flags_are_values_by_dotted_name() -> None:
     _, values = parse_flags("squad", ["--global-batch.replicas", "2", "--do-training", "no"])
-    assert values == {"global_batch": {"replicas": 2}, "do_training": False}
+    assert values == {"global_batch.replicas": 2, "do_training": False}

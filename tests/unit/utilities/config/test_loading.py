@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.utilities.config.config_files import FINE_TUNING, TINY, changed, write
 from utilities.config.fields import value_at
-from utilities.config.loading import LoadedConfig, load_config
+from utilities.config.loading import LoadedConfig, config_of_call, load_config
+from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
 STAGES, DEVICES = "ipu_config/pipeline_stages", "ipu_config/pipeline_device_mapping"
@@ -217,3 +220,35 @@ def test_config_cannot_be_changed_afterwards(tmp_path: Path) -> None:
     config = load(write(tmp_path, TINY)).config
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 3
+
+
+def test_a_call_means_what_the_flags_mean(tmp_path: Path) -> None:
+    path, overlay = write(tmp_path, {**TINY, "name": "run"}), write(tmp_path, {"seed": 3}, "overlay.json")
+    flags = ["--config", str(path), str(overlay), "--num-epochs", "2", "--global-batch.replicas", "2"]
+    by_flags = load_config("pretraining", [*flags, "--dataset-dir", "$HOME/data"])
+    overrides = {"num_epochs": 2, "global_batch": {"replicas": 2}, "dataset_dir": Path("$HOME/data")}
+    values = json.loads(path.read_text(encoding="utf-8"))
+    for recipe in (path, str(path), values, {"extends": str(path)}, TrainingConfig.model_validate(values)):
+        called = config_of_call("pretraining", [recipe, {"seed": 3}], overrides)
+        assert called.config == by_flags.config and len(called.notes) == len(by_flags.notes) == 1
+        assert (called.origins["seed"], called.origins["num_epochs"]) == ("config", "argument of train")
+    assert values == {**TINY, "name": "run"}  # not changed by the call
+    assert config_of_call("pretraining", TINY, {}).config.name == "pretraining"
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "overrides", "words"),
+    [
+        ("translation", TINY, {}, 'task "translation": there is no such task'),
+        ("pretraining", [], {}, "--config FILE is missing"),
+        ("pretraining", 5, {}, "5 is no config"),
+        ("pretraining", {**TINY, "seed": float("nan")}, {}, "config: holds NaN"),
+        ("pretraining", TINY, {"seed": {1, 2}}, "seed (argument of train): expected str"),
+        ("pretraining", TINY, {"global_batch.replica": 2}, "did you mean global_batch.replicas?"),
+        ("pretraining", TINY, {"seed": True}, "seed = true (argument of train): expected a whole number"),
+    ],
+)
+def test_errors_of_a_call(task: str, config: Any, overrides: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as raised:
+        config_of_call(task, config, overrides)
+    assert words in str(raised.value) and "\n" not in str(raised.value)

@@ -1,0 +1,176 @@
+"""The Python call trains as the command does: to the same bits, repeatedly, from any thread; and the guide runs."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import logging
+import random
+import re
+import signal
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from transformers import BertTokenizerFast, TFBertForSequenceClassification
+
+from checkpoints.export.folder import export
+from data_utils.classification.features import text_features
+from data_utils.tokenizer import load_tokenizer
+from execution.software.cluster.membership import Membership, tf_config
+from keras_extensions.backend import tf
+from tasks import train
+from tests import ROOT
+from tests.integration import fine_tuning
+from tests.integration.runs import (
+    assert_same_run,
+    at_step,
+    metrics,
+    prepare_dataset,
+    read_json,
+    state,
+    terminate,
+    trained,
+    write_config,
+    write_text,
+)
+from utilities.config.schema import TrainingConfig
+from utilities.errors import Stopped, UserError
+
+if TYPE_CHECKING:
+    from training.trainer import Result
+
+
+@pytest.fixture(scope="module")
+def config(place: Path, dataset: Path) -> Path:
+    return write_config(place / "tiny.json", dataset, updates=6, global_batches_per_log=3)
+
+
+@pytest.fixture(scope="module")
+def by_command(config: Path, place: Path) -> Path:
+    return trained(config, place / "by-command", "--optimizer-opts.name", "LAMB", "--seed", "7")
+
+
+def assert_same(result: Result, by_command: Path) -> None:
+    assert_same_run(by_command, result.folder)
+    assert result.history == metrics(result.folder) and len(result.history) == 2
+    saved = [value for name, value in state(result.folder).items() if name.startswith("weights/")]
+    own = sorted(weight.numpy().tobytes() for weight in result.model.trainable_variables)
+    assert own == sorted(value.tobytes() for value in saved if getattr(value, "dtype", None) == np.float32)
+
+
+def process_state() -> list[Any]:
+    root = logging.getLogger()
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    return [*handlers, list(root.handlers), root.level]
+
+
+def test_calls_in_one_process_train_as_the_command(
+    config: Path, by_command: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = process_state()
+    path, values = tmp_path / "path", read_json(config)
+    first = train("pretraining", str(config), output_dir=path, seed=7, optimizer_opts={"name": "LAMB"})
+    overrides = {"optimizer_opts.name": "LAMB", "seed": 7, "output_dir": tmp_path / "dict", "name": "again"}
+    with at_step(monkeypatch, 3, terminate), pytest.raises(Stopped, match="SIGTERM at step 3 of 6"):
+        train("pretraining", values, **overrides)
+    second = train("pretraining", values, **overrides)
+    assert process_state() == before
+    assert_same(first, by_command)
+    assert_same(second, by_command)
+    assert (first.folder, second.folder) == (path / "tiny", tmp_path / "dict" / "again")
+    assert first.scores == {} and values == read_json(config)
+
+
+def test_a_call_in_a_thread(config: Path, by_command: Path, tmp_path: Path) -> None:
+    results, before = [], process_state()
+    values = TrainingConfig.model_validate(read_json(config))
+    overlays = [values, {"optimizer_opts": {"name": "LAMB"}}, {"seed": 7, "output_dir": tmp_path}]
+    thread = threading.Thread(target=lambda: results.append(train("pretraining", overlays, name="thread")))
+    thread.start()
+    thread.join()
+    assert process_state() == before
+    assert_same(results[0], by_command)
+
+
+def test_memory_of_a_dropped_result_is_freed(config: Path, tmp_path: Path) -> None:
+    first = train("pretraining", config, output_dir=tmp_path)
+    inputs = {name: np.ones((4, *shape[1:]), np.int32) for name, shape in first.model.input_shape.items()}
+    outputs = first.model.predict(inputs, verbose=0)  # traces a graph
+    with tf.GradientTape() as tape:  # of the layers' own gradients
+        loss = tf.reduce_sum(first.model(inputs)["next_sentence"])
+    assert all(np.isfinite(value).all() for value in outputs.values())
+    assert tape.gradient(loss, first.model.trainable_variables[0]) is not None
+    model = weakref.ref(first.model)
+    del first, tape, loss
+    second = train("pretraining", config, output_dir=tmp_path)
+    assert model() is None
+    model = weakref.ref(second.model)
+    del second
+    gc.collect()
+    assert model() is None
+
+
+def test_the_returned_model_predicts_as_the_exported_one(tmp_path: Path) -> None:
+    fine_tuning.write_sst2(tmp_path)
+    vocabulary = fine_tuning.write_pieces(tmp_path / "vocab.txt", fine_tuning.PIECES)
+    path = fine_tuning.write_config(tmp_path, "sst2", glue_task="sst2", num_epochs=2)
+    result = train("classification", path, evaluation={"every": "epoch"})
+    assert result.history == metrics(result.folder) and result.scores == read_json(result.folder / "scores.json")
+    evaluations = [record["evaluation"] for record in result.history if "evaluation" in record]
+    assert len(evaluations) == 2 and max(one["accuracy"] for one in evaluations) == result.scores["accuracy"]
+
+    texts = ["the film is good", "a very dull story"]
+    features = text_features(load_tokenizer(str(vocabulary), True), [(text,) for text in texts], 16)
+    logits = result.model.predict(features.arrays, verbose=0)["logits"]
+    export(str(result.folder), tmp_path / "exported", tensorflow=True)
+    theirs = TFBertForSequenceClassification.from_pretrained(str(tmp_path / "exported"), use_safetensors=False)
+    tokenizer = BertTokenizerFast.from_pretrained(str(tmp_path / "exported"))
+    expected = theirs(tokenizer(texts, padding=True, return_tensors="tf")).logits
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"seed": "many"}, 'seed = "many" (argument of train): expected a whole number'),
+        ({"optimizer_opts.nam": "LAMB"}, "did you mean optimizer_opts.name?"),
+        ({"dataset_dir": "nowhere"}, "nowhere"),
+        ({"execution.threads": 63}, "restart Python"),
+    ],
+)
+def test_errors(overrides: dict[str, Any], words: str, config: Path, tmp_path: Path) -> None:
+    tf.zeros(1)  # fixes the number of threads
+    with pytest.raises(UserError) as raised:
+        train("pretraining", config, **{"output_dir": tmp_path, **overrides})
+    assert words in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_several_seeds_and_processes_are_for_the_commands(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"call train\(…, seed=…\)"):
+        train("classification", {"bert_model_name": "x", "num_epochs": 1, "generated_dataset": True}, seeds=(1, 2))
+    monkeypatch.setenv("TF_CONFIG", tf_config(Membership(("localhost:1", "localhost:2"), 1)))
+    with pytest.raises(UserError, match=r"one of 2 processes; start them with run_pretraining\.py"):
+        train("pretraining", config)
+
+
+def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_dataset(tmp_path / "data" / "32", write_text(tmp_path / "text.txt"))
+    chance = random.Random(0)
+    with open(tmp_path / "reviews.csv", "w", encoding="utf-8", newline="") as file:
+        rows = [(fine_tuning.sentence(chance, word), word) for word in chance.choices(["good", "bad"], k=100)]
+        csv.writer(file).writerows([("review", "sentiment"), *rows])
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    guide = (ROOT / "guides" / "python.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    assert len(cells) >= 4
+    names: dict[str, Any] = {}
+    for cell in cells:
+        exec(compile(cell, "guides/python.md", "exec"), names)
+    assert names["losses"][-1][1] < names["losses"][0][1]
+    assert names["second"].history[0]["metrics"]["mlm_loss"] < names["losses"][0][1]
+    assert names["logits"].shape == (2, 2) and "accuracy" in names["reviews"].scores
