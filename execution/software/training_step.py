@@ -24,7 +24,7 @@ from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from optimization import accumulation
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
-from optimization.optimizers import dense_float32
+from optimization.optimizers import AdamW, dense_float32
 
 
 class Engine(Protocol):
@@ -150,7 +150,10 @@ class UpdateRule:
         self._is_narrow = precision in NARROW
         self._collectives = collectives
         optimizer.build(variables)
-        self.apply = tf.function(self._apply, jit_compile=xla, autograph=False)
+        # A loss scale, like clipping, is one pass more unless the whole update is compiled at once.
+        unscaled = isinstance(self.loss_scale, StaticLossScale) and self.loss_scale.factor == 1.0
+        by_weight = xla and unscaled and isinstance(optimizer, AdamW) and optimizer.compile_steps()
+        self.apply = tf.function(self._apply, jit_compile=xla and not by_weight, autograph=False)
 
     def seed(self, run_seed: int, index: tf.Tensor) -> tf.Tensor:
         """Return the dropout seed (2,) of this process' micro batch ``index`` in the current update."""
