@@ -37,10 +37,10 @@ class StaticLossScale:
         self.factor = 1.0 if factor is None else float(factor)
 
     def unscale(self, gradients: Gradients) -> List[Optional[tf.Tensor]]:
-        """Return the gradients of the unscaled loss, dense and in float32; with a factor of 1, unchanged."""
-        if self.factor == 1.0:
-            return list(gradients)
+        """Return the gradients of the unscaled loss, dense and in float32; None stays None."""
         dense = [None if gradient is None else dense_float32(gradient) for gradient in gradients]
+        if self.factor == 1.0:
+            return dense
         return [None if gradient is None else gradient * (1.0 / self.factor) for gradient in dense]
 
     def adapt(self, finite: tf.Tensor) -> None:

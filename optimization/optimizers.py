@@ -313,6 +313,16 @@ class AdamW(DecoupledOptimizer):
         rate: tf.Tensor,
         updates: tf.Tensor,
     ) -> None:
+        """Update a variable and its moments, which are arguments so that one compilation serves all of a shape.
+
+        Args:
+            gradient: of any floating dtype, in the variable's shape.
+            variable: the variable, float32.
+            first: its first moment.
+            second: its second moment.
+            rate: learning rate, a float32 scalar.
+            updates: completed updates, an int64 scalar.
+        """
         if self._uses_decay(variable):
             variable.assign_sub(variable * (rate * self.weight_decay_rate))
         correction_1, correction_2 = self._bias_corrections(updates)
