@@ -20,8 +20,14 @@ import numpy as np
 
 from keras_extensions.startup_noise import quiet_loading
 
+_M_ARENA_MAX = -8  # from glibc's malloc.h
+
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("USE_TORCH", "0")  # otherwise Transformers loads PyTorch if it is installed, which takes 270 MB
+
+with contextlib.suppress(OSError, AttributeError):  # of other C libraries than glibc
+    # By default glibc keeps up to 8 heaps per core, each with the gaps that threads leave after compiling.
+    ctypes.CDLL("libc.so.6").mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
 
 with quiet_loading():
     import tensorflow as tf

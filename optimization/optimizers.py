@@ -109,6 +109,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self.rounding_seed = rounding_seed
         self.shards = shards
         self.state_device = state_device
+        self.compiled_step: Optional[Any] = None
         self._current_update = _CurrentUpdate()
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
@@ -147,7 +148,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             The counter of updates, an int64 variable.
         """
         pairs = [
-            (None if gradient is None else dense_float32(gradient), variable) for gradient, variable in grads_and_vars
+            (gradient if gradient is None or self.compiled_step else dense_float32(gradient), variable)
+            for gradient, variable in grads_and_vars
         ]
         self._current_update.begin()
         updates = super().apply_gradients(pairs, *args, **kwargs)
@@ -192,7 +194,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         with contextlib.nullcontext() if self.state_device is None else tf.device(variable.device):
             m = self.beta_1 * old_m + (1 - self.beta_1) * gradient
             v = self.beta_2 * old_v + (1 - self.beta_2) * tf.square(gradient)
-            correction_1, correction_2 = self._bias_corrections()
+            correction_1, correction_2 = self._bias_corrections(self.iterations)
             direction = (m / correction_1) / (tf.sqrt(v / correction_2) + self.epsilon)
             if self._uses_decay(variable):
                 direction += self.weight_decay_rate * weights
@@ -246,9 +248,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     def _learning_rate_float32(self) -> tf.Tensor:
         return tf.cast(self.learning_rate, tf.float32)
 
-    def _bias_corrections(self) -> Tuple[tf.Tensor, tf.Tensor]:
-        """Return 1 - β₁ᵗ and 1 - β₂ᵗ of the current update t = 1, 2, …, as float32 scalars."""
-        update = tf.cast(self.iterations + 1, tf.float32)
+    def _bias_corrections(self, updates: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+        """Return 1 - β₁ᵗ and 1 - β₂ᵗ of update t = 1, 2, … after ``updates`` = t - 1, as float32 scalars."""
+        update = tf.cast(updates + 1, tf.float32)
         return _one_minus_power(self.beta_1, update), _one_minus_power(self.beta_2, update)
 
     def get_config(self) -> Dict[str, Any]:
@@ -290,11 +292,40 @@ class AdamW(DecoupledOptimizer):
         if variable.dtype != tf.float32 or self.shards is not None or self.state_device is not None:
             super().update_step(gradient, variable)
             return
-        rate = self._learning_rate_float32()
+        step = self.compiled_step or self._step
+        step(gradient, variable, *self.moments(variable), self._learning_rate_float32(), tf.identity(self.iterations))
+
+    def compile_steps(self) -> bool:
+        """Compile the update of a weight with XLA, once for all weights of a shape; return False if that is impossible.
+
+        Compiling the update of all weights at once takes more time, and memory that the process keeps.
+        """
+        if self.global_clipnorm is None:
+            self.compiled_step = tf.function(self._step, jit_compile=True, autograph=False)
+        return self.compiled_step is not None
+
+    def _step(
+        self,
+        gradient: tf.Tensor,
+        variable: tf.Variable,
+        first: tf.Variable,
+        second: tf.Variable,
+        rate: tf.Tensor,
+        updates: tf.Tensor,
+    ) -> None:
+        """Update a variable and its moments, which are arguments so that one compilation serves all of a shape.
+
+        Args:
+            gradient: of any floating dtype, in the variable's shape.
+            variable: the variable, float32.
+            first: its first moment.
+            second: its second moment.
+            rate: learning rate, a float32 scalar.
+            updates: completed updates, an int64 scalar.
+        """
         if self._uses_decay(variable):
             variable.assign_sub(variable * (rate * self.weight_decay_rate))
-        first, second = self.moments(variable)
-        correction_1, correction_2 = self._bias_corrections()
+        correction_1, correction_2 = self._bias_corrections(updates)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=first.handle,
@@ -305,7 +336,7 @@ class AdamW(DecoupledOptimizer):
             beta1=self.beta_1,
             beta2=self.beta_2,
             epsilon=self.epsilon * tf.sqrt(correction_2),
-            grad=gradient,
+            grad=dense_float32(gradient),
         )
 
 

@@ -24,7 +24,7 @@ from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from optimization import accumulation
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
-from optimization.optimizers import dense_float32
+from optimization.optimizers import AdamW, dense_float32
 
 
 class Engine(Protocol):
@@ -150,7 +150,10 @@ class UpdateRule:
         self._is_narrow = precision in NARROW
         self._collectives = collectives
         optimizer.build(variables)
-        self.apply = tf.function(self._apply, jit_compile=xla, autograph=False)
+        # Unscaling and clipping are fused with the update only if XLA compiles all of it at once.
+        unscaled = isinstance(self.loss_scale, StaticLossScale) and self.loss_scale.factor == 1.0
+        self._by_weight = xla and unscaled and isinstance(optimizer, AdamW) and optimizer.compile_steps()
+        self.apply = tf.function(self._apply, jit_compile=xla and not self._by_weight, autograph=False)
 
     def seed(self, run_seed: int, index: tf.Tensor) -> tf.Tensor:
         """Return the dropout seed (2,) of this process' micro batch ``index`` in the current update."""
@@ -204,7 +207,8 @@ class UpdateRule:
         return reported
 
     def _apply_unscaled(self, gradients: List[tf.Tensor]) -> tf.Tensor:
-        pairs = zip(self.loss_scale.unscale(gradients), self.variables)
+        unscaled = gradients if self._by_weight else self.loss_scale.unscale(gradients)
+        pairs = zip(unscaled, self.variables)
         self.optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
         return tf.constant(True)
 
