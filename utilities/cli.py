@@ -76,8 +76,9 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         print(json.dumps(TrainingConfig.model_json_schema(), indent=2))
         return 0
     loaded = resolve(task, options.config or (), flag_values)
+    processes = membership_of()
     if options.plan:
-        print("\n".join(plan_lines(loaded, membership_of().count)))
+        print("\n".join(plan_lines(loaded, processes.count)))
         print_estimates(loaded, options)
         sys.stdout.flush()
         return 0
