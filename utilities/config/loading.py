@@ -124,7 +124,7 @@ def resolve(
 
 
 def _nested(name: str, value: Any) -> Dict[str, Any]:
-    """Return a value by dotted name as it is written in a file.
+    """Return the sections of a config file that hold one value, given its dotted name.
 
     Example:
         >>> _nested("global_batch.replicas", 2)
