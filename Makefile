@@ -110,7 +110,7 @@ input-pipeline: $(RUNTIME)  ## samples that the input pipeline delivers beside t
 benchmarks: $(RUNTIME)  ## throughput of this project's configs on this machine, as benchmarks.yml says, to compare systems
 	@$(PY) -m benchmarks.run $(BENCHMARK_ARGS)
 
-crash-test: $(DEV)  ## training and data preparation killed at 25 random moments and resumed (10 minutes on 2 cores); CRASH_ARGS="--seed 7"
+crash-test: $(DEV)  ## training killed at 25 random moments and data preparation at 8, and resumed (10 minutes on 2 cores); CRASH_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.crash $(CRASH_ARGS)
 
 checkpoint-cost: $(RUNTIME)  ## what a checkpoint every ten steps costs BERT-mini; wants an idle machine

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fine-tune BERT on a GLUE or CLUE task: ``python run_seq_classification.py --config configs/… --glue-task mrpc``."""
+"""Fine-tune BERT on texts: ``python run_seq_classification.py --config configs/… --glue-task mrpc``; see ``--help``."""
 
 from __future__ import annotations
 

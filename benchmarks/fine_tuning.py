@@ -5,7 +5,7 @@ product's own commands on SST-2, MRPC, SQuAD, and on pairs of a question and a s
 Beside it: the same model from random weights; the same weights in Hugging Face's ``Trainer``; and the best answer that
 does not look at the sample. Each run evaluates every epoch, and its scores are those of the best. Several seeds each;
 with several learning rates, each variant at its best. PyTorch and Accelerate (requirements-bench.txt) are needed for
-the third only. What has been done in ``--work`` is not done again.
+the ``Trainer`` only. What has been done in ``--work`` is not done again.
 """
 
 from __future__ import annotations
@@ -277,9 +277,10 @@ def described(results: Results, made: Study) -> str:
     for name, variants in results.items():
         recipe, (samples, evaluated) = made.recipes[name], made.counts[name]
         rates = [f"{kind} {best(recipe, of)[0]:g}" for kind, of in variants.items() if kind != GUESSED]
+        packed = ", packed by this project" if recipe.packed else ""
         lines.append(
             f"{name}: {samples:,} samples, {recipe.epochs} times, in batches of {recipe.batch}; at most {recipe.length}"
-            f" tokens, packed by this project; {evaluated:,} samples of evaluation; learning rates: {', '.join(rates)}"
+            f" tokens{packed}; {evaluated:,} samples of evaluation; learning rates: {', '.join(rates)}"
         )
     return "\n".join(lines)
 

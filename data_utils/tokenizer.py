@@ -179,7 +179,7 @@ def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabula
     """Return a vocabulary with the tokens of a file, one on each line, after its own; those it has are left out.
 
     Raises:
-        UserError: the file cannot be read, or has a token that no text has as a word.
+        UserError: the file cannot be read, or has a token that is no word once text is normalized and split.
     """
     try:
         lines = [line.strip() for line in tokens.read_text(encoding="utf-8").splitlines()]
@@ -194,8 +194,8 @@ def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabula
         ]
         if parts != [word]:
             raise UserError(
-                f"--extra-tokens: {tokens}: no text has the word {token!r}, because it becomes"
-                f" {' '.join(parts)!r}; write one word a line, as it is after that"
+                f"--extra-tokens: {tokens}: {token!r} never occurs as a word, because text is normalized and split"
+                f" first: it becomes {' '.join(parts)!r}; write one such word on each line"
             )
     content = vocabulary.content.rstrip(b"\r\n") + b"\n" + "".join(token + "\n" for token in added).encode("utf-8")
     return vocabulary._replace(pieces=[*vocabulary.pieces, *added], content=content)

@@ -42,7 +42,7 @@ class ExecutionOptions:
         matmul_partials: number format of partial sums, ``half`` or ``float``.
         optimizer_state_offchip: whether moments are kept outside the device's memory.
         replicated_tensor_sharding: whether each replica keeps only 1/replicas of the moments.
-        stochastic_rounding: whether float16 weight updates are rounded at random.
+        stochastic_rounding: whether narrow weights are rounded at random.
         outlining: whether the code of the encoder layers is compiled once and reused.
         fp_exceptions: whether training stops at the first floating-point exception.
         min_remote_tensor_size: size in bytes of the smallest tensor that is kept outside the device's memory.
@@ -120,7 +120,8 @@ class Objective(Protocol):
 
     A term's mean is its sum divided by its count, both over the *whole* global batch, so the update depends neither on
     the micro batch size nor on the number of replicas. ``UpdateRule.loss_weights`` in
-    ``execution/software/training_step.py`` computes the weights of the losses from the counts.
+    ``execution/software/training_step.py`` computes the weights of the losses from the counts. IPUs average the losses
+    in each micro batch instead; see ``execution/graphcore/streams.py``.
 
     Attributes:
         losses: names of the terms whose means are minimised; other terms are only reported.

@@ -1,4 +1,4 @@
-"""Imports TensorFlow, as the only module to do so, and hides differences between its releases.
+"""Imports TensorFlow for all other modules but the IPU platform, and hides differences between its releases.
 
 Hugging Face's TensorFlow models need Keras 2, so ``tf.keras`` must be the legacy one. An environment variable decides
 that, which TensorFlow reads at import. In Graphcore's TensorFlow 2.6 ``tf.keras`` is Keras 2 in any case.

@@ -45,7 +45,7 @@ class TaskFacts:
         pipeline: what a trained model is for, in the words of Hugging Face's model cards.
         tails: the blocks that may follow the encoder layers. The first is the form used where a config gives no stages;
             published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
-        has_test_set: whether there is data to predict for whose labels are secret.
+        has_test_set: whether there may be a test set, for which predictions are written.
     """
 
     program: str
@@ -82,7 +82,7 @@ TASKS: Dict[str, TaskFacts] = {
     ),
     CLASSIFICATION: TaskFacts(
         program="run_seq_classification.py",
-        description="Fine-tune and evaluate BERT on GLUE and CLUE tasks.",
+        description="Fine-tune and evaluate BERT on your own texts, or on tasks of GLUE and CLUE.",
         title="sequence classification",
         hugging_face="BertForSequenceClassification",
         pipeline="text-classification",

@@ -30,7 +30,8 @@ def make_parser() -> argparse.ArgumentParser:
         CHECKPOINT,
         required=True,
         metavar="PATH",
-        help="a run's folder (its newest checkpoint is taken), a checkpoint, or a Hugging Face folder",
+        help="a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, or a Hugging Face"
+        " folder",
     )
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="one text or two, as the task has them")
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")

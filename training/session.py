@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
     Attributes:
         updates: weight updates of the whole run.
-        updates_per_execution: updates between two logging periods.
+        updates_per_execution: updates of a logging period.
         micro_batches: micro batches of an update, over all replicas and processes.
         packing_factor: average number of samples per row of the batch; 1 without packing.
     """

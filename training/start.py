@@ -130,9 +130,13 @@ def refuse_random_weights(start: Start, allowed: bool) -> None:
 
 def cast_note(start: Start, precision: str) -> str:
     """Return the end of a log line if weights are cast to another number format; otherwise an empty string."""
-    settings = getattr(start, "settings", {})
-    saved = str(settings.get("precision") or settings.get("torch_dtype") or "float32")
-    return "" if saved == precision else f", saved in {saved} and cast to {precision}"
+    if not isinstance(start, Pretrained):  # a run is resumed in its own format
+        return ""
+    settings = start.settings
+    named = settings.get("precision") or settings.get("dtype") or settings.get("torch_dtype") or "float32"
+    # In mixed precision weights are float32.
+    saved, used = ("float32" if name == "mixed_bfloat16" else name for name in (str(named), precision))
+    return "" if saved == used else f", saved in {saved} and cast to {used}"
 
 
 # Architecture

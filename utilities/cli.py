@@ -34,7 +34,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit status.
 
     Args:
-        task: ``pretraining``, ``squad`` or ``classification``.
+        task: a name in ``model.architecture.TASKS``.
         run: runs the config. It should import TensorFlow itself, which lets plans and errors appear at once.
         argv: arguments without the program's name; None: those of the process.
 

@@ -22,8 +22,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--checkpoint",
         required=True,
         metavar="PATH",
-        help="a run's folder (its newest checkpoint is taken), a checkpoint, a Hugging Face folder or file, or Google's"
-        " bert_model.ckpt",
+        help="a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, a Hugging Face folder"
+        " or file, or Google's bert_model.ckpt",
     )
     parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="folder to make")
     parser.add_argument(

@@ -2,8 +2,8 @@
 
 The file is a zip of a pickle, which describes the tensors, and of their numbers, with one entry per storage. A pickle
 can name any function of any module and have it called. The unpickler here imports nothing: it knows the few names that
-tensors need, and resolves each to a function of this module that only records its arguments. Any other name is refused
-(see "Restricting Globals" in the documentation of Python's ``pickle``).
+tensors need, and resolves each to a function of this module that only records its arguments, or to a text. Any other
+name is refused (see "Restricting Globals" in the documentation of Python's ``pickle``).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Benchmark tasks of classification: GLUE and CLUE, from their files to features, scores and submissions."""
+"""Classification of texts: GLUE, CLUE and users' own files, from the files to features, scores and predictions."""

@@ -84,7 +84,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
         "--max-predictions-per-pack",
         type=positive,
         metavar="P",
-        help="masked positions of a pack (default: those of an input sequence plus N, or more where a pack needs them)",
+        help="masked positions of a pack (default: those of a sequence of S tokens plus N, or more where a pack needs"
+        " them)",
     )
     parser.add_argument(
         "--seed",

@@ -3,7 +3,8 @@
 TensorFlow computes products of bfloat16 matrices fastest, but one elementwise operation after the other. XLA fuses
 these into one loop, but has no fast bfloat16 products on CPUs. So each run of elementwise work is a function that XLA
 compiles, between products that it does not compile. Every one has its own gradient, which keeps few bfloat16 tensors
-from the forward pass and draws the dropout mask again. All arithmetic is float32.
+from the forward pass and draws the dropout mask again. All arithmetic is float32, but for the softmax of the attention,
+which is TensorFlow's operation on bfloat16 scores.
 
 B micro batch · S sequence · T = B·S tokens · A heads · D head size · H hidden · I intermediate
 """

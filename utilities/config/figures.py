@@ -48,7 +48,7 @@ def derive(
 
     Args:
         config: the config as files and flags give it.
-        task: ``pretraining``, ``squad`` or ``classification``.
+        task: a name in ``model.architecture.TASKS``.
         origins: origin of every given value, by dotted name.
         file_stem: name of the first config file, the default name of the run.
 

@@ -43,7 +43,7 @@ class LoadedConfig:
 
     Args:
         config: the config; immutable.
-        task: ``pretraining``, ``squad`` or ``classification``.
+        task: a name in ``model.architecture.TASKS``.
         origins: for every leaf's dotted name, "default", a config file, "config" (a dict or an object), "command line",
             "argument of train" or "derived".
         source_files: config files read, bases first.
@@ -61,7 +61,7 @@ def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
     """Return the config that a command line specifies.
 
     Args:
-        task: ``pretraining``, ``squad`` or ``classification``.
+        task: a name in ``model.architecture.TASKS``.
         argv: arguments without the program's name; ``--config FILE [OVERLAY ...]`` is required.
 
     Raises:
@@ -99,7 +99,7 @@ def resolve(
     """Return the config that sources and overrides specify.
 
     Args:
-        task: ``pretraining``, ``squad`` or ``classification``.
+        task: a name in ``model.architecture.TASKS``.
         sources: a recipe, and overlays to merge over it in order.
         overrides: values by dotted name, which take precedence over the sources; sections are objects as in a file.
         origin: where the overrides come from.

@@ -73,7 +73,7 @@ def _in_slices(value: Any, machine: Machine) -> bool:
 
 
 class TrainingConfig(Section):
-    """All settings of a run of pre-training, SQuAD or classification."""
+    """All settings of a run of any task."""
 
     extends: Annotated[Union[Text, Names, None], FileOnly()] = Field(
         None,
@@ -135,7 +135,9 @@ class TrainingConfig(Section):
         "Unset: the one that belongs to the model.",
     )
     lower_case: Optional[bool] = Field(
-        None, description="Lower-case text and strip accents (fine-tuning). Unset: as the model was trained."
+        None,
+        description="Lower-case text and strip accents (fine-tuning). Unset: as vocab_file says, or as the model was "
+        "trained.",
     )
 
     global_batch: GlobalBatch = Field(default_factory=GlobalBatch, description="Samples per weight update.")
@@ -161,7 +163,7 @@ class TrainingConfig(Section):
     )
     evaluation: Evaluation = Field(default_factory=Evaluation, description="Evaluation while training.")
     do_test: Annotated[bool, MAY_CHANGE] = Field(
-        False, description="Write predictions for the test set (classification)."
+        False, description="Write predictions for the test set (classification, entities)."
     )
     evaluation_batch_size: Annotated[Optional[Size], MAY_CHANGE] = Field(
         None,
@@ -209,7 +211,8 @@ class TrainingConfig(Section):
         IpuOnly("rounds float16 weights at random", "weights are float32, and so are not rounded", _without_rounding),
     ] = Field(
         True,
-        description="Round float16 weight updates at random, so that small ones are not lost; no effect in float32.",
+        description="Round float16 and bfloat16 weights at random, so that small updates are not lost; no effect on "
+        "float32 weights.",
     )
     matmul_partials_type: Annotated[
         Literal["half", "float"],
@@ -260,7 +263,7 @@ class TrainingConfig(Section):
         None, description="Folder for checkpoints. Unset: inside the run's folder. $VAR and ~ are expanded."
     )
     ckpt_every_n_steps_per_execution: Annotated[Count, MAY_CHANGE] = Field(
-        2000, description="Executions (logging periods) from one checkpoint to the next."
+        2000, description="Logging periods from one checkpoint to the next."
     )
     checkpoint_minutes: Annotated[Optional[Positive], MAY_CHANGE] = Field(
         None, description="Also write a checkpoint when the last one is this many minutes old. Unset: by steps only."
@@ -291,7 +294,9 @@ class TrainingConfig(Section):
         "the run's first loss. none: only a loss that is not a number is divergence.",
     )
     global_batches_per_log: Annotated[Count, MAY_CHANGE] = Field(
-        1, description="Weight updates per log line; they run as one compiled execution."
+        1,
+        description="Weight updates per log line: one compiled execution on IPUs, elsewhere executions of at most 10 s "
+        "or one update.",
     )
     logging: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], PER_REPLICA] = Field(
         "INFO", description="Lowest severity of log lines shown."

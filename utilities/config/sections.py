@@ -43,7 +43,7 @@ class Section(BaseModel):
 
 
 class BertConfig(Section):
-    """Architecture of the model. In fine-tuning optional where bert_model_name is given."""
+    """Architecture of the model; optional where weights decide it, see bert_config."""
 
     hidden_size: Size = Field(768, description="Width of the encoder, a multiple of num_attention_heads.")
     vocab_size: Size = Field(30522, description="Number of word pieces, a multiple of embedding_serialization_factor.")
@@ -113,7 +113,9 @@ class OptimizerOptions(Section):
 
     name: Literal["LAMB", "AdamW"] = Field("LAMB", description="Optimizer.")
     weight_decay_rate: NonNegative = Field(
-        0.01, description="Decoupled weight decay; biases and LayerNorm are left out."
+        0.01,
+        description="Decoupled weight decay; biases and LayerNorm are left out (LAMB on IPUs decays LayerNorm's gains, "
+        "as published).",
     )
     loss_scaling: Annotated[
         Union[LossScale, Literal["auto"], None],
@@ -231,8 +233,8 @@ class Execution(Section):
         "auto",
         description="Number format of weights and computation; mixed_bfloat16: float32 weights, bfloat16 computation. "
         "Moments, updates, norms and losses are always float32. auto: float16 on IPUs; elsewhere mixed_bfloat16 where "
-        "products of bfloat16 matrices are measured to be much faster, else float16 on GPUs with tensor cores, float32 "
-        "on CPUs.",
+        "products of bfloat16 matrices are measured to be much faster, else float16 on GPUs with tensor cores, "
+        "otherwise float32.",
     )
     threads: Annotated[Optional[Workers], PER_REPLICA] = Field(
         None, description="CPU threads to compute with. Unset: all cores."
@@ -306,7 +308,7 @@ class Squad(Section):
 
 
 class ClassificationData(Section):
-    """Your own files to classify: CSV, TSV (without quoting) or JSON Lines, as .csv, .tsv or .jsonl tells."""
+    """Your own files to classify: CSV, TSV (without quoting) or JSON Lines, by their endings .csv, .tsv and .jsonl."""
 
     train_file: Optional[PathText] = Field(
         None, description="Rows to train on, in dataset_dir, or where it is unset in the current folder."
@@ -365,7 +367,7 @@ class Sparsity(Section):
     )
     pattern_updates: CountOrZero = Field(160, description="Changes of the pattern, evenly spaced over training.")
     prune_fraction: Fraction = Field(
-        0.5, description="Share of the blocks that the first change replaces; it falls to 0 as a cosine."
+        0.5, description="Share of the blocks that a change replaces at the beginning; it falls to 0 as a cosine."
     )
     seed: Optional[Seed] = Field(None, description="Seed of the patterns. Unset: that of the run.")
     kernel: Annotated[Literal["auto", "native", "gather", "masked"], MAY_CHANGE] = Field(

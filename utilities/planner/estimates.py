@@ -70,7 +70,7 @@ class Planned(NamedTuple):
 
     Attributes:
         config: the config.
-        task: ``pretraining``, ``squad`` or ``classification``.
+        task: a name in ``model.architecture.TASKS``.
         architecture: the model's architecture.
         stages: the blocks of each stage.
         devices: the IPU of each stage.

@@ -6,7 +6,7 @@ import datetime
 import json
 from typing import Iterator, List, Optional, Tuple
 
-from utilities.config.figures import flops_per_row, manifest_records, runs_on_ipus, training_steps
+from utilities.config.figures import flops_per_row, manifest_records, packing_factor, runs_on_ipus, training_steps
 from utilities.config.loading import LoadedConfig
 from utilities.config.plan import titled
 from utilities.config.schema import TrainingConfig
@@ -118,18 +118,19 @@ def pipeline_rows(run: Planned) -> Iterator[Tuple]:
 def duration_rows(run: Planned, throughput: Optional[float]) -> Iterator[Tuple]:
     """Yield the duration of the whole run."""
     config = run.config
+    samples_per_row = packing_factor(config) or 1  # of packs whose data must be read to know it, no duration is given
     if throughput is None:
         from utilities.planner.calibration import SHARE, matrix_flops  # imports NumPy, otherwise not needed
 
         measured = matrix_flops()
-        throughput = measured * SHARE / flops_per_row(config, run.task, run.architecture)
+        throughput = measured * SHARE / flops_per_row(config, run.task, run.architecture) * samples_per_row
         yield "this machine", f"{measured / 1e9:,.0f} GFLOP/s in matrix products"
     steps = training_steps(config, manifest_records(config))
     yield "throughput", f"{throughput:,.4g} samples/s"
     if steps is None:
         yield "duration", "unknown until the data set is read"
         return
-    seconds = steps * config.samples_per_update / throughput
+    seconds = steps * config.samples_per_update * samples_per_row / throughput
     yield (
         "duration",
         f"{seconds / 3600:,.1f} hours ({datetime.timedelta(seconds=round(seconds))}) for {steps:,} updates",

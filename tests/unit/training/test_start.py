@@ -12,7 +12,7 @@ from checkpoints.pretrained.pretrained import LoadReport, Pretrained
 from model.architecture import Architecture
 from tests.integration.runs import write_text_config
 from tests.unit.utilities.config.config_files import FINE_TUNING, changed, write
-from training.start import refuse_random_weights, resolved_architecture
+from training.start import cast_note, refuse_random_weights, resolved_architecture
 from utilities.config.loading import load_config
 from utilities.errors import UserError
 
@@ -107,3 +107,17 @@ def test_unset_options_are_those_of_the_checkpoint(tmp_path):
     loaded = resolved_architecture(config, trained)
     assert (loaded.use_qkv_split, loaded.use_qkv_bias, loaded.use_cls_layer) == (True, True, True)
     assert loaded.use_projection_bias is False  # set in the config
+
+
+@pytest.mark.parametrize(
+    "settings, precision, note",
+    [
+        ({}, "float32", ""),
+        ({}, "mixed_bfloat16", ""),  # whose weights are float32
+        ({"precision": "mixed_bfloat16"}, "float32", ""),
+        ({"precision": "float16"}, "mixed_bfloat16", ", saved in float16 and cast to float32"),
+        ({"dtype": "bfloat16"}, "float32", ", saved in bfloat16 and cast to float32"),
+    ],
+)
+def test_the_log_names_a_cast_of_the_weights(settings: dict[str, str], precision: str, note: str) -> None:
+    assert cast_note(Pretrained("a checkpoint", {}, HELD, settings=settings), precision) == note

@@ -166,6 +166,12 @@ def test_no_partition_is_said():
         suggest(planned(LARGE), 1)
 
 
+def test_a_run_on_packs_takes_as_long_as_its_samples_at_the_same_throughput():
+    flags = ["--config", str(BASE), "--generated-dataset", "true", "--packing.max-sequences-per-pack", "3"]
+    lines = "\n".join(planner_lines(load_config("pretraining", flags), throughput=1000))
+    assert "128.1 hours" in lines and "for 2,355 updates" in lines  # 461,242,368 samples, 3 × 65,280 in an update
+
+
 def test_the_command_prints_a_config_fragment_and_draws(tmp_path):
     picture = tmp_path / "plan.svg"
     command = [sys.executable, "run_pretraining.py", "--config", str(BASE), "--generated-dataset", "true", "--plan"]
