@@ -202,10 +202,11 @@ def fine_tune(
     else:
         bert = AutoModelForSequenceClassification.from_pretrained(model, **options, num_labels=task.classes)
     training, evaluation = task.training(), task.evaluation()
+    by_length = np.argsort(evaluation["input_mask"].sum(axis=1), kind="stable")
     # Trainer computes metrics only where there are labels; the task knows the right ones.
-    unused = {label: np.zeros(len(evaluation["input_ids"]), int) for label in LABELS if label in training}
+    unused = {label: np.zeros(len(by_length), int) for label in LABELS if label in training}
     with tempfile.TemporaryDirectory() as folder:
-        trainer = transformers.Trainer(
+        trainer = _Trainer(
             bert,
             TrainingArguments(
                 folder,
@@ -231,8 +232,8 @@ def fine_tune(
             ),
             DataCollatorWithPadding(AutoTokenizer.from_pretrained(model)),
             _features(training),
-            _features({**evaluation, **unused}),
-            compute_metrics=lambda found: task.scores(_outputs(found.predictions, made.length)),
+            _features({name: values[by_length] for name, values in {**evaluation, **unused}.items()}),
+            compute_metrics=lambda found: task.scores(_outputs(found.predictions, made.length, np.argsort(by_length))),
         )
         trainer.train()
         found = trainer.evaluate()
@@ -250,10 +251,25 @@ def _features(samples: Arrays) -> list[dict[str, Any]]:
     return [{**sample, **{name: labels[name][row] for name in labels}} for row, sample in enumerate(inputs)]
 
 
-def _outputs(predictions: Any, length: int) -> Arrays:
-    """Return ``logits`` (N, K), or ``start_logits`` and ``end_logits`` (N, S), very small beyond the longest sample."""
+class _Trainer(transformers.Trainer):  # type: ignore[misc]
+    """Evaluates samples in the order given; ``group_by_length`` would shuffle these too, and so their predictions."""
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        samples = self.eval_dataset if eval_dataset is None else eval_dataset
+        batches = torch.utils.data.DataLoader(samples, EVALUATION_BATCH, collate_fn=self.data_collator)
+        return self.accelerator.prepare(batches)
+
+
+def _outputs(predictions: Any, length: int, order: np.ndarray) -> Arrays:
+    """Return ``logits`` (N, K), or ``start_logits`` and ``end_logits`` (N, S), very small beyond the longest sample.
+
+    Args:
+        predictions: of the model.
+        length: S.
+        order: row of the predictions for each row of the result.
+    """
     if not isinstance(predictions, tuple):
-        return {"logits": predictions}
+        return {"logits": predictions[order]}
     pads = [((0, 0), (0, length - values.shape[1])) for values in predictions]
-    padded = [np.pad(values, pad, constant_values=PADDED_LOGIT) for values, pad in zip(predictions, pads)]
+    padded = [np.pad(values, pad, constant_values=PADDED_LOGIT)[order] for values, pad in zip(predictions, pads)]
     return dict(zip(("start_logits", "end_logits"), padded))
