@@ -340,6 +340,10 @@ class Platform(abc.ABC):
         """
 
     @abc.abstractmethod
+    def compile_evaluation(self, model: keras.Model, objective: Objective) -> None:
+        """Prepare a model that is not trained for :meth:`evaluate`."""
+
+    @abc.abstractmethod
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
         """Compile the training step of a compiled model, without training.
 

@@ -91,34 +91,41 @@ class Pretraining:
         """Open ``validation_dir``, or else the held-out records in ``dataset_dir``; None without either.
 
         Raises:
-            UserError: there is none, and the model is to be evaluated on it while training.
+            UserError: there is none, and the model is to be evaluated on it.
         """
         config = self._config
-        if config.generated_dataset or not config.do_validation:
+        if (config.generated_dataset and config.do_training) or not config.do_validation:
             return None
         if config.validation_dir is not None:
             return self._records(config.validation_dir)
-        assert config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
+        assert config.dataset_dir is not None, "the rules ask for it"
         folder = Path(config.dataset_dir) / VALIDATION_FOLDER
         if folder.is_dir():
             return self._records(str(folder))
-        if config.evaluation.every is not None:
+        if self._asked_to_evaluate:
             raise UserError(
-                f"evaluation.every: there is no held-out text in {folder}; prepare the data with --validation-fraction,"
-                " or set validation_dir"
+                f"{self._asked_to_evaluate}: there is no held-out text in {folder}; prepare the data with"
+                " --validation-fraction, or set validation_dir"
             )
         return None
+
+    @property
+    def _asked_to_evaluate(self) -> str:
+        """Return the setting that requires held-out text; empty if there is none."""
+        if not self._config.do_training:
+            return "do_training false"
+        return "evaluation.every" if self._config.evaluation.every is not None else ""
 
     def _leave_out_evaluation(self) -> None:
         """Report that the machine does not measure losses on held-out text.
 
         Raises:
-            UserError: the config asks for them while training.
+            UserError: the config asks for them.
         """
-        instead = "evaluate its checkpoints on a CPU or GPU"
-        if self._config.evaluation.every is not None:
-            raise UserError(f"evaluation.every: IPUs do not measure losses on held-out text; unset it, and {instead}")
-        logger.warning("IPUs do not measure losses on held-out text; %s", instead)
+        why = "IPUs do not measure losses on held-out text; evaluate the run's checkpoints on a CPU or GPU"
+        if self._asked_to_evaluate:
+            raise UserError(f"{self._asked_to_evaluate}: {why}")
+        logger.warning(why)
         self._held_out = None
 
     def _records(self, folder: str) -> RecordReader:

@@ -141,6 +141,8 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
             last = TrainingLoop(session, data, built).run()
             for line in session.task.summary(last.metrics, data.facts) if last else []:
                 logger.info(line)
+        else:
+            session.platform.compile_evaluation(built.model, session.task.objective)
         evaluates = processes.is_chief or session.platform.all_processes_predict
         scores = evaluate(session, built) if evaluates and not config.compile_only else {}
         if not config.compile_only:

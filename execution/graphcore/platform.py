@@ -323,6 +323,9 @@ class GraphcorePlatform(Platform):
                 for moment in MOMENTS
             }
 
+    def compile_evaluation(self, model: keras.Model, objective: Objective) -> None:
+        """Do nothing: IPUs do not measure losses of evaluation."""
+
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
         updates = self._job.updates_per_execution
         zeros = {name: tf.zeros(spec.shape, spec.dtype) for name, spec in element_spec.items()}

@@ -237,6 +237,10 @@ class SoftwarePlatform(Platform):
         model.prepare(objective, self._engine(model, rule), rule.totals)
         model.compile(optimizer=optimizer, steps_per_execution=updates_per_execution)
 
+    def compile_evaluation(self, model: keras.Model, objective: Objective) -> None:
+        model.measure(objective)
+        model.compile()
+
     def _engine(self, model: keras.Model, rule: UpdateRule) -> Engine:
         if not self._layout.is_spread:
             # Recomputation passes on no gradients of tensors from outside, such as copies of weights.

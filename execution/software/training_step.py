@@ -79,12 +79,16 @@ class TrainableModel(keras.Model):
             engine: makes the updates.
             totals: sums named scalars over all processes.
         """
-        self._objective = objective
+        self.measure(objective)
         self._totals = totals
         self.engine = engine
-        self._ratios: Dict[str, RatioMetric] = {}
         # A function, because Keras traces its loop over the updates of an execution up to four times.
         self._update = tf.function(engine.update, autograph=False)
+
+    def measure(self, objective: Objective) -> None:
+        """Set what ``evaluate`` measures; ``prepare`` does so too."""
+        self._objective = objective
+        self._ratios: Dict[str, RatioMetric] = {}
 
     @property
     def metrics(self) -> List[keras.metrics.Metric]:

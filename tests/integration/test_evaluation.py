@@ -94,6 +94,19 @@ def test_evaluation_changes_nothing_of_the_training(place: Path, dataset: Path, 
     assert set(scores(place / "runs" / "plain")) == {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}
 
 
+def test_evaluation_without_training(place: Path, config: Path, dataset: Path, whole: Path) -> None:
+    """The weights of the best checkpoint have the scores that the run ended with."""
+    evaluate = ("--do-training", "false", "--evaluation.every", "none", "--evaluation.patience", "none")
+    arguments = (*evaluate, "--evaluation.metric", "none", "--pretrained-ckpt-path", str(whole), "--name", "again")
+    outcome = train(config, place / "runs", *arguments)
+    assert outcome.status == 0, outcome.errors
+    assert scores(place / "runs" / "again") == scores(whole)
+    assert not checkpoints(place / "runs" / "again")
+    elsewhere = ("--dataset-dir", str(dataset / "validation"), "--name", "elsewhere")
+    outcome = train(config, place / "runs", *arguments, *elsewhere)
+    assert outcome.status == 2 and "do_training false: there is no held-out text in" in outcome.errors
+
+
 @pytest.mark.parametrize("step", [2, 6, 8, 12])
 def test_killed_and_resumed(step: int, config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
     name = f"killed-at-{step}"

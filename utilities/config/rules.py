@@ -78,13 +78,11 @@ def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     """Yield the problems of the data and the length of training."""
-    if task == PRETRAINING and config.dataset_dir is None and not config.generated_dataset:
-        yield FieldError(
-            ["dataset_dir"],
-            "pre-training needs data",
-            "set dataset_dir, or generated_dataset to true for random data",
-        )
-    trains = task == PRETRAINING or config.do_training
+    trains = config.do_training
+    other = "generated_dataset to true for random data" if trains else "validation_dir"
+    has_other = config.generated_dataset if trains else config.validation_dir is not None
+    if task == PRETRAINING and config.dataset_dir is None and not has_other:
+        yield FieldError(["dataset_dir"], "pre-training needs data", f"set dataset_dir, or {other}")
     if trains and config.total_num_train_samples is None and config.num_epochs is None:
         lengths = ", ".join(map(str, PUBLISHED_SAMPLES))
         only = f", and only sequences of {lengths} have a published one" if task == PRETRAINING else ""
@@ -93,7 +91,7 @@ def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
             f"the length of training is not given{only}",
             "set one of the two",
         )
-    if task == PRETRAINING and config.generated_dataset and config.total_num_train_samples is None:
+    if task == PRETRAINING and trains and config.generated_dataset and config.total_num_train_samples is None:
         yield FieldError(
             ["num_epochs", "generated_dataset"],
             "random data has no epochs",
@@ -111,12 +109,10 @@ def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     """Yield the phases that the task does not have, and settings that it needs."""
-    if task != PRETRAINING and not (config.do_training or config.do_validation or config.do_test):
+    if not (config.do_training or config.do_validation or config.do_test):
         yield FieldError(
             ["do_training", "do_validation", "do_test"], "there is nothing to do", "set one of them to true"
         )
-    if task == PRETRAINING and not config.do_training:
-        yield FieldError(["do_training"], "pre-training only trains", "set do_training to true")
     if config.do_test and not TASKS[task].has_test_set:
         yield FieldError(
             ["do_test"], f"{task} has no test set", "set do_test to false, or use run_seq_classification.py"
@@ -135,7 +131,7 @@ def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         yield FieldError(
             ["validation_dir"], f"{task} reads its validation set from dataset_dir", "remove validation_dir"
         )
-    if task != PRETRAINING and not config.do_training and not starts_from_checkpoint(config):
+    if not config.do_training and not starts_from_checkpoint(config):
         yield FieldError(
             ["pretrained_ckpt_path", "bert_model_name"],
             "without training the weights must come from a checkpoint",

@@ -150,7 +150,7 @@ BROKEN_RULES = [
     case({"bert_config": ...}, "bert_config", "add the section"),
     case({"bert_model_name": "bert-base-uncased"}, "bert_model_name", "pretrained_ckpt_path"),
     case({"do_test": True}, "do_test", "false"),
-    case({"do_training": False}, "do_training", "true"),
+    case({"do_training": False}, "without training", "set pretrained_ckpt_path"),
     case({"name": "a/b"}, "name", "without /"),
     case({"name": "a\nb\0"}, "name", "control characters"),
     case({"name": ".."}, "name", "folder"),
