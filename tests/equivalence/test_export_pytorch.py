@@ -45,9 +45,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
 )
 
-READABLE = (
-    "safetensors", "safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel",
-)  # fmt: skip
+READABLE = ("safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel")
 FINE_TUNED = ("everything", "as published")  # the other options concern the masked-LM head
 CASES = [(task, options) for task in TASKS for options in (OPTIONS if task == PRETRAINING else FINE_TUNED)]
 PIECES = 118  # in vocab.txt; the tables have two rows more
@@ -58,31 +56,14 @@ def samples() -> dict[str, np.ndarray]:
     return {**data, "input_ids": data["input_ids"] % PIECES}
 
 
-def pytorch(*arguments: object) -> None:
-    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "tests.unit.checkpoints.pretrained.pytorch_side", *map(str, arguments)]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pytorch")
-    np.savez(folder / "data.npz", **samples())
-    return folder
-
-
-@pytest.fixture(scope="module")
-def theirs(place) -> Path:
-    """PyTorch's models in every format."""
-    (place / "theirs").mkdir()
-    pytorch("write", place / "theirs", place / "data.npz")
-    return place / "theirs"
+    return tmp_path_factory.mktemp("pytorch")
 
 
 @pytest.fixture(scope="module")
 def exported(place) -> dict:
-    """Outputs of saved models by task and options, whose exports PyTorch has read."""
+    """Exports and outputs of saved models by task and options; PyTorch has read the exports, and written its models."""
     outputs, folders = {}, []
     for number, (task, options) in enumerate(CASES):
         checkpoints = place / f"run-{number}" / "checkpoints"
@@ -93,8 +74,20 @@ def exported(place) -> dict:
         folders.append(folder)
         outputs[task, options] = (folder, outputs_of(saved.model, samples()))
     folders.append(google(hugging_face(PRETRAINING), place / f"{PRETRAINING}.google"))
-    pytorch("read", place / "data.npz", *folders)
+    np.savez(place / "data.npz", **samples())
+    (place / "theirs").mkdir()
+    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "tests.unit.checkpoints.pretrained.pytorch_side"]
+    command += map(str, (place / "theirs", place / "data.npz", *folders))
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     return outputs
+
+
+@pytest.fixture(scope="module")
+def theirs(place, exported) -> Path:
+    """PyTorch's models in every format."""
+    return place / "theirs"
 
 
 @pytest.mark.parametrize("task, options", CASES)
@@ -128,13 +121,22 @@ def test_pytorch_saves_the_same_names_and_numbers_again(task, options, exported)
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("form", READABLE)
-def test_logits_of_what_pytorch_saved(form, task, theirs, place):
-    start = open_pretrained(str(theirs / task / form), "bert_model_name")
-    model = loaded(task, start)
+def test_logits_of_what_pytorch_saved(task, theirs):
+    """In one of the formats; the others give the same bits."""
+    start = open_pretrained(str(theirs / task / "safetensors"), "bert_model_name")
     expected = dict(np.load(theirs / f"{task}.npz"))
-    assert_close(outputs_of(model, samples()), expected)
+    assert_close(outputs_of(loaded(task, start), samples()), expected)
     assert (start.report().missing, start.report().extra) == ([], [])
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("form", READABLE)
+def test_every_format_of_pytorch_gives_the_same_bits(form, task, theirs):
+    first, start = (open_pretrained(str(theirs / task / each), "bert_model_name") for each in ("safetensors", form))
+    assert start.weights.keys() == first.weights.keys()
+    for name, weight in start.weights.items():
+        np.testing.assert_array_equal(weight.value(), first.weights[name].value(), err_msg=name)
+    assert (start.unknown, start.neutral_weights, start.architecture) == ([], {}, first.architecture)
 
 
 def test_half_precision_is_read_as_it_is(theirs):

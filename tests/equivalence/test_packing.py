@@ -53,34 +53,42 @@ def alone(source, data, row):
     return source_outputs(source, one), one
 
 
+@pytest.fixture(scope="module")
+def alone_by_row(pair, data):
+    """Hugging Face's logits of each sequence alone."""
+    rows = range(len(LENGTHS))
+    return [{name: values[0] for name, values in alone(pair.source, data, row)[0].items()} for row in rows]
+
+
 @pytest.mark.parametrize(
     "packs", [PACKS, OTHER_PACKS, tuple(pack[::-1] for pack in PACKS)], ids=["packs", "others", "turned"]
 )
-def test_logits_of_every_sequence_are_those_of_the_sequence_alone(pair, data, packs):
+def test_logits_of_every_sequence_are_those_of_the_sequence_alone(pair, data, alone_by_row, packs):
     packed = in_packs(data, packs)
     outputs = run(pair.model, packed)
     for pack, rows in enumerate(packs):
         for place, row in enumerate(rows):
-            theirs = {name: values[0] for name, values in alone(pair.source, data, row)[0].items()}
-            assert_same_logits(of_sequence(outputs, packed, pack, place), theirs, f"of {row}")
+            assert_same_logits(of_sequence(outputs, packed, pack, place), alone_by_row[row], f"of {row}")
 
 
-def test_hugging_face_s_own_layers_take_packs_too(a, data):
-    test_logits_of_every_sequence_are_those_of_the_sequence_alone(packed_model(a, replace=False), data, PACKS)
+def test_hugging_face_s_own_layers_take_packs_too(a, data, alone_by_row):
+    theirs = packed_model(a, replace=False)
+    test_logits_of_every_sequence_are_those_of_the_sequence_alone(theirs, data, alone_by_row, PACKS)
 
 
-def gradients_alone(source, data):
-    """Return the gradients of the mean losses over all sequences by Hugging Face's model, one sequence at a time."""
+@pytest.fixture(scope="module")
+def gradients_alone(pair, data):
+    """The gradients of the mean losses over all sequences by Hugging Face's model, one sequence at a time."""
     tokens, count = float(data["masked_lm_weights"].sum()), len(LENGTHS)
     with tf.GradientTape() as tape:
         total = 0.0
         for row in range(count):
-            outputs, one = alone(source, data, row)
+            outputs, one = alone(pair.source, data, row)
             words = tf.nn.log_softmax(outputs["masked_lm"])
             total -= tf.reduce_sum(tf.gather(words, one["masked_lm_ids"], batch_dims=2)) / tokens
             following = tf.nn.log_softmax(outputs["next_sentence"])
             total -= tf.reduce_sum(tf.gather(following, one["next_sentence_labels"], batch_dims=1)) / count
-    return tape.gradient(total, source.trainable_variables)
+    return tape.gradient(total, pair.source.trainable_variables)
 
 
 def gradients_of_packs(model, packed):
@@ -95,9 +103,9 @@ def gradients_of_packs(model, packed):
 
 
 @pytest.mark.parametrize("packs", [PACKS, OTHER_PACKS], ids=["packs", "other places"])
-def test_gradients_of_a_packed_batch_are_those_of_its_sequences(pair, data, packs):
+def test_gradients_of_a_packed_batch_are_those_of_its_sequences(pair, data, gradients_alone, packs):
     ours = gradients_of_packs(pair.model, in_packs(data, packs))
-    assert_same_gradients(pair, ours, gradients_alone(pair.source, data))
+    assert_same_gradients(pair, ours, gradients_alone)
 
 
 @pytest.mark.parametrize("xla", [False, True], ids=["graph", "xla"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
-from model.architecture import PRETRAINING, SQUAD
+from model.architecture import PRETRAINING, SQUAD, Architecture
 from tests.equivalence.bert_pairs import architecture, batch
 from tests.unit.checkpoints.pretrained.models import (
     TASKS,
@@ -30,15 +30,26 @@ def sources():
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("form", FORMATS)
-def test_logits_equal_hugging_face(form, task, sources, tmp_path):
-    folder = FORMATS[form](sources[task], tmp_path / "model")
-    start = open_pretrained(str(folder), "bert_model_name")
+def test_logits_equal_hugging_face(task, sources, tmp_path):
+    start = open_pretrained(str(FORMATS["safetensors"](sources[task], tmp_path / "model")), "bert_model_name")
     data = batch(architecture())
     assert_close(outputs_of(loaded(task, start), data), source_outputs(task, sources[task], data))
     report = start.report()
     assert (report.missing, report.extra, report.padded, report.neutral) == ([], [], [], [])
     assert report.loaded == len(sources[task].weights)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_holds_every_bit_of_the_model(form, task, sources, tmp_path):
+    """The logits of one of them are compared above."""
+    start = open_pretrained(str(FORMATS[form](sources[task], tmp_path / "model")), "bert_model_name")
+    expected = pytorch_arrays(sources[task])
+    assert start.weights.keys() == expected.keys()
+    for name, weight in start.weights.items():
+        np.testing.assert_array_equal(weight.value(), expected[name], err_msg=name)
+    assert (start.unknown, start.neutral_weights) == ([], {})
+    assert Architecture(**start.architecture) == architecture()
 
 
 @pytest.mark.parametrize("options", OPTIONS)

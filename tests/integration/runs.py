@@ -116,6 +116,11 @@ def logged(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in period.items() if key not in TIMES} for period in metrics(run)]
 
 
+def evaluations(run: Path) -> list[tuple[int, dict[str, float]]]:
+    """Return the scores of the evaluations while training, each with its step."""
+    return [(line["step"], line["evaluation"]) for line in metrics(run) if "evaluation" in line]
+
+
 def events(run: Path) -> list[str]:
     """Return the events of a run."""
     path = run / "history.jsonl"

@@ -255,7 +255,6 @@ def test_whole_words_and_other_seed(data_set: Path, tmp_path: Path) -> None:
     assert not np.array_equal(read_records(tmp_path / "seed")["input_ids"][:50], found["input_ids"][:50])
 
 
-NO_MASK = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"
 GOOD = "The cat sat on the mat. It was a fine mat and a fine cat.\n\n"
 GOOD += "The dog ran in the park. It ran all the long day.\n"
 
@@ -267,10 +266,7 @@ GOOD += "The dog ran in the park. It ran all the long day.\n"
         ({"a.xml": b"hello"}, ["--dump", "a.xml"], "a.xml: not a MediaWiki dump"),
         ({"a.bz2": bz2.compress(b"<mediawiki>" + b"x" * 9999)[:-9]}, ["--dump", "a.bz2"], "decompressed"),
         ({"a.jsonl": b'{"text": "a"}\n{oops\n'}, ["--jsonl", "a.jsonl"], "a.jsonl, line 2: not JSON"),
-        ({"a.txt": b""}, ["--text", "a.txt"], "holds no prose"),
-        ({"a.txt": b"\n\n \n"}, ["--text", "a.txt"], "holds no prose"),
         ({"a.txt": b"Too short."}, ["--text", "a.txt"], "--min-characters"),
-        ({"v.txt": NO_MASK}, ["--text", "good.txt", "--vocab-file", "v.txt"], "[MASK] is missing"),
         ({}, ["--text", "good.txt", "--vocab-file", "absent.txt"], "no such vocabulary"),
         ({}, ["--text", "good.txt", "--max-predictions", "126"], "between 1 and 125"),
         ({}, ["--text", "good.txt", "--max-seq-length", "4"], "--max-seq-length 4"),

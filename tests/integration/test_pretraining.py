@@ -80,15 +80,6 @@ def test_checkpoint_holds_weights_by_block_name(run):
     assert shapes["heads/masked_lm/bias"] == (TEXT_VOCABULARY,)
 
 
-def test_the_same_seed_gives_the_same_run(place, dataset):
-    config = write_config(place / "twice.json")
-    for _ in range(2):
-        trained(config, place / "runs", "--dataset-dir", str(dataset))
-    one, two = (variables(place / "runs" / name, "weights") for name in ("twice", "twice-2"))
-    for name in one:
-        np.testing.assert_array_equal(one[name], two[name])
-
-
 @pytest.mark.long
 def test_replicas_fold_into_accumulation(place, dataset):
     batches = {

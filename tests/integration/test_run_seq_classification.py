@@ -24,7 +24,8 @@ from tests.integration.fine_tuning import (
     write_table,
 )
 from tests.integration.fine_tuning import write_config as write_any_config
-from tests.integration.runs import Outcome, metrics, read_json, read_lines, run_command
+from tests.integration.runs import Outcome, checkpoints, evaluations, metrics, read_json, read_lines, run_command
+from training.evaluation import Record, best_of
 
 PACKED = ["--packing.max-sequences-per-pack", "3"]
 
@@ -166,7 +167,7 @@ def test_both_validation_sets_of_mnli(root: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("contradiction")
 
 
-def test_a_task_of_clue(root: Path) -> None:
+def test_a_task_of_clue_and_its_best_epoch(root: Path) -> None:
     """The task has Chinese text, 15 classes, and submissions for both test sets of TNEWS."""
     words = {"103": "球", "104": "股", "110": "军"}
     write_pieces(root / "zh.txt", [*SPECIAL_TOKENS, *words.values(), "新", "闻"])
@@ -184,9 +185,13 @@ def test_a_task_of_clue(root: Path) -> None:
     write("dev.json", 12, True)
     secret = {"tnews11": write("test.json", 7, False), "tnews10": write("test1.0.json", 5, False)}
     changes = {"dataset_dir": str(root / "clue"), "vocab_file": str(root / "zh.txt"), "num_epochs": 20}
-    run(write_config(root, "tnews", **changes), "--do-test")
+    run(write_config(root, "tnews", **changes, global_batches_per_log=5, evaluation={"every": "epoch"}), "--do-test")
     folder = root / "runs" / "tnews"
-    assert scores(folder) == {"accuracy": 1.0}
+    found = evaluations(folder)
+    assert [step for step, _ in found] == list(range(15, 301, 15))  # 120 samples are 15 updates
+    best = best_of([Record(step, one["accuracy"]) for step, one in found], "accuracy")
+    assert scores(folder) == dict(found)[best] == {"accuracy": 1.0}
+    assert f"step-{best:08d}" in checkpoints(folder)
     for name, labels in secret.items():
         submission = read_lines(folder / "submission" / f"{name}_predict.json")
         assert submission == [{"id": n, "label": label} for n, label in enumerate(labels)]

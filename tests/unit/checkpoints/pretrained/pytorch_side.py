@@ -1,9 +1,9 @@
 """Saves and loads models like a user of PyTorch, in a separate process.
 
-    python -m tests.unit.checkpoints.pretrained.pytorch_side
+    python -m tests.unit.checkpoints.pretrained.pytorch_side OUTPUT DATA.npz FOLDER …
 
-write FOLDER DATA.npz     models with random weights, saved in each of PyTorch's formats, and their logits
-read DATA.npz FOLDER …    loads each folder; its logits go to FOLDER.npz, warnings and class to FOLDER.json
+OUTPUT gets models with random weights, saved in each of PyTorch's formats, and their logits. Each FOLDER is loaded; its
+logits go to FOLDER.npz, warnings and class to FOLDER.json.
 """
 
 from __future__ import annotations
@@ -108,7 +108,6 @@ def read(data, folders: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "write":
-        write(Path(sys.argv[2]), np.load(sys.argv[3]))
-    else:
-        read(np.load(sys.argv[2]), [Path(folder) for folder in sys.argv[3:]])
+    output, samples, *folders = map(Path, sys.argv[1:])
+    write(output, np.load(samples))
+    read(np.load(samples), folders)

@@ -26,12 +26,10 @@ os.write(1, f"task {task} arguments {' '.join(sys.argv[1:])}\\n".encode())
 os.write(2, f"warning of {task}\\n".encode())
 
 def after_the_first():
-    flag = os.path.join(os.path.dirname(os.path.abspath(__file__)), "failed")
-    if task == 1:
-        return open(flag, "w").close()
-    while not os.path.exists(flag):
+    # Returns in replicas other than 1 once the launcher has said that replica 1 has ended.
+    errors = os.path.join(os.path.dirname(os.path.abspath(__file__)), "errors")
+    while task != 1 and "the others stop" not in open(errors).read():
         time.sleep(0.05)
-    time.sleep(3)
 
 """
 
@@ -42,31 +40,34 @@ def write(folder: Path, text: str) -> str:
     return str(path)
 
 
-def started(program: str, replicas: int, *flags: str) -> subprocess.CompletedProcess:
+def started(program: str, replicas: int, *flags: str) -> tuple[subprocess.CompletedProcess, str]:
+    """Run a program by the launcher; return the ended process and its standard error, a file beside the program."""
     command = [sys.executable, "-m", "execution.launch", "--replicas", str(replicas), *flags, "--", program, "--x", "1"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    path = Path(program).with_name("errors")
+    with open(path, "a", encoding="utf-8") as errors:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, timeout=60)
+    return done, path.read_text(encoding="utf-8")
 
 
 def test_each_replica_has_its_place_and_its_lines_its_number(tmp_path):
-    done = started(write(tmp_path, ""), 3, "--threads-per-replica", "5")
-    assert done.returncode == 0, done.stderr
+    done, errors = started(write(tmp_path, ""), 3, "--threads-per-replica", "5")
+    assert done.returncode == 0, errors
     flags = "arguments --x 1 --execution.threads 5"
     assert sorted(done.stdout.splitlines()) == [f"[1] task 1 {flags}", f"[2] task 2 {flags}", f"task 0 {flags}"]
-    assert sorted(done.stderr.splitlines()) == ["[1] warning of 1", "[2] warning of 2", "warning of 0"]
+    assert sorted(errors.splitlines()) == ["[1] warning of 1", "[2] warning of 2", "warning of 0"]
 
 
 def test_the_first_failure_is_the_status_and_is_named(tmp_path):
-    done = started(write(tmp_path, "after_the_first(); sys.exit({0: 0, 1: 7, 2: 2}[task])"), 3)
+    done, errors = started(write(tmp_path, "after_the_first(); sys.exit({0: 0, 1: 7, 2: 2}[task])"), 3)
     assert done.returncode == 7
-    assert "replica 1 ended with status 7; the others stop" in done.stderr
+    assert "replica 1 ended with status 7; the others stop" in errors
 
 
 def test_a_killed_replica_is_the_cause(tmp_path):
-    done = started(
-        write(tmp_path, "after_the_first()\nif task == 1: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(2)"), 2
-    )
+    text = "after_the_first()\nif task == 1: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(2)"
+    done, errors = started(write(tmp_path, text), 2)
     assert done.returncode == 2
-    assert "replica 1 was ended by SIGKILL" in done.stderr
+    assert "replica 1 was ended by SIGKILL" in errors
 
 
 def test_those_that_do_not_stop_are_killed(tmp_path, monkeypatch, capfd):
