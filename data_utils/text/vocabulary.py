@@ -17,9 +17,10 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from data_utils.command_line import make_parser, positive, run_main
+from data_utils.command_line import positive
 from data_utils.text.sentences import read_corpus
 from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
