@@ -31,7 +31,7 @@ def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
         "os": platform.platform(),
         "cpu": _cpu_model(),
         "cpu_cores": os.cpu_count(),
-        "cpu_cores_usable": _usable_cores(),
+        "cpu_cores_usable": usable_cores(),
         "cpu_instruction_sets": _instruction_sets(),
         "memory_gib": _memory_gib(),
         "gpus": _gpus(),
@@ -48,6 +48,11 @@ def graphcore_installed() -> bool:
 def is_graphcore(platform: str) -> bool:
     """Return whether a config's ``execution.platform`` selects Graphcore's TensorFlow on this machine."""
     return platform == "graphcore" or (platform == "auto" and graphcore_installed())
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use: those of its container, not of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_bytes() -> Optional[int]:
@@ -101,10 +106,6 @@ def _cpu_field(*names: str) -> Optional[str]:
         if name.strip() in names:
             return value.strip()
     return None
-
-
-def _usable_cores() -> Optional[int]:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _cpu_model() -> Optional[str]:
