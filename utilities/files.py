@@ -80,6 +80,12 @@ def read_json_lines(path: Path) -> List[Optional[Dict[str, Any]]]:
     return [_parsed(line) for line in lines if line.strip()]
 
 
+def read_steps(path: Path) -> List[Dict[str, Any]]:
+    """Return the objects with a ``step`` in a file with one per line; none if there is no such file."""
+    rows = read_json_lines(path) if path.exists() else []
+    return [row for row in rows if row and isinstance(row.get("step"), int)]
+
+
 def _parsed(line: str) -> Optional[Dict[str, Any]]:
     try:
         record = json.loads(line)
