@@ -21,7 +21,7 @@ from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.environment import environment_facts
 from utilities.errors import UserError
-from utilities.files import read_steps, write_atomically
+from utilities.files import append_json_line, read_steps, write_atomically
 from utilities.history import BEGIN, History
 from utilities.secrets import mask_value
 
@@ -115,8 +115,7 @@ class RunFolder:
             "samples": evaluation.samples,
             "evaluation": scores,
         }
-        with open(self.path / METRICS, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append_json_line(self.path / METRICS, record)
 
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
         """Return step and score of each evaluation in metrics.jsonl; NaN if it has no such score."""

@@ -33,7 +33,7 @@ from training.session import Session, TrainingData
 from training.task import BuiltModel
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
-from utilities.files import read_steps, write_atomically
+from utilities.files import append_json_line, read_steps, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -265,8 +265,7 @@ class PatternUpdates(UpdateCounter):
             "density": {name(layer): layer.count / size for layer, size in zip(self._layers, sizes)},
             "layers": {name(layer): count / size for layer, count, size in zip(self._layers, explored, sizes)},
         }
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        append_json_line(self._path, row)
 
 
 def name(layer: BlockSparseDense) -> str:
