@@ -83,6 +83,13 @@ class Manifest:
         """The number of records in all files."""
         return sum(file.records for file in self.files)
 
+    @property
+    def vocabulary_path(self) -> Optional[Path]:
+        """The vocabulary beside the records, if it is there."""
+        name = self.vocabulary.get("file")
+        path = self.path.with_name(name) if isinstance(name, str) and _is_file_name(name) else None
+        return path if path is not None and path.is_file() else None
+
 
 def load_manifest(folder: Path) -> Optional[Manifest]:
     """Return the manifest of a data set folder, or None if it has none; raise a ``UserError`` if it is invalid."""
@@ -155,9 +162,8 @@ def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
 def check_checksums(manifest: Manifest, folder: Path) -> None:
     """Read every file that has a checksum in the manifest, including the vocabulary, and compare the checksums."""
     expected = {file.name: file.sha256 for file in manifest.files}
-    vocabulary = manifest.vocabulary.get("file")
-    if isinstance(vocabulary, str) and _is_file_name(vocabulary) and (folder / vocabulary).exists():
-        expected[vocabulary] = manifest.vocabulary.get("sha256")
+    if manifest.vocabulary_path is not None:
+        expected[manifest.vocabulary_path.name] = manifest.vocabulary.get("sha256")
     for name, checksum in expected.items():
         if checksum is not None and sha256_of(folder / name) != checksum:
             raise UserError(f"{folder / name}: its SHA-256 is not that of {manifest.path.name}; copy the file again")
