@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Optional, TextIO
+from typing import Optional
 
 from tqdm import tqdm
 
@@ -13,29 +13,27 @@ PLAIN_LINE_SECONDS = 10.0
 
 
 class Progress:
-    """Shows a bar with rate and remaining time on a terminal, and a plain line every ten seconds elsewhere.
+    """Shows a bar with rate and remaining time if standard error is a terminal, otherwise a line every ten seconds.
 
     Args:
         total: Sum of all ``advance`` calls; None if it is not known.
         label: The name of the work, shown first.
         unit: The unit of the total; ``B`` is printed as megabytes.
-        stream: Where to print: standard error by default.
 
     Example:
         >>> with Progress(100, "reading", "B") as progress:
         ...     progress.advance(40)
     """
 
-    def __init__(self, total: Optional[int], label: str, unit: str = "B", stream: Optional[TextIO] = None):
+    def __init__(self, total: Optional[int], label: str, unit: str = "B"):
         self.total, self.label, self.unit = total, label, unit
-        self.stream = stream or sys.stderr
         self.done = self.before = 0
         self.note = ""
         self.start = self.last = time.monotonic()
         self.bar = None
-        if self.stream.isatty():
+        if sys.stderr.isatty():
             scale = unit == "B"
-            self.bar = tqdm(total=total, desc=label, unit=unit, unit_scale=scale, file=self.stream, dynamic_ncols=True)
+            self.bar = tqdm(total=total, desc=label, unit=unit, unit_scale=scale, dynamic_ncols=True)
 
     def __enter__(self) -> Progress:
         return self
@@ -75,7 +73,7 @@ class Progress:
         text += f", {clock(elapsed)} elapsed"
         if self.before:
             text += f", {self._amount(self.before)} from before"
-        print(f"{text}{', ' + self.note if self.note else ''}", file=self.stream, flush=True)
+        print(f"{text}{', ' + self.note if self.note else ''}", file=sys.stderr, flush=True)
 
     def _amount(self, value: float) -> str:
         if self.unit != "B":

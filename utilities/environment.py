@@ -18,13 +18,10 @@ PACKAGES = ("tensorflow", "tf-keras", "keras", "transformers", "tokenizers", "nu
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "bf16")
 
 
-def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
+def environment_facts() -> Dict[str, Any]:
     """Describe machine and software by values that JSON can represent; unknown ones are None.
 
     Does not import TensorFlow; its devices are listed only if it is loaded already.
-
-    Args:
-        repository: folder whose git commit is recorded; None: this project's.
     """
     return {
         "python": platform.python_version(),
@@ -36,7 +33,7 @@ def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
         "memory_gib": _memory_gib(),
         "gpus": _gpus(),
         "packages": _versions(),
-        "git_commit": git_commit(repository or Path(__file__).resolve().parent),
+        "git_commit": git_commit(Path(__file__).resolve().parent),
     }
 
 
