@@ -118,9 +118,7 @@ def _dropout(x: tf.Tensor, seed: tf.Tensor, layer: tf.Tensor, rate: float) -> tf
 class LayerNormalization(layers.LayerNormalization):
     """LayerNorm of one tensor, or of a sum in one pass; see :func:`norm`."""
 
-    def call(  # type: ignore[override]  # Keras passes on whatever a layer is called with
-        self, residual: tf.Tensor, added: Tuple[tf.Tensor, ...] = (), dropped: Optional[Mask] = None
-    ) -> tf.Tensor:
+    def call(self, residual: tf.Tensor, added: Tuple[tf.Tensor, ...] = (), dropped: Optional[Mask] = None) -> tf.Tensor:
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
         return norm(residual, gamma, beta, self.epsilon, added, dropped)
 

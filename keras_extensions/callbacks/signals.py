@@ -136,6 +136,7 @@ class ShortExecutions(keras.callbacks.Callback):
         stop: the callback that is asked after every execution whether to stop.
         updates_per_period: length of a period; periods end at its multiples.
         first_step, total_steps: updates done before, and of the whole run.
+        clock: monotonic clock in seconds; tests replace it.
     """
 
     def __init__(
@@ -145,12 +146,14 @@ class ShortExecutions(keras.callbacks.Callback):
         updates_per_period: int,
         first_step: int,
         total_steps: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._callbacks = list(callbacks)
         self._stop = stop
         self._updates_per_period = updates_per_period
         self._first_step, self._total_steps = first_step, total_steps
+        self._clock = clock
         self._begins_period = True
         self._done = 0  # updates of this fit
         self._length = 1  # of the execution
@@ -171,10 +174,10 @@ class ShortExecutions(keras.callbacks.Callback):
         if self._begins_period:
             self._all.on_train_batch_begin(batch, logs)
             self._begins_period = False
-        self._started = time.monotonic()
+        self._started = self._clock()
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        seconds = time.monotonic() - self._started
+        seconds = self._clock() - self._started
         self._done = batch + 1
         left = self._left_in_period()
         if not left:
