@@ -1,43 +1,39 @@
-"""What the data commands share: one-line errors, a progress display, and number types for options."""
+"""What the data commands share: a progress display, and number types for options."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from typing import Callable, Optional, Sequence, TextIO
+from typing import Optional
 
 from tqdm import tqdm
-
-from utilities.errors import UserError
 
 PLAIN_LINE_SECONDS = 10.0
 
 
 class Progress:
-    """Shows a bar with rate and remaining time on a terminal, and a plain line every ten seconds elsewhere.
+    """Shows a bar with rate and remaining time if standard error is a terminal, otherwise a line every ten seconds.
 
     Args:
         total: Sum of all ``advance`` calls; None if it is not known.
         label: The name of the work, shown first.
         unit: The unit of the total; ``B`` is printed as megabytes.
-        stream: Where to print: standard error by default.
 
     Example:
         >>> with Progress(100, "reading", "B") as progress:
         ...     progress.advance(40)
     """
 
-    def __init__(self, total: Optional[int], label: str, unit: str = "B", stream: Optional[TextIO] = None):
+    def __init__(self, total: Optional[int], label: str, unit: str = "B"):
         self.total, self.label, self.unit = total, label, unit
-        self.stream = stream or sys.stderr
         self.done = self.before = 0
         self.note = ""
         self.start = self.last = time.monotonic()
         self.bar = None
-        if self.stream.isatty():
+        if sys.stderr.isatty():
             scale = unit == "B"
-            self.bar = tqdm(total=total, desc=label, unit=unit, unit_scale=scale, file=self.stream, dynamic_ncols=True)
+            self.bar = tqdm(total=total, desc=label, unit=unit, unit_scale=scale, dynamic_ncols=True)
 
     def __enter__(self) -> Progress:
         return self
@@ -77,7 +73,7 @@ class Progress:
         text += f", {clock(elapsed)} elapsed"
         if self.before:
             text += f", {self._amount(self.before)} from before"
-        print(f"{text}{', ' + self.note if self.note else ''}", file=self.stream, flush=True)
+        print(f"{text}{', ' + self.note if self.note else ''}", file=sys.stderr, flush=True)
 
     def _amount(self, value: float) -> str:
         if self.unit != "B":
@@ -90,49 +86,6 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def make_parser(step: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser with the options that every command has."""
-    parser = argparse.ArgumentParser(prog=f"python -m {step}", description=description)
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return parser
-
-
-def run_main(
-    parser: argparse.ArgumentParser,
-    action: Callable[[argparse.Namespace], Optional[int]],
-    arguments: Optional[Sequence[str]] = None,
-) -> int:
-    """Parse the arguments and run the command; an error that the user can fix is printed as one line.
-
-    Args:
-        parser: Options of the command.
-        action: The command, which returns the exit status; None means 0.
-        arguments: The command line; None: that of the process.
-
-    Returns:
-        The exit status: 2 for an error that the user can fix, 130 after Ctrl-C.
-    """
-    options = parser.parse_args(arguments)
-    try:
-        return action(options) or 0
-    except (UserError, OSError) as error:
-        if options.debug:
-            raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except MemoryError as error:
-        if options.debug:
-            raise
-        reason = f"out of memory ({error})" if str(error) else "out of memory"
-        print(f"error: {reason}; use fewer --workers, or a machine with more", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        if options.debug:
-            raise
-        print("interrupted", file=sys.stderr)
-        return 130
 
 
 def fraction(text: str) -> float:

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from xml.sax.saxutils import escape
 
-from data_utils.command_line import Progress, make_parser, positive, run_main
+from data_utils.command_line import Progress, positive
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from data_utils.command_line import positive
+from utilities.environment import usable_cores
 from utilities.errors import UserError
 
 Item = TypeVar("Item")
@@ -35,13 +36,6 @@ CONNECT_SECONDS = 20
 START_METHOD = "forkserver"  # forking this process itself is unsafe, because it has threads
 MARKER_PREFIX = ".seen-"  # files by which workers on other machines show that they see a folder
 RUN_AGAIN = "run the command again: it resumes where it stopped"
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use: those of its container, not of the machine."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Pool:
@@ -288,7 +282,7 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that determine where work is done."""
     group = parser.add_argument_group("workers (the output does not depend on them)")
     group.add_argument(
-        "--workers", type=positive, default=available_cores(), metavar="N",
+        "--workers", type=positive, default=usable_cores(), metavar="N",
         help="processes on this machine (default %(default)s)",
     )  # fmt: skip
     group.add_argument(

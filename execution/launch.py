@@ -26,6 +26,7 @@ from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from execution.software.cluster.lifeline import LIFELINE, SECONDS_TO_STOP, lifeline_variable
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
+from utilities.environment import usable_cores
 from utilities.errors import EXIT_USER_ERROR, UserError
 
 SECONDS_BETWEEN_CHECKS = 0.2
@@ -136,7 +137,7 @@ def with_threads(command: Sequence[str], replicas: int, threads: Optional[int]) 
     is_set = any(argument == THREADS_FLAG or argument.startswith(f"{THREADS_FLAG}=") for argument in command)
     if is_set and threads is None:
         return list(command)
-    share = threads or max(len(os.sched_getaffinity(0)) // replicas, 1)
+    share = threads or max(usable_cores() // replicas, 1)
     return [*command, THREADS_FLAG, str(share)]
 
 

@@ -140,11 +140,6 @@ class Architecture:
     sparsity_kernel: str = "auto"
 
     @property
-    def head_size(self) -> int:
-        """Width of one attention head."""
-        return self.hidden_size // self.num_attention_heads
-
-    @property
     def approximate_gelu(self) -> bool:
         """Whether GeLU is the tanh approximation (Hugging Face's ``gelu_new``) and not the exact one."""
         return self.hidden_act == "gelu_new"

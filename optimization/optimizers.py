@@ -233,6 +233,13 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         seed = tf.stack([tf.cast(self.iterations, tf.int32), tf.constant(own, tf.int32)])
         return stochastic_round(weights, variable.dtype, seed)
 
+    def compile_steps(self) -> bool:
+        """Compile the update of a weight with XLA, once for all weights of a shape; return False if that is impossible.
+
+        Compiling the update of all weights at once takes more time, and memory that the process keeps.
+        """
+        return False
+
     def moments(self, variable: tf.Variable) -> Tuple[tf.Variable, tf.Variable]:
         """Return the first and second moment of a variable, in float32; see :meth:`add_moment` for their shape."""
         index = self._index_dict[self._var_key(variable)]
@@ -296,10 +303,6 @@ class AdamW(DecoupledOptimizer):
         step(gradient, variable, *self.moments(variable), self._learning_rate_float32(), tf.identity(self.iterations))
 
     def compile_steps(self) -> bool:
-        """Compile the update of a weight with XLA, once for all weights of a shape; return False if that is impossible.
-
-        Compiling the update of all weights at once takes more time, and memory that the process keeps.
-        """
         if self.global_clipnorm is None:
             self.compiled_step = tf.function(self._step, jit_compile=True, autograph=False)
         return self.compiled_step is not None

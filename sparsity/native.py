@@ -11,11 +11,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, NamedTuple, Tuple
 
 import numpy as np
+
+from utilities.environment import usable_cores
 
 BLOCK_SIZES = (4, 8, 16)  # blocks of a single weight would not use the vector units
 SPAN = 32  # tokens whose activations ``outer`` copies side by side before it loops over the blocks
@@ -133,7 +134,7 @@ def _share(count: int, unit: int, part: Callable[[int, int], None], threads: int
 
 @functools.lru_cache(maxsize=None)
 def _threads() -> Tuple[ThreadPoolExecutor, int]:
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = usable_cores()
     return ThreadPoolExecutor(max(1, count - 1), "block-sparse"), count
 
 

@@ -10,7 +10,6 @@ add a row to the registry, and write a script like ``run_squad.py`` and a config
 from __future__ import annotations
 
 import importlib
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
@@ -21,8 +20,6 @@ from utilities.errors import UserError
 
 if TYPE_CHECKING:  # imports TensorFlow
     from training.trainer import Result
-
-logger = logging.getLogger(__name__)
 
 
 def task_class(name: str) -> Any:
@@ -62,8 +59,9 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
     loaded = config_of_call(task, config, overrides)
     if loaded.config.seeds is not None:
         raise UserError("seeds: a call trains one model; unset seeds, and call train(…, seed=…) for each of them")
-    if membership_of().count > 1:
-        raise UserError(f"this is one of {membership_of().count} processes; start them with {TASKS[task].program}")
+    processes = membership_of()
+    if processes.count > 1:
+        raise UserError(f"this is one of {processes.count} processes; start them with {TASKS[task].program}")
     from keras_extensions.backend import free_models
 
     free_models()  # of results that the caller has dropped
@@ -88,6 +86,4 @@ def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
     # TensorFlow is imported here, so that plans and errors of the config come at once.
     from training.seeds import train_with_seeds
 
-    for note in loaded.notes if membership_of().index == 0 else ():
-        logger.warning(note)
     return train_with_seeds(loaded, task_class(loaded.task), started)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from model.architecture import CLASSIFICATION, TASKS
 from tasks import task_class
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
@@ -17,30 +18,6 @@ if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command 
 
 CHECKPOINT = "--checkpoint"
 USUAL_LENGTH = 128
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.classify",
-        description="Try a sentence, or a pair of sentences, on a model that run_seq_classification.py or"
-        " run_token_classification.py has trained.",
-    )
-    parser.add_argument(
-        CHECKPOINT,
-        required=True,
-        metavar="PATH",
-        help="a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, or a Hugging Face"
-        " folder",
-    )
-    parser.add_argument("texts", nargs="+", metavar="TEXT", help="one text or two, as the task has them")
-    parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
-    parser.add_argument(
-        "--max-seq-length", type=int, metavar="N", help=f"tokens at most [as in training, else {USUAL_LENGTH}]"
-    )
-    parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return parser
 
 
 def classify(options: argparse.Namespace) -> List[str]:
@@ -112,16 +89,25 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command and return its exit status."""
-    options = make_parser().parse_args(arguments)
-    try:
-        for line in classify(options):
-            print(line)
-    except (UserError, OSError) as error:
-        if options.debug:
-            raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    parser = make_parser(
+        "tasks.classify",
+        "Try a sentence, or a pair of sentences, on a model that run_seq_classification.py or"
+        " run_token_classification.py has trained.",
+    )
+    parser.add_argument(
+        CHECKPOINT,
+        required=True,
+        metavar="PATH",
+        help="a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, or a Hugging Face"
+        " folder",
+    )
+    parser.add_argument("texts", nargs="+", metavar="TEXT", help="one text or two, as the task has them")
+    parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
+    parser.add_argument(
+        "--max-seq-length", type=int, metavar="N", help=f"tokens at most [as in training, else {USUAL_LENGTH}]"
+    )
+    parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
+    return run_main(parser, lambda options: print(*classify(options), sep="\n"), arguments)
 
 
 if __name__ == "__main__":

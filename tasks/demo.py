@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
 
 from data_utils.records.manifest import load_manifest
+from utilities.commands import make_parser, run_main
 from utilities.config.loading import load_config
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
@@ -192,22 +193,17 @@ def shown(path: Path) -> str:
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; return 0, 2 if a step failed, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.demo", description=__doc__.splitlines()[0])
+    parser = make_parser("tasks.demo", __doc__.splitlines()[0])
     parser.add_argument(
         "--config", type=Path, nargs="+", metavar="FILE", help="one config a phase (default: those of configs/demo)"
     )
     parser.add_argument("--words", type=int, default=WORDS, metavar="N", help=f"of the corpus (default: {WORDS:,})")
-    options = parser.parse_args(arguments)
+    return run_main(parser, _run, arguments)
+
+
+def _run(options: argparse.Namespace) -> None:
     os.chdir(ROOT)
-    try:
-        run_demo(options.config or [CONFIGS / f"{name}.json" for name in PHASES], options.words)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    return 0
+    run_demo(options.config or [CONFIGS / f"{name}.json" for name in PHASES], options.words)
 
 
 if __name__ == "__main__":

@@ -176,12 +176,8 @@ def text_settings(task: Any, reader: SampleReader) -> TextSettings:
     manifest = getattr(reader, "manifest", None)
     if manifest is None:
         return TextSettings()
-    name = manifest.vocabulary.get("file")
-    path = manifest.path.parent / name if isinstance(name, str) else None
     lower_case = manifest.settings.get("lower_case")
-    return TextSettings(
-        path if path is not None and path.is_file() else None, lower_case if isinstance(lower_case, bool) else None
-    )
+    return TextSettings(manifest.vocabulary_path, lower_case if isinstance(lower_case, bool) else None)
 
 
 def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:

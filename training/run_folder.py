@@ -13,7 +13,7 @@ import platform
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from keras_extensions.callbacks.reporting import Evaluation
 from keras_extensions.callbacks.safeguards import total_loss
@@ -21,7 +21,7 @@ from utilities.config.loading import LoadedConfig
 from utilities.config.schema import TrainingConfig
 from utilities.environment import environment_facts
 from utilities.errors import UserError
-from utilities.files import write_atomically
+from utilities.files import append_json_line, read_steps, write_atomically
 from utilities.history import BEGIN, History
 from utilities.secrets import mask_value
 
@@ -102,10 +102,9 @@ class RunFolder:
         Lines that a killed run left incomplete are removed too.
         """
         path = self.path / METRICS
-        if not path.exists():
-            return
-        lines = [line for line, record in self._lines() if record["step"] <= step]
-        write_atomically(path, "".join(line + "\n" for line in lines))
+        if path.exists():
+            kept = [record for record in self.metrics() if record["step"] <= step]
+            write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
         """Append an evaluation to metrics.jsonl."""
@@ -116,40 +115,25 @@ class RunFolder:
             "samples": evaluation.samples,
             "evaluation": scores,
         }
-        with open(self.path / METRICS, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append_json_line(self.path / METRICS, record)
 
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
         """Return step and score of each evaluation in metrics.jsonl; NaN if it has no such score."""
-        scores = [(record["step"], record["evaluation"].get(metric)) for _, record in self._lines("evaluation")]
+        scores = [(each["step"], each["evaluation"].get(metric)) for each in self.metrics() if "evaluation" in each]
         return [(step, math.nan if score is None else score) for step, score in scores]
 
     def metrics(self) -> List[Dict[str, Any]]:
-        """Return the content of metrics.jsonl: logging periods, and evaluations while training."""
-        return [record for _, record in self._lines()]
+        """Return the complete lines of metrics.jsonl: logging periods, and evaluations while training."""
+        return read_steps(self.path / METRICS)
 
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl."""
-        return max((record["step"] for _, record in self._lines()), default=0)
+        return max((record["step"] for record in self.metrics()), default=0)
 
     def losses(self, names: Sequence[str]) -> List[float]:
         """Return the sum of the named losses in each period of metrics.jsonl."""
-        sums = (total_loss(record.get("metrics") or {}, names) for _, record in self._lines())
+        sums = (total_loss(record.get("metrics") or {}, names) for record in self.metrics())
         return [loss for loss in sums if loss is not None]
-
-    def _lines(self, key: str = "step") -> Iterator[Tuple[str, Dict[str, Any]]]:
-        """Yield the complete lines of metrics.jsonl that have a key, and their content."""
-        try:
-            lines = (self.path / METRICS).read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return
-        for line in lines:
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(record, dict) and isinstance(record.get("step"), int) and key in record:
-                yield line, record
 
 
 def config_for_files(config: TrainingConfig) -> Dict[str, Any]:

@@ -48,9 +48,11 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
         The result of the run; None with several seeds, whose models are freed one by one.
     """
     config = loaded.config
-    if config.seeds is None:
-        return train(loaded, make_task, started)
     processes = processes_of(config)
+    for note in loaded.notes if processes.is_chief else ():
+        logger.warning(note)
+    if config.seeds is None:
+        return train(loaded, make_task, started, processes)
     with process_failures(processes):
         if not processes.is_single:
             platform_of(config, processes)  # joins them

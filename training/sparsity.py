@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -34,6 +33,7 @@ from training.session import Session, TrainingData
 from training.task import BuiltModel
 from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
+from utilities.files import append_json_line, read_steps, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -243,10 +243,8 @@ class PatternUpdates(UpdateCounter):
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         """Discard the lines of later updates, which will be trained again."""
-        rows = [row for row in read_patterns(self._path) if row["step"] <= self.first_step]
-        temporary = self._path.with_name(f"{self._path.name}.new")
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        os.replace(str(temporary), str(self._path))
+        rows = [row for row in read_steps(self._path) if row["step"] <= self.first_step]
+        write_atomically(self._path, "".join(json.dumps(row) + "\n" for row in rows))
         if not rows:
             self._write(self.first_step, 0.0, 0)
 
@@ -267,23 +265,9 @@ class PatternUpdates(UpdateCounter):
             "density": {name(layer): layer.count / size for layer, size in zip(self._layers, sizes)},
             "layers": {name(layer): count / size for layer, count, size in zip(self._layers, explored, sizes)},
         }
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        append_json_line(self._path, row)
 
 
 def name(layer: BlockSparseDense) -> str:
     """Return the path of a layer in the model."""
     return layer.blocks.name.rsplit("/", 1)[0]
-
-
-def read_patterns(path: Path) -> List[Dict[str, Any]]:
-    """Return the complete lines of a pattern file."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            rows.append(row)
-    return rows

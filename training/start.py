@@ -106,9 +106,7 @@ def _vocabulary_of_data(config: TrainingConfig) -> Optional[Path]:
     if config.dataset_dir is None or config.generated_dataset:
         return None
     manifest = load_manifest(Path(config.dataset_dir))
-    name = manifest.vocabulary.get("file") if manifest else None
-    path = Path(config.dataset_dir) / name if isinstance(name, str) else None
-    return path if path is not None and path.is_file() else None
+    return manifest.vocabulary_path if manifest else None
 
 
 def refuse_random_weights(start: Start, allowed: bool) -> None:

@@ -18,7 +18,7 @@ from model.architecture import Architecture
 from training.evaluation import evaluate
 from training.failures import run_failures
 from training.loop import TrainingLoop
-from training.machine import platform_of, processes_of, warn_of_ignored_settings
+from training.machine import platform_of, warn_of_ignored_settings
 from training.monitoring import listeners_of, reference_of
 from training.replicas import check_processes, on_chief, replica_log, shared_position, shared_run_folder
 from training.resume import (
@@ -71,65 +71,63 @@ class Result:
     model: keras.Model = dataclasses.field(repr=False)
 
 
-def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: Optional[Processes] = None) -> Result:
+def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: Processes) -> Result:
     """Train and evaluate according to the config.
 
     Args:
         loaded: the config and the origin of its values.
         make_task: creates the task.
         started: ``time.perf_counter()`` when the program started.
-        processes: the processes that train together; None: those that the environment describes.
+        processes: the processes that train together.
 
     Raises:
         UserError: data, checkpoint or folder does not match the config.
     """
     config = loaded.config
-    with stop_on_signals() as stop:
-        processes = processes_of(config) if processes is None else processes
-        with run_failures(processes, stop) as current, FolderLocks() as locks:
-            # Machine
-            reference = reference_of(config)
-            platform = platform_of(config, processes)
+    with stop_on_signals() as stop, run_failures(processes, stop) as current, FolderLocks() as locks:
+        # Machine
+        reference = reference_of(config)
+        platform = platform_of(config, processes)
 
-            # Start or resume
-            resumed = on_chief(processes, lambda: run_to_resume(loaded, locks))
-            current.folder = resumed.run if resumed else None
-            position = shared_position(processes, lambda: resumed.position if resumed else Position())
-            start, architecture = starting_weights(loaded, position, platform, processes)
+        # Start or resume
+        resumed = on_chief(processes, lambda: run_to_resume(loaded, locks))
+        current.folder = resumed.run if resumed else None
+        position = shared_position(processes, lambda: resumed.position if resumed else Position())
+        start, architecture = starting_weights(loaded, position, platform, processes)
 
-            # Task and data
-            task = make_task(config, architecture, start)
-            data = open_training_data(config, task) if config.do_training else None
-            if data is not None:
-                check_same_data(position, data.identity, config)
-            check_processes(processes, config, data.identity if data else "", platform.precision)
+        # Task and data
+        task = make_task(config, architecture, start)
+        data = open_training_data(config, task) if config.do_training else None
+        if data is not None:
+            check_same_data(position, data.identity, config)
+        check_processes(processes, config, data.identity if data else "", platform.precision)
 
-            with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
-                current.folder = run
-                processes.run_name = processes.run_name or run.path.name
-                with log_of(run, config, processes):
-                    if resumed:
-                        record_resume(resumed, config)
-                    elif processes.is_chief:
-                        log_new_name(loaded, run)
-                    describe_run(run, loaded, task.name, architecture, data)
-                    logger.info("run folder %s; %s", run.path, platform.describe())
-                    if processes.is_chief:
-                        warn_of_ignored_settings(loaded, platform, processes)
-                    listeners = listeners_of(config, run, reference) if processes.is_chief else []
-                    session = Session(
-                        config=config,
-                        task=task,
-                        architecture=architecture,
-                        platform=platform,
-                        run=run,
-                        position=position,
-                        stop=stop,
-                        listeners=listeners,
-                        started=started,
-                        processes=processes,
-                    )
-                    return fit_and_evaluate(session, data, start)
+        with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
+            current.folder = run
+            processes.run_name = processes.run_name or run.path.name
+            with log_of(run, config, processes):
+                if resumed:
+                    record_resume(resumed, config)
+                elif processes.is_chief:
+                    log_new_name(loaded, run)
+                describe_run(run, loaded, task.name, architecture, data)
+                logger.info("run folder %s; %s", run.path, platform.describe())
+                if processes.is_chief:
+                    warn_of_ignored_settings(loaded, platform, processes)
+                listeners = listeners_of(config, run, reference) if processes.is_chief else []
+                session = Session(
+                    config=config,
+                    task=task,
+                    architecture=architecture,
+                    platform=platform,
+                    run=run,
+                    position=position,
+                    stop=stop,
+                    listeners=listeners,
+                    started=started,
+                    processes=processes,
+                )
+                return fit_and_evaluate(session, data, start)
 
 
 def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Optional[Start]) -> Result:

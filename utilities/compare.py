@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.report.charts import MOST_CURVES, Curve, chart_card, thinned
@@ -19,7 +20,7 @@ from utilities.report.html import Markup, element, join, number, page, table, te
 from utilities.report.page import STYLE, final_value, steady_throughput
 from utilities.report.reference import TrailingMean, curve
 from utilities.report.run_folder import RunData, is_number, read_run_folder
-from utilities.secrets import mask, shown_line
+from utilities.secrets import mask
 
 LONGEST_CELL = 48  # characters
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the samples that all runs have seen; losses are compared there
@@ -254,31 +255,26 @@ def _cut(cell: str) -> str:
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m utilities.compare",
-        description="Compare runs side by side: what differs in their configs, losses after the same numbers of "
+    parser = make_parser(
+        "utilities.compare",
+        "Compare runs side by side: what differs in their configs, losses after the same numbers of "
         "samples, throughput, final values and scores.",
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run, finished or not")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write an HTML page with the curves as well")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    options = parser.parse_args(arguments)
+    return run_main(parser, _compare, arguments)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    if len(options.runs) < 2:
+        raise UserError("one run is nothing to compare; name two or more")
+    runs = read_runs(options.runs)
     try:
-        if len(options.runs) < 2:
-            raise UserError("one run is nothing to compare; name two or more")
-        runs = read_runs(options.runs)
         print("\n".join(lines(runs)).lstrip("\n"))
         if options.output is not None:
             print(f"\npage: {write_page(runs, options.output)}")
-    except UserError as error:
-        if options.debug:
-            raise
-        print(f"error: {shown_line(str(error))}", file=sys.stderr)
-        return 2
     except BrokenPipeError:  # the reader of the output, such as head, has exited
         sys.stderr.close()
-        return 0
-    return 0
 
 
 if __name__ == "__main__":

@@ -18,25 +18,22 @@ PACKAGES = ("tensorflow", "tf-keras", "keras", "transformers", "tokenizers", "nu
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "bf16")
 
 
-def environment_facts(repository: Optional[Path] = None) -> Dict[str, Any]:
+def environment_facts() -> Dict[str, Any]:
     """Describe machine and software by values that JSON can represent; unknown ones are None.
 
     Does not import TensorFlow; its devices are listed only if it is loaded already.
-
-    Args:
-        repository: folder whose git commit is recorded; None: this project's.
     """
     return {
         "python": platform.python_version(),
         "os": platform.platform(),
         "cpu": _cpu_model(),
         "cpu_cores": os.cpu_count(),
-        "cpu_cores_usable": _usable_cores(),
+        "cpu_cores_usable": usable_cores(),
         "cpu_instruction_sets": _instruction_sets(),
         "memory_gib": _memory_gib(),
         "gpus": _gpus(),
         "packages": _versions(),
-        "git_commit": git_commit(repository or Path(__file__).resolve().parent),
+        "git_commit": git_commit(Path(__file__).resolve().parent),
     }
 
 
@@ -48,6 +45,11 @@ def graphcore_installed() -> bool:
 def is_graphcore(platform: str) -> bool:
     """Return whether a config's ``execution.platform`` selects Graphcore's TensorFlow on this machine."""
     return platform == "graphcore" or (platform == "auto" and graphcore_installed())
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use: those of its container, not of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_bytes() -> Optional[int]:
@@ -101,10 +103,6 @@ def _cpu_field(*names: str) -> Optional[str]:
         if name.strip() in names:
             return value.strip()
     return None
-
-
-def _usable_cores() -> Optional[int]:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _cpu_model() -> Optional[str]:

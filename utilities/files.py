@@ -70,6 +70,19 @@ def read_json_object(path: Path, prefix: str = "") -> Dict[str, Any]:
     return content
 
 
+def append_json_line(path: Path, content: Dict[str, Any]) -> None:
+    """Append an object to a file with one per line.
+
+    If a killed process left an incomplete line, that line is ended and kept; :func:`read_json_lines` gives None for it.
+    """
+    with open(path, "a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write((json.dumps(content) + "\n").encode("utf-8"))
+
+
 def read_json_lines(path: Path) -> List[Optional[Dict[str, Any]]]:
     """Return the objects of a file with one per line, and None for each other line, such as an incomplete one.
 
@@ -78,6 +91,12 @@ def read_json_lines(path: Path) -> List[Optional[Dict[str, Any]]]:
     """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return [_parsed(line) for line in lines if line.strip()]
+
+
+def read_steps(path: Path) -> List[Dict[str, Any]]:
+    """Return the objects with a ``step`` in a file with one per line; none if there is no such file."""
+    rows = read_json_lines(path) if path.exists() else []
+    return [row for row in rows if row and isinstance(row.get("step"), int)]
 
 
 def _parsed(line: str) -> Optional[Dict[str, Any]]:

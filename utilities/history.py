@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any, Dict, List
 
-from utilities.files import read_json_lines
+from utilities.files import append_json_line, read_json_lines
 
 HISTORY_NAME = "history.jsonl"
 
@@ -23,11 +22,8 @@ class History:
 
     def add(self, event: str, step: int, **facts: Any) -> None:
         """Append an event that happened after ``step`` updates."""
-        record = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": event, "step": step, **facts}
-        with open(self.path, "a+b") as file:
-            if file.tell() and not self.path.read_bytes().endswith(b"\n"):
-                file.write(b"\n")  # the last line is incomplete because its process was killed
-            file.write((json.dumps(record) + "\n").encode("utf-8"))
+        now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        append_json_line(self.path, {"time": now, "event": event, "step": step, **facts})
 
     def events(self) -> List[Dict[str, Any]]:
         """Return all events, oldest first, without unreadable lines."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
 from pathlib import Path
 from typing import List, Optional
 
-from utilities.errors import EXIT_USER_ERROR, UserError
+from utilities.commands import make_parser, run_main
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
-    parser = argparse.ArgumentParser(
-        prog="python -m checkpoints.export",
-        description="Write a checkpoint as a Hugging Face folder: config, safetensors in PyTorch's naming, tokenizer,"
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Run the command and return its exit status."""
+    parser = make_parser(
+        "checkpoints.export",
+        "Write a checkpoint as a Hugging Face folder: config, safetensors in PyTorch's naming, tokenizer,"
         " model card. Transformers loads it with AutoModel….from_pretrained(FOLDER).",
     )
     parser.add_argument(
@@ -39,29 +38,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tensorflow", action="store_true", help="also write tf_model.h5, which Transformers' TensorFlow classes load"
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return parser
+    return run_main(parser, _export, arguments)
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
-    """Run the command and return its exit status."""
-    options = make_parser().parse_args(arguments)
+def _export(options: argparse.Namespace) -> None:
+    from checkpoints.export.folder import export  # loads TensorFlow, which --help does not need
+
     lower_case = None if options.lower_case is None else options.lower_case == "true"
-    try:
-        from checkpoints.export.folder import export  # loads TensorFlow, which --help does not need
-
-        outcome = export(
-            options.checkpoint, options.output, options.vocab_file, lower_case, options.encoder_only, options.tensorflow
-        )
-    except UserError as error:
-        if options.debug:
-            traceback.print_exc()
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return EXIT_USER_ERROR
+    outcome = export(
+        options.checkpoint, options.output, options.vocab_file, lower_case, options.encoder_only, options.tensorflow
+    )
     print(f"{outcome.head.model} of {outcome.origin} written to {options.output}")
     for note in outcome.notes:
         print(f"  {note}")
-    return 0
 
 
 if __name__ == "__main__":

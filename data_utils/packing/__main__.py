@@ -12,11 +12,12 @@ import sys
 from pathlib import Path
 from typing import List, Optional, Union
 
-from data_utils.command_line import make_parser, natural, positive, run_main
+from data_utils.command_line import natural, positive
 from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset, pack_held_out
 from data_utils.packing.plan import ALGORITHMS, UNLIMITED, read_plan
 from data_utils.packing.report import PICTURE_NAME, before_and_after, check_picture, draw_packing
 from data_utils.parallel import add_pool_options, pool_of, with_absolute_paths
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 
 

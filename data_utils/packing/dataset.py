@@ -236,9 +236,8 @@ def _finish(
     """Copy the vocabulary, write the manifest, and remove the work folder."""
     manifest = source.manifest
     vocabulary = dict(manifest.vocabulary) if manifest else {}
-    name = vocabulary.get("file")
-    if isinstance(name, str) and Path(name).name == name and (source.folder / name).is_file():
-        shutil.copyfile(source.folder / name, output / name)
+    if manifest is not None and manifest.vocabulary_path is not None:
+        shutil.copyfile(manifest.vocabulary_path, output / manifest.vocabulary_path.name)
     packing = {
         **choices,
         "unpacked_max_seq_length": source.shape.max_seq_length,

@@ -15,6 +15,7 @@ from typing import List, Optional
 import numpy as np
 
 from data_utils.records.framing import FRAMING_BYTES, file_size, record_boundaries, renew_index, unreadable
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
 
@@ -126,12 +127,13 @@ def _misfit(path: Path, record_path: Path, reason: str) -> UserError:
     )
 
 
-def _index_folder(folder: Path, force: bool) -> None:
+def _index_folder(options: argparse.Namespace) -> None:
+    folder: Path = options.folder
     paths = sorted(folder.glob("*.tfrecord"))
     if not paths:
         raise UserError(f"{folder}: no folder with *.tfrecord files; name the folder that holds them")
     for path in paths:
-        existing = None if force else find_index(path)
+        existing = None if options.force else find_index(path)
         if existing is not None:
             records = load_index(existing, path, file_size(path)).size - 1
             print(f"{existing}: {records} records, fits its file")
@@ -147,19 +149,11 @@ def _index_folder(folder: Path, force: bool) -> None:
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Run the command and return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m data_utils.records.index",
-        description="Write the missing index of every *.tfrecord file in a folder, check the others.",
-    )
+    description = "Write the missing index of every *.tfrecord file in a folder, check the others."
+    parser = make_parser("data_utils.records.index", description)
     parser.add_argument("folder", type=Path, help="folder with *.tfrecord files")
     parser.add_argument("--force", action="store_true", help="rewrite every index, also those that exist")
-    options = parser.parse_args(arguments)
-    try:
-        _index_folder(options.folder, options.force)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_main(parser, _index_folder, arguments)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from data_utils.records.features import SEQUENCES_FORMAT, FeatureSpec
 from data_utils.records.framing import file_size, renew_index, unreadable
 from utilities.errors import UserError
 from utilities.files import write_atomically
+from utilities.tables import short
 
 MANIFEST_NAME = "manifest.json"
 VALIDATION_FOLDER = "validation"  # in the folder of a data set: records of documents that are held out of it
@@ -26,7 +27,7 @@ def write_manifest(
     totals: Mapping[str, int],
     unigram_entropy_nats: Optional[float],
     manifest_format: str = SEQUENCES_FORMAT,
-) -> Dict[str, Any]:
+) -> None:
     """Write ``manifest.json``, the last file of a data set; if it exists, the data set is complete.
 
     The arguments are the attributes of :class:`Manifest`.
@@ -44,7 +45,6 @@ def write_manifest(
         "unigram_entropy_nats": unigram_entropy_nats,
     }
     write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
-    return manifest
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,13 @@ class Manifest:
         """The number of records in all files."""
         return sum(file.records for file in self.files)
 
+    @property
+    def vocabulary_path(self) -> Optional[Path]:
+        """The vocabulary beside the records, if it is there."""
+        name = self.vocabulary.get("file")
+        path = self.path.with_name(name) if isinstance(name, str) and _is_file_name(name) else None
+        return path if path is not None and path.is_file() else None
+
 
 def load_manifest(folder: Path) -> Optional[Manifest]:
     """Return the manifest of a data set folder, or None if it has none; raise a ``UserError`` if it is invalid."""
@@ -94,7 +101,7 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
     except OSError as error:
         raise unreadable(path, error) from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not valid JSON ({_one_line(error)}); {_FIX}") from error
+        raise UserError(f"{path}: is not valid JSON ({' '.join(str(error).split())}); {_FIX}") from error
     fields = _Fields(path, "", content)
     version = fields.integer("version")
     if version != MANIFEST_VERSION:
@@ -115,7 +122,7 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
     )
     if manifest.totals.get("records", manifest.records) != manifest.records:
         raise UserError(
-            f"{path}: totals.records is {_short(manifest.totals['records'])}, not "
+            f"{path}: totals.records is {short(manifest.totals['records'])}, not "
             f"the {manifest.records} of its files; {_FIX}"
         )
     return manifest
@@ -155,9 +162,8 @@ def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
 def check_checksums(manifest: Manifest, folder: Path) -> None:
     """Read every file that has a checksum in the manifest, including the vocabulary, and compare the checksums."""
     expected = {file.name: file.sha256 for file in manifest.files}
-    vocabulary = manifest.vocabulary.get("file")
-    if isinstance(vocabulary, str) and _is_file_name(vocabulary) and (folder / vocabulary).exists():
-        expected[vocabulary] = manifest.vocabulary.get("sha256")
+    if manifest.vocabulary_path is not None:
+        expected[manifest.vocabulary_path.name] = manifest.vocabulary.get("sha256")
     for name, checksum in expected.items():
         if checksum is not None and sha256_of(folder / name) != checksum:
             raise UserError(f"{folder / name}: its SHA-256 is not that of {manifest.path.name}; copy the file again")
@@ -172,21 +178,21 @@ def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
     if manifest.format != spec.manifest_format:
         fix = spec.other_formats.get(manifest.format, "set dataset_dir to a data set made for it")
         raise UserError(
-            f"{manifest.path}: format is {_short(manifest.format)}, this task reads {spec.manifest_format!r}; {fix}"
+            f"{manifest.path}: format is {short(manifest.format)}, this task reads {spec.manifest_format!r}; {fix}"
         )
     for name, value in spec.manifest_settings.items():
         found = manifest.settings.get(name.rsplit(".", 1)[-1], value)
         if found != value:
             raise UserError(
-                f"{manifest.path}: made with {name} {_short(found)}, the config says {value}; "
-                f"set {name} to {_short(found)}, or dataset_dir to a data set made with {value}"
+                f"{manifest.path}: made with {name} {short(found)}, the config says {value}; "
+                f"set {name} to {short(found)}, or dataset_dir to a data set made with {value}"
             )
     for section, key in (("settings", "vocab_size"), ("vocabulary", "size")):
         found = getattr(manifest, section).get(key)
         if found is not None and (type(found) is not int or found > spec.vocab_size):
             raise UserError(
-                f"{manifest.path}: {section}.{key} is {_short(found)}, the model has {spec.vocab_size} entries; "
-                f"set bert_config.vocab_size to {_short(found)} or more, or dataset_dir to another data set"
+                f"{manifest.path}: {section}.{key} is {short(found)}, the model has {spec.vocab_size} entries; "
+                f"set bert_config.vocab_size to {short(found)} or more, or dataset_dir to another data set"
             )
 
 
@@ -221,7 +227,7 @@ class _Fields:
         if value is default or (value is None and default is None):
             return default
         if type(value) is not kind and not (kind is float and type(value) is int):
-            raise UserError(f"{self._path}: {self._where}{name} is {_short(value)}, not {_KINDS[kind]}; {_FIX}")
+            raise UserError(f"{self._path}: {self._where}{name} is {short(value)}, not {_KINDS[kind]}; {_FIX}")
         return value
 
     def integer(self, name: str) -> int:
@@ -245,19 +251,10 @@ def _file_entry(path: Path, place: int, entry: Any) -> ManifestFile:
     name = fields.value("name", str)
     if not _is_file_name(name) or not name.endswith(".tfrecord"):
         raise UserError(
-            f"{path}: files[{place}].name is {_short(name)}, not that of a *.tfrecord file beside it; {_FIX}"
+            f"{path}: files[{place}].name is {short(name)}, not that of a *.tfrecord file beside it; {_FIX}"
         )
     return ManifestFile(name, fields.integer("records"), fields.integer("bytes"), fields.value("sha256", str, None))
 
 
 def _is_file_name(name: str) -> bool:
     return Path(name).name == name and name not in ("", ".", "..") and name.isprintable() and len(name) < 256
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:39] + "…"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -82,18 +82,10 @@ def training_dataset(
     return _mapped(updates, reader.spec, leading, read_update, reader_threads, prefetch)
 
 
-def evaluation_dataset(
-    reader: SampleReader,
-    *,
-    batch_size: int,
-    reader_threads: int = 2,
-    prefetch: int = 2,
-    pad_last: bool = False,
-) -> tf.data.Dataset:
+def evaluation_dataset(reader: SampleReader, *, batch_size: int, pad_last: bool = False) -> tf.data.Dataset:
     """Return every sample once, in the files' order.
 
     Args:
-        reader_threads, prefetch: as in :func:`training_dataset`.
         pad_last: whether to keep the shape static by filling the last batch with repetitions of the last sample; each
             element then has a float32 ``sample_weight`` ``(N,)``, 0 for repetitions and 1 for the others.
 
@@ -113,7 +105,7 @@ def evaluation_dataset(
     static = pad_last or count % batch_size == 0
     numbers = tf.data.Dataset.range(-(-count // batch_size))
     leading = (batch_size if static else None,)
-    return _mapped(numbers, reader.spec, leading, read_batch, reader_threads, prefetch, pad_last)
+    return _mapped(numbers, reader.spec, leading, read_batch, weighted=pad_last)
 
 
 def identity_of(reader: SampleReader) -> str:
@@ -157,8 +149,8 @@ def _mapped(
     spec: FeatureSpec,
     leading: Tuple[Optional[int], ...],
     read: Callable[[int], List[np.ndarray]],
-    reader_threads: int,
-    prefetch: int,
+    reader_threads: int = 2,
+    prefetch: int = 2,
     weighted: bool = False,
 ) -> tf.data.Dataset:
     """Map ``read`` over numbers, several at a time and in order, with static shapes for the compiler."""

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Dict, List, Optional
 
-from data_utils.command_line import make_parser, run_main
 from data_utils.squad.examples import read_squad
 from data_utils.squad.metric import score
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data_utils.command_line import make_parser, positive, run_main
+from data_utils.command_line import positive
 from data_utils.parallel import Pool, pool_of, with_absolute_paths
 from data_utils.resume import Ledger, check_dataset_folder, prepare_dataset_folder
 from data_utils.text.examples import (
@@ -32,6 +32,7 @@ from data_utils.text.sentences import Corpus, add_sentence_options, read_corpus,
 from data_utils.text.sources import Source, source_of
 from data_utils.text.vocabulary import add_vocabulary_options, train_vocabulary
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
+from utilities.commands import make_parser, run_main
 
 CORPUS_FOLDER = "corpus"
 PACKED_FOLDER = "packed"

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
-from data_utils.command_line import Progress, make_parser, positive, run_main
+from data_utils.command_line import Progress, positive
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 
 DEFAULT_URL = "https://dumps.wikimedia.org/enwiki/latest/enwiki-latest-pages-articles.xml.bz2"

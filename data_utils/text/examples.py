@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_utils.command_line import Progress, fraction, make_parser, natural, positive, run_main
+from data_utils.command_line import Progress, fraction, natural, positive
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
@@ -31,6 +31,7 @@ from data_utils.text.shuffle import Layout, gather, plan_layout, read_pieces, wr
 from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import add_case_option
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
 

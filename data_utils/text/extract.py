@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.command_line import Progress, make_parser, natural, run_main
+from data_utils.command_line import Progress, natural
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
 from data_utils.resume import Done, Ledger, run_units
 from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, SetAside, SetAsides, reason_of
 from data_utils.text.sources import PagesUnit, Source, add_source_options, source_of
 from data_utils.text.units import Unit
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing, write_atomically
 

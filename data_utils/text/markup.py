@@ -210,8 +210,8 @@ def _last(fields: Fields) -> str:
     return fields[-1] if fields else ""
 
 
-def _prefixed(prefix: str, limit: int = 1) -> Callable[[Fields], str]:
-    return lambda fields: " ".join([prefix, *fields[:limit]]).strip()
+def _prefixed(prefix: str) -> Callable[[Fields], str]:
+    return lambda fields: " ".join([prefix, *fields[:1]]).strip()
 
 
 def _measure(fields: Fields) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.command_line import Progress, make_parser, positive, run_main
+from data_utils.command_line import Progress, positive
 from data_utils.parallel import Pool, pool_of, with_absolute_paths
 from data_utils.resume import Ledger, Status, begin_recipe, forget, identity_of, is_recipe_of, refusal, status_of
 from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, SET_ASIDE_NAME, SetAside, SetAsides, reason_of
@@ -31,6 +31,7 @@ from data_utils.text.extract import (
 from data_utils.text.sentence_splitter import Splitter, has_trained_model, load_splitter, save_parameters, train
 from data_utils.text.sources import PagesUnit, Source, source_of
 from data_utils.text.units import Unit
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
 

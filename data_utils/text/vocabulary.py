@@ -17,15 +17,16 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from data_utils.command_line import make_parser, positive, run_main
+from data_utils.command_line import positive
 from data_utils.text.sentences import read_corpus
 from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
+from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
 DEFAULT_SIZE = 30522
 DEFAULT_MIN_FREQUENCY = 2
-DEFAULT_SAMPLE_MEGABYTES = 300
+SAMPLE_MEGABYTES = 300
 MIN_ALPHABET = 1000
 STRETCH_BYTES = 1 << 20
 
@@ -77,7 +78,6 @@ def train_vocabulary(
     size: int = DEFAULT_SIZE,
     lower_case: bool = True,
     min_frequency: int = DEFAULT_MIN_FREQUENCY,
-    sample_megabytes: int = DEFAULT_SAMPLE_MEGABYTES,
 ) -> Vocabulary:
     """Train a WordPiece vocabulary on sentence files and write it; the same files give the same bytes.
 
@@ -87,11 +87,10 @@ def train_vocabulary(
         size: Number of pieces, special tokens included; if a small corpus gives fewer, unused entries fill it up.
         lower_case: Whether text is lower-cased and stripped of accents, as for BERT "uncased".
         min_frequency: Minimum number of occurrences of a pair of pieces to be merged.
-        sample_megabytes: Size to which a larger corpus is sampled evenly.
     """
     if size < len(SPECIAL_TOKENS) + 100:
         raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
-    files, limit = list(files), sample_megabytes * 10**6
+    files, limit = list(files), SAMPLE_MEGABYTES * 10**6
     tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
     tokenizer.normalizer = bert_normalizer(lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()

@@ -117,19 +117,11 @@ def _dropout(x: tf.Tensor, seed: tf.Tensor, layer: tf.Tensor, rate: float) -> tf
 
 
 class LayerNormalization(layers.LayerNormalization):
-    """LayerNorm of one tensor, or of a sum in one pass; see :func:`residual_norm`."""
+    """LayerNorm of one tensor, or of a sum in one pass; see :func:`norm`."""
 
-    def call(  # type: ignore[override]  # Keras passes on whatever a layer is called with
-        self,
-        residual: tf.Tensor,
-        x: Optional[tf.Tensor] = None,
-        bias: Optional[tf.Tensor] = None,
-        dropped: Optional[Mask] = None,
-    ) -> tf.Tensor:
+    def call(self, residual: tf.Tensor, added: Tuple[tf.Tensor, ...] = (), dropped: Optional[Mask] = None) -> tf.Tensor:
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
-        if x is None:
-            return norm(residual, gamma, beta, self.epsilon)
-        return residual_norm(x, bias, residual, gamma, beta, self.epsilon, dropped)
+        return norm(residual, gamma, beta, self.epsilon, added, dropped)
 
 
 # gelu(x + bias)
@@ -184,66 +176,58 @@ def _sum_of_rows(x: tf.Tensor) -> tf.Tensor:
 # norm(residual + dropout(x + bias))
 
 
-def residual_norm(
-    x: tf.Tensor,
-    bias: tf.Tensor,
+def norm(
     residual: tf.Tensor,
     gamma: tf.Tensor,
     beta: tf.Tensor,
     epsilon: float,
-    mask: Optional[Mask],
+    added: Tuple[tf.Tensor, ...] = (),
+    mask: Optional[Mask] = None,
 ) -> tf.Tensor:
-    """Return norm(residual + dropout(x + bias)).
+    """Return norm(residual + dropout(x + bias)), or norm(residual).
 
     Args:
-        x: products (…, H).
-        bias: (H,), float32.
         residual: (…, H).
         gamma: (H,), float32.
         beta: (H,), float32.
         epsilon: of the norm.
+        added: products x (…, H), and their bias (H,), float32; empty: norm(residual).
         mask: of the dropout; None: no dropout.
     """
     rate, seed, layer = mask or (0.0, None, None)
 
     @tf.custom_gradient
-    def operation(
-        x: tf.Tensor, bias: tf.Tensor, residual: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
-    ) -> Differentiable:
-        y, normal, inverse = _residual_norm(x, bias, residual, gamma, beta, seed, layer, epsilon, rate)
-        return y, lambda dy: _residual_norm_gradient(dy, normal, inverse, gamma, seed, layer, rate)
+    def operation(residual: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *added: tf.Tensor) -> Differentiable:
+        y, normal, inverse = _norm(residual, gamma, beta, added, seed, layer, epsilon, rate)
+        return y, lambda dy: _norm_gradient(dy, normal, inverse, gamma, seed, layer, rate, bool(added))
 
-    return operation(x, bias, residual, gamma, beta)
+    return operation(residual, gamma, beta, *added)
 
 
 @_compiled
-def _residual_norm(
-    x: tf.Tensor,
-    bias: tf.Tensor,
+def _norm(
     residual: tf.Tensor,
     gamma: tf.Tensor,
     beta: tf.Tensor,
+    added: Tuple[tf.Tensor, ...],
     seed: Optional[tf.Tensor],
     layer: Optional[tf.Tensor],
     epsilon: float,
     rate: float,
 ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the value, the normalised values, and the reciprocal of the standard deviation (…, 1)."""
-    v = as_float32(residual) + _dropped(as_float32(x) + bias, rate, seed, layer)
-    return _normalised(v, gamma, beta, epsilon, x.dtype)
-
-
-def _normalised(
-    v: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, dtype: tf.DType
-) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    v = as_float32(residual)
+    if added:
+        x, bias = added
+        v += _dropped(as_float32(x) + bias, rate, seed, layer)
     mean, variance = tf.nn.moments(v, axes=[-1], keepdims=True)
     inverse = tf.math.rsqrt(variance + epsilon)
     normal = (v - mean) * inverse
-    return tf.cast(normal * gamma + beta, dtype), tf.cast(normal, dtype), inverse
+    return tf.cast(normal * gamma + beta, residual.dtype), tf.cast(normal, residual.dtype), inverse
 
 
 @_compiled
-def _residual_norm_gradient(
+def _norm_gradient(
     dy: tf.Tensor,
     normal: tf.Tensor,
     inverse: tf.Tensor,
@@ -251,45 +235,17 @@ def _residual_norm_gradient(
     seed: Optional[tf.Tensor],
     layer: Optional[tf.Tensor],
     rate: float,
+    has_added: bool,
 ) -> Tuple[tf.Tensor, ...]:
-    dv, dgamma, dbeta = _of_normalised(dy, normal, inverse, gamma)
-    dx = _dropped(dv, rate, seed, layer)
-    return tf.cast(dx, dy.dtype), _sum_of_rows(dx), tf.cast(dv, dy.dtype), dgamma, dbeta
-
-
-def _of_normalised(
-    dy: tf.Tensor, normal: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor
-) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the gradients of the norm's argument, of gamma and of beta, in float32."""
     upstream, n = as_float32(dy), as_float32(normal)
     g = upstream * gamma
     means = [tf.reduce_mean(values, -1, keepdims=True) for values in (g, g * n)]
     dv = inverse * (g - means[0] - n * means[1])
-    return dv, _sum_of_rows(upstream * n), _sum_of_rows(upstream)
-
-
-def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Return the norm of ``x``; see :func:`residual_norm`."""
-
-    @tf.custom_gradient
-    def operation(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Differentiable:
-        y, normal, inverse = _norm(x, gamma, beta, epsilon)
-        return y, lambda dy: _norm_gradient(dy, normal, inverse, gamma)
-
-    return operation(x, gamma, beta)
-
-
-@_compiled
-def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    return _normalised(as_float32(x), gamma, beta, epsilon, x.dtype)
-
-
-@_compiled
-def _norm_gradient(
-    dy: tf.Tensor, normal: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor
-) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    dx, dgamma, dbeta = _of_normalised(dy, normal, inverse, gamma)
-    return tf.cast(dx, dy.dtype), dgamma, dbeta
+    gradients = (tf.cast(dv, dy.dtype), _sum_of_rows(upstream * n), _sum_of_rows(upstream))
+    if not has_added:
+        return gradients
+    dx = _dropped(dv, rate, seed, layer)
+    return (*gradients, tf.cast(dx, dy.dtype), _sum_of_rows(dx))
 
 
 # Cross-entropy

@@ -146,7 +146,7 @@ class SoftwarePlatform(Platform):
         if not isinstance(dense, fused.Product):
             return super().residual_norm(dense, dropout, norm, x, residual, training)
         product = dense(x)
-        return norm(residual, product, dense.added(), dropout.mask())
+        return norm(residual, (product, dense.added()), dropout.mask())
 
     def attention(
         self,

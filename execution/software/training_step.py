@@ -24,7 +24,7 @@ from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from optimization import accumulation
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
-from optimization.optimizers import AdamW, dense_float32
+from optimization.optimizers import DecoupledOptimizer, dense_float32
 
 
 class Engine(Protocol):
@@ -156,7 +156,7 @@ class UpdateRule:
         optimizer.build(variables)
         # Unscaling and clipping are fused with the update only if XLA compiles all of it at once.
         unscaled = isinstance(self.loss_scale, StaticLossScale) and self.loss_scale.factor == 1.0
-        self._by_weight = xla and unscaled and isinstance(optimizer, AdamW) and optimizer.compile_steps()
+        self._by_weight = xla and unscaled and isinstance(optimizer, DecoupledOptimizer) and optimizer.compile_steps()
         self.apply = tf.function(self._apply, jit_compile=xla and not self._by_weight, autograph=False)
 
     def seed(self, run_seed: int, index: tf.Tensor) -> tf.Tensor:

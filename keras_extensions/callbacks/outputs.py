@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, TextIO
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.reporting import Evaluation, Listener, Period
+from utilities.files import append_json_line
 
 logger = logging.getLogger(__name__)
 
@@ -21,14 +21,13 @@ MAX_CPU_SHARE = 0.02  # share of one processor core that refreshing the report m
 
 
 class MetricsFile(Listener):
-    """Appends every period to metrics.jsonl and flushes it, so that a killed run loses no line.
+    """Appends every period to metrics.jsonl at once, so that a killed run loses no line.
 
     A line is a JSON object with ``step``, ``total_steps``, ``samples``, ``seconds``, ``throughput`` (samples per
     second), with packing also ``packs_per_second`` and ``tokens_per_second``, then ``compiling`` (whether these include
     compilation), ``learning_rate`` and the object ``metrics``. NaN and infinity become null.
 
-    A resumed run appends to the same file. If a killed run left an incomplete line, that line is ended and kept;
-    readers skip it.
+    A resumed run appends to the same file.
 
     Args:
         path: the file; its folder must exist.
@@ -36,16 +35,11 @@ class MetricsFile(Listener):
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        self._file: Optional[TextIO] = None
 
     def begin(self, first_step: int, total_steps: int) -> None:
-        incomplete = _ends_within_a_line(self.path)
-        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - closed in end()
-        if incomplete:
-            self._file.write("\n")
+        self.path.touch()
 
     def period(self, period: Period) -> None:
-        assert self._file is not None, "begin() opens the file"
         record: Dict[str, Any] = {
             "step": period.step,
             "total_steps": period.total_steps,
@@ -57,25 +51,11 @@ class MetricsFile(Listener):
             "learning_rate": _finite(period.learning_rate),
             "metrics": {name: _finite(value) for name, value in period.metrics.items()},
         }
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
-
-    def end(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        append_json_line(self.path, record)
 
 
 def _finite(value: Optional[float]) -> Optional[float]:
     return value if value is not None and math.isfinite(value) else None
-
-
-def _ends_within_a_line(path: Path) -> bool:
-    if not path.exists() or path.stat().st_size == 0:
-        return False
-    with open(path, "rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) != b"\n"
 
 
 class TensorBoardScalars(Listener):
@@ -90,14 +70,10 @@ class TensorBoardScalars(Listener):
         self._writer: Optional[Any] = None
 
     def period(self, period: Period) -> None:
-        scalars = dict(period.metrics, throughput=period.throughput)
-        scalars.update({f"{unit}_per_second": rate for unit, rate in period.rates.items()})
-        if period.learning_rate is not None:
-            scalars["learning_rate"] = period.learning_rate
-        self._write(period.step, scalars)
+        self._write(period.step, period.scalars())
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        self._write(evaluation.step, {f"evaluation/{name}": value for name, value in evaluation.scores.items()})
+        self._write(evaluation.step, evaluation.scalars())
 
     def _write(self, step: int, scalars: Dict[str, float]) -> None:
         if self._writer is None:

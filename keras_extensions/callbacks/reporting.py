@@ -56,6 +56,12 @@ class Period:
     metrics: Dict[str, float]
     rates: Dict[str, float] = dataclasses.field(default_factory=dict)
 
+    def scalars(self) -> Dict[str, float]:
+        """Return the values to draw against the step, by name."""
+        rates = {f"{unit}_per_second": rate for unit, rate in self.rates.items()}
+        learning_rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
+        return {**self.metrics, "throughput": self.throughput, **rates, **learning_rate}
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -74,6 +80,10 @@ class Evaluation:
     samples: int
     scores: Dict[str, float]
     is_best: bool
+
+    def scalars(self) -> Dict[str, float]:
+        """Return the values to draw against the step, by name."""
+        return {f"evaluation/{name}": value for name, value in self.scores.items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,16 +67,11 @@ class WandbRun(Listener):
         self._start()
 
     def period(self, period: Period) -> None:
-        values = {**period.metrics, "throughput": period.throughput, "samples": period.samples}
-        values.update({f"{unit}_per_second": rate for unit, rate in period.rates.items()})
-        if period.learning_rate is not None:
-            values["learning_rate"] = period.learning_rate
-        self._attempt(lambda run: run.log(values, step=period.step))
+        self._attempt(lambda run: run.log({**period.scalars(), "samples": period.samples}, step=period.step))
 
     def evaluated(self, evaluation: Evaluation) -> None:
         self._start()
-        values = {f"evaluation/{name}": value for name, value in evaluation.scores.items()}
-        self._attempt(lambda run: run.log(values, step=evaluation.step))
+        self._attempt(lambda run: run.log(evaluation.scalars(), step=evaluation.step))
 
     def scored(self, scores: Dict[str, float]) -> None:
         """Add the scores to the W&B run's summary; also in runs that only evaluate."""

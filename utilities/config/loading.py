@@ -249,7 +249,7 @@ def _read_into(tree: Tree, files: List[Path], path: Path, chain: Tuple[Path, ...
     if resolved in chain:
         circle = " -> ".join(display(p) for p in (*chain[chain.index(resolved) :], resolved))
         raise UserError(f"extends: config files extend each other in a circle: {circle}; remove one extends")
-    about = _merge_into(tree, files, read_json_object(path), path.parent, display(path), (*chain, resolved))
+    about = _merge_into(tree, files, _read_config_file(path), path.parent, display(path), (*chain, resolved))
     if resolved not in files:
         files.append(resolved)
     return about
@@ -285,7 +285,7 @@ def _bases(extends: Any, label: str) -> Sequence[str]:
     return names
 
 
-def read_json_object(path: Path) -> Dict[str, Any]:
+def _read_config_file(path: Path) -> Dict[str, Any]:
     """Read the object in a JSON file.
 
     Raises:

@@ -8,35 +8,26 @@ import sys
 from pathlib import Path
 from typing import List, Optional
 
-from utilities.errors import UserError
+from utilities.commands import make_parser, run_main
 from utilities.report.page import write_report
-from utilities.secrets import shown_line
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m utilities.report",
-        description="Write report.html into a run folder, from the files in it.",
-    )
+    parser = make_parser("utilities.report", "Write report.html into a run folder, from the files in it.")
     parser.add_argument("run_folder", type=Path, help="folder of a training run, finished or not")
     parser.add_argument(
         "--live",
         action="store_true",
         help="the run is not finished: browsers reload the page every minute; works at the lowest priority",
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    options = parser.parse_args(arguments)
+    return run_main(parser, _report, arguments)
+
+
+def _report(options: argparse.Namespace) -> None:
     if options.live:
         os.nice(19)
-    try:
-        print(write_report(options.run_folder, options.live))
-    except (UserError, OSError) as error:
-        if options.debug:
-            raise
-        print(f"error: {shown_line(str(error))}", file=sys.stderr)
-        return 2
-    return 0
+    print(write_report(options.run_folder, options.live))
 
 
 if __name__ == "__main__":

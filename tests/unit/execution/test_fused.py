@@ -75,14 +75,14 @@ def test_norm_of_residual_and_dropout(rate):
     norm = layers.LayerNormalization(1e-5)
     norm.build((None, 8))
 
-    def composed(x, bias, residual, gamma, beta):
+    def composed(residual, gamma, beta, x, bias):
         v = residual + separate(x + bias)
         mean, variance = tf.nn.moments(v, [-1], keepdims=True)
         return (v - mean) * tf.math.rsqrt(variance + 1e-5) * gamma + beta
 
     chosen = mask if rate else None
-    tensors = (normal(4, 6, 8), normal(8), normal(4, 6, 8), normal(8), normal(8))
-    assert_alike(lambda *all: fused.residual_norm(*all, 1e-5, chosen), composed, *tensors)
+    tensors = (normal(4, 6, 8), normal(8), normal(8), normal(4, 6, 8), normal(8))
+    assert_alike(lambda *all: fused.norm(*all[:3], 1e-5, all[3:], chosen), composed, *tensors)
 
 
 def test_norm_alone():

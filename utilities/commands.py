@@ -1,0 +1,54 @@
+"""Runs the commands of ``python -m``; those that train have their own main function, in ``utilities/cli.py``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Callable, Optional, Sequence
+
+from utilities.errors import EXIT_USER_ERROR, UserError
+from utilities.secrets import shown_line
+
+
+def make_parser(module: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options that every such command has."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def run_main(
+    parser: argparse.ArgumentParser,
+    action: Callable[[argparse.Namespace], Optional[int]],
+    arguments: Optional[Sequence[str]] = None,
+) -> int:
+    """Parse the arguments and run the command; an error that the user can fix is printed as one line.
+
+    Args:
+        parser: Options of the command.
+        action: The command, which returns the exit status; None means 0.
+        arguments: The command line; None: that of the process.
+
+    Returns:
+        The exit status: 2 for an error that the user can fix, 130 after Ctrl-C.
+    """
+    options = parser.parse_args(arguments)
+    try:
+        return action(options) or 0
+    except (UserError, OSError) as error:
+        if options.debug:
+            raise
+        print(f"error: {shown_line(str(error))}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except MemoryError as error:
+        if options.debug:
+            raise
+        reason = f"out of memory ({error})" if str(error) else "out of memory"
+        fewer = "fewer --workers, or " if "workers" in options else ""
+        print(f"error: {reason}; use {fewer}a machine with more", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        if options.debug:
+            raise
+        print("interrupted", file=sys.stderr)
+        return 130
