@@ -15,6 +15,7 @@ from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, QA_HEAD, SQUAD
 from model.losses import PretrainingObjective, SpanObjective
 from tests.equivalence.bert_pairs import (
+    ROUNDING,
     architecture,
     batch,
     dataset_of,
@@ -25,7 +26,6 @@ from tests.equivalence.bert_pairs import (
 )
 from utilities.errors import UserError
 
-ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # relative error of one rounding
 NARROW = sorted(ROUNDING)
 A = architecture()
 SAMPLES = 8

@@ -39,7 +39,7 @@ def by_several(request, tmp_path_factory):
 def test_several_processes_train_as_one(by_one, by_several):
     folder, _, cases = by_several
     for case in cases:
-        weights, metrics = by_one(case._replace(sharded=False, pipelined=False))
+        weights, metrics = by_one(case._replace(sharded=False, pipelined=False, resumed=False))
         with np.load(folder / f"{case.name}-0.npz") as chief:
             for name, value in metrics.items():
                 np.testing.assert_allclose(chief[f"metric_{name}"], value, rtol=1e-5, err_msg=f"{case.name} {name}")
@@ -55,3 +55,12 @@ def test_all_processes_hold_the_same_bits(by_several):
                 with np.load(folder / f"{case.name}-{index}.npz") as other:
                     for name in chief.files:
                         np.testing.assert_array_equal(chief[name], other[name], err_msg=f"{case.name} {name}")
+
+
+def test_a_resumed_training_is_one_without_interruption_to_the_bit(by_several):
+    folder, _, cases = by_several
+    for case in (case for case in cases if case.resumed):
+        with np.load(folder / f"{case.name}-0.npz") as again:
+            with np.load(folder / f"{case._replace(resumed=False).name}-0.npz") as whole:
+                for name in whole.files:
+                    np.testing.assert_array_equal(again[name], whole[name], err_msg=f"{case.name} {name}")
