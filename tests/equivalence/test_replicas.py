@@ -60,7 +60,7 @@ def test_all_processes_hold_the_same_bits(by_several):
 def test_a_resumed_training_is_one_without_interruption_to_the_bit(by_several):
     folder, _, cases = by_several
     for case in (case for case in cases if case.resumed):
-        with np.load(folder / f"{case.name}-0.npz") as again:
-            with np.load(folder / f"{case._replace(resumed=False).name}-0.npz") as whole:
-                for name in whole.files:
-                    np.testing.assert_array_equal(again[name], whole[name], err_msg=f"{case.name} {name}")
+        paths = [folder / f"{one.name}-0.npz" for one in (case, case._replace(resumed=False))]
+        with np.load(paths[0]) as again, np.load(paths[1]) as whole:
+            for name in whole.files:
+                np.testing.assert_array_equal(again[name], whole[name], err_msg=f"{case.name} {name}")
