@@ -102,7 +102,7 @@ def compiled(case: Case, processes: Processes) -> Training:
 
 
 def weights_after(case: Case, processes: Processes, folder: Path | None = None) -> tuple[dict[str, np.ndarray], Any]:
-    """Return the weights by name, and the metrics of the last update.
+    """Return the weights by name, and the means of the metrics since the start or the resume.
 
     Args:
         folder: of the checkpoint of a case that is resumed.

@@ -27,9 +27,8 @@ from tests.equivalence.packs import LENGTH, SEQUENCES, in_packs, of_sequence, pa
 
 LENGTHS = (5, 23, 20, 48, 11, 7, 9, 21, 30, 6)
 PACKS = ((1, 0, 2), (3,), (4, 5, 6, 7), (8, 9))  # full, one sequence, as many as fit, and one with padding
-# The loss of a single forward pass; over eight updates it may differ by twenty times as much.
 IN_BOTH_PRECISIONS = pytest.mark.parametrize(
-    "precision, rtol", [(FLOAT32, 1e-5), (MIXED, 2 * ROUNDING["bfloat16"])], ids=[FLOAT32, MIXED]
+    "precision, rtol", [(FLOAT32, 1e-5), (MIXED, ROUNDING["bfloat16"])], ids=[FLOAT32, MIXED]
 )
 OTHER_PACKS = ((8, 4, 5), (9, 1, 6, 0), (3,), (7, 2))
 
@@ -191,7 +190,7 @@ def test_training_on_packs_is_training_on_their_sequences(a, data, precision, rt
     filled = [{name: with_empty_packs(values, rows) for name, values in pack.items()} for pack in packs]
     packed_curves = curves_of(packed_model(a, numerics=numerics), Update(2), filled)
     for name, losses in alone.items():
-        np.testing.assert_allclose(packed_curves[name], losses, rtol=20 * rtol, err_msg=name)
+        np.testing.assert_allclose(packed_curves[name], losses, rtol=max(rtol, 2e-4), err_msg=name)
     assert alone["mlm_loss"][-1] != pytest.approx(alone["mlm_loss"][0], rel=1e-2)  # weights moved
 
 

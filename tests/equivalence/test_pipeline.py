@@ -7,7 +7,6 @@ import pytest
 
 from execution.interface import Update
 from execution.software.platform import PipelineLayout
-from execution.software.precision import FLOAT32, MIXED, Numerics
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, QA_HEAD, SQUAD
 from model.huggingface import untrained
@@ -40,17 +39,7 @@ SCHEDULES = ("grouped", "interleaved", "sequential")
 pytestmark = pytest.mark.usefixtures("logical_devices")
 
 
-def trained(
-    task,
-    stages=None,
-    schedule="grouped",
-    dropout=0.0,
-    compiled=False,
-    precision=FLOAT32,
-    recompute=False,
-    xla=False,
-    **update,
-):
+def trained(task, stages=None, schedule="grouped", dropout=0.0, compiled=False, recompute=False, xla=False, **update):
     """Return weights by name and the history of losses; ``compiled`` compiles first, like ``compile_only``."""
     a = architecture(num_hidden_layers=LAYERS, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     devices, names = STAGES[task].get(stages, ([], None))
@@ -58,7 +47,7 @@ def trained(
     pair = pair_of(
         untrained(task, a, seed=11),
         a,
-        on_cpu(xla=xla, recompute=recompute, layout=layout, numerics=Numerics(precision)),
+        on_cpu(xla=xla, recompute=recompute, layout=layout),
         task,
         stages=names and [text.split() for text in names],
         tail=[QA_HEAD] if task == SQUAD else None,
@@ -120,8 +109,3 @@ def test_compiled_with_xla(in_sequence):
 
 def test_running_mean(in_sequence):
     assert_same(trained(PRETRAINING, 4, "interleaved", reduction="running_mean"), in_sequence[PRETRAINING])
-
-
-def test_in_mixed_precision():
-    """The first stage looks up words in the table that the last one multiplies by."""
-    assert_same(trained(PRETRAINING, 4, precision=MIXED), trained(PRETRAINING, precision=MIXED))

@@ -1,4 +1,8 @@
-"""Two and four processes train like one: equal weights after three updates, with dropout, sharding and pipelines."""
+"""Two and four processes train like one: equal weights after three updates, with dropout, sharding and pipelines.
+
+In mixed precision too, and to the same tolerance: the micro batches are the same, however many processes share them, and
+their gradients are summed in float32.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +42,8 @@ def by_several(request, tmp_path_factory):
 
 def test_several_processes_train_as_one(by_one, by_several):
     folder, _, cases = by_several
-    for case in cases:
-        weights, metrics = by_one(case._replace(sharded=False, pipelined=False, resumed=False))
+    for case in (case for case in cases if not case.resumed):
+        weights, metrics = by_one(case._replace(sharded=False, pipelined=False))
         with np.load(folder / f"{case.name}-0.npz") as chief:
             for name, value in metrics.items():
                 np.testing.assert_allclose(chief[f"metric_{name}"], value, rtol=1e-5, err_msg=f"{case.name} {name}")
@@ -62,5 +66,6 @@ def test_a_resumed_training_is_one_without_interruption_to_the_bit(by_several):
     for case in (case for case in cases if case.resumed):
         paths = [folder / f"{one.name}-0.npz" for one in (case, case._replace(resumed=False))]
         with np.load(paths[0]) as again, np.load(paths[1]) as whole:
-            for name in whole.files:
+            weights = [name for name in whole.files if not name.startswith("metric_")]  # metrics are means of a `fit`
+            for name in weights:
                 np.testing.assert_array_equal(again[name], whole[name], err_msg=f"{case.name} {name}")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from execution.interface import Update
-from execution.software.precision import MIXED, Numerics
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING
 from model.huggingface import untrained
@@ -89,15 +88,6 @@ def with_dropout():
 )
 def test_dropout_is_the_same_compiled_and_recomputed(with_dropout, options):
     assert_same(trained(micro_batches=2, dropout=0.3, **options)[0], with_dropout, rtol=1e-4, atol=1e-6)
-
-
-def test_recomputation_changes_nothing_in_mixed_precision():
-    """Weights are cast at each use, and not once an update; masks are drawn again."""
-    one, other = (
-        trained(micro_batches=2, dropout=0.3, recompute=recompute, numerics=Numerics(MIXED))[0]
-        for recompute in (True, False)
-    )
-    assert_same(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_dropout_has_an_effect(whole, with_dropout):
