@@ -1,7 +1,7 @@
 """Two and four processes train like one: equal weights after three updates, with dropout, sharding and pipelines.
 
-In mixed precision too, and to the same tolerance: the micro batches are the same, however many processes share them, and
-their gradients are summed in float32.
+The tolerance is the same in mixed precision: processes compute the same micro batches, and sum their gradients in
+float32.
 """
 
 from __future__ import annotations
