@@ -290,7 +290,8 @@ class AdamW(DecoupledOptimizer):
         step = self.compiled_step or adamw_step
         decay = self.weight_decay_rate if self._uses_decay(variable) else 0.0
         rate, updates = self._learning_rate_float32(), tf.identity(self.iterations)
-        handles = [one.handle for one in (variable, *self.moments(variable))]
+        first, second = self.moments(variable)
+        handles = (variable.handle, first.handle, second.handle)
         step(gradient, *handles, rate, updates, decay, self.beta_1, self.beta_2, self.epsilon)
 
     def compile_steps(self) -> bool:
