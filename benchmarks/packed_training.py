@@ -67,8 +67,8 @@ def main(options: argparse.Namespace) -> Report:
     lowest = measuring.Goal("least share of the bound", AIM, min(shares), form="{:.1%}")
     about = (
         f"Real tokens per second; median (min–max) of {options.rounds} rounds. Bound: real tokens of the packs over"
-        " those of the padded rows that are trained on. A pack takes no less time than a padded row, since it has more"
-        " masked positions and a mask for each query, so a share above 100 % is noise: see the spread of the gain."
+        " those of the padded rows that are trained on. A pack is more work than a padded row (more masked positions, a"
+        " mask for each query), so the likely cause of a share above 100 % is noise: see the spread of the gain."
     )
     return Report([about, measuring.markdown(table), measuring.goal_table(lowest)], reached=bool(lowest.reached))
 
