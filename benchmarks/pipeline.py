@@ -142,8 +142,9 @@ def report(measured: Measured) -> list[str]:
     text = (
         "Bound: the time of the update in sequence, over the time that the schedule needs for the same jobs if each"
         " takes as long as in sequence, a stage does one job at a time, and all work between the jobs of the sequence"
-        " (sums of gradients, the optimizer) is done meanwhile; two cores allow 2 at most. On a CPU a stage can do two jobs at once, its forward"
-        " pass beside its backward pass. The last column is the share of the update in which it did."
+        " (sums of gradients, the optimizer) is done meanwhile; two cores allow 2 at most. On a CPU a stage can do two"
+        " jobs at once, its forward pass beside its backward pass. The last column is the share of the update in which"
+        " it did."
     )
     return [measuring.table("schedule", {name: name for name in SCHEDULES}, columns), text, *above_bounds(measured)]
 
@@ -217,7 +218,7 @@ def main(options: argparse.Namespace) -> Report:
         seconds = time.perf_counter() - begun
         if name == SEQUENTIAL:  # the first of a round
             least = shortest(stamps[name], options.micro_batches)
-            bounds.update({schedule: min(seconds / shortest_time, CORES) for schedule, shortest_time in least.items()})
+            bounds.update({other: min(seconds / shortest_time, CORES) for other, shortest_time in least.items()})
         return {SECONDS: seconds, BOUND: bounds[name], DOUBLED: doubled(stamps[name])}
 
     variants = {name: partial(timed, name) for name in SCHEDULES}
