@@ -67,7 +67,8 @@ def main(options: argparse.Namespace) -> Report:
     lowest = measuring.Goal("least share of the bound", AIM, min(shares), form="{:.1%}")
     about = (
         f"Real tokens per second; median (min–max) of {options.rounds} rounds. Bound: real tokens of the packs over"
-        " those of the padded rows that are trained on; a share above 100 % is noise, see the spread of the gain."
+        " those of the padded rows that are trained on. A pack is more work than a padded row (more masked positions, a"
+        " mask for each query), so the likely cause of a share above 100 % is noise: see the spread of the gain."
     )
     return Report([about, measuring.markdown(table), measuring.goal_table(lowest)], reached=bool(lowest.reached))
 

@@ -194,7 +194,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         with contextlib.nullcontext() if self.state_device is None else tf.device(variable.device):
             m = self.beta_1 * old_m + (1 - self.beta_1) * gradient
             v = self.beta_2 * old_v + (1 - self.beta_2) * tf.square(gradient)
-            correction_1, correction_2 = self._bias_corrections(self.iterations)
+            correction_1, correction_2 = _bias_corrections(self.beta_1, self.beta_2, self.iterations)
             direction = (m / correction_1) / (tf.sqrt(v / correction_2) + self.epsilon)
             if self._uses_decay(variable):
                 direction += self.weight_decay_rate * weights
@@ -255,11 +255,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     def _learning_rate_float32(self) -> tf.Tensor:
         return tf.cast(self.learning_rate, tf.float32)
 
-    def _bias_corrections(self, updates: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-        """Return 1 - β₁ᵗ and 1 - β₂ᵗ of update t = 1, 2, … after ``updates`` = t - 1, as float32 scalars."""
-        update = tf.cast(updates + 1, tf.float32)
-        return _one_minus_power(self.beta_1, update), _one_minus_power(self.beta_2, update)
-
     def get_config(self) -> Dict[str, Any]:
         """Return the constructor's arguments for ``from_config``."""
         config = super().get_config()
@@ -299,48 +294,65 @@ class AdamW(DecoupledOptimizer):
         if variable.dtype != tf.float32 or self.shards is not None or self.state_device is not None:
             super().update_step(gradient, variable)
             return
-        step = self.compiled_step or self._step
-        step(gradient, variable, *self.moments(variable), self._learning_rate_float32(), tf.identity(self.iterations))
+        step = self.compiled_step or adamw_step
+        decay = self.weight_decay_rate if self._uses_decay(variable) else 0.0
+        rate, updates = self._learning_rate_float32(), tf.identity(self.iterations)
+        first, second = self.moments(variable)
+        handles = (variable.handle, first.handle, second.handle)
+        step(gradient, *handles, rate, updates, decay, self.beta_1, self.beta_2, self.epsilon)
 
     def compile_steps(self) -> bool:
         if self.global_clipnorm is None:
-            self.compiled_step = tf.function(self._step, jit_compile=True, autograph=False)
+            self.compiled_step = compiled_adamw_step
         return self.compiled_step is not None
 
-    def _step(
-        self,
-        gradient: tf.Tensor,
-        variable: tf.Variable,
-        first: tf.Variable,
-        second: tf.Variable,
-        rate: tf.Tensor,
-        updates: tf.Tensor,
-    ) -> None:
-        """Update a variable and its moments, which are arguments so that one compilation serves all of a shape.
 
-        Args:
-            gradient: of any floating dtype, in the variable's shape.
-            variable: the variable, float32.
-            first: its first moment.
-            second: its second moment.
-            rate: learning rate, a float32 scalar.
-            updates: completed updates, an int64 scalar.
-        """
-        if self._uses_decay(variable):
-            variable.assign_sub(variable * (rate * self.weight_decay_rate))
-        correction_1, correction_2 = self._bias_corrections(updates)
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=first.handle,
-            v=second.handle,
-            beta1_power=0.0,
-            beta2_power=0.0,
-            lr=rate * tf.sqrt(correction_2) / correction_1,
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=self.epsilon * tf.sqrt(correction_2),
-            grad=dense_float32(gradient),
-        )
+def adamw_step(
+    gradient: tf.Tensor,
+    variable: tf.Tensor,
+    first: tf.Tensor,
+    second: tf.Tensor,
+    rate: tf.Tensor,
+    updates: tf.Tensor,
+    decay: float,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+) -> None:
+    """Update a variable and its moments.
+
+    Args:
+        gradient: of any floating dtype, in the variable's shape.
+        variable: handle of the variable, float32.
+        first: handle of its first moment.
+        second: handle of its second moment.
+        rate: learning rate, a float32 scalar.
+        updates: completed updates, an int64 scalar.
+        decay: λ; 0: no decay.
+        beta_1, beta_2, epsilon: see :class:`DecoupledOptimizer`.
+    """
+    if decay > 0:
+        weights = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.float32)
+        tf.raw_ops.AssignSubVariableOp(resource=variable, value=weights * (rate * decay))
+    correction_1, correction_2 = _bias_corrections(beta_1, beta_2, updates)
+    tf.raw_ops.ResourceApplyAdam(
+        var=variable,
+        m=first,
+        v=second,
+        beta1_power=0.0,
+        beta2_power=0.0,
+        lr=rate * tf.sqrt(correction_2) / correction_1,
+        beta1=beta_1,
+        beta2=beta_2,
+        epsilon=epsilon * tf.sqrt(correction_2),
+        grad=dense_float32(gradient),
+    )
+
+
+# One function for all optimizers: TensorFlow keeps what XLA has compiled until the process ends, so a run of several
+# seeds would otherwise grow with each of them. Its arguments are handles, so that weights of one shape share the code:
+# variables that Keras wraps in mixed precision would each be traced anew.
+compiled_adamw_step = tf.function(adamw_step, jit_compile=True, autograph=False)
 
 
 @keras.utils.register_keras_serializable(package="bert")
@@ -383,6 +395,12 @@ class _CurrentUpdate:
     def begin(self) -> None:
         self.steps: List[Tuple[tf.Variable, tf.Tensor, tf.Tensor]] = []
         self.last_moments: List[Any] = []
+
+
+def _bias_corrections(beta_1: float, beta_2: float, updates: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Return 1 - β₁ᵗ and 1 - β₂ᵗ of update t = 1, 2, … after ``updates`` = t - 1, as float32 scalars."""
+    update = tf.cast(updates + 1, tf.float32)
+    return _one_minus_power(beta_1, update), _one_minus_power(beta_2, update)
 
 
 def _one_minus_power(beta: float, exponent: tf.Tensor) -> tf.Tensor:

@@ -18,6 +18,7 @@ from model.huggingface import untrained
 Arrays = Dict[str, np.ndarray]
 
 LENGTH, MASKED = 24, 6
+ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # relative error of one rounding
 ALL_BIASES = dict.fromkeys(
     ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
 )

@@ -45,10 +45,10 @@ def in_packs(data: Arrays, packs: Sequence[Sequence[int]]) -> Arrays:
     return pack_arrays(data, packs, LENGTH, MASKED, SEQUENCES)
 
 
-def packed_model(a: Architecture, replace: bool = True) -> Pair:
+def packed_model(a: Architecture, replace: bool = True, **platform: Any) -> Pair:
     """Return Hugging Face's model with random weights, and the model for packs with the same weights."""
     shapes = packed_pretraining_features(LENGTH, MASKED, SEQUENCES, 1).shapes
-    return pair_of(source_with_random_weights(a), a, on_cpu(), shapes=shapes, replace=replace)
+    return pair_of(source_with_random_weights(a), a, on_cpu(**platform), shapes=shapes, replace=replace)
 
 
 def run(model: Callable[[Arrays], Any], data: Arrays) -> Arrays:

@@ -8,24 +8,28 @@ writes the weights of each case into FOLDER; without ``further``, only those of 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from checkpoints.folder import find_checkpoint
 from checkpoints.state import TrainingState
+from checkpoints.writer import write_checkpoint
 from execution.interface import OptimizerSettings, Update
 from execution.processes import Processes
 from execution.select import processes_for
 from execution.software.devices import pipeline_devices
 from execution.software.platform import ONE_DEVICE, PipelineLayout
+from execution.software.precision import FLOAT32, MIXED, Numerics
 from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
 from sparsity.layer import sparse_layers_of
-from tests.equivalence.bert_pairs import architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
+from tests.equivalence.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
 from training.sparsity import PatternRule
 from utilities.config.schema import TrainingConfig
 
@@ -44,30 +48,42 @@ class Case(NamedTuple):
     clipped: bool = False
     sparse: bool = False
     offchip: bool = False
+    precision: str = FLOAT32
+    resumed: bool = False
 
     @property
     def name(self) -> str:
         """A unique name of the case."""
-        options = (field for field in ("sharded", "pipelined", "clipped", "sparse", "offchip") if getattr(self, field))
-        return "-".join([self.optimizer, self.reduction, *options])
+        options = [name for name, value in self._asdict().items() if value is True]
+        return "-".join([self.optimizer, self.reduction, self.precision, *options])
 
 
 CASES = [
     Case("LAMB", reduction="sum"),
     Case("AdamW", sharded=True, clipped=True, sparse=True),
     Case("LAMB", sharded=True, pipelined=True, reduction="running_mean", offchip=True),
+    Case("AdamW", precision=MIXED),
+    Case("AdamW", precision=MIXED, resumed=True),
 ]
 FURTHER = {2: [Case("AdamW"), Case("LAMB", sharded=True)], 4: CASES[1:]}  # by number of processes
 SPARSE = {"sparsity_ratio": 0.75, "sparsity_block_size": 4}
 
 
-def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarray], Any]:
-    """Return the weights by name, and the metrics of the last update."""
+class Training(NamedTuple):
+    """A compiled model, its optimizer, and their state."""
+
+    pair: Pair
+    optimizer: Any
+    state: TrainingState
+
+
+def compiled(case: Case, processes: Processes) -> Training:
+    """Return a new model with the chief's random weights."""
     sparse = SPARSE if case.sparse else {}
     a = architecture(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, **sparse)
-    layout = PipelineLayout(DEVICES) if case.pipelined else ONE_DEVICE
     on = on_cpu(
-        layout=layout,
+        layout=PipelineLayout(DEVICES) if case.pipelined else ONE_DEVICE,
+        numerics=Numerics(case.precision),
         processes=processes,
         sharded=case.sharded,
         state_device="/CPU:0" if case.offchip else None,  # some of the pipelined weights are on /CPU:1
@@ -75,21 +91,50 @@ def weights_after(case: Case, processes: Processes) -> tuple[dict[str, np.ndarra
     source = untrained(PRETRAINING, a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
     pair = pair_of(source, a, on, stages=STAGES if case.pipelined else None)
     norm = 0.5 if case.clipped else None
-    settings = OptimizerSettings(case.optimizer, UpDown(0.01, UPDATES, 0.4), max_gradient_norm=norm)
-    optimizer = on.optimizer(settings)
+    optimizer = on.optimizer(OptimizerSettings(case.optimizer, UpDown(0.01, UPDATES, 0.4), max_gradient_norm=norm))
     share = MICRO_BATCHES // processes.count
     update = Update(share, virtual_replicas=4 / processes.count, reduction=case.reduction)
     on.compile(pair.model, optimizer, PretrainingObjective(), update, updates_per_execution=2)
     state = TrainingState(pair.blocks, on.state(optimizer), pair.model.trainable_variables)
     state.parts = on.parts(optimizer)
     state.restore_on_all(None, processes)
-    changes = [PatternChanges(pair.blocks, optimizer, processes)] if case.sparse else []
-    size = MICRO_BATCHES * MICRO_BATCH_SIZE
+    return Training(pair, optimizer, state)
+
+
+def weights_after(case: Case, processes: Processes, folder: Path | None = None) -> tuple[dict[str, np.ndarray], Any]:
+    """Return the weights by name, and the means of the metrics since the start or the resume.
+
+    Args:
+        folder: of the checkpoint of a case that is resumed.
+    """
+    size, share = MICRO_BATCHES * MICRO_BATCH_SIZE, MICRO_BATCHES // processes.count
     own = slice(processes.index * size // processes.count, (processes.index + 1) * size // processes.count)
-    updates = [{n: v[own] for n, v in batch(a, size, seed=step).items()} for step in range(UPDATES)]
-    data = dataset_of(updates, share)
-    history = pair.model.fit(data, steps_per_epoch=UPDATES, verbose=0, callbacks=changes).history
-    return weights_by_name(pair.blocks), {name: values[-1] for name, values in history.items()}
+    updates = [{n: v[own] for n, v in batch(architecture(), size, seed=step).items()} for step in range(UPDATES)]
+    trained = compiled(case, processes)
+    if case.resumed:
+        fitted(trained, updates[:2], share)
+        trained = resumed(trained.state, case, processes, folder)
+        updates = updates[2:]
+    changes = [PatternChanges(trained.pair.blocks, trained.optimizer, processes)] if case.sparse else []
+    history = fitted(trained, updates, share, changes)
+    return weights_by_name(trained.pair.blocks), {name: values[-1] for name, values in history.items()}
+
+
+def fitted(trained: Training, updates: list[Any], micro_batches: int, callbacks: Sequence[Any] = ()) -> Any:
+    """Train, and return the history of the metrics."""
+    data, options = dataset_of(updates, micro_batches), {"verbose": 0, "callbacks": list(callbacks)}
+    return trained.pair.model.fit(data, steps_per_epoch=len(updates), **options).history
+
+
+def resumed(state: TrainingState, case: Case, processes: Processes, folder: Path) -> Training:
+    """Save the state, and return a new model that continues from it."""
+    copy = state.copy()
+    if processes.is_chief:
+        write_checkpoint(copy, folder, 2, {})
+    processes.barrier()
+    trained = compiled(case, processes)
+    trained.state.restore_on_all(find_checkpoint(folder), processes)
+    return trained
 
 
 class PatternChanges(UpdateCounter):
@@ -116,7 +161,7 @@ def main(folder: Path, further: bool) -> None:
     pipeline_devices(2)
     processes.join()
     for case in FURTHER[processes.count] if further else CASES:
-        weights, metrics = weights_after(case, processes)
+        weights, metrics = weights_after(case, processes, folder / f"{case.name}-checkpoints")
         np.savez(
             folder / f"{case.name}-{processes.index}.npz", **weights, **{f"metric_{n}": m for n, m in metrics.items()}
         )

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from execution.interface import Update
+from execution.software.precision import FLOAT32, MIXED, Numerics
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
 from optimization.optimizers import AdamW
 from tests.equivalence.bert_pairs import (
+    ROUNDING,
     architecture,
     assert_same_gradients,
     assert_same_logits,
@@ -25,6 +27,9 @@ from tests.equivalence.packs import LENGTH, SEQUENCES, in_packs, of_sequence, pa
 
 LENGTHS = (5, 23, 20, 48, 11, 7, 9, 21, 30, 6)
 PACKS = ((1, 0, 2), (3,), (4, 5, 6, 7), (8, 9))  # full, one sequence, as many as fit, and one with padding
+IN_BOTH_PRECISIONS = pytest.mark.parametrize(
+    "precision, rtol", [(FLOAT32, 1e-5), (MIXED, ROUNDING["bfloat16"])], ids=[FLOAT32, MIXED]
+)
 OTHER_PACKS = ((8, 4, 5), (9, 1, 6, 0), (3,), (7, 2))
 
 
@@ -149,14 +154,17 @@ def test_a_pack_of_one_sequence_is_that_sequence_unpacked(pair, data):
     np.testing.assert_allclose(outputs["next_sentence"][:, 0], theirs["next_sentence"], atol=1e-5)
 
 
-def test_losses_are_means_over_real_tokens_and_sequences(pair, data):
+@IN_BOTH_PRECISIONS
+def test_losses_are_means_over_real_tokens_and_sequences(a, data, precision, rtol):
+    """The reference is Hugging Face's float32 model on padded sequences."""
+    pair = packed_model(a, numerics=Numerics(precision))
     packed = {name: tf.constant(values) for name, values in in_packs(data, PACKS).items()}
     objective = PretrainingObjective()
     counts = objective.counts(packed)
     sums = objective.sums(pair(packed), packed)
     loss = sum(sums[name] / counts[name] for name in objective.losses)
     theirs = loss_of(source_outputs(pair.source, data), data)
-    np.testing.assert_allclose(loss, theirs, rtol=1e-5)
+    np.testing.assert_allclose(loss, theirs, rtol=rtol)
     assert float(sums["sequences_per_pack"] / counts["sequences_per_pack"]) == len(LENGTHS) / len(PACKS)
     assert float(sums["tokens_per_pack"] / counts["tokens_per_pack"]) == sum(LENGTHS) / len(PACKS)
     assert counts["nsp_loss"] == len(LENGTHS)
@@ -177,18 +185,20 @@ def curves_of(pair, update, updates):
     return {name: history[name] for name in objective.losses}
 
 
-def test_training_on_packs_is_training_on_their_sequences(a, data):
+@IN_BOTH_PRECISIONS
+def test_training_on_packs_is_training_on_their_sequences(a, data, precision, rtol):
     """Every update has the same sequences, in micro batches of packs or in one padded batch, and the same losses."""
     updates = [sequences(a, np.roll(LENGTHS, step), seed=step) for step in range(8)]
-    padded = converted(a, LENGTH, updates[0]["masked_lm_ids"].shape[1])
+    numerics = Numerics(precision)
+    padded = converted(a, LENGTH, updates[0]["masked_lm_ids"].shape[1], numerics=numerics)
     alone = curves_of(padded, Update(1), updates)
 
     packs = [in_packs(update, first_fit(update)) for update in updates]
     rows = max(len(pack["input_ids"]) for pack in packs) + 1 & ~1
     filled = [{name: with_empty_packs(values, rows) for name, values in pack.items()} for pack in packs]
-    packed_curves = curves_of(packed_model(a), Update(2), filled)
+    packed_curves = curves_of(packed_model(a, numerics=numerics), Update(2), filled)
     for name, losses in alone.items():
-        np.testing.assert_allclose(packed_curves[name], losses, rtol=2e-4, err_msg=name)
+        np.testing.assert_allclose(packed_curves[name], losses, rtol=max(rtol, 2e-4), err_msg=name)
     assert alone["mlm_loss"][-1] != pytest.approx(alone["mlm_loss"][0], rel=1e-2)  # weights moved
 
 

@@ -15,6 +15,7 @@ from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, QA_HEAD, SQUAD
 from model.losses import PretrainingObjective, SpanObjective
 from tests.equivalence.bert_pairs import (
+    ROUNDING,
     architecture,
     batch,
     dataset_of,
@@ -25,10 +26,11 @@ from tests.equivalence.bert_pairs import (
 )
 from utilities.errors import UserError
 
-ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # relative error of one rounding
 NARROW = sorted(ROUNDING)
 A = architecture()
 SAMPLES = 8
+STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
+PIPELINED = {"layout": PipelineLayout(["/CPU:0", "/CPU:1", "/CPU:0"])}  # the words' table is in two stages
 COMPILED, RECOMPUTED, BOTH = {"xla": True}, {"recompute": True}, {"xla": True, "recompute": True}
 UPDATES = [
     ("float16", BOTH),
@@ -45,9 +47,10 @@ def source(task=PRETRAINING):
     return source_with_random_weights(A, task)
 
 
-def built(precision, xla=False, recompute=False, **numerics):
+def built(precision, xla=False, recompute=False, layout=ONE_DEVICE, **numerics):
     """Return a pair of models with the same weights in every format."""
-    return pair_of(source(), A, on_cpu(xla=xla, recompute=recompute, numerics=Numerics(precision, **numerics)))
+    on = on_cpu(xla=xla, recompute=recompute, layout=layout, numerics=Numerics(precision, **numerics))
+    return pair_of(source(), A, on, stages=STAGES if layout.is_spread else None)
 
 
 def fitted(pair, objective, update, data, rate=0.02):
@@ -111,18 +114,38 @@ def test_updates_are_those_of_float32(whole, precision, options):
 
 @pytest.mark.parametrize("options", [{}, COMPILED, RECOMPUTED, {"fp_exceptions": True}], ids=str)
 def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(whole, options):
-    """Each weight's gradient, which the first moment holds, by its name; and the loss."""
-    model, optimizer, history = trained("mixed_bfloat16", Update(2), **options)
-    theirs_model, theirs, expected = whole
+    one = model, _, history = trained("mixed_bfloat16", Update(2), **options)
     assert {weight.dtype for weight in model.weights} == {tf.float32}
-    # The floor is for the bias of keys, which changes no softmax: its gradient is 0.
-    for weight, other in zip(model.trainable_variables, theirs_model.trainable_variables, strict=True):
-        found, wanted = optimizer.moments(weight)[0].numpy(), theirs.moments(other)[0].numpy()
-        largest, length = max(np.abs(wanted).max(), 1e-5), max(np.linalg.norm(wanted), 1e-5)
-        assert np.abs(found - wanted).max() / largest < 12 * ROUNDING["bfloat16"], weight.name
-        assert np.linalg.norm(found - wanted) / length < 8 * ROUNDING["bfloat16"], weight.name
-    assert history["mlm_loss"] == pytest.approx(expected["mlm_loss"], rel=2 * ROUNDING["bfloat16"])
+    assert_gradients(one, whole, largest=12, length=8)
+    assert history["mlm_loss"] == pytest.approx(whole[2]["mlm_loss"], rel=2 * ROUNDING["bfloat16"])
     assert "overflows" not in history
+
+
+def assert_gradients(one, other, largest, length):
+    """Compare each weight's gradient, which the first moment holds, by its largest value and by its norm.
+
+    Args:
+        one, other: results of ``trained``.
+        largest, length: tolerances, in roundings to bfloat16.
+    """
+    for weight, its in zip(one[0].trainable_variables, other[0].trainable_variables, strict=True):
+        found, wanted = (result[1].moments(variable)[0].numpy() for result, variable in ((one, weight), (other, its)))
+        # The floor is for the bias of keys, which changes no softmax: its gradient is 0.
+        most, norm = max(np.abs(wanted).max(), 1e-5), max(np.linalg.norm(wanted), 1e-5)
+        assert np.abs(found - wanted).max() / most < largest * ROUNDING["bfloat16"], weight.name
+        assert np.linalg.norm(found - wanted) / norm < length * ROUNDING["bfloat16"], weight.name
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return trained("mixed_bfloat16", steps=1)
+
+
+@pytest.mark.usefixtures("logical_devices")
+@pytest.mark.parametrize("options", [RECOMPUTED, PIPELINED], ids=["recomputed", "pipelined"])
+def test_in_mixed_precision_recomputation_and_stages_change_gradients_by_roundings(mixed, options):
+    """Where TensorFlow fuses other operations, another intermediate value is rounded to bfloat16."""
+    assert_gradients(trained("mixed_bfloat16", steps=1, **options), mixed, largest=4, length=4)
 
 
 def test_at_random_and_to_nearest_are_one_rounding_apart(whole):

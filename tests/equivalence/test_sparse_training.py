@@ -7,6 +7,7 @@ import pytest
 
 from execution.interface import Update
 from execution.software.platform import PipelineLayout
+from execution.software.precision import MIXED, Numerics
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING
 from model.huggingface import untrained
@@ -15,7 +16,7 @@ from optimization.optimizers import AdamW
 from sparsity import native
 from sparsity.layer import DenseGradients, sparse_layers, sparse_layers_of
 from sparsity.patterns import NEW, Grid, random_pattern, set_change
-from tests.equivalence.bert_pairs import architecture, batch, dataset_of, on_cpu, pair_of
+from tests.equivalence.bert_pairs import ROUNDING, architecture, batch, dataset_of, on_cpu, pair_of
 from tests.equivalence.packs import in_packs, packed_model, sequences
 from training.sparsity import move
 
@@ -31,8 +32,8 @@ def data():
     return dataset_of([batch(architecture(), 8)], micro_batches=4).repeat()
 
 
-def trained(kernel="masked", devices=(), optimizer=None, **platform):
-    """Return the model and its sparse layers after two updates."""
+def trained(kernel="masked", devices=(), optimizer=None, updates=2, **platform):
+    """Return the model and its sparse layers after some updates."""
     a = sparse_architecture(kernel)
     on = on_cpu(layout=PipelineLayout(devices), **platform)
     pair = pair_of(untrained(PRETRAINING, a, seed=11), a, on, stages=STAGES, carry=False)
@@ -41,7 +42,8 @@ def trained(kernel="masked", devices=(), optimizer=None, **platform):
         layer.choose_pattern(random_pattern(Grid(*layer.grid), layer.count, 5, number))
     pair.conversion.carry_weights(pair.source)
     on.compile(pair.model, optimizer or keras.optimizers.SGD(0.5), PretrainingObjective(), Update(4), 1)
-    pair.model.fit(data(), steps_per_epoch=2, verbose=0)
+    if updates:
+        pair.model.fit(data(), steps_per_epoch=updates, verbose=0)
     return pair.model, layers
 
 
@@ -65,6 +67,21 @@ def test_it_trains_as_stages_in_sequence(in_sequence, how):
         pytest.skip("llvmlite is not installed")
     for one, layer in zip(in_sequence, trained(**how)[1]):
         np.testing.assert_allclose(one, layer.dense(), atol=2e-6)
+
+
+@pytest.mark.parametrize("kernel", ["masked", "native"])
+def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(in_sequence, kernel):
+    if kernel == "native" and not native.is_available():
+        pytest.skip("llvmlite is not installed")
+    model, layers = trained(kernel, numerics=Numerics(MIXED))
+    start = [layer.dense() for layer in trained(kernel, updates=0)[1]]
+    assert {weight.dtype for weight in model.trainable_weights} == {tf.float32}
+    for layer, wide, before in zip(layers, in_sequence, start, strict=True):
+        assert layer.blocks.dtype == tf.float32
+        found, absent = layer.dense(), before == 0
+        assert not found[absent].any() and absent.mean() == pytest.approx(0.5, abs=0.01)
+        step, error = np.linalg.norm(wide - before), np.linalg.norm(found - wide)
+        assert 0 < error / step < 8 * ROUNDING["bfloat16"], layer.name
 
 
 @pytest.fixture(scope="module")
