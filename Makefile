@@ -43,10 +43,10 @@ venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 Ten
 
 dev: $(DEV)  ## as venv, with what tests and checks need besides
 
-demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 and 384 tokens (6 minutes on 2 cores)
+demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 and 384 tokens (4 to 6 minutes on 2 cores)
 	@$(PY) -m tasks.demo
 
-test: $(DEV)  ## the test suite (a quarter of an hour on 2 cores); PYTEST_ARGS="-k name" for some
+test: $(DEV)  ## the test suite (20 minutes on 2 cores); PYTEST_ARGS="-k name" for some
 	@$(PYTEST) $(PYTEST_ARGS)
 
 long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes, each precision with each way to execute (4 minutes)
@@ -119,7 +119,7 @@ checkpoint-cost: $(RUNTIME)  ## what a checkpoint every ten steps costs BERT-min
 checkpoint-formats: $(BENCH)  ## seconds from nothing to a model, from a checkpoint of every format, beside Hugging Face, and to export it; needs PyTorch to write pytorch_model.bin
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpoint_formats $(BENCHMARK_ARGS)
 
-fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (some minutes); FUZZ_ARGS="--seed 7"
+fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (a minute or more); FUZZ_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.fuzz $(FUZZ_ARGS)
 
 fine-tuning-speed: $(BENCH)  ## fine-tuning speed on SQuAD and SST-2, packed, beside peers that pad to the longest of a batch (long; wants an idle machine); needs PyTorch, real data: SQuAD, GLUE
