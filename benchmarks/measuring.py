@@ -244,11 +244,6 @@ def only(framework: str) -> dict[str, str]:
     return {f"USE_{name}": str(int(name == framework)) for name in FRAMEWORKS}
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _show_last_lines(text: str) -> None:
     print("\n".join(text.splitlines()[-LAST_LINES:]), file=sys.stderr)
 

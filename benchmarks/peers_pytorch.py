@@ -30,11 +30,12 @@ from transformers import (
 )
 
 from benchmarks.fine_tuning import ADAMW, Recipe, task_of
-from benchmarks.measuring import Values, cores, gflops
+from benchmarks.measuring import Values, gflops
 from benchmarks.real_tasks import Scores
 from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, rows_of
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
+from utilities.environment import usable_cores
 
 Batch = dict[str, torch.Tensor]
 MODELS: dict[str, Any] = {
@@ -69,7 +70,7 @@ def trainer(task: str, architecture: Architecture, batches: Iterator[Arrays], wa
     Args:
         batches: by Hugging Face's names, or for tuned pre-training by this project's, every masked position real.
     """
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_cores())
     torch.manual_seed(SEED)
     model = MODELS[task](config_of(architecture))
     assert model.config._attn_implementation == "sdpa"
@@ -119,7 +120,7 @@ def config_of(architecture: Architecture) -> BertConfig:
 
 def product_rate(shape: tuple[int, int, int], bfloat16: bool) -> Values:
     """Return the rate of products (rows, inner) × (inner, columns) on all cores."""
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_cores())
     rows, inner, columns = shape
     kind = torch.bfloat16 if bfloat16 else torch.float32
     left, right = torch.randn(rows, inner).to(kind), torch.randn(inner, columns).to(kind)
@@ -192,7 +193,7 @@ def fine_tune(
         rate: learning rate at its peak.
         bfloat16: whether to compute in ``torch.autocast``; weights stay float32.
     """
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_cores())
     set_seed(seed)
     made = Recipe(**recipe)
     task = task_of(name, made, Path(data), Path(model))

@@ -26,6 +26,7 @@ from benchmarks.measuring import Report, command
 from benchmarks.samples import real_text
 from benchmarks.settings import SIZES, TINY_CONFIGS
 from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
+from utilities.environment import usable_cores
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.report.run_folder import read_run_folder
@@ -329,7 +330,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--widths": {"nargs": "+", "choices": list(WIDTHS), "default": list(WIDTHS), "help": "of the models"},
     "--methods": {"nargs": "+", "choices": METHODS, "default": list(METHODS), "help": "to be compared"},
     "--seed": {"type": int, "default": 1984, "help": "of the runs"},
-    "--jobs": {"type": int, "default": measuring.cores(), "help": "runs at a time"},
+    "--jobs": {"type": int, "default": usable_cores(), "help": "runs at a time"},
     "--threads": {"type": int, "default": 1, "help": "of each run"},
     "--work": {"type": Path, "metavar": "DIR", "help": "keep data and runs here; None: a temporary folder"},
     "--picture": {"type": Path, "metavar": "FILE", "help": "draw all curves (.svg, .png)"},

@@ -24,6 +24,7 @@ from benchmarks.samples import SQUAD_TRAINING, WORDS
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, WindowReader, make_windows, squad_features
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
+from utilities.environment import usable_cores
 from utilities.errors import UserError
 
 GEOMETRY = Geometry(max_seq_length=384, max_query_length=64, doc_stride=128)
@@ -144,7 +145,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 def main(options: argparse.Namespace) -> Report:
     measuring.require([], [options.data, options.vocab_file], "name others with --data and --vocab-file")
     squad = first_questions(read_squad(options.data), options.questions)
-    material = Material(squad, options.vocab_file, measuring.cores())
+    material = Material(squad, options.vocab_file, usable_cores())
     prepared = {name: COMPETITORS[name](material) for name in options.competitors}
     windows: dict[str, int] = {}
 
