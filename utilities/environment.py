@@ -29,7 +29,7 @@ def environment_facts() -> Dict[str, Any]:
         "cpu": _cpu_model(),
         "cpu_cores": os.cpu_count(),
         "cpu_cores_usable": usable_cores(),
-        "cpu_instruction_sets": _instruction_sets(),
+        "cpu_instruction_sets": instruction_sets(),
         "memory_gib": _memory_gib(),
         "gpus": _gpus(),
         "packages": _versions(),
@@ -64,6 +64,12 @@ def memory_bytes() -> Optional[int]:
         except (OSError, ValueError):  # no such file, or "max"
             continue
     return memory
+
+
+def instruction_sets() -> List[str]:
+    """Return those of ``INSTRUCTION_SETS`` that this processor has; none where there is no /proc/cpuinfo."""
+    flags = (_cpu_field("flags", "Features") or "").split()
+    return [name for name in INSTRUCTION_SETS if name in flags]
 
 
 def git_commit(folder: Path) -> Optional[str]:
@@ -107,11 +113,6 @@ def _cpu_field(*names: str) -> Optional[str]:
 
 def _cpu_model() -> Optional[str]:
     return _cpu_field("model name", "Model") or platform.processor() or None
-
-
-def _instruction_sets() -> List[str]:
-    flags = (_cpu_field("flags", "Features") or "").split()
-    return [name for name in INSTRUCTION_SETS if name in flags]
 
 
 def _memory_gib() -> Optional[float]:

@@ -7,12 +7,13 @@ precision weights are float32; moments, updates, norms and losses are always flo
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-import time
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from execution.interface import Objective, Tensors
 from keras_extensions.backend import tf
+from utilities.environment import instruction_sets
 from utilities.errors import UserError
 
 FLOAT32, FLOAT16, BFLOAT16, MIXED = "float32", "float16", "bfloat16", "mixed_bfloat16"
@@ -20,11 +21,9 @@ NARROW = (FLOAT16, BFLOAT16)  # formats whose weights have fewer bits than float
 _TENSOR_CORES = (7, 0)  # NVIDIA's first compute capability with tensor cores (Volta, 2017)
 _AMPERE = (8, 0)  # and with fast bfloat16 (2020)
 
-# By this factor products must be faster in bfloat16. With AMX they are 4 to 5 times as fast, with AVX-512's bfloat16
-# twice, emulated they are slower. GPUs compute float32 products as TensorFloat-32, at half of the rate of bfloat16.
-_ENOUGH = 1.3
-_CPU_ROWS, _GPU_ROWS = 512, 4096  # of the matrices that are multiplied to measure it
-_REPETITIONS = 12
+# Instruction sets with fast products of bfloat16 matrices: on 2 cores 4 to 5 times (AMX) and 1.7 to 2 times as fast as
+# those of float32. Without them TensorFlow emulates bfloat16, which is slower.
+_FAST_BFLOAT16 = ("amx_bf16", "avx512_bf16")
 
 
 class Formats(NamedTuple):
@@ -32,12 +31,11 @@ class Formats(NamedTuple):
 
     Attributes:
         tensor_cores: whether all GPUs compute fast in float16.
-        bfloat16_speedup: how many times as fast products of bfloat16 matrices are as those of float32; 0 if that is
-            not enough for mixed precision.
+        bfloat16: the hardware that makes products of bfloat16 matrices faster than those of float32; empty without.
     """
 
     tensor_cores: bool
-    bfloat16_speedup: float
+    bfloat16: str
 
 
 class Numerics(NamedTuple):
@@ -85,12 +83,9 @@ def choose_numerics(
     if precision != "auto":
         return Numerics(precision, "", stochastic_rounding, fp_exceptions)
     fast = machine()
-    if fast.bfloat16_speedup:
+    if fast.bfloat16:
         precision = MIXED
-        reason = (
-            f"bfloat16 products are {fast.bfloat16_speedup:.1f} times as fast here;"
-            " --execution.precision float32 forces float32"
-        )
+        reason = f"bfloat16 is fast here because of {fast.bfloat16}; --execution.precision float32 forces float32"
     elif fast.tensor_cores:
         precision, reason = (
             FLOAT16,
@@ -103,30 +98,21 @@ def choose_numerics(
 
 
 def formats_of_machine(xla: bool) -> Formats:
-    """Measure which formats are fast here, which takes some 40 ms.
+    """Return which formats are fast here.
+
+    It is decided by the hardware's features, not by its speed at the moment, so that a resumed run and every replica
+    on like machines choose alike.
 
     Args:
         xla: whether the config asks for XLA, which has no fast products of bfloat16 on CPUs.
     """
     gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
-        return Formats(False, 0.0 if xla else _bfloat16_speedup(_CPU_ROWS))
+        uses_onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"  # TensorFlow's own products of bfloat16 are slow
+        found = [name for name in instruction_sets() if name in _FAST_BFLOAT16] if uses_onednn and not xla else []
+        return Formats(False, " and ".join(found))
     capability = min(tf.config.experimental.get_device_details(gpu).get("compute_capability") or (0, 0) for gpu in gpus)
-    speedup = _bfloat16_speedup(_GPU_ROWS) if capability >= _AMPERE else 0.0
-    return Formats(capability >= _TENSOR_CORES, speedup)
-
-
-def _bfloat16_speedup(rows: int) -> float:
-    """Return how many times as fast a product of bfloat16 matrices is as one of float32; 0 if that is not enough."""
-    matrices = [tf.ones((rows, rows), dtype) for dtype in (tf.float32, tf.bfloat16)]
-    seconds = [float("inf")] * 2
-    for _ in range(_REPETITIONS):  # in turns, because the processor's clock and other work change meanwhile
-        for index, matrix in enumerate(matrices):
-            begin = time.perf_counter()
-            tf.matmul(matrix, matrix)[0, 0].numpy()
-            seconds[index] = min(seconds[index], time.perf_counter() - begin)
-    speedup = seconds[0] / seconds[1]
-    return speedup if speedup >= _ENOUGH else 0.0
+    return Formats(capability >= _TENSOR_CORES, "Ampere or later" if capability >= _AMPERE else "")
 
 
 class WeightCopies:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from execution.software import dropout, fused, layers
-from execution.software.precision import Formats, choose_numerics
+from execution.software.precision import Formats, choose_numerics, formats_of_machine
 from keras_extensions.backend import tf
 
 CPU = Path("/proc/cpuinfo")
@@ -121,12 +121,12 @@ def test_cross_entropy():
 @pytest.mark.parametrize(
     ("wish", "formats", "expected", "reason"),
     [
-        ("auto", Formats(False, 4.25), "mixed_bfloat16", "bfloat16 products are 4.2 times as fast"),
-        ("auto", Formats(True, 2.0), "mixed_bfloat16", "bfloat16 products are 2.0 times as fast"),
-        ("auto", Formats(True, 0.0), "float16", "as published, because of tensor cores"),
-        ("auto", Formats(False, 0.0), "float32", "no fast float16 or bfloat16 here"),
-        ("float32", Formats(True, 9.0), "float32", ""),
-        ("mixed_bfloat16", Formats(False, 0.0), "mixed_bfloat16", ""),
+        ("auto", Formats(False, "amx_bf16"), "mixed_bfloat16", "fast here because of amx_bf16"),
+        ("auto", Formats(True, "Ampere or later"), "mixed_bfloat16", "fast here because of Ampere or later"),
+        ("auto", Formats(True, ""), "float16", "as published, because of tensor cores"),
+        ("auto", Formats(False, ""), "float32", "no fast float16 or bfloat16 here"),
+        ("float32", Formats(True, "Ampere or later"), "float32", ""),
+        ("mixed_bfloat16", Formats(False, ""), "mixed_bfloat16", ""),
     ],
     ids=str,
 )
@@ -134,6 +134,40 @@ def test_auto_takes_what_is_fast(wish, formats, expected, reason):
     chosen = choose_numerics(wish, lambda: formats)
     assert chosen.precision == expected and reason in chosen.describe()
     assert chosen.is_narrow == (expected == "float16")
+
+
+@pytest.mark.parametrize(
+    ("processor", "xla", "onednn", "expected"),
+    [
+        (["avx2", "avx512_bf16"], False, "1", "avx512_bf16"),
+        (["avx512_bf16", "amx_bf16"], False, "1", "avx512_bf16 and amx_bf16"),
+        (["avx2", "avx512f"], False, "1", ""),
+        (["amx_bf16"], True, "1", ""),
+        (["amx_bf16"], False, "0", ""),
+    ],
+    ids=str,
+)
+def test_bfloat16_is_fast_with_the_instructions_for_it(monkeypatch, processor, xla, onednn, expected):
+    monkeypatch.setattr("execution.software.precision.instruction_sets", lambda: processor)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
+    assert formats_of_machine(xla) == Formats(False, expected)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [
+        ([(9, 0), (8, 0)], Formats(True, "Ampere or later")),
+        ([(9, 0), (7, 5)], Formats(True, "")),
+        ([(6, 1)], Formats(False, "")),
+        ([None], Formats(False, "")),
+    ],
+    ids=str,
+)
+def test_the_oldest_gpu_decides(monkeypatch, capabilities, expected):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: capabilities)
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"compute_capability": gpu})
+    assert formats_of_machine(False) == expected
 
 
 @pytest.mark.skipif(not HAS_AMX, reason="this processor has no AMX")
