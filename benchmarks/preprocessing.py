@@ -15,6 +15,8 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
+import os
 import resource
 import sys
 import tempfile
@@ -35,6 +37,7 @@ WORKERS = {LITTLE_ONE: 1, LITTLE_TWO: 2, ONE: 1, TWO: 2}
 SPEED, SCALING = "speed", "scaling"
 COMPARED = {SPEED: (CLASSIC, OURS), SCALING: tuple(WORKERS)}
 SECONDS, PROCESSOR, MEMORY = "seconds", "processor_seconds", "memory_mb"
+PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 SPEED_TARGET, SCALING_TARGET, MEMORY_TARGET = 10.0, 1.8, 1000.0  # ×, ×, MB
 
 
@@ -71,11 +74,27 @@ def measure(name: str, text: str, vocabulary: str) -> measuring.Values:
             line = ["-m", "data_utils.text", "--wikiextractor", source, "--output", folder / "out"]
             line += ["--vocab-file", words, "--workers", WORKERS[name]]
             # A worker has one core, whatever the shell says of the tokenizer's threads.
+            adopt_orphans()
             measuring.command(*line, TOKENIZERS_PARALLELISM="false")
+            wait_for_orphans()
         seconds = time.perf_counter() - begun
         used = _processor_seconds() - used
     who = resource.RUSAGE_CHILDREN if name in WORKERS else resource.RUSAGE_SELF
     return {SECONDS: seconds, PROCESSOR: used, MEMORY: resource.getrusage(who).ru_maxrss * 1024 / 1e6}
+
+
+def adopt_orphans() -> None:
+    """Let processes whose parent ends without waiting for them, as Dask's workers, count as children of this one."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def wait_for_orphans() -> None:
+    """Wait for all children, so that Linux adds their time and memory to those of this process's children."""
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
 
 
 def _processor_seconds() -> float:

@@ -24,7 +24,7 @@ from model.architecture import PRETRAINING
 REST = "all else: bias gradients, casts, transposes, embeddings"
 PARTS = {  # by the name of an operation, or of the function that it was compiled in; the first that matches
     "matrix products": r"MatMul\w*$",
-    "optimizer": r"inference__(apply|step)_|/AdamW/|:All$|:IsFinite$",
+    "optimizer": r"inference_(_apply|adamw_step)_|/AdamW/|:All$|:IsFinite$",
     "cross-entropy and accuracy of the words": r"cross_entropy|CrossEntropy|:ArgMax$",
     "GeLU": r"_gelu_|/intermediate/[^/]*:|Call/(Mul|Erf|Exp|Square|Neg|Sub)(_\d+)?:",  # its gradient has no scope
     "dropout (fused with LayerNorm, that of the attention apart)": r"dropout",
