@@ -29,7 +29,7 @@ def environment_facts() -> Dict[str, Any]:
         "cpu": _cpu_model(),
         "cpu_cores": os.cpu_count(),
         "cpu_cores_usable": usable_cores(),
-        "cpu_instruction_sets": instruction_sets(),
+        "cpu_instruction_sets": _instruction_sets(),
         "memory_gib": _memory_gib(),
         "gpus": _gpus(),
         "packages": _versions(),
@@ -66,10 +66,17 @@ def memory_bytes() -> Optional[int]:
     return memory
 
 
-def instruction_sets() -> List[str]:
-    """Return those of ``INSTRUCTION_SETS`` that this processor has; none where there is no /proc/cpuinfo."""
-    flags = (_cpu_field("flags", "Features") or "").split()
-    return [name for name in INSTRUCTION_SETS if name in flags]
+def fast_bfloat16() -> str:
+    """Return the instruction set by which this processor multiplies bfloat16 matrices faster than float32 ones.
+
+    On 2 cores AMX is 4 to 5 times as fast, and AVX-512's bfloat16 is 1.7 times as fast on AMD's Zen 4. On Intel's Xeons
+    without AMX it is slower, at 0.6 of the speed. Empty where there is none.
+    """
+    found = _instruction_sets()
+    if "amx_bf16" in found:
+        return "amx_bf16"
+    is_amd = _cpu_field("vendor_id") == "AuthenticAMD"
+    return "avx512_bf16" if "avx512_bf16" in found and is_amd else ""
 
 
 def git_commit(folder: Path) -> Optional[str]:
@@ -113,6 +120,11 @@ def _cpu_field(*names: str) -> Optional[str]:
 
 def _cpu_model() -> Optional[str]:
     return _cpu_field("model name", "Model") or platform.processor() or None
+
+
+def _instruction_sets() -> List[str]:
+    flags = (_cpu_field("flags", "Features") or "").split()
+    return [name for name in INSTRUCTION_SETS if name in flags]
 
 
 def _memory_gib() -> Optional[float]:

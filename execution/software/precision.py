@@ -13,17 +13,13 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tu
 
 from execution.interface import Objective, Tensors
 from keras_extensions.backend import tf
-from utilities.environment import instruction_sets
+from utilities.environment import fast_bfloat16
 from utilities.errors import UserError
 
 FLOAT32, FLOAT16, BFLOAT16, MIXED = "float32", "float16", "bfloat16", "mixed_bfloat16"
 NARROW = (FLOAT16, BFLOAT16)  # formats whose weights have fewer bits than float32
 _TENSOR_CORES = (7, 0)  # NVIDIA's first compute capability with tensor cores (Volta, 2017)
 _AMPERE = (8, 0)  # and with fast bfloat16 (2020)
-
-# Instruction sets with fast products of bfloat16 matrices: on 2 cores 4 to 5 times (AMX) and 1.7 to 2 times as fast as
-# those of float32. Without them TensorFlow emulates bfloat16, which is slower.
-_FAST_BFLOAT16 = ("amx_bf16", "avx512_bf16")
 
 
 class Formats(NamedTuple):
@@ -109,8 +105,7 @@ def formats_of_machine(xla: bool) -> Formats:
     gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
         uses_onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"  # TensorFlow's own products of bfloat16 are slow
-        found = [name for name in instruction_sets() if name in _FAST_BFLOAT16] if uses_onednn and not xla else []
-        return Formats(False, " and ".join(found))
+        return Formats(False, fast_bfloat16() if uses_onednn and not xla else "")
     capability = min(tf.config.experimental.get_device_details(gpu).get("compute_capability") or (0, 0) for gpu in gpus)
     return Formats(capability >= _TENSOR_CORES, "Ampere or later" if capability >= _AMPERE else "")
 

@@ -233,7 +233,7 @@ class Execution(Section):
         "auto",
         description="Number format of weights and computation; mixed_bfloat16: float32 weights, bfloat16 computation. "
         "Moments, updates, norms and losses are always float32. auto: float16 on IPUs; elsewhere mixed_bfloat16 where "
-        "the hardware has instructions for bfloat16, else float16 on GPUs with tensor cores, otherwise float32.",
+        "the hardware computes faster in bfloat16, else float16 on GPUs with tensor cores, otherwise float32.",
     )
     threads: Annotated[Optional[Workers], PER_REPLICA] = Field(
         None, description="CPU threads to compute with. Unset: all cores."

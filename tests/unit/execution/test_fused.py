@@ -136,19 +136,9 @@ def test_auto_takes_what_is_fast(wish, formats, expected, reason):
     assert chosen.is_narrow == (expected == "float16")
 
 
-@pytest.mark.parametrize(
-    ("processor", "xla", "onednn", "expected"),
-    [
-        (["avx2", "avx512_bf16"], False, "1", "avx512_bf16"),
-        (["avx512_bf16", "amx_bf16"], False, "1", "avx512_bf16 and amx_bf16"),
-        (["avx2", "avx512f"], False, "1", ""),
-        (["amx_bf16"], True, "1", ""),
-        (["amx_bf16"], False, "0", ""),
-    ],
-    ids=str,
-)
-def test_bfloat16_is_fast_with_the_instructions_for_it(monkeypatch, processor, xla, onednn, expected):
-    monkeypatch.setattr("execution.software.precision.instruction_sets", lambda: processor)
+@pytest.mark.parametrize(("xla", "onednn", "expected"), [(False, "1", "amx_bf16"), (True, "1", ""), (False, "0", "")])
+def test_bfloat16_on_cpus_is_fast_by_onednn(monkeypatch, xla, onednn, expected):
+    monkeypatch.setattr("execution.software.precision.fast_bfloat16", lambda: "amx_bf16")
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
     assert formats_of_machine(xla) == Formats(False, expected)

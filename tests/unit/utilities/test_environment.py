@@ -7,8 +7,11 @@ import json
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
-from utilities.environment import environment_facts, git_commit, is_graphcore
+import pytest
+
+from utilities.environment import environment_facts, fast_bfloat16, git_commit, is_graphcore
 
 
 def test_facts_are_json_and_true(monkeypatch):
@@ -50,3 +53,19 @@ def test_commit_of_a_folder(tmp_path):
     assert git_commit(tmp_path) == commit
     (tmp_path / "file").write_text("2")
     assert git_commit(tmp_path) == f"{commit}-dirty"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "expected"),
+    [
+        ("GenuineIntel", "avx2 avx512f avx512_bf16 amx_bf16", "amx_bf16"),
+        ("GenuineIntel", "avx2 avx512f avx512_bf16", ""),
+        ("AuthenticAMD", "avx2 avx512f avx512_bf16", "avx512_bf16"),
+        ("AuthenticAMD", "avx2 avx512f", ""),
+        ("AuthenticAMD", "", ""),
+    ],
+)
+def test_processors_that_are_fast_in_bfloat16(monkeypatch, vendor, flags, expected):
+    text = f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: a processor\nflags\t\t: fpu {flags}\n"
+    monkeypatch.setattr(Path, "read_text", lambda path, **_: text)
+    assert fast_bfloat16() == expected
