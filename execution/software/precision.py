@@ -107,7 +107,7 @@ def formats_of_machine(xla: bool) -> Formats:
         uses_onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"  # TensorFlow's own products of bfloat16 are slow
         return Formats(False, fast_bfloat16() if uses_onednn and not xla else "")
     capability = min(tf.config.experimental.get_device_details(gpu).get("compute_capability") or (0, 0) for gpu in gpus)
-    return Formats(capability >= _TENSOR_CORES, "Ampere or later" if capability >= _AMPERE else "")
+    return Formats(capability >= _TENSOR_CORES, "compute capability 8.0" if capability >= _AMPERE else "")
 
 
 class WeightCopies:

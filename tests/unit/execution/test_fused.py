@@ -122,10 +122,10 @@ def test_cross_entropy():
     ("wish", "formats", "expected", "reason"),
     [
         ("auto", Formats(False, "amx_bf16"), "mixed_bfloat16", "fast here because of amx_bf16"),
-        ("auto", Formats(True, "Ampere or later"), "mixed_bfloat16", "fast here because of Ampere or later"),
+        ("auto", Formats(True, "compute capability 8.0"), "mixed_bfloat16", "fast here because of compute capability 8.0"),
         ("auto", Formats(True, ""), "float16", "as published, because of tensor cores"),
         ("auto", Formats(False, ""), "float32", "no fast float16 or bfloat16 here"),
-        ("float32", Formats(True, "Ampere or later"), "float32", ""),
+        ("float32", Formats(True, "compute capability 8.0"), "float32", ""),
         ("mixed_bfloat16", Formats(False, ""), "mixed_bfloat16", ""),
     ],
     ids=str,
@@ -147,7 +147,7 @@ def test_bfloat16_on_cpus_is_fast_by_onednn(monkeypatch, xla, onednn, expected):
 @pytest.mark.parametrize(
     ("capabilities", "expected"),
     [
-        ([(9, 0), (8, 0)], Formats(True, "Ampere or later")),
+        ([(9, 0), (8, 0)], Formats(True, "compute capability 8.0")),
         ([(9, 0), (7, 5)], Formats(True, "")),
         ([(6, 1)], Formats(False, "")),
         ([None], Formats(False, "")),
