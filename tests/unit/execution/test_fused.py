@@ -122,7 +122,12 @@ def test_cross_entropy():
     ("wish", "formats", "expected", "reason"),
     [
         ("auto", Formats(False, "amx_bf16"), "mixed_bfloat16", "fast here because of amx_bf16"),
-        ("auto", Formats(True, "compute capability 8.0"), "mixed_bfloat16", "fast here because of compute capability 8.0"),
+        (
+            "auto",
+            Formats(True, "compute capability 8.0"),
+            "mixed_bfloat16",
+            "fast here because of compute capability 8.0",
+        ),
         ("auto", Formats(True, ""), "float16", "as published, because of tensor cores"),
         ("auto", Formats(False, ""), "float32", "no fast float16 or bfloat16 here"),
         ("float32", Formats(True, "compute capability 8.0"), "float32", ""),
