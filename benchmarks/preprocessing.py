@@ -73,8 +73,8 @@ def measure(name: str, text: str, vocabulary: str) -> measuring.Values:
         else:
             line = ["-m", "data_utils.text", "--wikiextractor", source, "--output", folder / "out"]
             line += ["--vocab-file", words, "--workers", WORKERS[name]]
-            # A worker has one core, whatever the shell says of the tokenizer's threads.
             adopt_orphans()
+            # A worker has one core, whatever the shell says of the tokenizer's threads.
             measuring.command(*line, TOKENIZERS_PARALLELISM="false")
             wait_for_orphans()
         seconds = time.perf_counter() - begun
@@ -84,7 +84,7 @@ def measure(name: str, text: str, vocabulary: str) -> measuring.Values:
 
 
 def adopt_orphans() -> None:
-    """Let processes whose parent ends without waiting for them, as Dask's workers, count as children of this one."""
+    """Let processes whose parent ends before them, as workers' may, count as children of this one."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

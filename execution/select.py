@@ -58,7 +58,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     layout = PipelineLayout(stage_devices(options.device_mapping, devices), options.pipeline_schedule)
     numerics = choose_numerics(
         options.precision,
-        lambda: formats_of_machine(bool(options.xla)),
+        formats_of_machine(bool(options.xla)),
         options.stochastic_rounding,
         options.fp_exceptions,
     )

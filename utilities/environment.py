@@ -75,8 +75,9 @@ def fast_bfloat16() -> str:
     found = _instruction_sets()
     if "amx_bf16" in found:
         return "amx_bf16"
-    is_amd = _cpu_field("vendor_id") == "AuthenticAMD"
-    return "avx512_bf16" if "avx512_bf16" in found and is_amd else ""
+    if "avx512_bf16" in found and _cpu_field("vendor_id") == "AuthenticAMD":
+        return "avx512_bf16"
+    return ""
 
 
 def git_commit(folder: Path) -> Optional[str]:

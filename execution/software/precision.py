@@ -66,19 +66,18 @@ class Numerics(NamedTuple):
 
 
 def choose_numerics(
-    precision: str, machine: Callable[[], Formats], stochastic_rounding: bool = False, fp_exceptions: bool = False
+    precision: str, fast: Formats, stochastic_rounding: bool = False, fp_exceptions: bool = False
 ) -> Numerics:
     """Return the config's number format or, if that is ``auto``, the one that suits the machine.
 
     Args:
         precision: ``auto``, ``float32``, ``float16``, ``bfloat16`` or ``mixed_bfloat16``.
-        machine: finds which formats are fast; called with ``auto`` only.
+        fast: which formats the machine computes fast.
         stochastic_rounding: see :class:`Numerics`.
         fp_exceptions: see :class:`Numerics`.
     """
     if precision != "auto":
         return Numerics(precision, "", stochastic_rounding, fp_exceptions)
-    fast = machine()
     if fast.bfloat16:
         precision = MIXED
         reason = f"bfloat16 is fast here because of {fast.bfloat16}; --execution.precision float32 forces float32"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ import pytest
 from execution.software import dropout, fused, layers
 from execution.software.precision import Formats, choose_numerics, formats_of_machine
 from keras_extensions.backend import tf
+from utilities.environment import fast_bfloat16
 
-CPU = Path("/proc/cpuinfo")
-HAS_AMX = CPU.exists() and "amx_bf16" in CPU.read_text(encoding="utf-8")
 PRODUCTS = """
 from keras_extensions.backend import tf
 x, w, q = (tf.ones(shape, tf.bfloat16) for shape in ((1024, 256), (256, 1024), (8, 4, 128, 64)))
@@ -136,7 +134,7 @@ def test_cross_entropy():
     ids=str,
 )
 def test_auto_takes_what_is_fast(wish, formats, expected, reason):
-    chosen = choose_numerics(wish, lambda: formats)
+    chosen = choose_numerics(wish, formats)
     assert chosen.precision == expected and reason in chosen.describe()
     assert chosen.is_narrow == (expected == "float16")
 
@@ -165,7 +163,7 @@ def test_the_oldest_gpu_decides(monkeypatch, capabilities, expected):
     assert formats_of_machine(False) == expected
 
 
-@pytest.mark.skipif(not HAS_AMX, reason="this processor has no AMX")
+@pytest.mark.skipif(fast_bfloat16() != "amx_bf16", reason="this processor has no AMX")
 def test_products_use_amx():
     """Forward and backward products of an encoder layer; oneDNN says which implementation each one takes."""
     variables = {**os.environ, "ONEDNN_VERBOSE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
