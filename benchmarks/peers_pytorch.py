@@ -35,7 +35,9 @@ from benchmarks.real_tasks import Scores
 from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, rows_of
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
-from utilities.environment import usable_cores
+from utilities.environment import keep_freed_memory, usable_cores
+
+keep_freed_memory()  # as this project does, so that both allocate alike
 
 Batch = dict[str, torch.Tensor]
 MODELS: dict[str, Any] = {

@@ -9,8 +9,6 @@ Example:
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -19,15 +17,12 @@ import random
 import numpy as np
 
 from keras_extensions.startup_noise import quiet_loading
-
-_M_ARENA_MAX = -8  # from glibc's malloc.h
+from utilities.environment import keep_freed_memory, return_freed_memory
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("USE_TORCH", "0")  # otherwise Transformers loads PyTorch if it is installed, which takes 270 MB
 
-with contextlib.suppress(OSError, AttributeError):  # of other C libraries than glibc
-    # By default glibc keeps up to 8 heaps per core, each with the gaps that threads leave after compiling.
-    ctypes.CDLL("libc.so.6").mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
+keep_freed_memory()  # before TensorFlow has threads
 
 with quiet_loading():
     import tensorflow as tf
@@ -51,8 +46,7 @@ def free_models() -> None:
     for name in [name for name in registered if name.startswith("CustomGradient-")]:
         del registered[name]
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # of other C libraries than glibc
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return_freed_memory()
 
 
 def set_random_seed(seed: int) -> None:

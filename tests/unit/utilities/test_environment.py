@@ -37,6 +37,30 @@ def test_tensorflow_is_not_imported_for_it():
     assert result.stdout.strip() == "False"
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are glibc's")
+def test_freed_memory_is_used_again():
+    code = """
+import resource, threading
+from utilities.environment import keep_freed_memory
+
+keep_freed_memory()
+faults = []
+
+def allocate():
+    for _ in range(5):
+        bytes(100) * 2**20
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+
+thread = threading.Thread(target=allocate)
+thread.start()
+thread.join()
+print(faults[-1] - faults[0])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    pages = 100 * 2**20 // 4096
+    assert int(result.stdout) < pages // 100, "of the four blocks after the first"
+
+
 def test_commit_of_a_folder(tmp_path):
     def git(*arguments):
         identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
