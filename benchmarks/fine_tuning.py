@@ -123,9 +123,9 @@ class Study:
         self._theirs = json.loads((self.model / "config.json").read_text(encoding="utf-8"))
 
     @cached_property
-    def platform(self) -> str:
+    def number_format(self) -> str:
         """What this project's ``precision`` auto is here; PyTorch computes in the same."""
-        found: str = measuring.in_process("benchmarks.ours:describe", precision="auto")
+        found: str = measuring.in_process("benchmarks.ours:number_format", precision="auto")
         return found
 
     def task(self, name: str) -> Classification | Squad:
@@ -137,7 +137,7 @@ class Study:
         done = folder / "study.json"
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of a study that was stopped
-            bfloat16 = "bfloat16" in self.platform
+            bfloat16 = self.number_format == "mixed_bfloat16"
             begin = time.monotonic()
             if variant == PYTORCH:
                 scores = self._train_pytorch(name, rate, seed, bfloat16)
@@ -273,7 +273,7 @@ def table(results: Results, recipes: Mapping[str, Recipe]) -> str:
 
 def described(results: Results, made: Study) -> str:
     """Return how each task was trained, and which learning rates the table has."""
-    lines = [f"This project's precision auto, and PyTorch's likewise: {made.platform}"]
+    lines = [f"This project's precision auto, and PyTorch's likewise: {made.number_format}"]
     for name, variants in results.items():
         recipe, (samples, evaluated) = made.recipes[name], made.counts[name]
         rates = [f"{kind} {best(recipe, of)[0]:g}" for kind, of in variants.items() if kind != GUESSED]

@@ -42,6 +42,11 @@ def describe(precision: str) -> str:
     return cpu_platform(precision=precision).describe()
 
 
+def number_format(precision: str) -> str:
+    """Return the number format that the platform chooses for a precision."""
+    return cpu_platform(precision=precision).precision
+
+
 def build(
     task: str,
     architecture: Architecture,
