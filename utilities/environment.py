@@ -80,8 +80,9 @@ def keep_freed_memory() -> None:
     4 KB. Other C libraries are left as they are.
     """
     with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
         for option, value in MALLOC_OPTIONS.items():
-            ctypes.CDLL("libc.so.6").mallopt(option, value)
+            libc.mallopt(option, value)
 
 
 def return_freed_memory() -> None:
