@@ -8,7 +8,7 @@ import sys
 import time
 
 from tasks import run_config
-from utilities.cli import main
+from tasks.cli import main
 
 TASK = "token_classification"
 run = functools.partial(run_config, started=time.perf_counter())

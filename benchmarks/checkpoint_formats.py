@@ -27,7 +27,7 @@ from benchmarks.measuring import Report
 from benchmarks.ours import build, cpu_platform
 from benchmarks.samples import pretraining_spec
 from benchmarks.settings import SIZES, architecture_of
-from checkpoints.export.folder import export
+from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint

@@ -30,7 +30,7 @@ from benchmarks.measuring import (
     parser_of,
 )
 from benchmarks.published import SYSTEMS, Benchmark, command_of, figures_of, read_spec, run
-from utilities.config.problems import nearest
+from settings.problems import nearest
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.secrets import mask, shown_line

@@ -26,10 +26,10 @@ from benchmarks.measuring import Report, command
 from benchmarks.samples import real_text
 from benchmarks.settings import SIZES, TINY_CONFIGS
 from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
+from reports.run_files import read_run_folder
 from utilities.environment import usable_cores
 from utilities.errors import UserError
 from utilities.files import write_atomically
-from utilities.report.run_folder import read_run_folder
 
 WIDTHS = {name: SIZES[name].config() for name in ("tiny", "mini")}
 DENSE, STATIC, SET, RIGL = METHODS = ("dense", "static", "set", "rigl")

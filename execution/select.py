@@ -7,7 +7,7 @@ from typing import Optional
 from execution.interface import ExecutionOptions, Platform
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.cluster.membership import membership_of
-from execution.software.cluster.processes import ClusterProcesses
+from execution.software.cluster.process_group import ClusterProcesses
 from utilities.environment import graphcore_installed, is_graphcore
 from utilities.errors import UserError
 

@@ -8,7 +8,7 @@ from transformers.models.bert import modeling_tf_bert as hf
 
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
-from keras_extensions.conversion import Carry, Conversion, Rule
+from keras_extensions.layer_replacement import Carry, Conversion, Rule
 from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TASKS, TOKEN_HEAD, Architecture
 from model.blocks import (
     Block,

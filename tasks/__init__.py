@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from execution.software.cluster.membership import membership_of
 from model.architecture import TASKS
-from utilities.config.loading import LoadedConfig, Source, config_of_call
+from settings.loading import LoadedConfig, Source, config_of_call
 from utilities.errors import UserError
 
 if TYPE_CHECKING:  # imports TensorFlow

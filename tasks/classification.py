@@ -23,11 +23,11 @@ from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
 from model.architecture import CLASSIFICATION, Architecture
 from model.losses import LOSS, ClassificationObjective, RegressionObjective
+from settings.schema import TrainingConfig
+from settings.sections import ClassificationData
 from tasks.fine_tuning import FineTuning
 from training.start import Start
 from training.task import Predict
-from utilities.config.schema import TrainingConfig
-from utilities.config.sections import ClassificationData
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -67,10 +67,10 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
         name: name of its task.
         settings: benchmark task or own files, length and vocabulary, as in a config.
     """
+    from settings.schema import TrainingConfig
     from training.evaluation import Predictor
     from training.machine import platform_of
     from training.start import resolved_architecture
-    from utilities.config.schema import TrainingConfig
 
     values = {
         **settings,

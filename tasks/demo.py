@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
 
 from data_utils.records.manifest import load_manifest
+from reports.run_files import read_run_folder
+from settings.loading import load_config
+from settings.schema import TrainingConfig
 from utilities.commands import make_parser, run_main
-from utilities.config.loading import load_config
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
-from utilities.report.run_folder import read_run_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "demo"

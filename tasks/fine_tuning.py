@@ -13,10 +13,10 @@ from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import load_tokenizer
 from execution.interface import Platform
 from model.architecture import Architecture
+from settings.schema import TrainingConfig
 from training.building import build_model
 from training.start import Start, TokenizerSettings, tokenizer_settings
 from training.task import BuiltModel, Fill, Predict
-from utilities.config.schema import TrainingConfig
 
 
 class FineTuning:

@@ -16,10 +16,10 @@ from data_utils.records.reader import RecordReader
 from execution.interface import Platform
 from model.architecture import PRETRAINING, Architecture
 from model.losses import MLM_ACCURACY, MLM_LOSS, NSP_ACCURACY, NSP_LOSS, PretrainingObjective
+from settings.schema import TrainingConfig
 from training.building import build_model
 from training.start import Start
 from training.task import BuiltModel, Fill, Predict
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)

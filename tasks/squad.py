@@ -19,13 +19,13 @@ from data_utils.squad.windows import Geometry, WindowReader, Windows, cached_win
 from data_utils.tokenizer import UNKNOWN
 from model.architecture import SQUAD, Architecture
 from model.losses import LOSS, SpanObjective
+from reports.answers import Answered, write_answers
+from settings.schema import TrainingConfig
 from tasks.fine_tuning import FineTuning
 from training.start import Start
 from training.task import Predict
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.files import write_atomically
-from utilities.report.answers import Answered, write_answers
 
 logger = logging.getLogger(__name__)
 

@@ -33,11 +33,11 @@ from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.architecture import TOKEN_CLASSIFICATION, Architecture
 from model.losses import ACCURACY, LOSS, correct, pack_counts, pack_sums
+from settings.schema import TrainingConfig
 from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning
 from training.start import Start
 from training.task import Predict
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.files import write_atomically
 

@@ -10,10 +10,10 @@ from model.architecture import HID, Architecture, expected_blocks
 from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import untrained
+from settings.derived import starts_from_checkpoint
+from settings.schema import TrainingConfig
 from training.sparsity import choose_patterns
 from training.task import BuiltModel, Fill
-from utilities.config.figures import starts_from_checkpoint
-from utilities.config.schema import TrainingConfig
 
 
 def build_model(

@@ -16,10 +16,10 @@ from keras_extensions.backend import keras
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.progress import format_duration
 from keras_extensions.callbacks.reporting import Evaluation, Reporting, UpdateCounter
+from settings.schema import TrainingConfig
 from training.checkpointing import Saver
 from training.session import Session, TrainingData
 from training.task import BuiltModel
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)

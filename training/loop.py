@@ -13,16 +13,16 @@ from keras_extensions.callbacks.reporting import Listener, PerExecutionMetrics, 
 from keras_extensions.callbacks.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
 from keras_extensions.callbacks.signals import ShortExecutions, StopWhenRequested
 from model.losses import SEQUENCES_PER_PACK, TOKENS_PER_PACK
+from settings.derived import betas, is_packed
 from training.checkpointing import Saver, rewind
+from training.chief import shared_position
 from training.evaluation import EvaluateWhileTraining
 from training.machine import optimizer_settings, update_settings
 from training.monitoring import CorruptRecords
-from training.replicas import shared_position
 from training.resume import Position
 from training.session import Session, TrainingData
 from training.sparsity import pattern_callbacks
 from training.task import BuiltModel
-from utilities.config.figures import betas, is_packed
 from utilities.errors import Stopped
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ from execution.processes import SINGLE_PROCESS, Processes
 from execution.select import processes_for, select_platform
 from keras_extensions.schedules import make_schedule
 from optimization.loss_scaling import INITIAL_SCALE
+from planning.overview import warning_line
+from settings.derived import betas, max_learning_rate, micro_batches
+from settings.fields import Machine
+from settings.loading import LoadedConfig
+from settings.schema import TrainingConfig
 from training.sparsity import sparse_xla
-from utilities.config.fields import Machine
-from utilities.config.figures import betas, max_learning_rate, micro_batches
-from utilities.config.loading import LoadedConfig
-from utilities.config.plan import warning_line
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def update_settings(config: TrainingConfig, processes: Processes, micro_batches:
     """
     options = config.optimizer_opts
     scale, reduction = options.loss_scaling, options.gradient_accumulation_reduction
-    assert reduction is not None, "set by utilities.config.figures.derive"
+    assert reduction is not None, "set by settings.derived.derive"
     replicas = config.global_batch.replicas
     return Update(
         micro_batches=micro_batches // processes.count,

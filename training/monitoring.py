@@ -14,11 +14,7 @@ from keras_extensions.callbacks.outputs import LiveReport, MetricsFile, TensorBo
 from keras_extensions.callbacks.progress import Progress
 from keras_extensions.callbacks.reporting import Listener, Period
 from keras_extensions.callbacks.wandb_run import WandbRun
-from training.run_folder import METRICS, RunFolder
-from utilities.config.schema import TrainingConfig
-from utilities.environment import environment_facts
-from utilities.history import SKIP, History
-from utilities.report.reference import (
+from reports.reference import (
     ABOVE,
     BELOW,
     ON_TRACK,
@@ -28,7 +24,11 @@ from utilities.report.reference import (
     curve,
     load_reference,
 )
-from utilities.report.run_folder import read_run_folder
+from reports.run_files import read_run_folder
+from settings.schema import TrainingConfig
+from training.run_folder import METRICS, RunFolder
+from utilities.environment import environment_facts
+from utilities.history import SKIP, History
 from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def wandb_config(config: TrainingConfig) -> Dict[str, Any]:
 
 def report_command(folder: Path) -> List[str]:
     """Return the command that writes the report during training."""
-    return [sys.executable, "-m", "utilities.report", "--live", str(folder.resolve())]
+    return [sys.executable, "-m", "reports", "--live", str(folder.resolve())]
 
 
 class ReferenceCheck(Listener):

@@ -18,11 +18,11 @@ from checkpoints.folder import (
     step_folders,
     step_of,
 )
+from settings.fields import Equivalent, Freedom, value_at
+from settings.loading import LoadedConfig
+from settings.problems import TYPED
+from settings.schema import TrainingConfig, leaves
 from training.run_folder import FolderLocks, RunFolder, config_for_files
-from utilities.config.fields import Equivalent, Freedom, value_at
-from utilities.config.loading import LoadedConfig
-from utilities.config.problems import TYPED
-from utilities.config.schema import TrainingConfig, leaves
 from utilities.errors import UserError
 from utilities.history import HISTORY_NAME, RESUME
 

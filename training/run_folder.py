@@ -17,8 +17,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from keras_extensions.callbacks.reporting import Evaluation
 from keras_extensions.callbacks.safeguards import total_loss
-from utilities.config.loading import LoadedConfig
-from utilities.config.schema import TrainingConfig
+from settings.loading import LoadedConfig
+from settings.schema import TrainingConfig
 from utilities.environment import environment_facts
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_steps, write_atomically

@@ -18,15 +18,15 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 from execution.processes import Processes
 from keras_extensions.backend import free_models
 from keras_extensions.callbacks.progress import run_log
+from settings.loading import LoadedConfig
+from settings.schema import TrainingConfig
+from training.chief import shared_run_folder
 from training.failures import process_failures
 from training.machine import platform_of, processes_of
-from training.replicas import shared_run_folder
 from training.resume import refuse_differences
 from training.run_folder import RunFolder
 from training.task import MakeTask
 from training.trainer import Result, train
-from utilities.config.loading import LoadedConfig
-from utilities.config.schema import TrainingConfig
 from utilities.errors import ReplicaLostError, Stopped, UserError
 
 logger = logging.getLogger(__name__)

@@ -12,11 +12,11 @@ from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.callbacks.reporting import Listener
 from keras_extensions.callbacks.signals import StopRequest
 from model.architecture import Architecture
+from settings.derived import training_steps
+from settings.schema import TrainingConfig
 from training.resume import Position
 from training.run_folder import RunFolder
 from training.task import Task
-from utilities.config.figures import training_steps
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
 

@@ -16,6 +16,7 @@ from execution.interface import Objective, Platform, Tensors
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import UpdateCounter
+from settings.schema import TrainingConfig
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers_of
 from sparsity.patterns import (
     Change,
@@ -31,7 +32,6 @@ from sparsity.patterns import (
 from sparsity.products import AUTO, NATIVE, choose
 from training.session import Session, TrainingData
 from training.task import BuiltModel
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_steps, write_atomically
 

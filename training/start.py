@@ -16,8 +16,8 @@ from data_utils.records.manifest import load_manifest
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, Architecture
-from utilities.config.figures import LAYER_OPTIONS, architecture_of, sparsity_options
-from utilities.config.schema import TrainingConfig
+from settings.derived import LAYER_OPTIONS, architecture_of, sparsity_options
+from settings.schema import TrainingConfig
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ import numpy as np
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective, Platform
 from keras_extensions.backend import keras
-from keras_extensions.conversion import Conversion
+from keras_extensions.layer_replacement import Conversion
 from model.architecture import Architecture
 from model.blocks import Block
+from settings.schema import TrainingConfig
 from training.start import Start
-from utilities.config.schema import TrainingConfig
 
 # Sets the weights of a built Hugging Face model that training starts from.
 Fill = Callable[[keras.Model], None]

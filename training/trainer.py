@@ -15,12 +15,16 @@ from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
 from model.architecture import Architecture
+from reports.page import write_report
+from settings.derived import sparsity_figures
+from settings.loading import LoadedConfig
+from settings.schema import TrainingConfig
+from training.chief import check_processes, on_chief, replica_log, shared_position, shared_run_folder
 from training.evaluation import evaluate
 from training.failures import run_failures
 from training.loop import TrainingLoop
 from training.machine import platform_of, warn_of_ignored_settings
 from training.monitoring import listeners_of, reference_of
-from training.replicas import check_processes, on_chief, replica_log, shared_position, shared_run_folder
 from training.resume import (
     Position,
     check_same_data,
@@ -43,12 +47,8 @@ from training.start import (
     saved_architecture,
 )
 from training.task import BuiltModel, MakeTask
-from utilities.config.figures import sparsity_figures
-from utilities.config.loading import LoadedConfig
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.history import END
-from utilities.report.page import write_report
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ def write_final_report(session: Session) -> None:
     try:
         path = write_report(session.run.path)
     except (UserError, OSError) as error:
-        logger.warning("no report: %s; try again: python -m utilities.report %s", error, session.run.path)
+        logger.warning("no report: %s; try again: python -m reports %s", error, session.run.path)
         return
     logger.info("report: %s", path)
     for listener in session.listeners:

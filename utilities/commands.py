@@ -1,4 +1,4 @@
-"""Runs the commands of ``python -m``; those that train have their own main function, in ``utilities/cli.py``."""
+"""Runs the commands of ``python -m``; those that train have their own main function, in ``tasks/cli.py``."""
 
 from __future__ import annotations
 

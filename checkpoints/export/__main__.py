@@ -42,7 +42,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
 
 def _export(options: argparse.Namespace) -> None:
-    from checkpoints.export.folder import export  # loads TensorFlow, which --help does not need
+    from checkpoints.export.hf_folder import export  # loads TensorFlow, which --help does not need
 
     lower_case = None if options.lower_case is None else options.lower_case == "true"
     outcome = export(

@@ -7,9 +7,9 @@ from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set
 
 import numpy as np
 
+from checkpoints.pretrained.model_folder import count_word_pieces
 from checkpoints.pretrained.own_checkpoint import encoder_names
 from checkpoints.pretrained.pretrained import Pretrained, resize_vocabulary
-from checkpoints.pretrained.settings import count_word_pieces
 from checkpoints.pretrained.weights import (
     CLASSIFIER,
     NEXT_SENTENCE,

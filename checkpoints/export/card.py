@@ -11,7 +11,7 @@ from transformers import BertConfig
 from checkpoints.export.arrays import Head
 from checkpoints.pretrained.pretrained import Pretrained
 from model.architecture import TASKS
-from utilities.report.run_folder import RunData, read_run_folder
+from reports.run_files import RunData, read_run_folder
 
 _SETTINGS: Tuple[Tuple[str, str], ...] = (
     ("glue_task", "benchmark task"),

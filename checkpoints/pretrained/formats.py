@@ -10,8 +10,8 @@ import h5py
 import ml_dtypes  # noqa: F401 (teaches NumPy the number format bfloat16)
 from safetensors import safe_open
 
+from checkpoints.pretrained.model_folder import HDF5, INDEX, PYTORCH, SAFETENSORS
 from checkpoints.pretrained.pytorch_file import open_pytorch_file
-from checkpoints.pretrained.settings import HDF5, INDEX, PYTORCH, SAFETENSORS
 from checkpoints.pretrained.weights import Weight, Weights, from_pytorch, from_tensorflow, readable, renamed
 from keras_extensions.backend import tf
 from utilities.errors import UserError

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from checkpoints.folder import DESCRIPTION, Checkpoint, find_checkpoint, newest_tensorflow, step_folders
-from checkpoints.pretrained import hub
+from checkpoints.pretrained import hub_model
 from checkpoints.pretrained.formats import (
     FORMATS,
     find_weights_file,
@@ -15,9 +15,9 @@ from checkpoints.pretrained.formats import (
     open_tensorflow,
     open_weights_file,
 )
+from checkpoints.pretrained.model_folder import architecture_of_config, find_lower_case, read_config
 from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.settings import architecture_of_config, find_lower_case, read_config
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from data_utils.tokenizer import find_vocabulary
 from utilities.errors import UserError
@@ -62,8 +62,8 @@ def _open(name_or_path: str, key: str) -> Pretrained:
     if path.exists():
         known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
         raise UserError(f"{key}: {path} is no weights file by its name ({known}, .index); name the folder it lies in")
-    if key == REMOTE_KEY and hub.is_model_name(name_or_path):
-        return _open_folder(hub.fetch(name_or_path, key), f"{name_or_path} of huggingface.co", key)
+    if key == REMOTE_KEY and hub_model.is_model_name(name_or_path):
+        return _open_folder(hub_model.fetch(name_or_path, key), f"{name_or_path} of huggingface.co", key)
     raise UserError(f"{key}: there is no folder or file {path}; correct the path")
 
 

@@ -43,7 +43,7 @@ from checkpoints.state import by_name
 from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from keras_extensions.conversion import Route
+from keras_extensions.layer_replacement import Route
 from model.architecture import HID, SQUAD, TASKS, Architecture
 from model.blocks import Block, block_inputs, run_blocks
 from model.conversion import convert

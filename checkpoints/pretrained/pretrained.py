@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from checkpoints.pretrained.settings import count_word_pieces
+from checkpoints.pretrained.model_folder import count_word_pieces
 from checkpoints.pretrained.weights import (
     VOCABULARY_SIZED,
     WORD_TABLE,

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tu
 import numpy as np
 
 from data_utils.classification.tasks import GLUE, OWN, BenchmarkTask, FieldError, Split
-from data_utils.hub import hub_split
+from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
 from utilities.tables import REPAIR, Line, Row, json_rows, read_table, short, tab_separated_rows, text_of_value
 

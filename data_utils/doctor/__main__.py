@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_utils.command_line import Progress
+from data_utils.completion_log import Done, Ledger, forget, identity_of, prepare_dataset_folder, run_units
 from data_utils.doctor.findings import Diagnosis, diagnose, examine_file, examine_lines, merge_lines
 from data_utils.doctor.records import Checker, DataSet, open_dataset
 from data_utils.doctor.report import as_text, draw
@@ -23,7 +24,6 @@ from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
 from data_utils.records.index import index_path
 from data_utils.records.manifest import write_manifest
 from data_utils.records.writer import RecordFile, frame_records
-from data_utils.resume import Done, Ledger, forget, identity_of, prepare_dataset_folder, run_units
 from data_utils.tokenizer import VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError

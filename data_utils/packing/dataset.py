@@ -16,6 +16,15 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 import numpy as np
 
 from data_utils.command_line import Progress
+from data_utils.completion_log import (
+    WORK_FOLDER,
+    Done,
+    Ledger,
+    digest_of,
+    forget,
+    prepare_dataset_folder,
+    run_units,
+)
 from data_utils.packing.assignment import Assignment, assign, histogram, list_by_length, most_in_a_pack
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import PackingPlan, checked_choices, plan_packing, write_plan
@@ -25,15 +34,6 @@ from data_utils.records.features import PACKS_FORMAT
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, load_manifest, write_manifest
 from data_utils.records.writer import RecordFile, encode_examples, frame_records
-from data_utils.resume import (
-    WORK_FOLDER,
-    Done,
-    Ledger,
-    digest_of,
-    forget,
-    prepare_dataset_folder,
-    run_units,
-)
 from utilities.errors import UserError
 
 DEFAULT_SEQUENCES = 3

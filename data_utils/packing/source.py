@@ -12,6 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from data_utils.command_line import Progress
+from data_utils.completion_log import WORK_FOLDER, Done, Ledger, digest_of, identity_of, run_units
 from data_utils.packing.merge import holds_one_sequence
 from data_utils.parallel import Pool
 from data_utils.records.decoding import ExampleError, decode_examples
@@ -19,7 +20,6 @@ from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, Feature,
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.manifest import Manifest
-from data_utils.resume import WORK_FOLDER, Done, Ledger, digest_of, identity_of, run_units
 from utilities.errors import UserError
 from utilities.files import write_atomically
 

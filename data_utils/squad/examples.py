@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-from data_utils.hub import hub_split
+from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
 
 TRAIN, VALIDATION = "train", "validation"

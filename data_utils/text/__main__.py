@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.command_line import positive
+from data_utils.completion_log import Ledger, check_dataset_folder, prepare_dataset_folder
 from data_utils.parallel import Pool, pool_of, with_absolute_paths
-from data_utils.resume import Ledger, check_dataset_folder, prepare_dataset_folder
 from data_utils.text.examples import (
     add_example_options,
     add_vocabulary_file_options,

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_utils.command_line import Progress, fraction, natural, positive
+from data_utils.completion_log import WORK_FOLDER, Done, Ledger, forget, prepare_dataset_folder, run_units
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
 from data_utils.records.writer import entropy_nats
-from data_utils.resume import WORK_FOLDER, Done, Ledger, forget, prepare_dataset_folder, run_units
 from data_utils.text.documents import SET_ASIDE_NAME
 from data_utils.text.held_out import write_held_out
 from data_utils.text.instances import Settings, UnitCounts, check_settings, make_unit, use_one_tokenizer_thread

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_utils.command_line import Progress, natural
+from data_utils.completion_log import Done, Ledger, run_units
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
-from data_utils.resume import Done, Ledger, run_units
 from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, SetAside, SetAsides, reason_of
 from data_utils.text.sources import PagesUnit, Source, add_source_options, source_of
 from data_utils.text.units import Unit

@@ -16,8 +16,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_utils.command_line import Progress, positive
+from data_utils.completion_log import (
+    Ledger,
+    Status,
+    begin_recipe,
+    forget,
+    identity_of,
+    is_recipe_of,
+    refusal,
+    status_of,
+)
 from data_utils.parallel import Pool, pool_of, with_absolute_paths
-from data_utils.resume import Ledger, Status, begin_recipe, forget, identity_of, is_recipe_of, refusal, status_of
 from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, SET_ASIDE_NAME, SetAside, SetAsides, reason_of
 from data_utils.text.extract import (
     DEFAULT_MIN_CHARACTERS,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.resume import identity_of
+from data_utils.completion_log import identity_of
 from data_utils.text.documents import (
     BLANK_LINE,
     LINE_END,

@@ -9,7 +9,7 @@ import numpy as np
 from data_utils.records.features import fine_tuning_features, pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from keras_extensions.conversion import Conversion, Route
+from keras_extensions.layer_replacement import Conversion, Route
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION, Architecture
 from model.blocks import Block, assemble
 from model.conversion import convert

@@ -28,10 +28,10 @@ from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING
 from model.huggingface import untrained
 from model.losses import PretrainingObjective
+from settings.schema import TrainingConfig
 from sparsity.layer import sparse_layers_of
 from tests.equivalence.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
 from training.sparsity import PatternRule
-from utilities.config.schema import TrainingConfig
 
 UPDATES, MICRO_BATCHES, MICRO_BATCH_SIZE = 3, 8, 2
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]

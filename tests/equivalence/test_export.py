@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from transformers import AutoTokenizer, BertConfig, BertTokenizerFast, TFAutoModel
 
 from checkpoints.export.__main__ import main
-from checkpoints.export.folder import export
+from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch

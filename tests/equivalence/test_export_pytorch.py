@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from checkpoints.export.folder import export
+from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from settings.fields import Leaf
+from settings.loading import LoadedConfig, read_config
+from settings.schema import leaves, sections
+from tasks.cli import main
 from tests import ROOT
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
-from utilities.cli import main
-from utilities.config.fields import Leaf
-from utilities.config.loading import LoadedConfig, read_config
-from utilities.config.schema import leaves, sections
 
 TASK_OF_FOLDER = {"pretraining": "pretraining", "demo": "pretraining", "squad": "squad", "glue": "classification"}
 

@@ -13,7 +13,7 @@ from data_utils.records import files
 from tests.fuzz.__main__ import main, suite_of
 from tests.fuzz.configs import Configs
 from tests.fuzz.harness import REFUSED, Hanging, WrongError, check_line, limited, outcome_of, run_suite
-from tests.unit.utilities.config.config_files import TINY, changed, run_command, write
+from tests.unit.settings.config_files import TINY, changed, run_command, write
 
 SHORT = {"configs": 300, "records": 80, "checkpoints": 50, "pretrained": 50}
 
@@ -84,8 +84,8 @@ def test_a_checkpoint_that_is_not_verified_is_caught(tmp_path: Path, monkeypatch
 
 
 def test_a_config_that_is_taken_for_another_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("utilities.config.loading._unique", lambda pairs, text, label: dict(reversed(pairs)))
-    monkeypatch.setattr("utilities.config.rules.RULES", ())
+    monkeypatch.setattr("settings.loading._unique", lambda pairs, text, label: dict(reversed(pairs)))
+    monkeypatch.setattr("settings.rules.RULES", ())
     assert run_suite(Configs(tmp_path), 300, seed=1).failures
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from keras_extensions.backend import keras, tf
+from tasks.cli import main
 from tests.unit.execution.graphcore.computing import graphcore
 from tests.unit.execution.graphcore.double import Settings
 from tests.unit.execution.graphcore.training_path import missing_names, training_path
-from utilities.cli import main
 
 ENTRIES = {"pretraining": "run_pretraining", "squad": "run_squad", "classification": "run_seq_classification"}
 

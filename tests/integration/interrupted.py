@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import run_pretraining
+from tasks.cli import main
 from tests.integration.runs import at_step, terminate
-from utilities.cli import main
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]

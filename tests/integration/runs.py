@@ -22,6 +22,7 @@ import run_token_classification
 from data_utils.text.__main__ import main as prepare
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.outputs import MetricsFile
+from tasks.cli import main
 from tests.unit.data_utils.records.samples import (
     PREDICTIONS,
     SEQUENCE,
@@ -31,7 +32,6 @@ from tests.unit.data_utils.records.samples import (
     write,
     write_samples,
 )
-from utilities.cli import main
 
 COMMANDS = {
     "pretraining": run_pretraining,

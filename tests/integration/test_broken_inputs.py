@@ -23,10 +23,10 @@ from data_utils.squad import __main__ as squad
 from data_utils.text import __main__ as text
 from data_utils.text import examples, extract, sentences, vocabulary
 from execution import launch
+from tasks.cli import main
 from tests.unit.data_utils.packing.samples import sequence
 from tests.unit.data_utils.packing.samples import write as write_records
-from tests.unit.utilities.config.config_files import TINY, changed, run_command, write
-from utilities.cli import main
+from tests.unit.settings.config_files import TINY, changed, run_command, write
 
 SOME_TEXT = "One sentence is here. Another one follows it.\n\nA second document has words too. It ends.\n" * 20
 

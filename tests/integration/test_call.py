@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 from transformers import BertTokenizerFast, TFBertForSequenceClassification
 
-from checkpoints.export.folder import export
+from checkpoints.export.hf_folder import export
 from data_utils.classification.features import text_features
 from data_utils.tokenizer import load_tokenizer
 from execution.software.cluster.membership import Membership, tf_config
 from keras_extensions.backend import tf
+from settings.schema import TrainingConfig
 from tasks import train
 from tests import ROOT
 from tests.integration import fine_tuning
@@ -37,7 +38,6 @@ from tests.integration.runs import (
     write_config,
     write_text,
 )
-from utilities.config.schema import TrainingConfig
 from utilities.errors import Stopped, UserError
 
 if TYPE_CHECKING:

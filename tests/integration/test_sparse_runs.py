@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from checkpoints.export.folder import export
+from checkpoints.export.hf_folder import export
 from sparsity import native
 from sparsity.patterns import Grid, check, dense_matrix
 from tests.integration.runs import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig
 
-from checkpoints.export.folder import export
+from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from tasks.classify import main as classify
 from tests.integration.fine_tuning import TAGGED_PIECES, write_config, write_pieces, write_tagged

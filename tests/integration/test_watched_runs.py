@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.runs import write_config, write_dataset, write_text, write_text_config
 from tests.unit.keras_extensions.callbacks.terminals import ROOT, on_terminal
-from tests.unit.utilities.report.test_page import make_run, period
+from tests.unit.reports.test_page import make_run, period
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
 OWN_SECRET = "correct-horse-battery-staple"
@@ -65,7 +65,7 @@ def test_from_text_to_comparison_without_the_network_and_without_secrets(tmp_pat
     assert "Not on track since" in (run / "report.html").read_text(encoding="utf-8")
     other = make_run(tmp_path / "other", [period(10)], resolved_config={"config": {"seed": HUGGING_FACE}})
     page = tmp_path / "page.html"
-    compared = forbidden("utilities.compare", str(run), str(other), "--output", str(page))
+    compared = forbidden("reports.compare", str(run), str(other), "--output", str(page))
     assert compared.returncode == 0 and "max_learning_rate" in compared.stdout, compared.stderr
     shown = [trained.stdout, trained.stderr, compared.stdout, page.read_text(encoding="utf-8")]
     check_no_secret(tmp_path / "runs", "".join(shown))

@@ -28,11 +28,11 @@ NETWORK = (
 
 COMPARING = "benchmarks/"  # with PyTorch, which is not used for loading
 # Each of these fetches only what a user named: a dump, a data set, a model.
-FETCHING = {"data_utils/text/download.py", "data_utils/hub.py", "checkpoints/pretrained/hub.py"}
+FETCHING = {"data_utils/text/download.py", "data_utils/hub_dataset.py", "checkpoints/pretrained/hub_model.py"}
 # Subclasses the unpickler to resolve only the names of tensors.
 UNPICKLING_TENSORS = "checkpoints/pretrained/pytorch_file.py"
 # These make markup from text that they have escaped themselves.
-MAKING_MARKUP = {"utilities/report/html.py", "utilities/report/charts.py"}
+MAKING_MARKUP = {"reports/html.py", "reports/charts.py"}
 
 
 def sources() -> list[Path]:

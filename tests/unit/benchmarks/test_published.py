@@ -12,8 +12,8 @@ import pytest
 from benchmarks.measuring import facts_of_machine, machine
 from benchmarks.published import arithmetic, command_of, figures_of, read_spec
 from benchmarks.run import file_name_of, main, read_results, system_of, systems_table, title_of
+from settings.loading import load_config
 from tests import ROOT
-from utilities.config.loading import load_config
 from utilities.errors import UserError
 
 # In the form of Graphcore's published files: anchors, a list of parameters, derived figures, both ways to name outputs.

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from model.architecture import Architecture, block_flops, block_parameters
-from tests.unit.utilities.config.config_files import TINY, changed, write
-from utilities.config.figures import architecture_of, sparsity_figures
-from utilities.config.loading import LoadedConfig, load_config
-from utilities.config.plan import plan_lines
+from planning.overview import plan_lines
+from reports.page import write_report
+from settings.derived import architecture_of, sparsity_figures
+from settings.loading import LoadedConfig, load_config
+from tests.unit.settings.config_files import TINY, changed, write
 from utilities.errors import UserError
-from utilities.report.page import write_report
 
 
 def load(folder: Path, sparsity: dict[str, Any], change: dict[str, Any] | None = None) -> LoadedConfig:

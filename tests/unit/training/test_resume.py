@@ -12,13 +12,13 @@ from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.order import batch_of
 from data_utils.records.pipeline import identity_of, training_dataset
+from settings.fields import Freedom
+from settings.loading import load_config
+from settings.schema import leaves
+from tasks.cli import resume_command
 from tests import ROOT
 from training.resume import differences, harmless_changes
 from training.run_folder import FolderLocks, RunFolder, config_for_files
-from utilities.cli import resume_command
-from utilities.config.fields import Freedom
-from utilities.config.loading import load_config
-from utilities.config.schema import leaves
 from utilities.errors import UserError
 from utilities.history import END, History
 

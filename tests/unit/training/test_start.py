@@ -10,10 +10,10 @@ import pytest
 
 from checkpoints.pretrained.pretrained import LoadReport, Pretrained
 from model.architecture import Architecture
+from settings.loading import load_config
 from tests.integration.runs import write_text_config
-from tests.unit.utilities.config.config_files import FINE_TUNING, changed, write
+from tests.unit.settings.config_files import FINE_TUNING, changed, write
 from training.start import cast_note, refuse_random_weights, resolved_architecture
-from utilities.config.loading import load_config
 from utilities.errors import UserError
 
 EVERYTHING = dict.fromkeys(

@@ -8,11 +8,11 @@ import logging
 import pytest
 
 from keras_extensions.callbacks.progress import run_log
-from tests.unit.utilities.config.config_files import TINY, changed, run_command, write
-from tests.unit.utilities.report.test_page import make_run, period
-from utilities.cli import main
-from utilities.report.page import write_report
-from utilities.report.run_folder import read_run_folder
+from reports.page import write_report
+from reports.run_files import read_run_folder
+from tasks.cli import main
+from tests.unit.reports.test_page import make_run, period
+from tests.unit.settings.config_files import TINY, changed, run_command, write
 from utilities.secrets import MASK, is_secret_name, mask, mask_value, shown_line
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"

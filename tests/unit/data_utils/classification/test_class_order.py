@@ -10,8 +10,8 @@ import pytest
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
+from settings.schema import TrainingConfig
 from tasks.classification import benchmark_of, class_order
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
 HEAD = {"classifier.weight": Weight((3, 8), lambda: np.zeros((3, 8), np.float32), "here")}

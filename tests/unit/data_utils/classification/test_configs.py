@@ -9,10 +9,10 @@ import pytest
 
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.tasks import CLUE
+from settings.loading import load_config
+from settings.schema import TrainingConfig
 from tests import ROOT
-from tests.unit.utilities.config.config_files import write
-from utilities.config.loading import load_config
-from utilities.config.schema import TrainingConfig
+from tests.unit.settings.config_files import write
 from utilities.errors import UserError
 
 CONFIGS = ROOT / "configs"

@@ -14,11 +14,11 @@ import pytest
 from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.scoring import write_submission
-from tests.unit.utilities.config.config_files import FINE_TUNING, write
-from utilities.config.figures import number_of_labels
-from utilities.config.loading import LoadedConfig, load_config
-from utilities.config.plan import plan_lines
-from utilities.config.sections import ClassificationData
+from planning.overview import plan_lines
+from settings.derived import number_of_labels
+from settings.loading import LoadedConfig, load_config
+from settings.sections import ClassificationData
+from tests.unit.settings.config_files import FINE_TUNING, write
 from utilities.errors import UserError
 
 PARTS = ["plain", '"', '""', ",", "\n", "\r\n", "\t", " ", "é", "\u2028", "\\", "'", ";", "中", "\ufeff"]

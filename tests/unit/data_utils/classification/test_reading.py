@@ -12,6 +12,8 @@ import pytest
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.tasks import GLUE, Split
+from settings.derived import number_of_labels
+from settings.schema import TrainingConfig
 from tests.real_data import real_data
 from tests.unit.data_utils.classification.folders import (
     CLUE_ROWS,
@@ -22,8 +24,6 @@ from tests.unit.data_utils.classification.folders import (
     write_json_lines,
     write_tsv,
 )
-from utilities.config.figures import number_of_labels
-from utilities.config.schema import TrainingConfig
 from utilities.errors import UserError
 
 FIRST_LABEL = {  # label of the first training sample of the hand-made files, by its human-readable name

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from settings.loading import LoadedConfig, load_config
 from tests import ROOT
-from utilities.config.loading import LoadedConfig, load_config
 from utilities.errors import UserError
 
 CONFIGS = ROOT / "configs" / "squad"

@@ -10,7 +10,7 @@ import numpy as np
 
 from execution.processes import Processes
 from execution.software.cluster.membership import Membership
-from execution.software.cluster.processes import ClusterProcesses
+from execution.software.cluster.process_group import ClusterProcesses
 from keras_extensions.backend import tf
 from optimization.sharding import Shards
 

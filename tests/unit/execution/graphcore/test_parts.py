@@ -14,13 +14,13 @@ from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.dropout import Dropout, DropoutSeeds
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
+from settings.loading import load_config
+from settings.schema import TrainingConfig
 from tests import ROOT
 from tests.unit.execution.graphcore.double import installed
 from training.evaluation import evaluation_batch_size
 from training.machine import update_settings
 from training.start import resolved_architecture
-from utilities.config.loading import load_config
-from utilities.config.schema import TrainingConfig
 
 HOSTS = "tensorflow.python.ipu.distributed.host_collective_ops"
 TINY = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")

@@ -1,0 +1,182 @@
+"""Writes the exported folder atomically: weights, ``config.json``, tokenizer and model card."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+from typing import List, NamedTuple, Optional
+
+import transformers
+from safetensors.numpy import save_file
+from transformers import BertConfig, BertTokenizerFast
+
+from checkpoints.export.arrays import Exported, Head, exported_arrays
+from checkpoints.export.card import model_card
+from checkpoints.pretrained.model_folder import HDF5
+from checkpoints.pretrained.opening import open_pretrained
+from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.weights import CLASSIFIER
+from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
+from data_utils.tokenizer import (
+    SETTINGS_NAME,
+    TOKENIZER_NAME,
+    VOCABULARY_NAME,
+    read_vocabulary,
+    vocab_txt,
+    vocabulary_file,
+)
+from model.architecture import CLASSIFICATION, TASKS, Architecture
+from model.huggingface import hugging_face_config
+from utilities.errors import UserError
+
+_TOKENIZER_FILES = (SETTINGS_NAME, TOKENIZER_NAME, "special_tokens_map.json", "added_tokens.json", VOCABULARY_NAME)
+CHECKPOINT, OUTPUT = "--checkpoint", "--output"
+
+
+class Outcome(NamedTuple):
+    """The result of an export.
+
+    Attributes:
+        head: the kind of model.
+        origin: the origin of its weights.
+        notes: notes on the weights for users of the model.
+    """
+
+    head: Head
+    origin: str
+    notes: List[str]
+
+
+def export(
+    checkpoint: str,
+    output: Path,
+    vocabulary: Optional[Path] = None,
+    lower_case: Optional[bool] = None,
+    encoder_only: bool = False,
+    tensorflow: bool = False,
+) -> Outcome:
+    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch, and on request for TensorFlow.
+
+    Args:
+        checkpoint: as :func:`checkpoints.pretrained.opening.open_pretrained` takes it, local.
+        output: folder that is not there yet, or empty.
+        vocabulary: ``vocab.txt``, ``tokenizer.json`` or a folder with one; None: the one of the checkpoint.
+        lower_case: whether text is lower-cased; None: as the checkpoint says.
+        encoder_only: leave out the heads.
+        tensorflow: also write ``tf_model.h5``, which Transformers' TensorFlow classes load.
+
+    Raises:
+        UserError: the checkpoint cannot be read or expressed, or the folder cannot be written.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{OUTPUT}: {output} exists and is not empty; name another folder")
+    start = open_pretrained(checkpoint, CHECKPOINT)
+    vocabulary = start.vocabulary if vocabulary is None else vocabulary_file(vocabulary)
+    exported = exported_arrays(start, vocabulary, encoder_only)
+    config = _config(start, exported)
+    notes = list(exported.notes)
+    if vocabulary is None:
+        notes.append("The vocabulary is not known, so there are no tokenizer files.")
+    temporary = output.parent / f".writing-{output.name}"
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_file(exported.arrays, str(temporary / "model.safetensors"), metadata={"format": "pt"})
+        config.save_pretrained(str(temporary))
+        if tensorflow:
+            notes += _write_hdf5(temporary, exported.head)
+        if vocabulary is not None:
+            _write_tokenizer(start, temporary, vocabulary, lower_case, config.max_position_embeddings)
+        card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None, tensorflow)
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+        if output.is_dir():
+            output.rmdir()
+        os.replace(temporary, output)
+    except OSError as error:
+        raise UserError(f"{OUTPUT}: cannot write {output} ({error.strerror or error}); name another folder") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return Outcome(exported.head, start.origin, notes)
+
+
+def _write_hdf5(folder: Path, head: Head) -> List[str]:
+    """Write ``tf_model.h5`` with the weights that a folder has as safetensors; return notes on those that it lacks."""
+    kind = getattr(transformers, f"TF{head.model}", None)
+    if kind is None:
+        raise UserError(f"--tensorflow: Transformers has no TensorFlow class for {head.model}; leave it out")
+    model = kind(BertConfig.from_pretrained(str(folder)))
+    model(model.dummy_inputs)  # gives the variables the names by which from_pretrained looks for them
+    written = open_pretrained(str(folder), CHECKPOINT)
+    written.fill_source(model)
+    model.save_weights(str(folder / HDF5))
+    missing = written.report().missing
+    return [f"`{HDF5}` has random numbers for {name}, which the checkpoint lacks." for name in missing]
+
+
+def _config(start: Pretrained, exported: Exported) -> BertConfig:
+    """Return the config of an exported model.
+
+    Raises:
+        UserError: the checkpoint lacks a value that the config needs.
+    """
+    if start.own:
+        config = _own_config(start, exported)
+    else:
+        config = BertConfig.from_dict({name: value for name, value in start.settings.items() if name != "_path"})
+    config.architectures = [exported.head.model]
+    config.dtype = "float32"
+    return config
+
+
+def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
+    missing = [name for name in ("num_attention_heads", "hidden_act") if name not in start.architecture]
+    if missing:
+        raise UserError(
+            f"{start.key}: {start.origin} does not tell its {missing[0]}; name the checkpoint's folder (step-…), in"
+            " which checkpoint.json does"
+        )
+    architecture = dataclasses.replace(Architecture(**start.architecture), vocab_size=exported.rows)
+    config = hugging_face_config(architecture)
+    if f"{CLASSIFIER}.weight" in exported.arrays:
+        names = _class_names(start, exported.arrays[f"{CLASSIFIER}.weight"].shape[0])
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: number for number, name in enumerate(names)}
+        if exported.head.pipeline == TASKS[CLASSIFICATION].pipeline:
+            config.problem_type = "regression" if len(names) == 1 else "single_label_classification"
+    return config
+
+
+def _class_names(start: Pretrained, classes: int) -> List[str]:
+    """Return the names of a classifier's outputs: those from its training, or else numbers."""
+    task = BENCHMARK_TASKS.get((start.settings.get("config") or {}).get("glue_task") or "")
+    names = start.settings.get("labels") or ([label.name for label in task.labels] if task else [])
+    return names if len(names) == classes else [f"LABEL_{number}" for number in range(classes)]
+
+
+def _write_tokenizer(
+    start: Pretrained, folder: Path, vocabulary: Path, lower_case: Optional[bool], positions: int
+) -> None:
+    """Write the tokenizer's files to ``folder``; another project's files are copied unless the arguments differ.
+
+    Args:
+        start: the checkpoint.
+        folder: the exported folder.
+        vocabulary: path of ``vocab.txt`` or ``tokenizer.json``.
+        lower_case: whether text is lower-cased; None: as the checkpoint or the vocabulary says, else as that looks.
+        positions: number of tokens of the longest sequence.
+    """
+    (folder / VOCABULARY_NAME).write_bytes(vocab_txt(vocabulary))
+    if not start.own and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:
+        present = [start.folder / name for name in _TOKENIZER_FILES if (start.folder / name).is_file()]
+        if any(path.name == SETTINGS_NAME for path in present):
+            for path in present:
+                shutil.copyfile(path, folder / path.name)
+            return
+    words = read_vocabulary(vocabulary)
+    cases = (lower_case, None if vocabulary == start.vocabulary else words.lower_case, start.lower_case)
+    lower_case = next((case for case in cases if case is not None), words.looks_lower_cased())
+    words_file = str(folder / VOCABULARY_NAME)
+    tokenizer = BertTokenizerFast(vocab_file=words_file, do_lower_case=lower_case, model_max_length=positions)
+    tokenizer.save_pretrained(str(folder))

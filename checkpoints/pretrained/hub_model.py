@@ -1,0 +1,71 @@
+"""Fetches models of huggingface.co by name. No other module of this package uses the network."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import List
+
+from checkpoints.pretrained.model_folder import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS
+from data_utils.tokenizer import SETTINGS_NAME, TOKENIZER_NAME, VOCABULARY_NAME
+from utilities.errors import UserError
+
+TIMEOUT = 10.0  # seconds to wait for an answer
+_MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
+
+
+def is_model_name(text: str) -> bool:
+    """Return whether a text may be the name of a model of huggingface.co, such as ``someone/some-bert``."""
+    return _MODEL_NAME.fullmatch(text) is not None
+
+
+def fetch(name: str, key: str) -> Path:
+    """Return the folder of the files that a model needs, fetched or, if the network is down, from the cache.
+
+    Raises:
+        UserError: there is no such model, or the site cannot be reached and the cache does not have the model.
+    """
+    import huggingface_hub
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        information = huggingface_hub.HfApi().model_info(name, timeout=TIMEOUT)
+        names = [file.rfilename for file in information.siblings or []]
+        weights = files_to_fetch(names)
+        if not weights:
+            raise UserError(f"{key}: the model {name} of huggingface.co has no weights that can be read; name another")
+        described_by = (CONFIG, VOCABULARY_NAME, TOKENIZER_NAME, SETTINGS_NAME)
+        files: List[str] = [*weights, *(name for name in described_by if name in names)]
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, etag_timeout=TIMEOUT))
+    except RepositoryNotFoundError as error:
+        raise UserError(
+            f"{key}: {name} is neither a folder here nor a model on huggingface.co that may be read; correct the name"
+        ) from error
+    except OSError as error:  # anything may fail here, even by a full disk
+        return _cached(name, key, error)
+
+
+def _cached(name: str, key: str, problem: OSError) -> Path:
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
+    except LocalEntryNotFoundError:
+        reason = " ".join(str(problem).split())[:120]
+        raise UserError(
+            f"{key}: {name} is no folder here, and it cannot be fetched from huggingface.co ({type(problem).__name__}:"
+            f" {reason}); give a local folder, or fetch the model where there is a network"
+        ) from problem
+
+
+def files_to_fetch(names: List[str]) -> List[str]:
+    """Return, out of all files of a model, the one or several files of weights in the preferred format."""
+    for file in (SAFETENSORS, PYTORCH, HDF5):
+        stem, suffix = file.rsplit(".", 1)
+        if file in names:
+            return [file]
+        if f"{file}{INDEX}" in names:
+            parts = [name for name in names if name.startswith(f"{stem}-") and name.endswith(f".{suffix}")]
+            return [*parts, f"{file}{INDEX}"]
+    return []

@@ -1,0 +1,267 @@
+"""The plan of a run: the resolved config with each value's origin, derived figures, and settings without effect."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from model.architecture import BLOCK_NAMES, EMB, HEADS, SQUAD, Architecture, block_parameters
+from settings.derived import (
+    architecture_of,
+    betas,
+    blocks_of,
+    flops_per_row,
+    is_packed,
+    manifest_records,
+    max_learning_rate,
+    micro_batches,
+    number_of_ipus,
+    number_of_labels,
+    options_come_from_checkpoint,
+    packing_factor,
+    runs_on_ipus,
+    sparsity_figures,
+    training_samples,
+    training_steps,
+    warmup_steps,
+)
+from settings.fields import IpuOnly, Machine, value_at
+from settings.loading import LoadedConfig
+from settings.problems import DEFAULT, DERIVED, with_origin
+from settings.schema import TrainingConfig, leaves
+from utilities.secrets import mask_value
+
+UNKNOWN = "unknown until the data set is read"
+
+Row = Tuple[str, ...]
+
+
+def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
+    """Yield the plan, line by line. Of the data, only the manifest is read.
+
+    Args:
+        loaded: the config.
+        processes: number of processes that share each update.
+    """
+    config, task = loaded.config, loaded.task
+    yield f"Plan of {config.name} ({task})"
+    yield from titled("Config", ("field", "value", "from"), _config_rows(loaded), "")
+    yield from titled("Run", (), _run_rows(config, task, processes), "")
+    architecture = architecture_of(config)
+    blocks = blocks_of(config, task)
+    if architecture is None or blocks is None:
+        yield ""
+        yield f"Parameters are unknown until {config.bert_model_name} is loaded."
+    else:
+        yield from _parameter_tables(config, architecture, blocks)
+    unused = list(_effect_rows(config, loaded.origins, processes))
+    if unused and not runs_on_ipus(config):
+        header = ("field (from)", "on an IPU it", "here")
+        yield from titled("Without effect on stock TensorFlow (on one CPU, or as execution says)", header, unused, "")
+    for note in [*loaded.notes, *_missing_data(loaded)]:
+        yield f"warning: {note}"
+
+
+def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
+    """Yield a note for each missing folder or file of the data set that the run would need."""
+    config = loaded.config
+    own = config.classification_data
+    if (config.dataset_dir is None and own is None) or config.generated_dataset:
+        return
+    folder = Path(config.dataset_dir or "")
+    wanted = {"dataset_dir": folder}
+    for key in ("train_file", "validation_file", "test_file") if own is not None and folder.is_dir() else ():
+        file = getattr(own, key)
+        wanted.update({f"classification_data.{key}": folder / file} if file is not None else {})
+    if loaded.task == SQUAD and folder.is_dir() and config.do_training:
+        wanted["squad.train_file"] = folder / config.squad.train_file
+    if loaded.task == SQUAD and folder.is_dir() and config.do_validation:
+        wanted["squad.dev_file"] = folder / config.squad.dev_file
+    for name, path in wanted.items():
+        if not os.path.exists(path):  # unlike Path.exists, this raises no error for a name that is too long
+            place = with_origin(name, value_at(config, leaves()[name].path), loaded.origins)
+            yield f"{place}: {path} is not there; correct it, or give {leaves()[name].flag} PATH"
+
+
+def _config_rows(loaded: LoadedConfig) -> Iterator[Row]:
+    for name, leaf in leaves().items():
+        yield name, _text(mask_value(value_at(loaded.config, leaf.path), name)), loaded.origins[name]
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        if value and isinstance(value[0], list):
+            return " | ".join(_short(stage) for stage in value)
+        return " ".join(str(item) for item in value)
+    return str(value).replace("\n", " ")
+
+
+def _short(blocks: Sequence[str]) -> str:
+    """Return the blocks with repetitions counted, ``emb hid×3``."""
+    counted = [(block, len(list(run))) for block, run in itertools.groupby(blocks)]
+    return " ".join(block if count == 1 else f"{block}×{count}" for block, count in counted)
+
+
+def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row]:
+    batch, row, factor = config.global_batch, "packs" if is_packed(config) else "samples", packing_factor(config)
+    yield (
+        "global batch",
+        f"{config.samples_per_update:,} {row} = {batch.micro_batch_size} micro batch × "
+        f"{batch.replicas} replicas"
+        f" × {batch.grad_acc_steps_per_replica} accumulation steps",
+    )
+    yield "processes", _processes(config, processes)
+    records = manifest_records(config)
+    samples, steps = training_samples(config, records), training_steps(config, records)
+    yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
+    yield "samples to train on", f"{samples:,}" if samples is not None else UNKNOWN
+    if is_packed(config):
+        yield "samples in a pack", f"{factor:.4g} on average" if factor is not None else UNKNOWN
+        yield "betas", _betas(config, factor)
+    if records and samples is not None and factor is not None:
+        yield "epochs", f"{samples / (records * factor):,.2f}"
+    yield "steps", f"{steps:,} weight updates" if steps is not None else UNKNOWN
+    yield "warm-up steps", f"{warmup_steps(config, steps):,}" if steps is not None else UNKNOWN
+    yield "peak learning rate", f"{max_learning_rate(config):g}"
+    if steps is not None:
+        tokens = steps * config.samples_per_update * config.max_seq_length
+        yield "tokens to train on", f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)"
+    ipus = number_of_ipus(config)
+    yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
+    architecture = architecture_of(config)
+    if architecture is not None and blocks_of(config, task) is not None:
+        yield from _flops_rows(config, task, architecture, steps)
+
+
+def _processes(config: TrainingConfig, count: int) -> str:
+    """Say how the processes of the environment share an update, or that they cannot."""
+    parts = micro_batches(config)
+    if count == 1:
+        return f"1; {parts:,} micro batches of an update, which processes may share (python -m execution.launch)"
+    share = f"{parts // count:,} of the" if parts % count == 0 else "not to be shared evenly:"
+    return f"{count}, each {share} {parts:,} micro batches of an update"
+
+
+def _betas(config: TrainingConfig, factor: Optional[float]) -> str:
+    if factor is None and config.packing.adjust_betas:
+        return UNKNOWN
+    return "{:.4g} and {:.4g}".format(*betas(config, factor or 1))
+
+
+def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, steps: Optional[int]) -> Iterator[Row]:
+    flops = flops_per_row(config, task, architecture)
+    yield (
+        f"model FLOPs per {'pack' if is_packed(config) else 'sample'}",
+        f"{flops / 1e9:,.4g} GFLOP, forward and backward",
+    )
+    figures = sparsity_figures(config, task, architecture)
+    if figures:
+        yield "sparse encoder", f"{figures['encoder_density']:.1%} of its matrices' weights exist"
+        yield (
+            "beside the same, dense",
+            f"{figures['parameters_of_dense']:.1%} of the parameters, {figures['flops_of_dense']:.1%} of the FLOPs",
+        )
+    if steps is not None:
+        yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
+
+
+def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks: List[str]) -> Iterator[str]:
+    labels = number_of_labels(config)
+    each = {block: block_parameters(architecture, block, labels) for block in set(blocks)}
+    total = sum(each[block] for block in blocks)
+    rows = [
+        (block, str(blocks.count(block)), f"{each[block]:,}", f"{each[block] * blocks.count(block):,}")
+        for block in BLOCK_NAMES
+        if block in each
+    ]
+    header = ("block", "count", "each", "together")
+    yield from titled("Parameters by block", header, [*rows, ("total", "", "", f"{total:,}")], "<>>>")
+    stages = config.ipu_config.pipeline_stages or [blocks]
+    devices = config.ipu_config.pipeline_device_mapping or [0]
+    in_stage = [sum(each[block] for block in stage) for stage in stages]
+    of_stages = [
+        (str(number), str(device), f"{count:,}", _short(stage))
+        for number, (stage, device, count) in enumerate(zip(stages, devices, in_stage))
+    ]
+    yield from titled("Parameters by stage", ("stage", "IPU", "parameters", "blocks"), of_stages, "<<><")
+    of_ipus = [
+        (str(ipu), f"{sum(count for count, device in zip(in_stage, devices) if device == ipu):,}")
+        for ipu in range(number_of_ipus(config))
+    ]
+    yield from titled("Parameters by IPU", ("IPU", "parameters"), of_ipus, "<>")
+    if EMB in each and HEADS in each:
+        yield "The masked-LM head uses the word embedding's table, which is counted in emb."
+    if options_come_from_checkpoint(config):
+        yield "Unset use_… options are taken as from scratch here; the checkpoint decides them when it is loaded."
+
+
+def titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator[str]:
+    """Yield a table with a title and aligned columns; ``align`` has < or > for each column."""
+    table = ([header] if header else []) + list(rows)
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    yield ""
+    yield title
+    for row in table:
+        cells = [
+            cell.rjust(width) if column < len(align) and align[column] == ">" else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths))
+        ]
+        yield "  " + "  ".join(cells).rstrip()
+
+
+# Settings without effect on this machine
+
+
+class Ignored(NamedTuple):
+    """A field without effect on a machine, what it would do on an IPU, and where its value came from."""
+
+    name: str
+    ipu_only: IpuOnly
+    origin: str
+
+
+def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> List[Ignored]:
+    """Return the fields whose values this machine ignores, in the schema's order.
+
+    Args:
+        config: the config.
+        origins: origin of every value, as in :class:`settings.loading.LoadedConfig`.
+        machine: the machine that the run uses.
+    """
+    found = []
+    for name, leaf in leaves().items():
+        mark = leaf.mark(IpuOnly)
+        if mark is not None and mark.ignored(value_at(config, leaf.path), machine):
+            found.append(Ignored(name, mark, origins.get(name, DEFAULT)))
+    return found
+
+
+def warning_line(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> Optional[str]:
+    """Return one line for all fields without effect that were given a value; None if there are none.
+
+    Defaults are shown only in the plan, because nobody asked for them.
+    """
+    given = [found for found in ignored_fields(config, origins, machine) if found.origin not in (DEFAULT, DERIVED)]
+    if not given:
+        return None
+    listed = ", ".join(f"{found.name} ({found.ipu_only.effect})" for found in given)
+    return f"without effect on this machine, and what it does on an IPU: {listed}; --plan says what happens instead"
+
+
+def _effect_rows(config: TrainingConfig, origins: Dict[str, str], processes: int) -> Iterator[Row]:
+    for name, ipu_only, origin in ignored_fields(config, origins, _planned_machine(config, processes)):
+        yield f"{name} ({origin})", ipu_only.effect, ipu_only.instead
+
+
+def _planned_machine(config: TrainingConfig, processes: int) -> Machine:
+    """Return the machine as far as the config alone determines it; an unset precision is that of a CPU."""
+    precision = config.execution.precision
+    pipelined = (config.execution.pipeline_devices or 1) > 1
+    assumed = "float32" if precision == "auto" else precision
+    return Machine(assumed, pipelined, config.execution.device == "gpu", processes)

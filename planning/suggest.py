@@ -1,0 +1,88 @@
+"""Finds a partition of the layers over IPUs by dynamic programming."""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Tuple
+
+from model.architecture import EMB, HID, expected_blocks
+from planning.estimates import IN_PROCESSOR_MEMORY, Planned, flops_by_ipu, ipu_memory
+from utilities.errors import UserError
+
+
+class Suggestion(NamedTuple):
+    """The best partition found.
+
+    Attributes:
+        run: the config with the suggested stages.
+        bottleneck: operations of the busiest IPU's forward pass on one sample.
+        memory: bytes on the fullest IPU.
+    """
+
+    run: Planned
+    bottleneck: int
+    memory: float
+
+
+def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Suggestion:
+    """Return the partition over ``ipus`` with the least work on the busiest IPU and at most ``limit`` bytes on each.
+
+    The first and last stage share IPU 0, because the embedding is tied to the heads. Encoder layers are split in order.
+
+    Raises:
+        UserError: no partition fits.
+    """
+    layers = run.architecture.num_hidden_layers
+    options: Dict[Tuple[int, int], Tuple[int, float]] = {}
+
+    def cost(ipu: int, count: int) -> Tuple[int, float]:
+        """Return operations and bytes of an IPU with ``count`` layers; the other IPUs' layers change neither."""
+        key = (ipu, count)
+        if key not in options:
+            split = partitioned(run, [count if other == ipu else 1 for other in range(ipus)])
+            options[key] = flops_by_ipu(split)[ipu], ipu_memory(split)[ipu].total
+        return options[key]
+
+    # best[n], after i IPUs: the partition of the first n layers over those IPUs with the smallest bottleneck
+    best: Dict[int, Tuple[int, float, List[int]]] = {}
+    for count in range(layers + 1):
+        flops, memory = cost(0, count)
+        if memory <= limit:
+            best[count] = flops, memory, [count]
+    for ipu in range(1, ipus):
+        following: Dict[int, Tuple[int, float, List[int]]] = {}
+        for done, (bottleneck, fullest, counts) in best.items():
+            for count in range(1, layers - done + 1):
+                flops, memory = cost(ipu, count)
+                if memory > limit:
+                    break
+                candidate = max(bottleneck, flops), max(fullest, memory), [*counts, count]
+                if done + count not in following or candidate < following[done + count]:
+                    following[done + count] = candidate
+        best = following
+    if layers not in best:
+        raise UserError(
+            f"--suggest {ipus}: no partition of {layers} encoder layers over {ipus} IPUs keeps each within"
+            f" {limit / 1e6:,.0f} MB; give more IPUs, lower global_batch.micro_batch_size, or set enable_recomputation"
+        )
+    bottleneck, fullest, counts = best[layers]
+    return Suggestion(partitioned(run, counts), bottleneck, fullest)
+
+
+def partitioned(run: Planned, counts: List[int]) -> Planned:
+    """Return the run with these counts of encoder layers by IPU; embedding first and heads last, both on IPU 0.
+
+    It has no memory proportions, because the number of IPUs may have changed.
+    """
+    ipu = run.config.ipu_config.model_copy(update={"matmul_available_memory_proportion_per_pipeline_stage": None})
+    config = run.config.model_copy(update={"ipu_config": ipu})
+    first, tail = [EMB] + [HID] * counts[0], expected_blocks(run.task, num_layers=1)[2:]
+    if len(counts) == 1:
+        return run._replace(config=config, stages=[[*first, *tail]], devices=[0])
+    middle = [[HID] * count for count in counts[1:]]
+    return run._replace(config=config, stages=[first, *middle, tail], devices=[*range(len(counts)), 0])
+
+
+def fragment(suggestion: Suggestion) -> Dict[str, object]:
+    """Return the config fragment that selects the suggested partition."""
+    stages = [" ".join(stage) for stage in suggestion.run.stages]
+    return {"ipu_config": {"pipeline_stages": stages, "pipeline_device_mapping": list(suggestion.run.devices)}}

@@ -1,0 +1,165 @@
+"""Charts as inline SVG, drawn by matplotlib in the colours of the page's light or dark theme."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import logging
+import re
+from typing import Any, List, Optional, Sequence, Tuple
+
+from reports.html import Markup, element
+from utilities.secrets import mask
+
+# matplotlib writes colours as hexadecimal numbers. These are placeholders for CSS variables of the page.
+_THEME = {"#010203": "var(--ink)", "#020304": "var(--faint)"}
+_INK, _FAINT = _THEME
+_LINES = {f"#0304{number:02x}": f"var(--line-{number})" for number in range(1, 9)}
+_REFERENCES = {"#060708": "var(--reference-1)", "#070809": "var(--reference-2)"}
+_BAND = {"#08090a": "var(--band)"}
+
+MOST_CURVES = len(_LINES)
+
+_SIZE = (5.6, 3.1)  # inches; the SVG scales with the page
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One line of a chart: its name, steps and values."""
+
+    name: str
+    steps: Sequence[float]
+    values: Sequence[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Area:
+    """The area between two lines: its name, steps and edges."""
+
+    name: str
+    steps: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def line_chart(
+    identifier: str,
+    title: str,
+    unit: str,
+    curves: Sequence[Curve],
+    references: Sequence[Tuple[str, float]] = (),
+    from_zero: bool = False,
+    area: Optional[Area] = None,
+    axis: str = "step",
+) -> Markup:
+    """Draw values against the step.
+
+    Args:
+        identifier: id of the SVG; curve number i becomes the group ``{identifier}-curve-{i}``.
+        title: heading, also for screen readers.
+        unit: label of the vertical axis.
+        curves: at most ``MOST_CURVES``.
+        references: names and heights of at most two horizontal lines to compare with.
+        from_zero: whether the vertical axis starts at 0, for values whose small changes do not matter.
+        area: drawn behind the curves.
+        axis: label of the horizontal axis.
+
+    Returns:
+        An ``<svg>`` element without width, height or external references.
+    """
+    # Imported here because it takes half a second, which only drawing needs.
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # keeps its search for fonts out of the run's log
+
+    settings: Any = {
+        "svg.fonttype": "none",  # text is kept as text, which is small, searchable, and in the page's font
+        "svg.hashsalt": identifier,  # makes equal data give equal files
+        "text.color": _INK,
+        "axes.labelcolor": _INK,
+        "axes.edgecolor": _FAINT,
+        "xtick.color": _INK,
+        "ytick.color": _INK,
+        "font.size": 9,
+        "path.simplify_threshold": 0.05,
+        "text.usetex": False,
+        "text.parse_math": False,  # a metric's name may contain a dollar sign
+    }
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        figure.patch.set_alpha(0)
+        axes.patch.set_alpha(0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color=_FAINT, linewidth=0.6, alpha=0.5)
+        if area is not None:
+            (colour,) = _BAND
+            gid = f"{identifier}-area"
+            axes.fill_between(area.steps, area.low, area.high, color=colour, linewidth=0, label=area.name, gid=gid)
+        for number, (curve, colour) in enumerate(zip(curves, _LINES)):
+            marker = "o" if len(curve.steps) == 1 else None
+            axes.plot(
+                curve.steps,
+                curve.values,
+                color=colour,
+                linewidth=1.8,
+                marker=marker,
+                label=_label(curve.name),
+                gid=f"{identifier}-curve-{number}",
+            )
+        for number, ((name, height), colour) in enumerate(zip(references, _REFERENCES)):
+            label = f"{_label(name)}: {height:.3f}"
+            gid = f"{identifier}-reference-{number}"
+            axes.axhline(height, color=colour, linewidth=1.2, linestyle=(0, (4, 3)), label=label, gid=gid)
+        axes.set_xlabel(axis)
+        axes.set_ylabel(unit)
+        axes.margins(x=0.02)
+        axes.ticklabel_format(axis="y", scilimits=(-3, 6), useMathText=False)
+        if from_zero:
+            axes.set_ylim(bottom=0)
+        if len(curves) + len(references) + (area is not None) > 1:
+            axes.legend(frameon=False, fontsize=8)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return _inline(buffer.getvalue(), identifier, title)
+
+
+def chart_card(identifier: str, title: str, *arguments: Any, **options: Any) -> Markup:
+    """Return a box with a chart under its title; the arguments are those of :func:`line_chart`."""
+    return element("div", element("h3", title), line_chart(identifier, title, *arguments, **options), class_="card")
+
+
+def _label(name: str) -> str:
+    """Strip leading underscores, because matplotlib omits labels that begin with one from the legend."""
+    return mask(name).lstrip("_") or "value"
+
+
+def _inline(document: str, identifier: str, title: str) -> Markup:
+    """Extract the ``<svg>`` from matplotlib's file and adapt it for a page with several charts."""
+    svg = document[document.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    # Identifiers are only unique within a file.
+    svg = re.sub(rf'(\bid="|url\(#|href="#)(?!{re.escape(identifier)}-)', rf"\g<1>{identifier}-", svg)
+    for colour, variable in {**_THEME, **_LINES, **_REFERENCES, **_BAND}.items():
+        svg = svg.replace(colour, variable)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    heading = Markup.escape(title)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{heading}" ', 1)
+    return Markup(svg)
+
+
+def thinned(curve: Curve, most: int = 1500) -> Curve:
+    """Reduce a curve to at most ``most`` points by averaging neighbours."""
+    count = len(curve.steps)
+    if count <= most:
+        return curve
+    edges = [round(i * count / most) for i in range(most + 1)]
+    spans: List[slice] = [slice(a, b) for a, b in zip(edges, edges[1:])]
+    return Curve(
+        curve.name,
+        [curve.steps[span][-1] for span in spans],
+        [sum(curve.values[span]) / len(curve.values[span]) for span in spans],
+    )

@@ -1,0 +1,281 @@
+"""``python -m reports.compare RUN RUN…`` prints tables of runs side by side, and writes a page with their curves.
+
+The tables have a row per quantity and a column per run; a cell is a text, or None if the run lacks the value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from reports.charts import MOST_CURVES, Curve, chart_card, thinned
+from reports.html import Markup, element, join, number, page, table, text
+from reports.page import STYLE, final_value, steady_throughput
+from reports.reference import TrailingMean, curve
+from reports.run_files import RunData, is_number, read_run_folder
+from utilities.commands import make_parser, run_main
+from utilities.errors import UserError
+from utilities.files import write_atomically
+from utilities.secrets import mask
+
+LONGEST_CELL = 48  # characters
+SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the samples that all runs have seen; losses are compared there
+# Names and paths differ between any two runs and explain nothing.
+PLACES = ("name", "output_dir", "save_ckpt_path", "about")
+MACHINE = ("cpu", "cpu_cores_usable", "gpus", "memory_gib", "packages.tensorflow", "git_commit")
+
+Cells = Tuple[Optional[str], ...]
+
+
+class Row(NamedTuple):
+    """A quantity and its value in each run."""
+
+    name: str
+    cells: Cells
+
+
+class Table(NamedTuple):
+    """Rows under a title."""
+
+    title: str
+    rows: List[Row]
+
+
+def read_runs(folders: Sequence[Path]) -> List[RunData]:
+    """Read the runs to compare.
+
+    Raises:
+        UserError: a folder does not exist, or contains no run.
+    """
+    runs = [read_run_folder(folder) for folder in folders]
+    for run in runs:
+        if not (run.periods or run.scores or run.config):
+            raise UserError(f"{run.folder} holds no run (no metrics.jsonl, scores.json or resolved_config.json)")
+    return runs
+
+
+def labels_of(runs: Sequence[RunData]) -> List[str]:
+    """Return a short name for each run: its folder, with as many parent folders as make the names unique."""
+    paths = [run.folder.resolve() for run in runs]
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{path} ({place})" for place, path in enumerate(paths, start=1)]  # one folder given twice
+
+
+def tables_of(runs: Sequence[RunData]) -> List[Table]:
+    """Return all tables that have rows."""
+    tables = [
+        Table("Runs", _progress(runs)),
+        Table("Config: what differs", differences([run.config for run in runs], PLACES)),
+        Table("Final values", _final(runs)),
+        Table("Curves", _curves(runs)),
+        Table("Machine: what differs", _machine(runs)),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def differences(mappings: Sequence[Dict[str, Any]], left_out: Sequence[str] = ()) -> List[Row]:
+    """Return the keys whose values differ between mappings; a missing key gives None.
+
+    Args:
+        mappings: mappings with dotted keys.
+        left_out: keys to leave out, with everything below them.
+    """
+    keys = dict.fromkeys(key for mapping in mappings for key in mapping if key.split(".")[0] not in left_out)
+    rows = []
+    for key in keys:
+        cells = tuple(text(mapping[key]) if key in mapping else None for mapping in mappings)
+        if len(set(cells)) > 1:
+            rows.append(Row(key, cells))
+    return rows
+
+
+def _progress(runs: Sequence[RunData]) -> List[Row]:
+    last = [run.periods[-1] if run.periods else {} for run in runs]
+    rates = [steady_throughput(run)[1] for run in runs]
+    rows = [
+        Row("steps", tuple(map(_steps, last))),
+        Row("samples", tuple(_if_number(period.get("samples"), number) for period in last)),
+        Row("duration", tuple(_if_number(period.get("seconds"), _duration) for period in last)),
+        Row("throughput, samples/s (median)", tuple(f"{statistics.median(r):,.1f}" if r else None for r in rates)),
+    ]
+    return [row for row in rows if any(cell is not None for cell in row.cells)]
+
+
+def _steps(period: Dict[str, Any]) -> Optional[str]:
+    done, total = period.get("step"), period.get("total_steps")
+    return f"{number(done)} of {number(total)}" if is_number(total) and total != done else _if_number(done, number)
+
+
+def _duration(seconds: float) -> Optional[str]:
+    return str(datetime.timedelta(seconds=round(seconds))) if seconds < 1e10 else None
+
+
+def _if_number(value: Any, shown: Callable[[float], Optional[str]]) -> Optional[str]:
+    return shown(value) if is_number(value) else None
+
+
+def _final(runs: Sequence[RunData]) -> List[Row]:
+    rows = []
+    for name in dict.fromkeys(name for run in runs for name in run.scores):
+        scores = tuple(number(run.scores[name]) if name in run.scores else None for run in runs)
+        rows.append(Row(f"{name} (evaluation)", scores))
+    for name in dict.fromkeys(name for run in runs for name in run.metric_names()):
+        values = tuple(_if_number(final_value(run, name), "{:.4f}".format) for run in runs)
+        if any(values):
+            rows.append(Row(name, values))
+    return rows
+
+
+def shared_loss(runs: Sequence[RunData]) -> Optional[str]:
+    """Return the name of a loss that every run has logged with its samples, if there is one."""
+    for metric in ("mlm_loss", "loss"):
+        if all(curve(run, metric, "samples")[0] for run in runs):
+            return metric
+    return None
+
+
+def _curves(runs: Sequence[RunData]) -> List[Row]:
+    """Return smoothed losses after the same numbers of samples."""
+    metric = shared_loss(runs)
+    if metric is None:
+        return []
+    curves = [curve(run, metric, "samples") for run in runs]
+    end = min(positions[-1] for positions, _ in curves)
+    first = max(positions[0] for positions, _ in curves)
+    places = [place for place in dict.fromkeys(round(end * share) for share in SHARES) if place >= first]
+    return [
+        Row(f"{metric} after {place:,} samples", tuple(_smoothed_at(*each, float(place)) for each in curves))
+        for place in places
+    ]
+
+
+def _smoothed_at(positions: Sequence[float], values: Sequence[float], place: float) -> str:
+    """Return the smoothed loss at the last point up to a place."""
+    mean, last = TrailingMean(), 0.0
+    for position, value in zip(positions, values):
+        if position > place:
+            break
+        last = mean.add(position, value)
+    return f"{last:.4f}"
+
+
+def _machine(runs: Sequence[RunData]) -> List[Row]:
+    return differences([{key: run.environment.get(key) for key in MACHINE} for run in runs])
+
+
+# The page
+
+
+def write_page(runs: Sequence[RunData], path: Path) -> Path:
+    """Write the page with the tables and the curves.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return write_atomically(path, render(runs))
+    except OSError as error:
+        raise UserError(
+            f"--output: cannot write {path} ({error.strerror}); name a file in a folder of yours"
+        ) from error
+
+
+def render(runs: Sequence[RunData]) -> str:
+    """Return the page as HTML."""
+    labels = labels_of(runs)
+    title = f"{len(runs)} runs compared"
+    parts: List[Markup] = [element("header", element("h1", title), element("p", ", ".join(labels), class_="soft"))]
+    first, *others = tables_of(runs)
+    parts += [_table(first, labels), _charts(runs, labels)]
+    parts += [_table(other, labels) for other in others]
+    return page(title, STYLE.read_text(encoding="utf-8"), *parts)
+
+
+def _table(content: Table, labels: Sequence[str]) -> Markup:
+    rows = [[row.name, *("–" if cell is None else cell for cell in row.cells)] for row in content.rows]
+    return join([element("h2", content.title), table(["", *labels], rows)])
+
+
+def _charts(runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
+    names = dict.fromkeys(name for run in runs for name in run.metric_names())
+    losses = [name for name in names if name.endswith("_loss")] or [name for name in names if name == "loss"]
+    others = [name for name in names if name.endswith("accuracy")]
+    charts = [_chart(f"chart-{place}", name, runs, labels) for place, name in enumerate([*losses, *others])]
+    drawn = [chart for chart in charts if chart]
+    notes = []
+    if len(runs) > MOST_CURVES:
+        notes.append(element("p", f"The charts show the first {MOST_CURVES} of the runs.", class_="soft"))
+    return join([element("h2", "Curves"), *notes, element("section", *drawn, class_="charts")]) if drawn else Markup("")
+
+
+def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
+    """Return a card with a metric against samples, so that runs with different batch sizes are comparable."""
+    curves = [(label, *curve(run, name, "samples")) for label, run in zip(labels, runs)]
+    kept: List[Tuple[str, List[float], List[float]]] = [entry for entry in curves if entry[1]][:MOST_CURVES]
+    if not kept:
+        return Markup("")
+    title = name.replace("_", " ")
+    lines = [thinned(Curve(label, places, values)) for label, places, values in kept]
+    unit = "loss in nats" if name.endswith("loss") else "share"
+    return chart_card(identifier, title, unit, lines, axis="samples")
+
+
+# The command
+
+
+def lines(runs: Sequence[RunData]) -> Iterator[str]:
+    """Return the tables as lines of text."""
+    labels = labels_of(runs)
+    for content in tables_of(runs):
+        yield ""
+        yield content.title
+        yield from _aligned(content, labels)
+
+
+def _aligned(table: Table, labels: Sequence[str]) -> Iterator[str]:
+    grid = [["", *labels]] + [[row.name, *("-" if cell is None else cell for cell in row.cells)] for row in table.rows]
+    cut = [[_cut(mask(cell)) for cell in row] for row in grid]
+    widths = [max(len(row[column]) for row in cut) for column in range(len(cut[0]))]
+    for name, *cells in cut:
+        yield f"  {name.ljust(widths[0])}" + "".join(f"  {c.rjust(w)}" for c, w in zip(cells, widths[1:]))
+
+
+def _cut(cell: str) -> str:
+    cell = " ".join(cell.split())
+    return cell if len(cell) <= LONGEST_CELL else cell[: LONGEST_CELL - 1] + "…"
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Run the command and return its exit code."""
+    parser = make_parser(
+        "reports.compare",
+        "Compare runs side by side: what differs in their configs, losses after the same numbers of "
+        "samples, throughput, final values and scores.",
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run, finished or not")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write an HTML page with the curves as well")
+    return run_main(parser, _compare, arguments)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    if len(options.runs) < 2:
+        raise UserError("one run is nothing to compare; name two or more")
+    runs = read_runs(options.runs)
+    try:
+        print("\n".join(lines(runs)).lstrip("\n"))
+        if options.output is not None:
+            print(f"\npage: {write_page(runs, options.output)}")
+    except BrokenPipeError:  # the reader of the output, such as head, has exited
+        sys.stderr.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,331 @@
+"""Writes the report of a run: its progress, its curves and their references, its config and environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import statistics
+from pathlib import Path
+from typing import Any, List, Optional, Sequence, Tuple
+
+from reports.charts import MOST_CURVES, Area, Curve, chart_card, thinned
+from reports.html import Markup, card, element, join, mapping_table, number, page, records_table, table
+from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, Judge, curve, kept_band
+from reports.run_files import RunData, is_number, read_run_folder, whole_periods
+from utilities.files import write_atomically
+from utilities.history import END, INTERRUPT, SKIP
+
+REPORT_NAME = "report.html"
+STYLE = Path(__file__).with_name("style.css")
+OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"  # metrics that are reported in a sentence
+RELOAD_SECONDS = 60  # interval at which a browser reloads the page of an unfinished run
+_CENTURY = 100 * 365 * 86400  # seconds; a longer duration must be damaged data
+
+
+def write_report(run_folder: Path, live: bool = False) -> Path:
+    """Write ``report.html`` into the folder of a run, finished or not, and return its path.
+
+    Args:
+        run_folder: the folder.
+        live: whether a browser that shows the page should reload it regularly.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    run = read_run_folder(run_folder)
+    return write_atomically(run.folder / REPORT_NAME, render(run, live))
+
+
+def render(run: RunData, live: bool = False) -> str:
+    """Return the page as HTML; ``live`` as for :func:`write_report`."""
+    title = str(run.config.get("name") or run.folder.resolve().name)
+    sections = [_header(run, title), _cards(run), _charts(run), *_tables(run)]
+    reload = RELOAD_SECONDS if live else None
+    return page(f"{title} – training report", STYLE.read_text(encoding="utf-8"), *sections, reload_seconds=reload)
+
+
+def _header(run: RunData, title: str) -> Markup:
+    parts = [element("h1", title), element("p", element("span", _progress(run)), _written(), class_="soft")]
+    sentences = (_verdict(run), _track_sentence(run), _skipped(run), _overflowed(run))
+    parts += [element("p", sentence) for sentence in sentences if sentence]
+    if run.notes:
+        parts.append(element("div", *(element("p", note) for note in run.notes), class_="notes"))
+    return element("header", *parts)
+
+
+def _skipped(run: RunData) -> Optional[str]:
+    """Report the records that could not be used, from the history."""
+    skipped = [row["what"] for row in run.history if row["event"] == SKIP]
+    if not skipped:
+        return None
+    return (
+        f"Records that could not be used were skipped (data.on_corrupt); since the run was last started: {skipped[-1]}."
+    )
+
+
+def _overflowed(run: RunData) -> Optional[str]:
+    """Report overflowed updates and the loss scale of a run in a narrow number format."""
+    counts, scales = run.series(OVERFLOWS)[1], run.series(LOSS_SCALE)[1]
+    if not counts:
+        return None
+    scale = f" The last loss scale is {scales[-1]:,.0f}." if scales else ""
+    return f"{sum(counts):,.0f} updates were skipped because their gradients overflowed.{scale}"
+
+
+def _progress(run: RunData) -> str:
+    if not run.periods:
+        return "No logging period has ended yet."
+    last = run.periods[-1]
+    step, total = last["step"], last.get("total_steps")
+    seconds = last.get("seconds")
+    duration = ""
+    if is_number(seconds) and abs(seconds) < _CENTURY:
+        duration = f" in {datetime.timedelta(seconds=round(seconds))}"
+    if not is_number(total):
+        return f"{step:,} steps{duration}."
+    ended = bool(run.history) and run.history[-1]["event"] == END
+    if step < total and ended:
+        return f"Ended early: step {step:,} of {total:,}{duration}, as no further evaluation was better."
+    if step < total:
+        interrupted = bool(run.history) and run.history[-1]["event"] == INTERRUPT
+        state = "Interrupted" if interrupted else "In progress or stopped"
+        return f"{state}: step {step:,} of {total:,}{duration}."
+    return f"Complete: {step:,} steps{duration}."
+
+
+def _written() -> str:
+    return f" Page written {datetime.datetime.now():%Y-%m-%d %H:%M:%S}."
+
+
+def _verdict(run: RunData) -> Optional[str]:
+    """Compare the masked-LM loss with the entropy of the corpus, in one sentence."""
+    loss, entropy = final_value(run, "mlm_loss"), run.unigram_entropy()
+    if loss is None or entropy is None:
+        return None
+    if loss < entropy:
+        return (
+            f"The masked-LM loss is {entropy - loss:.3f} nats below the entropy of the corpus' unigram "
+            "distribution: the model predicts from context."
+        )
+    return (
+        f"The masked-LM loss is {loss - entropy:.3f} nats above the entropy of the corpus' unigram "
+        "distribution, which word frequencies alone would reach: the model does not use context yet."
+    )
+
+
+def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
+    """Return names and losses of predictors that ignore the context."""
+    if metric == "nsp_loss":
+        return [("ln 2, a coin", math.log(2))]
+    if metric != "mlm_loss":
+        return []
+    entropy, vocabulary = run.unigram_entropy(), run.vocabulary_size()
+    references = [("unigram entropy", entropy)] if entropy is not None else []
+    return references + ([("ln(vocabulary)", math.log(vocabulary))] if vocabulary else [])
+
+
+def final_value(run: RunData, metric: str) -> Optional[float]:
+    """Return the mean over the last twentieth of the logging periods, since a single period is noisy."""
+    values = whole_periods(*run.series(metric))[1]
+    return statistics.fmean(values[-max(1, len(values) // 20) :]) if values else None
+
+
+def steady_throughput(run: RunData, name: str = "throughput") -> Tuple[List[int], List[float]]:
+    """Return steps and samples per second, or another rate, without the periods that include compilation."""
+    steps, values = run.series(name)
+    compiling = {period["step"] for period in run.periods if period.get("compiling")}
+    kept = [(step, value) for step, value in zip(steps, values) if step not in compiling]
+    return [step for step, _ in kept], [value for _, value in kept]
+
+
+def _cards(run: RunData) -> Markup:
+    scores = run.scores or (run.evaluations[-1]["evaluation"] if run.evaluations else {})
+    cards = [card(name.replace("_", " "), number(value), "evaluation") for name, value in scores.items()]
+    for name in run.metric_names():
+        final = final_value(run, name)
+        if final is None or name in (OVERFLOWS, LOSS_SCALE):
+            continue
+        references = [f"{label} {height:.3f}" for label, height in _references(run, name)]
+        cards.append(card(name.replace("_", " "), f"{final:.4f}", ", ".join(["training", *references])))
+    throughput = steady_throughput(run)[1]
+    if throughput:
+        median = f"{statistics.median(throughput):,.1f}"
+        cards.append(card("throughput", median, "samples/s, median, without compilation"))
+    for unit in ("packs", "tokens"):
+        rates = steady_throughput(run, f"{unit}_per_second")[1]
+        if rates:
+            cards.append(card(f"{unit} per second", f"{statistics.median(rates):,.1f}", "median, without compilation"))
+    if run.periods and is_number(run.periods[-1].get("samples")):
+        cards.append(card("samples seen", f"{run.periods[-1]['samples']:,}", ""))
+    return element("section", *cards, class_="cards") if cards else Markup("")
+
+
+def _charts(run: RunData) -> Markup:
+    """Return cards with the curves of losses, accuracies, learning rate and throughput that the run has."""
+    names = run.metric_names()
+    losses = [name for name in names if name.endswith("_loss")] or [name for name in names if name == "loss"]
+    charts = [(name, "loss in nats", _curves(run, [name], with_name=False), _references(run, name)) for name in losses]
+    accuracies = [name for name in names if name.endswith("accuracy")]
+    charts.append(("accuracy", "share", _curves(run, accuracies), []))
+    others = [name for name in run.score_names() if name not in names]
+    charts.append(("scores", "evaluation", _curves(run, others)[:MOST_CURVES], []))
+    charts.append(("learning rate", "learning rate", [_curve(run, "learning_rate")], []))
+    charts.append(("throughput", "samples/s", [Curve("throughput", *steady_throughput(run))], []))
+    cards = []
+    for index, (name, unit, curves, references) in enumerate(charts):
+        drawn = [thinned(curve) for curve in curves if curve.steps]
+        if drawn:
+            title = name.replace("_", " ")
+            zero = name == "throughput"
+            area = _band_area(run, name)
+            cards.append(chart_card(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area))
+    cards += _sparsity_charts(run)
+    if not cards:
+        return Markup("")
+    return join([element("h2", "Curves"), element("section", *cards, class_="charts")])
+
+
+def _curve(run: RunData, name: str) -> Curve:
+    return Curve(name.replace("_", " "), *whole_periods(*run.series(name)))
+
+
+def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[Curve]:
+    """Return the curves of training and of evaluations while training, if there were any."""
+    curves = []
+    for name in names:
+        training, evaluation = _curve(run, name), Curve("", *run.evaluation_series(name))
+        beginning = f"{training.name}, " if with_name else ""
+        if training.steps and evaluation.steps:
+            training = dataclasses.replace(training, name=f"{beginning}training")
+        curves += [training, dataclasses.replace(evaluation, name=f"{beginning}evaluation")]
+    return [curve for curve in curves if curve.steps]
+
+
+def _tables(run: RunData) -> List[Markup]:
+    sections = []
+    if run.derived:
+        table_of_derived = mapping_table("quantity", _numbers(run.derived))
+        sections += [element("h2", "Derived from the config"), table_of_derived]
+    if run.dataset:
+        sections += [element("h2", "Data set"), mapping_table("fact", _numbers(run.dataset))]
+    if run.conversion:
+        sections += [
+            element("h2", "Conversion of the model"),
+            element("p", "The layers that were replaced, and where their weights went.", class_="soft"),
+            records_table(run.conversion),
+        ]
+    if len(run.history) > 1:
+        sections += [element("h2", "What happened"), records_table(run.history)]
+    if run.checkpoints:
+        sections += [element("h2", "Checkpoints"), records_table(run.checkpoints)]
+    if run.config:
+        rows = [(key, value, run.origin(key)) for key, value in run.config.items()]
+        sections += [element("h2", "Resolved config"), table(["field", "value", "from"], rows)]
+    if run.environment:
+        sections += [element("h2", "Environment"), mapping_table("fact", run.environment)]
+    return sections
+
+
+def _numbers(mapping: Any) -> Any:
+    return {key: number(value) for key, value in mapping.items()}
+
+
+# Comparison with a reference
+
+
+def _track_sentence(run: RunData) -> Optional[str]:
+    """Compare the smoothed loss with its reference; None for a run without one."""
+    band = kept_band(run.folder)
+    if band is None:
+        return None
+    positions, values = curve(run, band.metric, band.axis)
+    judge = Judge(band)
+    for point in zip(positions, values):
+        judge.add(*point)
+    if judge.state is None:
+        beyond = positions and len(values) >= FEWEST_POINTS and band.at(positions[-1]) is None
+        reason = f"which has no loss at {positions[-1]:,.0f} {band.axis}" if beyond else "but too young to be judged"
+        return f"The run is compared with {band.source}, {reason}."
+    edges = band.at(positions[-1]) or (math.nan, math.nan)
+    where = f"{band.metric.replace('_', ' ')} {judge.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
+    reference = f"the reference's {edges[0]:.3f} to {edges[1]:.3f} ({band.source})"
+    if judge.state == ON_TRACK:
+        return f"On track: {where}, beside {reference}."
+    since = f"since {judge.since:,.0f} {band.axis}"
+    if judge.state == ABOVE:
+        return f"Not on track {since}: {where}, above {reference}."
+    return f"Unlike its reference {since}: {where}, below {reference}."
+
+
+def _band_area(run: RunData, metric: str) -> Optional[Area]:
+    """Return the reference band of a metric up to the last step, for its chart; None if there is none."""
+    band = kept_band(run.folder)
+    scale = _positions_per_step(run, band) if band is not None and band.metric == metric else None
+    if band is None or scale is None:
+        return None
+    last = run.periods[-1]["step"]
+    kept = [index for index, place in enumerate(band.positions) if place / scale <= last]
+    if not kept:
+        return None
+    low, high = ([edge[index] for index in kept] for edge in (band.low, band.high))
+    return Area(f"reference: {band.source}", [band.positions[index] / scale for index in kept], low, high)
+
+
+def _positions_per_step(run: RunData, band: Band) -> Optional[float]:
+    if band.axis == "steps":
+        return 1.0
+    last = run.periods[-1] if run.periods else {}
+    samples, step = last.get("samples"), last.get("step")
+    return samples / step if is_number(samples) and is_number(step) and samples > 0 and step > 0 else None
+
+
+# Sparse encoders
+
+
+def _sparsity_charts(run: RunData) -> List[Markup]:
+    """Return the cards of a sparse encoder: explored blocks, loss against FLOPs, densities."""
+    if not run.patterns:
+        return []
+    curves = _explored(run)
+    cards = [chart_card("chart-explored", "blocks that ever existed", "share of all blocks", curves, from_zero=True)]
+    loss = _loss_against_flops(run)
+    if loss.steps:
+        against = [thinned(loss)]
+        cards.append(chart_card("chart-flops", "loss against FLOPs", "loss in nats", against, axis="model FLOPs"))
+    return [*cards, element("div", element("h3", "density of the patterns"), _densities(run), class_="card")]
+
+
+def _explored(run: RunData) -> List[Curve]:
+    """Return the explored share of all matrices, and those of the least and the most explored matrix."""
+    steps = [row["step"] for row in run.patterns]
+    shares = [[value for value in row["layers"].values() if is_number(value)] or [0.0] for row in run.patterns]
+    return [
+        Curve("all", steps, [row["explored"] for row in run.patterns]),
+        Curve("least of a matrix", steps, [min(row) for row in shares]),
+        Curve("most of a matrix", steps, [max(row) for row in shares]),
+    ]
+
+
+def _loss_against_flops(run: RunData) -> Curve:
+    each = run.derived.get("flops_per_sample")
+    name = "mlm_loss" if "mlm_loss" in run.metric_names() else "loss"
+    periods = [period for period in run.periods if is_number(period["metrics"].get(name))]
+    if not is_number(each) or not all(is_number(period.get("samples")) for period in periods):
+        return Curve(name, [], [])
+    return Curve(
+        name.replace("_", " "),
+        [float(period["samples"]) * each for period in periods],
+        [float(period["metrics"][name]) for period in periods],
+    )
+
+
+def _densities(run: RunData) -> Markup:
+    last = run.patterns[-1]
+    return records_table(
+        [
+            {"matrix": name, "density": f"{density:.2%}", "explored": f"{last['layers'][name]:.1%}"}
+            for name, density in last["density"].items()
+            if is_number(density) and is_number(last["layers"].get(name))
+        ]
+    )

@@ -1,0 +1,242 @@
+"""Reads the reference band of a run's loss from a file or an earlier run, and judges whether a run is on track.
+
+Runs are compared by samples seen, so their batch sizes may differ. Both the loss and the reference are smoothed by the
+mean over the last tenth of the samples so far, which makes them lag equally while losses fall fast.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
+
+from reports.run_files import RunData, is_number, read_run_folder
+from utilities.errors import UserError
+
+REFERENCE_NAME = "reference.json"
+AXES = ("samples", "steps")
+METRICS = ("mlm_loss", "loss")  # in order of preference
+SMOOTHED_SHARE = 0.1
+FEWEST_POINTS = 5  # a shorter run is neither judged nor a reference
+MOST_POINTS = 2000  # number of points of a band made from a run
+PATIENCE = 3  # consecutive points of one verdict before it is accepted
+
+ON_TRACK, ABOVE, BELOW = "on track", "above", "below"
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """The range in which a loss should lie.
+
+    Attributes:
+        metric: name of the loss.
+        axis: unit of ``positions``, ``samples`` or ``steps``.
+        positions: ascending.
+        low, high: edges of the band at each position, interpolated linearly.
+        source: origin of the band, for messages.
+    """
+
+    metric: str
+    axis: str
+    positions: List[float]
+    low: List[float]
+    high: List[float]
+    source: str
+
+    def at(self, position: float) -> Optional[Tuple[float, float]]:
+        """Return low and high at a position; None outside the reference."""
+        positions = self.positions
+        if not positions[0] <= position <= positions[-1]:
+            return None
+        right = bisect.bisect_left(positions, position)
+        if positions[right] == position:
+            return self.low[right], self.high[right]
+        share = (position - positions[right - 1]) / (positions[right] - positions[right - 1])
+        low, high = (edge[right - 1] + share * (edge[right] - edge[right - 1]) for edge in (self.low, self.high))
+        return low, high
+
+    def judge(self, position: float, value: float) -> Optional[str]:
+        """Return ``on track``, ``above`` or ``below``; None outside the reference."""
+        edges = self.at(position)
+        if edges is None:
+            return None
+        return BELOW if value < edges[0] else ABOVE if value > edges[1] else ON_TRACK
+
+    def as_json(self) -> Dict[str, Any]:
+        """Return the band in the form that :func:`read_band` reads."""
+        return dataclasses.asdict(self)
+
+
+class TrailingMean:
+    """A running mean over the last tenth of the samples so far."""
+
+    def __init__(self) -> None:
+        self._positions: List[float] = []
+        self._values: List[float] = []
+        self._first = 0  # index of the first point in the mean
+        self._total = 0.0
+
+    def add(self, position: float, value: float) -> float:
+        """Add a point and return the mean; points after it are dropped, because the run was rewound to a checkpoint."""
+        if self._positions and self._positions[-1] >= position:
+            kept = bisect.bisect_left(self._positions, position)
+            points = list(zip(self._positions[:kept], self._values[:kept]))
+            self._positions, self._values, self._first, self._total = [], [], 0, 0.0
+            for point in points:
+                self.add(*point)
+        self._positions.append(position)
+        self._values.append(value)
+        self._total += value
+        edge = position * (1 - SMOOTHED_SHARE)
+        while self._positions[self._first] <= edge and self._first < len(self._values) - 1:
+            self._total -= self._values[self._first]
+            self._first += 1
+        return self._total / (len(self._values) - self._first)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Judge:
+    """Decides point by point whether a run is on track.
+
+    A verdict needs ``PATIENCE`` consecutive smoothed losses and most of these points themselves, since one outlier
+    stays in the mean for a while.
+
+    Args:
+        band: the reference.
+
+    Attributes:
+        state: the verdict; None before the first one, and outside the reference.
+        since: position at which the verdict was reached.
+        mean: the smoothed loss at the last point.
+    """
+
+    def __init__(self, band: Band) -> None:
+        self._band = band
+        self._smoothing = TrailingMean()
+        self._means: Deque[Optional[str]] = deque(maxlen=PATIENCE)
+        self._points: Deque[Optional[str]] = deque(maxlen=PATIENCE)
+        self.state: Optional[str] = None
+        self.since = 0.0
+        self.mean = 0.0
+
+    def add(self, position: float, value: float) -> Optional[str]:
+        """Add a point and return the verdict."""
+        self.mean = self._smoothing.add(position, value)
+        if len(self._smoothing) < FEWEST_POINTS:
+            return self.state
+        state = self._band.judge(position, self.mean)
+        self._means.append(state)
+        self._points.append(self._band.judge(position, value))
+        agreed = self._means.count(state) == PATIENCE and self._points.count(state) > PATIENCE // 2
+        if state is None or state == self.state or agreed or (self.state is None and state == ON_TRACK):
+            self.since = self.since if state == self.state else position
+            self.state = state
+        return self.state
+
+
+def smoothed(positions: Sequence[float], values: Sequence[float]) -> List[float]:
+    """Return for each point the mean over the last tenth of the positions up to it."""
+    mean = TrailingMean()
+    return [mean.add(position, value) for position, value in zip(positions, values)]
+
+
+def curve(run: RunData, metric: str, axis: str) -> Tuple[List[float], List[float]]:
+    """Return positions and values of a run's loss as logged."""
+    key = "samples" if axis == "samples" else "step"
+    pairs = [(period.get(key), period["metrics"].get(metric)) for period in run.periods]
+    kept = [(float(place), float(value)) for place, value in pairs if is_number(place) and is_number(value)]
+    return [place for place, _ in kept], [value for _, value in kept]
+
+
+def load_reference(path: Path, tolerance: float) -> Band:
+    """Read the band that the config names.
+
+    Args:
+        path: a run folder, or a JSON file with ``metric``, ``samples`` (or ``steps``) and either ``values`` or
+            ``low`` and ``high``.
+        tolerance: half the width of the band around a curve, as a share of its values.
+
+    Raises:
+        UserError: there is no such file, or it has another format.
+    """
+    if path.is_dir():
+        return band_of_run(path, tolerance)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        fix = "name the folder of an earlier run, or a JSON file"
+        raise UserError(f"reference_curve: {path} cannot be read ({error.strerror}); {fix}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"reference_curve: {path} is not JSON; name a JSON file or the folder of a run") from error
+    return read_band(content, path, tolerance)
+
+
+def band_of_run(folder: Path, tolerance: float) -> Band:
+    """Return the band around the smoothed loss of an earlier run.
+
+    Raises:
+        UserError: the run has logged too few losses.
+    """
+    run = read_run_folder(folder)
+    for metric in METRICS:
+        positions, values = curve(run, metric, "samples")
+        if len(values) >= FEWEST_POINTS and _ascending(positions):
+            means = smoothed(positions, values)
+            kept = range(len(means) - 1, -1, -(1 + len(means) // MOST_POINTS))[::-1]
+            points = [positions[place] for place in kept], [means[place] for place in kept]
+            return _around(metric, "samples", *points, tolerance, str(folder))
+    raise UserError(
+        f"reference_curve: {folder} has no metrics.jsonl with {FEWEST_POINTS} or more losses; name a run that has"
+    )
+
+
+def read_band(content: Any, path: Path, tolerance: float) -> Band:
+    """Read a band from JSON; see :func:`load_reference`.
+
+    Raises:
+        UserError: it has another form.
+    """
+    fields = content if isinstance(content, dict) else {}
+    axis = next((name for name in AXES if name in fields), fields.get("axis"))
+    positions = _numbers(fields.get(axis, fields.get("positions")) if axis in AXES else None)
+    metric = fields.get("metric", METRICS[0])
+    values, low, high = (_numbers(fields.get(name)) for name in ("values", "low", "high"))
+    source = str(fields.get("source", path))
+    if isinstance(metric, str) and positions and _ascending(positions):
+        if len(values) == len(positions):
+            return _around(metric, str(axis), positions, values, tolerance, source)
+        lengths_fit = len(low) == len(high) == len(positions)
+        if lengths_fit and all(a <= b for a, b in zip(low, high)):
+            return Band(metric, str(axis), positions, low, high, source)
+    form = '{"metric": "mlm_loss", "samples": [ascending numbers], "values": [as many]}'
+    raise UserError(f'reference_curve: {path} is no reference; write {form}, or "low" and "high" in place of "values"')
+
+
+def _around(metric: str, axis: str, positions: List[float], values: List[float], tolerance: float, source: str) -> Band:
+    low, high = ([value + sign * tolerance * abs(value) for value in values] for sign in (-1, 1))
+    return Band(metric, axis, positions, low, high, source)
+
+
+def _numbers(value: Any) -> List[float]:
+    """Return a list as floats; empty if it is not a list of numbers."""
+    if not isinstance(value, list) or not all(is_number(item) for item in value):
+        return []
+    return [float(item) for item in value]
+
+
+def _ascending(positions: Sequence[float]) -> bool:
+    return all(a < b for a, b in zip(positions, positions[1:]))
+
+
+def kept_band(folder: Path) -> Optional[Band]:
+    """Read the band that a run was compared with from its folder; None without a readable one."""
+    path = folder / REFERENCE_NAME
+    try:
+        return read_band(json.loads(path.read_text(encoding="utf-8")), path, 0.0)
+    except (OSError, ValueError, RecursionError):  # UserError is a ValueError
+        return None

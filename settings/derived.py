@@ -1,0 +1,370 @@
+"""Values that follow from a config: defaults that depend on other fields, the model's shape, steps, IPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from model.architecture import (
+    CLASSIFICATION,
+    HEADS,
+    PRETRAINING,
+    SPARSE_PARTS,
+    Architecture,
+    expected_blocks,
+    model_flops_per_sample,
+    total_parameters,
+)
+from settings.problems import TYPED, with_origin
+from settings.schema import TrainingConfig
+from settings.sections import BertConfig
+from utilities.environment import is_graphcore
+from utilities.errors import UserError
+from utilities.tables import distinct_values
+
+# Sizes of Devlin et al. 2019, section 3, by the beginning of the names of released models.
+_BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
+_LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24, "intermediate_size": 4096}
+_NAMED_SIZES = {"bert-base-": _BASE, "bert-large-": _LARGE}
+_NAMED_VOCABULARIES = {"-uncased": 30522, "-cased": 28996, "-chinese": 21128}
+
+# Classes of each benchmark task: 1 for a regression, 2 for all others.
+_LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
+
+LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
+_FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
+
+# Samples in the published pre-training runs, by sequence length.
+PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
+
+
+def derive(
+    config: TrainingConfig, task: str, origins: Dict[str, str], file_stem: str
+) -> Tuple[TrainingConfig, List[str], List[str]]:
+    """Fill in unset values of a config that follow from others.
+
+    Args:
+        config: the config as files and flags give it.
+        task: a name in ``model.architecture.TASKS``.
+        origins: origin of every given value, by dotted name.
+        file_stem: name of the first config file, the default name of the run.
+
+    Returns:
+        The config, the dotted names that were derived, and a note for each setting that was overruled.
+    """
+    derived: Dict[str, Any] = {}
+    if config.name is None:
+        derived["name"] = file_stem
+    if task == CLASSIFICATION:
+        derived.update(_classification(config))
+    length, notes = _length(config, task, origins)
+    derived.update(length)
+    derived.update(_pipeline(config, task))
+    if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
+        derived["packing.max_predictions_per_pack"] = predictions_per_pack(config)
+    if config.optimizer_opts.gradient_accumulation_reduction is None:
+        reduction = "running_mean" if runs_on_ipus(config) else "mean"
+        derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
+    return _with_values(config, derived), list(derived), notes
+
+
+def _classification(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the benchmark task, or the classes of the user's own training file where it is there.
+
+    Raises:
+        UserError: the file cannot be read as its name tells.
+    """
+    own = config.classification_data
+    if own is None:
+        return {"glue_task": "mrpc"} if config.glue_task is None else {}
+    path = os.path.join(config.dataset_dir or "", own.train_file or "")
+    if config.generated_dataset or own.regression or own.classes is not None or not os.path.isfile(path):
+        return {}
+    try:
+        return {"classification_data.classes": distinct_values(Path(path), own.label)}
+    except UserError as error:
+        raise UserError(f"{error} (--classification-data.train-file, --classification-data.label)") from error
+
+
+def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
+    """Return the length of training, by default the published one; if two are given, unset one and add a note."""
+    samples, epochs = "total_num_train_samples", "num_epochs"
+    if config.total_num_train_samples is None and config.num_epochs is None:
+        published = PUBLISHED_SAMPLES.get(config.max_seq_length) if task == PRETRAINING else None
+        return ({} if published is None else {samples: published}), []
+    if config.total_num_train_samples is None or config.num_epochs is None:
+        return {}, []
+    typed_epochs = origins.get(epochs) in TYPED and origins.get(samples) not in TYPED
+    overruled, used = (samples, epochs) if typed_epochs else (epochs, samples)
+    without_effect = with_origin(overruled, getattr(config, overruled), origins)
+    sets_it = with_origin(used, getattr(config, used), origins)
+    return {overruled: None}, [f"{without_effect} has no effect: {sets_it} sets the length"]
+
+
+def _pipeline(config: TrainingConfig, task: str) -> Dict[str, Any]:
+    derived: Dict[str, Any] = {}
+    stages = config.ipu_config.pipeline_stages
+    if stages is None:
+        sizes = bert_sizes(config)
+        if sizes is None:
+            return derived
+        stages = [expected_blocks(task, sizes.num_hidden_layers)]
+        derived["ipu_config.pipeline_stages"] = stages
+    if config.ipu_config.pipeline_device_mapping is None:
+        derived["ipu_config.pipeline_device_mapping"] = [
+            0 if task == PRETRAINING and HEADS in stage else number for number, stage in enumerate(stages)
+        ]
+    return derived
+
+
+def _with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConfig:
+    """Return a copy of the config with values for dotted names of at most two keys."""
+    for name, value in values.items():
+        section, _, key = name.rpartition(".")
+        if section:
+            name, value = section, getattr(config, section).model_copy(update={key: value})
+        config = config.model_copy(update={name: value})
+    return config
+
+
+def runs_on_ipus(config: TrainingConfig) -> bool:
+    """Return whether the run uses Graphcore's TensorFlow, without importing it."""
+    return is_graphcore(config.execution.platform)
+
+
+def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
+    """Return the model's sizes: ``bert_config``, else those of a local folder or of a well-known name.
+
+    None if the model must be loaded to know them.
+    """
+    if config.bert_config is not None:
+        return config.bert_config
+    name = config.bert_model_name or config.pretrained_ckpt_path
+    sizes = _folder_sizes(Path(name) / "config.json") if name else None
+    return sizes or (_named_sizes(config.bert_model_name) if config.bert_model_name else None)
+
+
+def _folder_sizes(path: Path) -> Optional[BertConfig]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return BertConfig(**{key: values[key] for key in BertConfig.model_fields if key in values})
+    except (OSError, ValueError, TypeError):  # the loader of checkpoints reports the folder's problem
+        return None
+
+
+def _named_sizes(model_name: str) -> Optional[BertConfig]:
+    short = model_name.rsplit("/", 1)[-1]
+    for beginning, sizes in _NAMED_SIZES.items():
+        if short.startswith(beginning):
+            vocabulary = next((n for part, n in _NAMED_VOCABULARIES.items() if part in short), None)
+            return BertConfig.model_validate({**sizes, **({"vocab_size": vocabulary} if vocabulary else {})})
+    return None
+
+
+def number_of_labels(config: TrainingConfig) -> int:
+    """Return the number of the classifier's outputs for the config's task; 1 for a regression."""
+    own = config.classification_data
+    if own is None:
+        return _LABELS.get(config.glue_task or "", 2)
+    return 1 if own.regression else len(own.classes or ()) or 2
+
+
+def options_come_from_checkpoint(config: TrainingConfig) -> bool:
+    """Return whether a layer option depends on a checkpoint, which is read when the run starts."""
+    unset = any(getattr(config, name) is None for name in LAYER_OPTIONS)
+    return unset and config.pretrained_ckpt_path is not None
+
+
+def starts_from_checkpoint(config: TrainingConfig) -> bool:
+    """Return whether the initial weights come from a checkpoint."""
+    return config.bert_model_name is not None or config.pretrained_ckpt_path is not None
+
+
+def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
+    """Return the architecture, with the published defaults for options that are unset.
+
+    A Hugging Face model has every bias and the transform layer, so these are the defaults if ``bert_model_name`` is
+    given or its own layers are kept. With ``pretrained_ckpt_path`` the checkpoint decides when it is loaded; until then
+    the defaults of training from scratch are assumed.
+    """
+    sizes = bert_sizes(config)
+    if sizes is None:
+        return None
+    like_hugging_face = config.bert_model_name is not None or not config.replace_layers
+    unset: Dict[str, bool] = dict.fromkeys(LAYER_OPTIONS, True) if like_hugging_face else _FROM_SCRATCH
+    given = {name: getattr(config, name) for name in LAYER_OPTIONS}
+    options: Dict[str, Any] = {name: unset[name] if value is None else value for name, value in given.items()}
+    shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
+    factor = config.embedding_serialization_factor
+    return Architecture(embedding_serialization_factor=factor, **shape, **options, **sparsity_options(config))
+
+
+def sparsity_options(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the architecture's fields that describe sparsity."""
+    sparsity = config.sparsity
+    return {
+        "sparsity_ratio": sparsity.ratio,
+        "sparsity_block_size": sparsity.block_size,
+        "sparse_parts": tuple(sparsity.layers),
+        "sparsity_kernel": sparsity.kernel,
+    }
+
+
+def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:
+    """Return the model's blocks in order: those of ``pipeline_stages``, else the task's; None if unknown."""
+    stages = config.ipu_config.pipeline_stages
+    if stages is not None:
+        return [block for stage in stages for block in stage]
+    sizes = bert_sizes(config)
+    return expected_blocks(task, sizes.num_hidden_layers) if sizes else None
+
+
+def micro_batches(config: TrainingConfig) -> int:
+    """Return the micro batches of a weight update, over all replicas."""
+    return config.global_batch.replicas * config.global_batch.grad_acc_steps_per_replica
+
+
+def number_of_ipus(config: TrainingConfig) -> int:
+    """Return the number of IPUs of one replica."""
+    return max(config.ipu_config.pipeline_device_mapping or [0]) + 1
+
+
+def manifest_records(config: TrainingConfig) -> Optional[int]:
+    """Return the number of records that the data set's ``manifest.json`` gives; None if it cannot be read."""
+    return _manifest_count(config, "totals", "records")
+
+
+def _manifest_count(config: TrainingConfig, section: str, key: str) -> Optional[int]:
+    if config.dataset_dir is None or config.generated_dataset:
+        return None
+    try:
+        manifest = json.loads((Path(config.dataset_dir) / "manifest.json").read_text(encoding="utf-8"))
+        count = manifest[section][key]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return count if isinstance(count, int) else None
+
+
+def is_packed(config: TrainingConfig) -> bool:
+    """Return whether a row of the batch is a pack of sequences."""
+    return config.packing.max_sequences_per_pack is not None
+
+
+def packing_factor(config: TrainingConfig) -> Optional[float]:
+    """Return the mean number of sequences in a row: 1 without packing; None if the data must be read to know it."""
+    if not is_packed(config):
+        return 1
+    if config.generated_dataset:
+        return config.packing.max_sequences_per_pack
+    packs, sequences = manifest_records(config), _manifest_count(config, "totals", "sequences")
+    return sequences / packs if packs and sequences else None
+
+
+def predictions_per_pack(config: TrainingConfig) -> int:
+    """Return the maximum number of masked positions in a pack if the config does not set it.
+
+    The data set's manifest gives the number. Without a manifest, it is that of one full sequence plus one for each
+    sequence, because the number of masked tokens is rounded in each (arXiv 2107.02027, section 3.2).
+    """
+    assert config.packing.max_sequences_per_pack is not None
+    known = _manifest_count(config, "settings", "max_predictions_per_pack")
+    return known or config.max_predictions_per_seq + config.packing.max_sequences_per_pack
+
+
+def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
+    """Return the number of samples to train on; None if unknown.
+
+    It is ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``. A record may be a pack
+    of several samples.
+    """
+    if config.total_num_train_samples is not None:
+        return config.total_num_train_samples
+    factor = packing_factor(config)
+    if config.num_epochs is None or records is None or factor is None:
+        return None
+    return round(config.num_epochs * records * factor)
+
+
+def training_steps(
+    config: TrainingConfig, records: Optional[int] = None, factor: Optional[float] = None
+) -> Optional[int]:
+    """Return the number of weight updates: samples / samples of a global batch, rounded down; None if unknown.
+
+    Args:
+        config: the length of training and the global batch, which counts packs if sequences are packed.
+        records: number of records in the data set.
+        factor: mean number of samples in a record; None: that of :func:`packing_factor`.
+    """
+    rows = config.samples_per_update
+    if config.total_num_train_samples is None:
+        return None if config.num_epochs is None or records is None else config.num_epochs * records // rows
+    factor = packing_factor(config) if factor is None else factor
+    return None if factor is None else int(config.total_num_train_samples // (rows * factor))
+
+
+def warmup_steps(config: TrainingConfig, steps: int) -> int:
+    """Return the number of weight updates of the warm-up: warmup_frac × steps, rounded as in the schedule."""
+    return round(steps * config.optimizer_opts.learning_rate.warmup_frac)
+
+
+def max_learning_rate(config: TrainingConfig) -> float:
+    """Return the peak learning rate, after the linear scaling rule (Goyal et al. 2017, section 2.1) if it applies."""
+    rate = config.optimizer_opts.learning_rate
+    if rate.reference_global_batch is None:
+        return rate.max_learning_rate
+    return rate.max_learning_rate * config.samples_per_update / rate.reference_global_batch
+
+
+def betas(config: TrainingConfig, factor: float) -> Tuple[float, float]:
+    """Return the optimizer's decay constants; for packs, each to the power of the packing factor.
+
+    An update on packs holds ``factor`` times as many samples. β to that power makes the moments decay as much over one
+    such update as over ``factor`` small ones. The learning rate is not scaled: that slowed convergence (arXiv
+    2107.02027, on hyperparameters).
+
+    Args:
+        config: the optimizer's constants, and whether to adjust them.
+        factor: mean number of samples in a row of the batch.
+    """
+    options = config.optimizer_opts
+    power = factor if is_packed(config) and config.packing.adjust_betas else 1
+    return options.beta_1**power, options.beta_2**power
+
+
+def masked_positions(config: TrainingConfig, task: str) -> int:
+    """Return the number of positions of a row that the masked-LM head computes; 0 outside pre-training."""
+    if task != PRETRAINING:
+        return 0
+    if not is_packed(config):
+        return config.max_predictions_per_seq
+    return config.packing.max_predictions_per_pack or predictions_per_pack(config)
+
+
+def flops_per_row(config: TrainingConfig, task: str, architecture: Architecture) -> int:
+    """Return the model FLOPs, forward and backward, of a row of the batch: a sample, or a pack of them."""
+    sequences, positions = config.packing.max_sequences_per_pack or 1, masked_positions(config, task)
+    blocks, labels = blocks_of(config, task), number_of_labels(config)
+    return model_flops_per_sample(architecture, task, config.max_seq_length, positions, blocks, labels, sequences)
+
+
+def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:
+    """Return parameters and operations of a model with a sparse encoder, and their ratio to those of the dense model.
+
+    Empty for a dense model.
+    """
+    if not architecture.sparsity_ratio:
+        return {}
+    dense = dataclasses.replace(architecture, sparsity_ratio=0.0)
+    parameters, of_dense = (total_parameters(a, task, number_of_labels(config)) for a in (architecture, dense))
+    flops, flops_of_dense = (flops_per_row(config, task, a) for a in (architecture, dense))
+    encoder, encoder_of_dense = (sum(a.encoder_weights(part) for part in SPARSE_PARTS) for a in (architecture, dense))
+    return {
+        "encoder_density": encoder / encoder_of_dense,
+        "trainable_parameters": parameters,
+        "parameters_of_dense": parameters / of_dense,
+        "flops_per_sample": flops,
+        "flops_of_dense": flops / flops_of_dense,
+    }

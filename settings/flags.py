@@ -1,0 +1,172 @@
+"""Command-line flags, generated from the schema: every field has one, such as ``--global-batch.replicas``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from typing import Any, Dict, List, NoReturn, Sequence, Tuple
+
+from model.architecture import TASKS
+from settings.fields import Leaf, OtherFlag
+from settings.problems import nearest, show
+from settings.schema import leaves, sections
+from utilities.errors import UserError
+
+TRUE_WORDS = ("true", "yes", "on", "1")
+FALSE_WORDS = ("false", "no", "off", "0")
+
+_METAVARS = {"int": "INT", "float": "FLOAT", "bool": "BOOL", "str": "NAME", "path": "PATH", "stages": "STAGE"}
+
+_EPILOG = (
+    "BOOL is one of true/false, yes/no, on/off, 1/0; a BOOL flag alone means true. "
+    "Lists take '0.2 0.2', '0.2,0.2' or '[0.2, 0.2]'. 'none' unsets a value that may be unset. "
+    "Flags take precedence over config files, a later file over an earlier one, a file over what it extends, all over "
+    "the defaults."
+)
+
+
+# Options of the command that have no effect without another one.
+_NEEDS = {
+    "--suggest": "--plan",
+    "--memory-limit": "--suggest",
+    "--throughput": "--plan",
+    "--calibrate": "--plan",
+    "--picture": "--plan",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are UserErrors of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; {self.prog} --help lists the flags")
+
+
+def build_parser(task: str) -> argparse.ArgumentParser:
+    """Return the parser of a task's command, with one flag for every field of the schema."""
+    program, description = TASKS[task].program, TASKS[task].description
+    usage = "%(prog)s --config FILE [OVERLAY ...] [--plan] [--FIELD VALUE ...]"
+    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EPILOG, allow_abbrev=False)
+    run = parser.add_argument_group("this command")
+    run.add_argument(
+        "--config",
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="JSON config to run (required), and overlays to merge over it in order, such as configs/systems/cpu.json",
+    )
+    run.add_argument("--plan", action="store_true", help="print the resolved config and derived figures, then exit")
+    run.add_argument(
+        "--suggest", type=int, metavar="IPUS", help="with --plan: partition the layers over this number of IPUs"
+    )
+    run.add_argument("--memory-limit", type=float, metavar="MB", help="with --suggest: memory of an IPU (default 900)")
+    run.add_argument("--throughput", type=float, metavar="N", help="with --plan: samples per second, for the duration")
+    run.add_argument("--calibrate", action="store_true", help="with --plan: measure this machine, for the duration")
+    run.add_argument("--picture", metavar="FILE", help="with --plan: draw schedule and memory (.svg, .png, .pdf)")
+    run.add_argument("--schema", action="store_true", help="print the config's JSON Schema, then exit")
+    run.add_argument("--debug", action="store_true", help="show every problem, and tracebacks")
+    groups: Dict[str, Any] = {}
+    for leaf in leaves().values():
+        section = ".".join(leaf.path[:-1])
+        if section not in groups:
+            title = section or "run"
+            about = sections()[section].description if section else "Top-level keys of the config."
+            groups[section] = parser.add_argument_group(title, about.replace("%", "%%"))
+        other = leaf.mark(OtherFlag)
+        names = [leaf.flag] if other is None else [leaf.flag, other.flag]
+        groups[section].add_argument(*names, dest=leaf.name, default=argparse.SUPPRESS, **_arguments(leaf))
+    return parser
+
+
+def _arguments(leaf: Leaf) -> Dict[str, Any]:
+    default = "unset" if leaf.default is None else show(leaf.default).strip('"')
+    help_text = f"{leaf.description} [default: {default}]".replace("%", "%%")
+    if leaf.kind.name == "choice":
+        return {"metavar": "{" + ",".join(leaf.choices) + "}", "help": help_text}
+    if leaf.kind.name == "bool":
+        return {"nargs": "?", "const": "true", "metavar": "BOOL", "help": help_text}
+    if leaf.kind.name == "stages" or leaf.kind.name.startswith("list"):
+        inner = leaf.kind.name[len("list[") : -1] if leaf.kind.name.startswith("list") else "stages"
+        return {"nargs": "+", "metavar": _METAVARS[inner], "help": help_text}
+    return {"metavar": _METAVARS[leaf.kind.name], "help": help_text}
+
+
+def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dict[str, Any]]:
+    """Return the options of the command itself, and the config values given by flag, by dotted name.
+
+    Raises:
+        UserError: a flag is unknown, or lacks its value or another flag that it needs.
+        SystemExit: after ``--help``.
+    """
+    parser = build_parser(task)
+    parsed, unknown = parser.parse_known_args(list(argv))
+    if unknown:
+        raise UserError(_unknown_flag(unknown[0]))
+    for flag, needed in _NEEDS.items():
+        if _given(parsed, flag) and not _given(parsed, needed):
+            raise UserError(f"{flag} has no effect without {needed}; add {needed}, or remove {flag}")
+    fields = leaves()
+    options = argparse.Namespace(**{name: value for name, value in vars(parsed).items() if name not in fields})
+    return options, {name: read_value(leaf, getattr(parsed, name)) for name, leaf in fields.items() if name in parsed}
+
+
+def _given(parsed: argparse.Namespace, flag: str) -> bool:
+    value = getattr(parsed, flag[2:].replace("-", "_"))
+    return value is not None and value is not False
+
+
+def _unknown_flag(argument: str) -> str:
+    if not argument.startswith("-"):
+        return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
+    word = argument.split("=")[0]
+    by_key = {leaf.path[-1].replace("_", "-"): leaf.flag for leaf in reversed(list(leaves().values()))}
+    known = [leaf.flag for leaf in leaves().values()] + ["--config", "--plan", "--schema", "--debug", "--help"]
+    plain = word.lower().replace("_", "-").lstrip("-")
+    guess = by_key.get(plain) or nearest("--" + plain, known) or by_key.get(nearest(plain, list(by_key)), "")
+    hint = f"did you mean {guess}?" if guess else "--help lists the flags"
+    return f"{word}: unknown flag; {hint}"
+
+
+def read_value(leaf: Leaf, given: Any) -> Any:
+    """Return the value of a flag's text or texts; unreadable text is returned unchanged, and validation refuses it."""
+    if isinstance(given, list):
+        return _read_list(leaf, given)
+    if leaf.optional and given.lower() in ("none", "null"):
+        return None
+    return _read_word(leaf.kind.name, given)
+
+
+def _read_word(kind: str, word: str) -> Any:
+    if kind == "bool":
+        lower = word.lower()
+        return True if lower in TRUE_WORDS else False if lower in FALSE_WORDS else word
+    if kind in ("int", "float"):
+        return _number(word)
+    return word
+
+
+def _number(word: str) -> Any:
+    if re.fullmatch(r"[+-]?\d{1,30}", word):
+        return int(word)
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", word):
+        return float(word)
+    return word
+
+
+def _read_list(leaf: Leaf, words: List[str]) -> Any:
+    text = " ".join(words).strip()
+    if text.startswith("["):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    if leaf.optional and text.lower() in ("none", "null"):
+        return None
+    items = [item.strip() for word in words for item in word.split(",") if item.strip()]
+    if leaf.kind.name == "stages":
+        return items
+    inner = leaf.kind.name[len("list[") : -1]
+    if inner != "str":
+        items = [item for word in items for item in word.split()]
+    return [_read_word(inner, item) for item in items]

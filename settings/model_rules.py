@@ -1,0 +1,215 @@
+"""Rules of the model: sizes and layers, pipeline and optimizer state, sparse matrices."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, SPARSE_PARTS, accepted_blocks
+from settings.derived import LAYER_OPTIONS, bert_sizes, number_of_ipus, runs_on_ipus
+from settings.problems import FieldError, nearest, show
+from settings.schema import TrainingConfig
+
+STAGES = "ipu_config.pipeline_stages"
+DEVICES = "ipu_config.pipeline_device_mapping"
+SCHEDULE = "ipu_config.pipeline_schedule"
+PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
+ACCUMULATION = "global_batch.grad_acc_steps_per_replica"
+
+BLOCK_SIZES = (1, 4, 8, 16)
+
+
+def sparse_matrices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    size, sizes = config.sparsity.block_size, bert_sizes(config)
+    if size not in BLOCK_SIZES:
+        yield FieldError(["sparsity.block_size"], "blocks are of 1, 4, 8 or 16 rows and columns", "set it to 16")
+    elif config.sparsity.ratio and sizes is not None:
+        for name in ("hidden_size", "intermediate_size"):
+            if getattr(sizes, name) % size:
+                fitting = max(b for b in BLOCK_SIZES if getattr(sizes, name) % b == 0)
+                fields = ["sparsity.block_size", f"bert_config.{name}"]
+                yield FieldError(fields, "blocks must divide the matrices", f"set it to {fitting}")
+                break
+    unknown = [name for name in config.sparsity.layers if name not in SPARSE_PARTS]
+    if unknown:
+        known = ", ".join(SPARSE_PARTS)
+        yield FieldError(["sparsity.layers"], f"{unknown[0]} is none of {known}", "name some of those")
+    if config.sparsity.ratio:
+        yield from _sparse_layers(config)
+
+
+def _sparse_layers(config: TrainingConfig) -> Iterator[FieldError]:
+    if not config.replace_layers:
+        yield FieldError(
+            ["sparsity.ratio", "replace_layers"], "Hugging Face's own layers are dense", "set replace_layers to true"
+        )
+    elif runs_on_ipus(config):
+        yield FieldError(
+            ["sparsity.ratio", "execution.platform"],
+            "sparse layers run on stock TensorFlow alone",
+            "set execution.platform to software, or ratio to 0",
+        )
+    if config.sparsity.kernel != "native":
+        return
+    if config.execution.xla:
+        yield FieldError(
+            ["sparsity.kernel", "execution.xla"], "native products run outside of XLA", "set execution.xla to false"
+        )
+    elif config.sparsity.block_size == 1:
+        yield FieldError(
+            ["sparsity.kernel", "sparsity.block_size"],
+            "there are no native products of single weights",
+            "set kernel to auto, or block_size to 4, 8 or 16",
+        )
+
+
+def model_sizes(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    own, factor = config.bert_config, config.embedding_serialization_factor
+    if own is not None and own.hidden_size % own.num_attention_heads:
+        near = _nearest_divisor(own.hidden_size, own.num_attention_heads)
+        yield FieldError(
+            ["bert_config.num_attention_heads", "bert_config.hidden_size"],
+            "the heads must divide hidden_size",
+            f"set num_attention_heads to {near}, or hidden_size to a multiple of {own.num_attention_heads}",
+        )
+    if own is not None and own.vocab_size % factor:
+        padded = -(-own.vocab_size // factor) * factor
+        yield FieldError(
+            ["embedding_serialization_factor", "bert_config.vocab_size"],
+            "the factor must divide vocab_size",
+            f"set embedding_serialization_factor to {_nearest_divisor(own.vocab_size, factor)}, or "
+            f"vocab_size to {padded}",
+        )
+    known = bert_sizes(config)
+    if known is not None and config.max_seq_length > known.max_position_embeddings:
+        limit = known.max_position_embeddings
+        yield FieldError(
+            ["max_seq_length", "bert_config.max_position_embeddings" if own else "bert_model_name"],
+            f"sequences are longer than the model's {limit} positions",
+            f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if own else ""),
+        )
+
+
+def _nearest_divisor(number: int, wish: int) -> int:
+    """Return the divisor of ``number`` nearest to ``wish``, or 1 if it is far away."""
+    wish = min(wish, number)
+    for distance in range(min(number, 100_000)):
+        for candidate in (wish - distance, wish + distance):
+            if 0 < candidate <= number and number % candidate == 0:
+                return candidate
+    return 1
+
+
+def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield the problems of the blocks: an unknown one, their number, their order."""
+    given = config.ipu_config.pipeline_stages or []
+    blocks, sizes, own = [block for stage in given for block in stage], bert_sizes(config), config.bert_config
+    unknown = [(number, block) for number, stage in enumerate(given) for block in stage if block not in BLOCK_NAMES]
+    for number, block in unknown[:1]:
+        guess = "the separate texts " + show(block.split()) if " " in block else nearest(block, BLOCK_NAMES)
+        hint = f"did you mean {guess}?" if guess else f"use the blocks {', '.join(BLOCK_NAMES)}"
+        yield FieldError([STAGES], f"stage {number} has an unknown block {show(block)}", hint)
+    layers = blocks.count(HID)
+    if sizes is not None and blocks and layers != sizes.num_hidden_layers:
+        depth = "bert_config.num_hidden_layers"
+        yield FieldError(
+            [STAGES, depth if own else "bert_model_name"],
+            f"the stages hold {layers} hid but the model has {sizes.num_hidden_layers} encoder layers",
+            f"write {sizes.num_hidden_layers} hid in pipeline_stages"
+            + (f", or set {depth} to {layers}" if own else ""),
+        )
+    accepted = accepted_blocks(task, layers)
+    if blocks and not unknown and blocks not in accepted:
+        forms = " or ".join(" ".join(form).replace(" ".join([HID] * layers), "hid…") for form in accepted)
+        reason = f"these are not the blocks of {task} in their order"
+        yield FieldError([STAGES], reason, f"write, split as you like: {forms}")
+
+
+def stage_devices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield the problems of the stages' devices: their number, a gap, tied blocks on different devices."""
+    stages, devices = config.ipu_config.pipeline_stages, config.ipu_config.pipeline_device_mapping or []
+    if devices and stages is None:
+        if len(devices) > 1:
+            yield FieldError(
+                [DEVICES], f"{len(devices)} devices but pipeline_stages is not given", "add pipeline_stages"
+            )
+    elif devices and stages is not None and len(stages) != len(devices):
+        yield FieldError(
+            [DEVICES],
+            f"{len(devices)} devices for {len(stages)} of pipeline_stages",
+            f"give one device for each stage, {len(stages)} in all",
+        )
+    numbers = sorted(set(devices))
+    if numbers != list(range(len(numbers))):
+        renumbered = [numbers.index(device) for device in devices]
+        yield FieldError([DEVICES], "devices must be numbered from 0 without a gap", f"write {show(renumbered)}")
+    if not stages or len(stages) != len(devices):
+        return
+    place = {block: device for stage, device in zip(stages, devices) for block in stage}
+    if EMB in place and HEADS in place and place[EMB] != place[HEADS]:
+        corrected = [place[EMB] if HEADS in stage else device for stage, device in zip(stages, devices)]
+        yield FieldError(
+            [DEVICES],
+            f"emb is on device {place[EMB]} and heads on device {place[HEADS]}, but they share the embedding table",
+            f"put both on one device, as in {show(corrected)}",
+        )
+
+
+def pipeline_schedule(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield the problems of memory proportions, accumulation and schedule."""
+    ipu, ipus = config.ipu_config, number_of_ipus(config)
+    given = ipu.matmul_available_memory_proportion_per_pipeline_stage
+    if given is not None and len(given) != ipus:
+        yield FieldError(
+            [PROPORTIONS, DEVICES],
+            f"{len(given)} proportions for {ipus} IPU{'s' if ipus > 1 else ''}",
+            f"give one for each IPU of pipeline_device_mapping, {ipus} in all",
+        )
+    count, schedule = len(ipu.pipeline_stages or []), ipu.pipeline_schedule
+    unit = {"grouped": 2 * count, "interleaved": count, "sequential": 1}[schedule]
+    steps = config.global_batch.grad_acc_steps_per_replica
+    if count > 1 and steps % unit:  # a schedule works through micro batches in rounds
+        below, above = steps // unit * unit, (steps // unit + 1) * unit
+        near = f"{below} or {above}" if below else f"{above}"
+        rule = f"2 × {count} stages = {unit}" if schedule == "grouped" else f"{count} stages"
+        reason = f"the {schedule} pipeline schedule needs a multiple of {rule}"
+        yield FieldError([ACCUMULATION], reason, f"set it to {near}")
+    devices = ipu.pipeline_device_mapping or []
+    if schedule == "interleaved" and len(set(devices)) < len(devices) and runs_on_ipus(config):
+        yield FieldError(
+            [SCHEDULE, DEVICES],
+            "on IPUs the interleaved schedule cannot train with several stages on one IPU",
+            "set pipeline_schedule to grouped",
+        )
+
+
+def layer_options(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield options that the layers or an IPU's optimizer do not support."""
+    switched_off = [name for name in LAYER_OPTIONS if getattr(config, name) is False]
+    if not config.replace_layers and switched_off:
+        yield FieldError(
+            ["replace_layers", switched_off[0]],
+            "Hugging Face's own layers cannot leave it out",
+            f"set replace_layers to true, or leave {switched_off[0]} unset",
+        )
+    if not config.replace_layers and config.execution.precision not in ("auto", "float32"):
+        yield FieldError(
+            ["execution.precision", "replace_layers"],
+            "Hugging Face's own layers are float32",
+            "set execution.precision to float32, or replace_layers to true",
+        )
+    sharded = config.ipu_config.replicated_tensor_sharding
+    if sharded and not config.optimizer_state_offchip and runs_on_ipus(config):
+        yield FieldError(
+            ["optimizer_state_offchip", "ipu_config.replicated_tensor_sharding"],
+            "on IPUs sharded optimizer state must be off the chip",
+            "set optimizer_state_offchip to true, or replicated_tensor_sharding to false",
+        )
+    if config.use_qkv_bias and not config.use_qkv_split:
+        yield FieldError(
+            ["use_qkv_bias", "use_qkv_split"],
+            "use_qkv_bias needs use_qkv_split",
+            "set use_qkv_split to true, or use_qkv_bias to false",
+        )
+
+
+RULES = (sparse_matrices, model_sizes, stage_blocks, stage_devices, pipeline_schedule, layer_options)

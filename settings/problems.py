@@ -1,0 +1,174 @@
+"""Errors of a config, one line each: the field, its value, its origin, and the fix."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any, Dict, List, Sequence, Tuple
+
+from pydantic import ValidationError
+
+from settings.fields import Leaf, value_at
+from settings.schema import leaves, sections
+from utilities.errors import UserError
+
+# Origins of values that do not come from a file.
+DEFAULT = "default"
+COMMAND_LINE = "command line"
+CALL = "argument of train"
+TYPED = (COMMAND_LINE, CALL)  # given for this run alone, not in a config that others share
+DERIVED = "derived"
+
+_LONGEST_VALUE = 60  # characters of a value that a message shows
+
+
+class ConfigError(UserError):
+    """One or more problems of a config; the message is the first, ``problems`` holds all."""
+
+    def __init__(self, problems: Sequence[str]):
+        self.problems = list(problems)
+        more = len(self.problems) - 1
+        super().__init__(self.problems[0] + (f" (and {more} more; --debug lists them)" if more else ""))
+
+
+class FieldError(UserError):
+    """A rule that is broken by one or several fields.
+
+    Args:
+        fields: dotted names; the first one is the field to change.
+        reason: the problem.
+        fix: the remedy.
+    """
+
+    def __init__(self, fields: Sequence[str], reason: str, fix: str):
+        self.fields = tuple(fields)
+        self.reason = reason
+        self.fix = fix
+        super().__init__(f"{', '.join(fields)}: {reason}; {fix}")
+
+
+def show(value: Any) -> str:
+    """Return a value as JSON on one line, shortened if it is long."""
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        text = repr(value).replace("\n", " ")
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def with_origin(name: str, value: Any, origins: Dict[str, str]) -> str:
+    """Return a field with its value and origin, ``global_batch.replicas = 4 (configs/x.json)``."""
+    return f"{name} = {show(value)} ({origin_of(name, origins)})"
+
+
+def origin_of(name: str, origins: Dict[str, str]) -> str:
+    """Return the origin of a value; for a section, that of its first value."""
+    if name in origins:
+        return origins[name]
+    inside = [origin for field, origin in origins.items() if field.startswith(name + ".")]
+    return inside[0] if inside else DEFAULT
+
+
+def describe_rule(problem: FieldError, config: Any, origins: Dict[str, str]) -> str:
+    """Return the line for a broken rule, with the value and origin of each field concerned, and their flags."""
+    fields = [with_origin(name, value_at(config, tuple(name.split("."))), origins) for name in problem.fields]
+    return f"{', '.join(fields)}: {problem.reason}; {problem.fix}" + _flags_of(problem.fields)
+
+
+def _flags_of(names: Sequence[str]) -> str:
+    """Return the flags of the fields among these names, for the end of a message."""
+    flags = [leaves()[name].flag for name in names if name in leaves()]
+    return f" (flag{'s' if len(flags) > 1 else ''}: {', '.join(flags)})" if flags else ""
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return the known name that is most like ``word``, or an empty text."""
+    lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=0.6)
+    return lower[found[0]] if found else ""
+
+
+def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List[str]:
+    """Return one line for each field that pydantic refused."""
+    lines: Dict[str, None] = {}  # an ordered set, because one value may break several constraints
+    for item in error.errors():
+        keys = [part for part in item["loc"] if isinstance(part, str)]
+        if item["type"] == "extra_forbidden":
+            lines[_unknown_key(keys, origins)] = None
+            continue
+        path = _known_part(keys)
+        name = ".".join(path)
+        if name in leaves():
+            index = next((part for part in item["loc"] if isinstance(part, int)), None)
+            lines[_wrong_value(leaves()[name], index, item["input"], origins)] = None
+        else:
+            lines[_not_an_object(name, item["input"], origins)] = None
+    return list(lines)
+
+
+def _known_part(keys: Sequence[str]) -> Tuple[str, ...]:
+    """Return the longest start of ``keys`` that is a field or section of the schema."""
+    for length in range(len(keys), 0, -1):
+        name = ".".join(keys[:length])
+        if name in leaves() or name in sections():
+            return tuple(keys[:length])
+    return tuple(keys)
+
+
+def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str]) -> str:
+    place = leaf.name if index is None else f"{leaf.name}[{index}]"
+    line = f"{place} = {show(value)} ({origin_of(leaf.name, origins)})"
+    return f"{line}: expected {leaf.kind.expected}; {_value_hint(leaf, value)}" + _flags_of([leaf.name])
+
+
+def _value_hint(leaf: Leaf, value: Any) -> str:
+    if leaf.choices and isinstance(value, str) and nearest(value, leaf.choices):
+        return f"did you mean {show(nearest(value, leaf.choices))}?"
+    if isinstance(value, str) and leaf.kind.name in ("int", "float", "bool"):
+        try:
+            inner = json.loads(value)
+        except ValueError:
+            inner = None
+        wanted = bool if leaf.kind.name == "bool" else (int, float)
+        if inner is not None and isinstance(inner, wanted) and (wanted is bool or not isinstance(inner, bool)):
+            return f"write {value} without quotes"
+    if isinstance(value, str) and any(0xD800 <= ord(character) < 0xE000 for character in value):
+        return "the text holds half a character (a lone surrogate), remove it"
+    if value is None and not leaf.optional:
+        return f"remove the key to get the default, {show(leaf.default)}"
+    if leaf.choices:
+        return f"set {leaf.name} to one of these"
+    default = "unset" if leaf.default is None else show(leaf.default)
+    return f"correct it, or remove it for the default ({default})"
+
+
+def _not_an_object(name: str, value: Any, origins: Dict[str, str]) -> str:
+    keys = ", ".join(sections()[name].keys) if name in sections() else "its keys"
+    line = f"{name} = {show(value)} ({origin_of(name, origins)})"
+    return f'{line}: expected an object; write "{name.split(".")[-1]}": {{…}} with keys from: {keys}'
+
+
+def _unknown_key(keys: Sequence[str], origins: Dict[str, str]) -> str:
+    name = ".".join(keys)
+    section = ".".join(keys[:-1])
+    return f"{name} ({origin_of(name, origins)}): unknown key; {_key_hint(section, keys[-1])}"
+
+
+def _key_hint(section: str, key: str) -> str:
+    if key in leaves() and "." in key:
+        outer, _, inner = key.rpartition(".")
+        return f"write it as {outer}: {{ {inner}: … }}"
+    elsewhere = [s.path for name, s in sections().items() if name != section and key in s.keys]
+    if elsewhere:
+        place = ".".join(elsewhere[0])
+        full = ".".join((*elsewhere[0], key))
+        return f"it belongs in section {place}: {full}" if place else f"{key} belongs at the top of the config"
+    known = sections()[section].keys if section in sections() else ()
+    if nearest(key, known):
+        return f"did you mean {'.'.join(filter(None, (section, nearest(key, known))))}?"
+    everywhere = {leaf.path[-1]: leaf.name for leaf in leaves().values()}
+    if nearest(key, list(everywhere)):
+        return f"did you mean {everywhere[nearest(key, list(everywhere))]}?"
+    if section:
+        return f"keys of {section} are {', '.join(known)}"
+    return "remove it; --help lists every key"

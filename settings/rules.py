@@ -1,0 +1,208 @@
+"""The rules between fields: data, length of training, phases of a run; and those of ``model_rules.py``."""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Iterator, List, Tuple
+
+from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, TASKS
+from settings import model_rules
+from settings.derived import PUBLISHED_SAMPLES, packing_factor, starts_from_checkpoint
+from settings.problems import FieldError
+from settings.schema import TrainingConfig
+
+Rule = Callable[[TrainingConfig, str], Iterator[FieldError]]  # yields the violations of a rule
+
+SHORTEST_SEQUENCE = 5  # tokens: [CLS] a [SEP] b [SEP]
+
+
+def model_source(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    if config.bert_config is None and task == PRETRAINING:
+        if config.pretrained_ckpt_path is None:
+            hint = "add the section bert_config, or set pretrained_ckpt_path to weights, which decide it"
+            yield FieldError(["bert_config"], "pre-training from random weights needs it", hint)
+    elif config.bert_config is None and config.bert_model_name is None:
+        yield FieldError(
+            ["bert_model_name"],
+            "fine-tuning needs a model",
+            "set bert_model_name to a Hugging Face name or folder, or bert_config with pretrained_ckpt_path",
+        )
+    if config.bert_model_name is not None and task == PRETRAINING:
+        yield FieldError(
+            ["bert_model_name"],
+            "pre-training takes its architecture from bert_config",
+            "remove bert_model_name; to start from weights give them as pretrained_ckpt_path",
+        )
+
+
+def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield the problems of the lengths of sequences and packs."""
+    if config.max_seq_length < SHORTEST_SEQUENCE:
+        yield FieldError(
+            ["max_seq_length"],
+            "[CLS], two texts and two [SEP] need at least 5 tokens",
+            "set max_seq_length to 128",
+        )
+    room = config.max_seq_length - 4  # [CLS], two [SEP], and one token of the context
+    if task == SQUAD and config.squad.max_query_length > room:
+        yield FieldError(
+            ["squad.max_query_length", "max_seq_length"],
+            "questions of that length leave no room for the context",
+            f"set squad.max_query_length to {max(1, room // 2)}, or raise max_seq_length",
+        )
+    if task == PRETRAINING and config.max_predictions_per_seq > config.max_seq_length:
+        about = max(1, config.max_seq_length * 3 // 20)
+        yield FieldError(
+            ["max_predictions_per_seq", "max_seq_length"],
+            "there are more masked positions than tokens",
+            f"set max_predictions_per_seq to about 15 % of max_seq_length, {about}",
+        )
+    places, masked = config.packing.max_sequences_per_pack, config.packing.max_predictions_per_pack
+    if places is None or task != PRETRAINING:
+        return
+    sequences, predictions = "packing.max_sequences_per_pack", "packing.max_predictions_per_pack"
+    most = config.max_seq_length // SHORTEST_SEQUENCE
+    if places > most:
+        yield FieldError(
+            [sequences, "max_seq_length"],
+            f"sequences have at least {SHORTEST_SEQUENCE} tokens: [CLS], two texts and two [SEP]",
+            f"set max_sequences_per_pack to at most {most}",
+        )
+    elif masked is not None and not places <= masked <= config.max_seq_length:
+        yield FieldError(
+            [predictions, sequences, "max_seq_length"],
+            "a pack has at least one masked token for each sequence, and no more than tokens",
+            "leave max_predictions_per_pack unset, or set it to that of the data set's manifest",
+        )
+
+
+def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield the problems of the data and the length of training."""
+    trains = config.do_training
+    other = "generated_dataset to true for random data" if trains else "validation_dir"
+    has_other = config.generated_dataset if trains else config.validation_dir is not None
+    if task == PRETRAINING and config.dataset_dir is None and not has_other:
+        yield FieldError(["dataset_dir"], "pre-training needs data", f"set dataset_dir, or {other}")
+    if trains and config.total_num_train_samples is None and config.num_epochs is None:
+        lengths = ", ".join(map(str, PUBLISHED_SAMPLES))
+        only = f", and only sequences of {lengths} have a published one" if task == PRETRAINING else ""
+        yield FieldError(
+            ["total_num_train_samples", "num_epochs"],
+            f"the length of training is not given{only}",
+            "set one of the two",
+        )
+    if task == PRETRAINING and trains and config.generated_dataset and config.total_num_train_samples is None:
+        yield FieldError(
+            ["num_epochs", "generated_dataset"],
+            "random data has no epochs",
+            "set total_num_train_samples in place of num_epochs",
+        )
+    samples = config.total_num_train_samples
+    batch = math.ceil(config.samples_per_update * (packing_factor(config) or 1))
+    if samples is not None and samples < batch:
+        yield FieldError(
+            ["total_num_train_samples"],
+            f"not one weight update: a global batch has {batch} samples",
+            f"set total_num_train_samples to {batch} or more, or lower global_batch.grad_acc_steps_per_replica",
+        )
+
+
+def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield the phases that the task does not have, and settings that it needs."""
+    if not (config.do_training or config.do_validation or config.do_test):
+        yield FieldError(
+            ["do_training", "do_validation", "do_test"], "there is nothing to do", "set one of them to true"
+        )
+    if config.do_test and not TASKS[task].has_test_set:
+        yield FieldError(
+            ["do_test"], f"{task} has no test set", "set do_test to false, or use run_seq_classification.py"
+        )
+    evaluation = config.evaluation
+    if evaluation.every is None and (evaluation.patience is not None or evaluation.metric is not None):
+        name = "patience" if evaluation.patience is not None else "metric"
+        yield FieldError(
+            [f"evaluation.{name}", "evaluation.every"],
+            "it has no effect without evaluation while training",
+            'set evaluation.every to a number of weight updates or to "epoch"',
+        )
+    if evaluation.every is not None and not config.do_validation:
+        yield FieldError(["evaluation.every", "do_validation"], "there is nothing to evaluate", "set do_validation")
+    if config.validation_dir is not None and task != PRETRAINING:
+        yield FieldError(
+            ["validation_dir"], f"{task} reads its validation set from dataset_dir", "remove validation_dir"
+        )
+    if not config.do_training and not starts_from_checkpoint(config):
+        yield FieldError(
+            ["pretrained_ckpt_path", "bert_model_name"],
+            "without training the weights must come from a checkpoint",
+            "set pretrained_ckpt_path or bert_model_name",
+        )
+    if config.glue_task is not None and task != CLASSIFICATION:
+        yield FieldError(
+            ["glue_task"], f"{task} has no GLUE task", "remove glue_task, or use run_seq_classification.py"
+        )
+
+
+def own_data(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield what is wrong with ``classification_data``."""
+    own, place = config.classification_data, "classification_data"
+    if own is None:
+        return
+    trains = config.do_training and not config.generated_dataset
+    validates = config.do_validation and not config.generated_dataset
+    if task != CLASSIFICATION:
+        fix = "remove classification_data, or use run_seq_classification.py"
+        yield FieldError([f"{place}.train_file"], f"{task} has no such data", fix)
+    elif config.glue_task is not None:
+        fix = "give --glue-task none, or remove classification_data"
+        yield FieldError(["glue_task", f"{place}.train_file"], "a run has one task", fix)
+    elif own.train_file is None and (trains or (validates and own.validation_file is None)):
+        yield FieldError([f"{place}.train_file"], "there is nothing to train on", "set train_file")
+    elif validates and own.validation_file is None and not own.validation_fraction:
+        fields = [f"{place}.validation_file", f"{place}.validation_fraction", "do_validation"]
+        yield FieldError(fields, "there is nothing to score", "set one of the first two, or do_validation to false")
+    elif config.do_test and own.test_file is None:
+        yield FieldError([f"{place}.test_file", "do_test"], "there is nothing to predict", "set test_file")
+    if own.classes is not None and own.regression:
+        yield FieldError([f"{place}.classes", f"{place}.regression"], "a number has no classes", "remove one of them")
+    elif own.classes is not None and len(set(own.classes)) < max(2, len(own.classes)):
+        fix = "name each class once, or set label to the column of the classes"
+        fields = [f"{place}.classes", f"{place}.label"]
+        yield FieldError(fields, "a classifier needs two classes or more, all different", fix)
+
+
+def several_seeds(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    if config.seeds is None:
+        return
+    twice = next((seed for seed in config.seeds if config.seeds.count(seed) > 1), None)
+    if task != CLASSIFICATION:
+        yield FieldError(["seeds"], f"{task} trains with one seed", "set seed in place of seeds")
+    elif not config.do_training:
+        yield FieldError(["seeds", "do_training"], "without training there is nothing to vary", "remove seeds")
+    elif twice is not None:
+        yield FieldError(["seeds"], f"{twice} is listed twice", "name each seed once")
+
+
+def run_name(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    name = config.name or ""
+    if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 for c in name):
+        yield FieldError(["name"], "the run's folder has this name", r"use a name without / \ : and control characters")
+    elif len(name.encode("utf-8")) > 200:
+        yield FieldError(["name"], "too long for a folder's name", "use a name of at most 200 bytes")
+
+
+RULES: Tuple[Rule, ...] = (
+    model_source,
+    *model_rules.RULES,
+    sequence_lengths,
+    data_and_length,
+    phases,
+    own_data,
+    several_seeds,
+    run_name,
+)
+
+
+def broken_rules(config: TrainingConfig, task: str) -> List[FieldError]:
+    """Return all violations of the rules by ``config``, in the rules' order."""
+    return [problem for rule in RULES for problem in rule(config, task)]

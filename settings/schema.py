@@ -1,0 +1,346 @@
+"""The config as one typed object: every key has its type, unit, default and help here or in ``sections.py``.
+
+To add a field, declare it in :class:`TrainingConfig` or in a section. Flags, validation, help text and plan follow.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Dict, Optional, Union
+
+from pydantic import Field
+from typing_extensions import Annotated, Literal
+
+from settings.fields import (
+    MAY_CHANGE,
+    PER_REPLICA,
+    AboveOne,
+    Count,
+    CountOrZero,
+    FileOnly,
+    IpuOnly,
+    Leaf,
+    Machine,
+    Misplaced,
+    Names,
+    OtherFlag,
+    PathText,
+    Positive,
+    SectionInfo,
+    Seed,
+    Seeds,
+    Size,
+    Text,
+    walk,
+)
+from settings.sections import (
+    BertConfig,
+    ClassificationData,
+    Data,
+    Evaluation,
+    Execution,
+    GlobalBatch,
+    IpuConfig,
+    OptimizerOptions,
+    Packing,
+    Section,
+    Sparsity,
+    Squad,
+)
+
+NARROW = ("float16", "bfloat16")  # precisions whose weights are rounded
+
+GlueTask = Literal[
+    "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
+    "afqmc", "tnews", "iflytek", "cmnli", "wsc", "csl",
+]  # fmt: skip
+
+
+def _on_host_already(value: Any, machine: Machine) -> bool:
+    return bool(value) and not machine.on_gpu
+
+
+def _without_rounding(value: Any, machine: Machine) -> bool:
+    return bool(value) and machine.precision not in NARROW
+
+
+def _sums_in_half(value: Any, machine: Machine) -> bool:
+    return value == "half"
+
+
+def _in_slices(value: Any, machine: Machine) -> bool:
+    return value > 1
+
+
+class TrainingConfig(Section):
+    """All settings of a run of any task."""
+
+    extends: Annotated[Union[Text, Names, None], FileOnly()] = Field(
+        None,
+        description="Config files (paths relative to this one) that this one builds on: merged in "
+        "order, this file last; objects merge, all other values replace.",
+    )
+    about: Annotated[Any, FileOnly()] = Field(None, description="Free comment; no effect.")
+
+    name: Annotated[Optional[Text], PER_REPLICA] = Field(
+        None, description="Name of the run. Unset: the first config file's name without .json."
+    )
+    seed: Seed = Field(1984, description="Seed of weights, dropout and data order.")
+    seeds: Optional[Seeds] = Field(
+        None,
+        description="Train and evaluate once for each of these in place of seed, each in a folder of its own, and give "
+        "mean and deviation of the scores (classification).",
+    )
+
+    dataset_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
+        None,
+        description="Folder of the data set: TFRecords (pre-training) or the task's files. $VAR and ~ are expanded.",
+    )
+    validation_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
+        None,
+        description="Folder of held-out TFRecords to evaluate on (pre-training). Unset: dataset_dir/validation, if it "
+        "is there. $VAR and ~ are expanded.",
+    )
+    generated_dataset: bool = Field(
+        False, description="Train on random data in place of dataset_dir, to measure throughput."
+    )
+    max_seq_length: Annotated[Size, Misplaced("bert_config")] = Field(128, description="Tokens per sequence.")
+    max_predictions_per_seq: Annotated[Size, Misplaced("bert_config")] = Field(
+        20, description="Most masked tokens per sequence (pre-training)."
+    )
+    data: Data = Field(default_factory=Data, description="Reading of the data set.")
+    packing: Packing = Field(default_factory=Packing, description="Several sequences in one row of the batch.")
+
+    bert_model_name: Optional[PathText] = Field(
+        None, description="Hugging Face model name or local folder to start from (fine-tuning)."
+    )
+    bert_config: Optional[BertConfig] = Field(
+        None,
+        description="Architecture; optional in fine-tuning with bert_model_name, in pre-training with "
+        "pretrained_ckpt_path.",
+    )
+    pretrained_ckpt_path: Optional[PathText] = Field(
+        None,
+        description="Checkpoint to start from: a file, a Hugging Face folder, or a run or a folder of "
+        "checkpoints, of which the best is taken if the run looked for it, else the newest. $VAR and ~ are "
+        "expanded.",
+    )
+    allow_missing_weights: bool = Field(
+        False, description="Let encoder weights that the checkpoint lacks start from random numbers; they are listed."
+    )
+
+    vocab_file: Annotated[Optional[PathText], PER_REPLICA] = Field(
+        None,
+        description="vocab.txt or tokenizer.json to tokenise with, or a folder with one (fine-tuning). "
+        "Unset: the one that belongs to the model.",
+    )
+    lower_case: Optional[bool] = Field(
+        None,
+        description="Lower-case text and strip accents (fine-tuning). Unset: as vocab_file says, or as the model was "
+        "trained.",
+    )
+
+    global_batch: GlobalBatch = Field(default_factory=GlobalBatch, description="Samples per weight update.")
+    total_num_train_samples: Optional[Count] = Field(
+        None,
+        description="Length of training in samples, packed or not; steps = samples / samples of a global batch, "
+        "rounded down. Unset, as num_epochs is: in pre-training the published number for the sequence length (128: "
+        "460,849,152; 384 and 512: 34,239,360).",
+    )
+    num_epochs: Optional[Count] = Field(
+        None,
+        description="Length of training in passes over the data. Where total_num_train_samples is given as well, that "
+        "takes precedence, unless only num_epochs is given as a flag.",
+    )
+    sparsity: Sparsity = Field(default_factory=Sparsity, description="Block-sparse encoder.")
+    optimizer_opts: OptimizerOptions = Field(
+        default_factory=OptimizerOptions, description="Optimizer and its constants."
+    )
+
+    do_training: Annotated[bool, MAY_CHANGE] = Field(True, description="Train.")
+    do_validation: Annotated[bool, MAY_CHANGE] = Field(
+        True, description="Evaluate on the validation set, or on held-out text (pre-training)."
+    )
+    evaluation: Evaluation = Field(default_factory=Evaluation, description="Evaluation while training.")
+    do_test: Annotated[bool, MAY_CHANGE] = Field(
+        False, description="Write predictions for the test set (classification, entities)."
+    )
+    evaluation_batch_size: Annotated[Optional[Size], MAY_CHANGE] = Field(
+        None,
+        description="Samples per evaluation batch. Unset: 32, or the micro batch where that is larger.",
+    )
+    glue_task: Optional[GlueTask] = Field(
+        None,
+        description="Task of the GLUE or CLUE benchmark (classification). Unset: mrpc, or classification_data.",
+    )
+    classification_data: Optional[ClassificationData] = Field(
+        None, description="Your own files to classify, in place of glue_task: CSV, TSV or JSON Lines."
+    )
+
+    squad: Squad = Field(default_factory=Squad, description="Question answering.")
+
+    ipu_config: IpuConfig = Field(default_factory=IpuConfig, description="Pipeline and IPU settings.")
+    execution: Execution = Field(default_factory=Execution, description="Where and how the run executes.")
+    replace_layers: bool = Field(
+        True, description="Replace Hugging Face's layers by the faster equivalents of this project."
+    )
+    use_outlining: Annotated[
+        bool,
+        MAY_CHANGE,
+        IpuOnly("compiles the encoder layers' code once", "XLA compiles the computation of a micro batch as a whole"),
+    ] = Field(True, description="Compile the encoder layers once and share the code (IPU).")
+    enable_recomputation: Annotated[bool, MAY_CHANGE] = Field(
+        True,
+        description="Recompute encoder layers' activations in the backward pass: less memory, more time.",
+    )
+    optimizer_state_offchip: Annotated[
+        bool,
+        MAY_CHANGE,
+        IpuOnly(
+            "keeps optimizer state outside the chip's memory",
+            "the state is in the host's memory already, as is the model",
+            _on_host_already,
+        ),
+    ] = Field(
+        True,
+        description="Keep optimizer state outside the device's memory (of a GPU: in the host's); on IPUs "
+        "replicated_tensor_sharding needs it.",
+    )
+    enable_stochastic_rounding: Annotated[
+        bool,
+        IpuOnly("rounds float16 weights at random", "weights are float32, and so are not rounded", _without_rounding),
+    ] = Field(
+        True,
+        description="Round float16 and bfloat16 weights at random, so that small updates are not lost; no effect on "
+        "float32 weights.",
+    )
+    matmul_partials_type: Annotated[
+        Literal["half", "float"],
+        IpuOnly("sums matrix products in float16", "products are summed in float32, and rounded once", _sums_in_half),
+    ] = Field("half", description="Number format of partial sums in matrix products (IPU).")
+    embedding_serialization_factor: Annotated[
+        Count,
+        MAY_CHANGE,
+        IpuOnly("multiplies by the word table in slices", "one product, with the same result", _in_slices),
+    ] = Field(2, description="Slices in which the tied embedding is multiplied, to save memory; divides vocab_size.")
+    min_remote_tensor_size: Annotated[
+        CountOrZero,
+        MAY_CHANGE,
+        IpuOnly("says from which size tensors may leave the chip's memory", "there is no such memory"),
+    ] = Field(50000, description="Smallest tensor, in bytes, that is kept outside the device's memory (IPU).")
+    fp_exceptions: Annotated[bool, MAY_CHANGE] = Field(False, description="Stop at the first floating-point exception.")
+    compile_only: Annotated[bool, MAY_CHANGE] = Field(
+        False, description="Compile the training step, then exit without training."
+    )
+
+    use_qkv_bias: Optional[bool] = Field(
+        None,
+        description="Biases on query, key and value; needs use_qkv_split. Unset: false from scratch, "
+        "else as the checkpoint has it.",
+    )
+    use_qkv_split: Optional[bool] = Field(
+        None,
+        description="Separate matrices for query, key and value in place of one. Unset: false from "
+        "scratch, else as the checkpoint needs it.",
+    )
+    use_projection_bias: Optional[bool] = Field(
+        None,
+        description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint has it.",
+    )
+    use_cls_layer: Optional[bool] = Field(
+        None,
+        description="Dense, activation and LayerNorm before the masked-LM product. Unset: false from "
+        "scratch, else as the checkpoint has it.",
+    )
+    use_prediction_bias: Optional[bool] = Field(
+        None, description="Bias on masked-LM logits. Unset: true from scratch, else as the checkpoint has it."
+    )
+
+    output_dir: Annotated[PathText, PER_REPLICA] = Field(
+        "runs", description="Folder under which each run gets its own folder."
+    )
+    save_ckpt_path: Annotated[Optional[PathText], PER_REPLICA] = Field(
+        None, description="Folder for checkpoints. Unset: inside the run's folder. $VAR and ~ are expanded."
+    )
+    ckpt_every_n_steps_per_execution: Annotated[Count, MAY_CHANGE] = Field(
+        2000, description="Logging periods from one checkpoint to the next."
+    )
+    checkpoint_minutes: Annotated[Optional[Positive], MAY_CHANGE] = Field(
+        None, description="Also write a checkpoint when the last one is this many minutes old. Unset: by steps only."
+    )
+    keep_last: Annotated[Optional[Count], MAY_CHANGE] = Field(
+        5, description="Newest checkpoints to keep; none keeps all."
+    )
+    keep_every: Annotated[Optional[Count], MAY_CHANGE] = Field(
+        None,
+        description="Also keep for good the first checkpoint at or after each multiple of this many updates.",
+    )
+    resume: Annotated[bool, PER_REPLICA] = Field(
+        False,
+        description="Resume the run of this name from its newest whole checkpoint. Settings that influence the outcome "
+        "must not have changed.",
+    )
+    on_divergence: Annotated[Literal["stop", "rewind"], MAY_CHANGE] = Field(
+        "stop",
+        description="At a loss that is not a number, or that explodes: stop, or go back to the last checkpoint and "
+        "leave out the batches at fault.",
+    )
+    max_rewinds: Annotated[CountOrZero, MAY_CHANGE] = Field(
+        3, description="Maximum number of rewinds before the run stops."
+    )
+    exploding_loss_ratio: Annotated[Optional[AboveOne], MAY_CHANGE] = Field(
+        3.0,
+        description="A loss explodes when it exceeds this many times the median of the last 100 logging periods, and "
+        "the run's first loss. none: only a loss that is not a number is divergence.",
+    )
+    global_batches_per_log: Annotated[Count, MAY_CHANGE] = Field(
+        1,
+        description="Weight updates per log line: one compiled execution on IPUs, elsewhere executions of at most 10 s "
+        "or one update.",
+    )
+    logging: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], PER_REPLICA] = Field(
+        "INFO", description="Lowest severity of log lines shown."
+    )
+    show_accuracy: Annotated[bool, MAY_CHANGE] = Field(
+        True, description="Compute and log accuracies beside the losses."
+    )
+    tensorboard: Annotated[bool, MAY_CHANGE] = Field(True, description="Write TensorBoard event files.")
+    report: Annotated[bool, MAY_CHANGE] = Field(
+        True, description="Write the HTML report, and refresh it during the run."
+    )
+    report_every_minutes: Annotated[Positive, MAY_CHANGE] = Field(
+        5.0, description="Least time between two refreshes of the report during the run, in minutes."
+    )
+    reference_curve: Annotated[Optional[PathText], MAY_CHANGE] = Field(
+        None,
+        description="Loss to compare this run with: the folder of an earlier run, or a JSON file with a curve or a "
+        "band; the log warns and the report says when the loss leaves it.",
+    )
+    reference_tolerance: Annotated[Positive, MAY_CHANGE] = Field(
+        0.05, description="Half the width of the band around a reference_curve, as a share of its loss."
+    )
+    enable_wandb: Annotated[bool, MAY_CHANGE] = Field(False, description="Track the run with Weights & Biases.")
+    wandb_entity_name: Annotated[Optional[Text], MAY_CHANGE, OtherFlag("--wandb-entity")] = Field(
+        None, description="W&B user or team. Unset: the logged-in user's."
+    )
+    wandb_project_name: Annotated[Optional[Text], MAY_CHANGE] = Field("bert", description="W&B project.")
+    wandb_tags: Annotated[Optional[Names], MAY_CHANGE] = Field(None, description="W&B tags.")
+
+    @property
+    def samples_per_update(self) -> int:
+        """The global batch, in rows: samples, or packs if sequences are packed."""
+        batch = self.global_batch
+        return batch.micro_batch_size * batch.replicas * batch.grad_acc_steps_per_replica
+
+
+@lru_cache(maxsize=None)
+def leaves() -> Dict[str, Leaf]:
+    """Return every leaf field by dotted name, in the schema's order (``extends`` and ``about`` left out)."""
+    return {item.name: item for item in walk(TrainingConfig, (), "Run") if isinstance(item, Leaf)}
+
+
+@lru_cache(maxsize=None)
+def sections() -> Dict[str, SectionInfo]:
+    """Return every section by dotted name; the config itself is ``""``."""
+    found = [item for item in walk(TrainingConfig, (), "Run") if isinstance(item, SectionInfo)]
+    return {".".join(item.path): item for item in found}

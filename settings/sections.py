@@ -1,0 +1,376 @@
+"""The sections of a config: model, batch, optimizer, IPU system, execution, data, tasks, packing, sparsity."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import Annotated, Literal
+
+from settings.fields import (
+    MAY_CHANGE,
+    PER_REPLICA,
+    BelowOne,
+    Columns,
+    Count,
+    CountOrZero,
+    Devices,
+    Equivalent,
+    Fraction,
+    Interval,
+    IpuOnly,
+    Layers,
+    LossScale,
+    LossScaleWord,
+    Machine,
+    Names,
+    NonNegative,
+    PathText,
+    Positive,
+    Proportions,
+    Seed,
+    Size,
+    Stages,
+    Text,
+    Workers,
+)
+
+
+class Section(BaseModel):
+    """Base of all config objects: unknown keys are refused, values never converted, and nothing changes later."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+
+class BertConfig(Section):
+    """Architecture of the model; optional where weights decide it, see bert_config."""
+
+    hidden_size: Size = Field(768, description="Width of the encoder, a multiple of num_attention_heads.")
+    vocab_size: Size = Field(30522, description="Number of word pieces, a multiple of embedding_serialization_factor.")
+    num_attention_heads: Size = Field(12, description="Attention heads per encoder layer.")
+    num_hidden_layers: Layers = Field(12, description="Number of encoder layers (blocks named hid).")
+    intermediate_size: Size = Field(3072, description="Width of the feed-forward layer.")
+    hidden_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of hidden states and embeddings.")
+    attention_probs_dropout_prob: BelowOne = Field(0.1, description="Dropout probability of attention weights.")
+    max_position_embeddings: Size = Field(512, description="Longest sequence the model has positions for, in tokens.")
+    type_vocab_size: Size = Field(2, description="Number of token types (segments).")
+    initializer_range: Positive = Field(
+        0.02, description="Standard deviation of the truncated normal that initial weights are drawn from."
+    )
+    layer_norm_eps: Positive = Field(1e-12, description="Number added to the variance in LayerNorm.")
+    position_embedding_type: Literal["absolute"] = Field(
+        "absolute", description="Kind of position embedding; learned absolute positions are the only kind."
+    )
+    hidden_act: Literal["gelu", "gelu_new"] = Field(
+        "gelu", description="Activation: gelu is exact (erf), gelu_new the tanh approximation."
+    )
+
+
+class GlobalBatch(Section):
+    """Samples per weight update = micro_batch_size × replicas × grad_acc_steps_per_replica."""
+
+    micro_batch_size: Size = Field(1, description="Samples of one forward and backward pass on one replica.")
+    replicas: Count = Field(
+        1,
+        description="Copies of the model that train side by side on shares of the batch. On stock TensorFlow the "
+        "processes of a run, however many, share replicas × grad_acc_steps_per_replica micro batches evenly.",
+    )
+    grad_acc_steps_per_replica: Count = Field(
+        1,
+        description="Micro batches whose gradients a replica accumulates before an update; with several "
+        "pipeline stages a multiple of 2 × stages (grouped schedule) or of stages (interleaved).",
+    )
+
+
+class LearningRate(Section):
+    """Learning-rate schedule."""
+
+    schedule_name: Literal["up_down", "constant", "cosine", "polynomial"] = Field(
+        "up_down",
+        description="What follows the linear warm-up to max_learning_rate: up_down falls to 0 in a straight line, "
+        "cosine in half a period of a cosine, polynomial by power; constant stays.",
+    )
+    power: Positive = Field(
+        1.0,
+        description="With schedule_name polynomial: the rate is max_learning_rate × (remaining share of the updates "
+        "after the warm-up) to this power.",
+    )
+    max_learning_rate: Positive = Field(1e-4, description="Learning rate at the end of the warm-up.")
+    warmup_frac: Fraction = Field(0.1, description="Warm-up as a fraction of all updates, 0 to 1.")
+    reference_global_batch: Optional[Count] = Field(
+        None,
+        description="Linear scaling rule: max_learning_rate holds at this global batch (samples) and is "
+        "multiplied by global batch / reference_global_batch. Unset: no scaling.",
+    )
+
+
+def _unneeded_loss_scale(value: Any, machine: Machine) -> bool:
+    return value not in (None, 1) and machine.precision != "float16"
+
+
+class OptimizerOptions(Section):
+    """Optimizer and its constants."""
+
+    name: Literal["LAMB", "AdamW"] = Field("LAMB", description="Optimizer.")
+    weight_decay_rate: NonNegative = Field(
+        0.01,
+        description="Decoupled weight decay; biases and LayerNorm are left out (LAMB on IPUs decays LayerNorm's gains, "
+        "as published).",
+    )
+    loss_scaling: Annotated[
+        Union[LossScale, Literal["auto"], None],
+        LossScaleWord,
+        IpuOnly(
+            "keeps small gradients within float16's range",
+            "the range is wide enough: auto does not scale, and a number has no effect",
+            _unneeded_loss_scale,
+        ),
+    ] = Field(
+        None,
+        description="Factor on the loss before the backward pass, so that small gradients survive in float16; auto: "
+        "halved when gradients overflow, doubled after 2,000 updates without; null or none: no scaling.",
+    )
+    beta_1: BelowOne = Field(0.9, description="Decay of the first moment.")
+    beta_2: BelowOne = Field(0.999, description="Decay of the second moment.")
+    epsilon: Positive = Field(1e-6, description="Number added to the root of the second moment.")
+    max_gradient_norm: Optional[Positive] = Field(
+        None, description="Clip the global norm of the gradients to this. Unset: no clipping."
+    )
+    gradient_accumulation_reduction: Annotated[
+        Optional[Literal["mean", "sum", "running_mean"]], Equivalent((None, "mean", "running_mean"))
+    ] = Field(
+        None,
+        description="How the gradients of micro batches are combined: mean and running_mean give the mean (the running "
+        "mean never holds a large sum, which matters in float16), sum their sum. Unset: running_mean on IPUs, mean "
+        "elsewhere.",
+    )
+    learning_rate: LearningRate = Field(default_factory=LearningRate, description="Learning-rate schedule.")
+
+
+def _on_several_ipus(value: Any, machine: Machine) -> bool:
+    return not machine.pipelined and len(set(value or ())) > 1
+
+
+def _other_schedule(value: Any, machine: Machine) -> bool:
+    return not machine.pipelined and value != "grouped"
+
+
+def _alone(value: Any, machine: Machine) -> bool:
+    return bool(value) and machine.processes == 1
+
+
+class IpuConfig(Section):
+    """Pipeline and IPU settings. On stock TensorFlow an IPU stands for a place on the available devices."""
+
+    pipeline_stages: Annotated[Optional[Stages], MAY_CHANGE] = Field(
+        None,
+        description="The blocks of the model, in order, split into stages; each stage a list of block "
+        'names or one text such as "hid hid". Unset: one stage with all blocks.',
+    )
+    pipeline_device_mapping: Annotated[
+        Optional[Devices],
+        MAY_CHANGE,
+        IpuOnly(
+            "puts stages on IPUs of their own",
+            "one device runs the stages in sequence, with the same update (execution.pipeline_devices)",
+            _on_several_ipus,
+        ),
+    ] = Field(
+        None,
+        description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads beside the embedding.",
+    )
+    matmul_available_memory_proportion_per_pipeline_stage: Annotated[
+        Optional[Proportions],
+        MAY_CHANGE,
+        IpuOnly("limits the memory for temporaries of matrix products", "the memory is not divided"),
+    ] = Field(
+        None,
+        description="Share of In-Processor-Memory that matrix products may use for temporaries, one per IPU, "
+        "each in (0, 1]. Unset: the compiler's default.",
+    )
+    replicated_tensor_sharding: Annotated[
+        bool,
+        MAY_CHANGE,
+        IpuOnly(
+            "keeps a share of the optimizer state on each replica",
+            "one process keeps all of it (python -m execution.launch starts several)",
+            _alone,
+        ),
+    ] = Field(
+        False,
+        description="Keep 1/replicas of the optimizer state on each replica (on stock TensorFlow, in each process); "
+        "on IPUs it needs optimizer_state_offchip.",
+    )
+    pipeline_schedule: Annotated[
+        Literal["grouped", "interleaved", "sequential"],
+        MAY_CHANGE,
+        IpuOnly("orders the stages' work on micro batches", "stages run in sequence", _other_schedule),
+    ] = Field(
+        "grouped",
+        description="Order in which stages take micro batches. On IPUs interleaved needs an IPU for each stage.",
+    )
+
+
+class Execution(Section):
+    """Where and how the run executes."""
+
+    platform: Annotated[Literal["auto", "software", "graphcore"], MAY_CHANGE] = Field(
+        "auto",
+        description="Graphcore's TensorFlow or stock TensorFlow (software); auto takes what is installed.",
+    )
+    device: Annotated[Literal["auto", "cpu", "gpu"], MAY_CHANGE] = Field(
+        "auto", description="Device of the software platform; auto takes a GPU if there is one."
+    )
+    xla: Annotated[Optional[bool], MAY_CHANGE] = Field(
+        None, description="Compile each micro batch's computation with XLA. Unset: chosen by a measured rule."
+    )
+    pipeline_devices: Annotated[Optional[Workers], MAY_CHANGE] = Field(
+        None,
+        description="Devices that the pipeline's IPUs are spread over; on a CPU, this many logical devices that share "
+        "its cores. Unset: every GPU, or the CPU as one device, on which stages run in sequence.",
+    )
+    precision: Annotated[Literal["auto", "float32", "float16", "bfloat16", "mixed_bfloat16"], MAY_CHANGE] = Field(
+        "auto",
+        description="Number format of weights and computation; mixed_bfloat16: float32 weights, bfloat16 computation. "
+        "Moments, updates, norms and losses are always float32. auto: float16 on IPUs; elsewhere mixed_bfloat16 where "
+        "the hardware computes faster in bfloat16, else float16 on GPUs with tensor cores, otherwise float32.",
+    )
+    threads: Annotated[Optional[Workers], PER_REPLICA] = Field(
+        None, description="CPU threads to compute with. Unset: all cores."
+    )
+    executable_cache: Annotated[
+        Optional[PathText],
+        PER_REPLICA,
+        IpuOnly("keeps compiled programs for later runs", "every run compiles anew"),
+    ] = Field(
+        None, description="Folder in which compiled IPU programs are kept for later runs. Unset: they are not kept."
+    )
+
+
+class Data(Section):
+    """Reading of the data set."""
+
+    shuffle: bool = Field(True, description="Shuffle samples anew in each epoch, as a function of seed and epoch.")
+    reader_threads: Annotated[Workers, PER_REPLICA] = Field(2, description="Threads that read and parse records.")
+    prefetch: Annotated[CountOrZero, PER_REPLICA] = Field(2, description="Batches that are prepared ahead of training.")
+    verify_checksums: Annotated[bool, PER_REPLICA] = Field(
+        False, description="Check every file against the manifest's SHA-256 at start-up."
+    )
+    on_corrupt: Annotated[Literal["fail", "skip"], MAY_CHANGE] = Field(
+        "fail",
+        description="At a record that cannot be used: end the run, or read the next good one in its place "
+        "(pre-training).",
+    )
+    max_corrupt_records: Annotated[CountOrZero, MAY_CHANGE] = Field(
+        100, description="With on_corrupt skip: how many different records may be skipped; one more ends the run."
+    )
+
+
+class Evaluation(Section):
+    """Evaluation while training, on the validation set or on held-out text."""
+
+    every: Optional[Union[Interval, Literal["epoch"]]] = Field(
+        None,
+        description="Weight updates from one evaluation to the next, or epoch; each is made at the end of a logging "
+        "period. The best checkpoint is kept, and gives the final scores and predictions. Unset: only after training, "
+        "of the last state.",
+    )
+    patience: Optional[Count] = Field(
+        None, description="Stop training after this many evaluations without a better one. Unset: train to the end."
+    )
+    metric: Optional[Text] = Field(
+        None,
+        description="Score that says which evaluation is best; of a loss, the lowest. Unset: f1 (SQuAD, entities), the "
+        "first of the benchmark's scores (classification), mlm_loss (pre-training).",
+    )
+
+
+class Squad(Section):
+    """Question answering."""
+
+    train_file: PathText = Field("train-v1.1.json", description="Questions to train on, in dataset_dir.")
+    dev_file: Annotated[PathText, MAY_CHANGE] = Field(
+        "dev-v1.1.json", description="Questions to answer and score, in dataset_dir."
+    )
+    dataset_name: Text = Field(
+        "rajpurkar/squad", description="Data set of the datasets library that is used where dataset_dir is unset."
+    )
+    doc_stride: Count = Field(
+        128, description="Tokens by which the next window over a long context begins after the one before."
+    )
+    max_query_length: Count = Field(64, description="Longest question, in tokens; the rest is cut off.")
+    n_best_size: Annotated[Count, MAY_CHANGE] = Field(20, description="Candidate answers to write for each question.")
+    max_answer_length: Annotated[Count, MAY_CHANGE] = Field(30, description="Longest answer, in tokens.")
+    cache_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
+        None, description="Folder for tokenised windows, used again by later runs. Unset: output_dir/cache."
+    )
+
+
+class ClassificationData(Section):
+    """Your own files to classify: CSV, TSV (without quoting) or JSON Lines, by their endings .csv, .tsv and .jsonl."""
+
+    train_file: Optional[PathText] = Field(
+        None, description="Rows to train on, in dataset_dir, or where it is unset in the current folder."
+    )
+    validation_file: Annotated[Optional[PathText], MAY_CHANGE] = Field(
+        None, description="Rows to score. Unset: validation_fraction of train_file."
+    )
+    test_file: Annotated[Optional[PathText], MAY_CHANGE] = Field(
+        None, description="Rows to predict with do_test; labels are not read."
+    )
+    validation_fraction: BelowOne = Field(
+        0.1, description="Share of train_file's rows, and of each class, held out where there is no validation_file."
+    )
+    validation_seed: Seed = Field(0, description="Seed of the choice of these rows, whatever the seed of the run.")
+    text: Columns = Field(["text"], description="Column of the text, or the two columns of a pair.")
+    label: Text = Field("label", description="Column of the class, or of the number.")
+    classes: Optional[Names] = Field(
+        None, description="Names of the classes in the order of the outputs. Unset: those in train_file, sorted."
+    )
+    regression: bool = Field(False, description="Predict a number, not a class.")
+
+
+class Packing(Section):
+    """Packs: several sequences in one row of the batch (arXiv 2107.02027). global_batch then counts packs."""
+
+    max_sequences_per_pack: Optional[Count] = Field(
+        None,
+        description="Most sequences in a pack, as the data set was packed by data_utils.packing; in fine-tuning, "
+        "samples are packed at the start of the run. Unset: one padded sequence a row.",
+    )
+    max_predictions_per_pack: Optional[Count] = Field(
+        None,
+        description="Most masked tokens in a pack (pre-training). Unset: as the data set's manifest says, or "
+        "max_predictions_per_seq + max_sequences_per_pack.",
+    )
+    adjust_betas: bool = Field(
+        True,
+        description="Raise both betas of the optimizer to the power of the mean number of sequences in a pack, because "
+        "an update then holds that many times more samples. False: for a global batch that was made smaller instead.",
+    )
+
+
+class Sparsity(Section):
+    """Block-sparse matrices in the encoder, whose pattern may change during training (arXiv 2108.06277)."""
+
+    ratio: BelowOne = Field(0.0, description="Share of the blocks of sparse matrices that is absent; 0: all is dense.")
+    block_size: Count = Field(16, description="Rows and columns of a block: 1, 4, 8 or 16.")
+    layers: Names = Field(
+        ["qkv", "projection", "intermediate", "output"],
+        description="Fully connected matrices of the encoder layers that are sparse.",
+    )
+    method: Literal["static", "set", "rigl"] = Field(
+        "set",
+        description="static keeps the pattern; set and rigl drop the smallest blocks from time to time and grow as "
+        "many, set at random, rigl where the gradient is largest. New blocks start at zero.",
+    )
+    pattern_updates: CountOrZero = Field(160, description="Changes of the pattern, evenly spaced over training.")
+    prune_fraction: Fraction = Field(
+        0.5, description="Share of the blocks that a change replaces at the beginning; it falls to 0 as a cosine."
+    )
+    seed: Optional[Seed] = Field(None, description="Seed of the patterns. Unset: that of the run.")
+    kernel: Annotated[Literal["auto", "native", "gather", "masked"], MAY_CHANGE] = Field(
+        "auto",
+        description="How to multiply: native is compiled for this CPU and runs outside of XLA, gather and masked (a "
+        "dense product) run anywhere; auto takes what was measured to be faster. Changes results by rounding only.",
+    )

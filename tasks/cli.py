@@ -1,0 +1,135 @@
+"""The common main function of the training commands: parse and validate, then plan or run; user errors are one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shlex
+import sys
+import traceback
+from pathlib import Path
+from typing import Callable, List, Optional, Sequence
+
+from execution.software.cluster.lifeline import watch_lifeline
+from execution.software.cluster.membership import membership_of
+from model.architecture import TASKS
+from planning.lines import planner_lines
+from planning.overview import plan_lines
+from planning.picture import draw
+from settings.flags import FALSE_WORDS, TRUE_WORDS, parse_flags
+from settings.loading import LoadedConfig, resolve
+from settings.problems import ConfigError
+from settings.schema import TrainingConfig
+from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
+from utilities.secrets import MaskingFormatter, mask, shown_line
+
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as in shells
+
+Run = Callable[[LoadedConfig], object]
+
+
+def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
+    """Run one command and return its exit status.
+
+    Args:
+        task: a name in ``model.architecture.TASKS``.
+        run: runs the config. It should import TensorFlow itself, which lets plans and errors appear at once.
+        argv: arguments without the program's name; None: those of the process.
+
+    Returns:
+        0 for success, 2 after an error that the user can fix, and 128 + the signal's number for a run that a signal
+        stopped, so that a command that follows with ``&&`` does not start.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    watch_lifeline()
+    try:
+        return _main(task, run, arguments)
+    except UserError as error:
+        if debug:
+            print(mask(traceback.format_exc()), end="", file=sys.stderr)
+        for message in error.problems if debug and isinstance(error, ConfigError) else [str(error)]:
+            print(f"error: {shown_line(message)}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except Stopped as stop:
+        if stop.is_reported and stop.run:
+            print(f"{stop}; to resume:\n  {mask(resume_command(TASKS[task].program, arguments, stop.run))}")
+        elif stop.is_reported:
+            print(f"{stop} before there was anything to resume", file=sys.stderr)
+        return stop.status
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of the output, such as head, has exited
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
+        return 0
+
+
+def _main(task: str, run: Run, arguments: List[str]) -> int:
+    try:
+        options, flag_values = parse_flags(task, arguments)
+    except SystemExit as stop:  # after --help
+        return int(stop.code or 0)
+    if options.schema:
+        print(json.dumps(TrainingConfig.model_json_schema(), indent=2))
+        return 0
+    loaded = resolve(task, options.config or (), flag_values)
+    processes = membership_of()
+    if options.plan:
+        print("\n".join(plan_lines(loaded, processes.count)))
+        print_estimates(loaded, options)
+        sys.stdout.flush()
+        return 0
+    handler = logging.StreamHandler()
+    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler])
+    logging.getLogger().setLevel(loaded.config.logging)
+    run(loaded)
+    return 0
+
+
+def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
+    """Print the planner's figures, and draw its picture if requested."""
+    if options.suggest is not None and options.suggest < 1:
+        raise UserError(f"--suggest {options.suggest}: give a number of IPUs, 1 or more")
+    if options.throughput is not None and not options.throughput > 0:
+        raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
+    limit = options.memory_limit
+    for line in planner_lines(loaded, options.throughput, options.calibrate, options.suggest, limit):
+        print(line)
+    if options.picture:
+        draw(loaded, Path(options.picture))
+        print(f"picture: {options.picture}")
+
+
+def resume_command(program: str, arguments: Sequence[str], name: str) -> str:
+    """Return the shell command that resumes a run with the same config.
+
+    Args:
+        program: the script.
+        arguments: the arguments that the run was started with.
+        name: name of the run.
+
+    Example:
+        >>> resume_command("run_pretraining.py", ["--config", "c.json", "--name", "x"], "x-2")
+        'python run_pretraining.py --config c.json --name x-2 --resume'
+    """
+    return shlex.join(["python", program, *_without(arguments), "--name", name, "--resume"])
+
+
+def _without(arguments: Sequence[str]) -> List[str]:
+    """Return the arguments without --name and --resume and their values."""
+    kept: List[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--name":
+            rest = rest[1:]
+        elif argument == "--resume":
+            if rest and rest[0].lower() in (*TRUE_WORDS, *FALSE_WORDS):
+                rest.pop(0)
+        elif not argument.startswith(("--name=", "--resume=")):
+            kept.append(argument)
+    return kept

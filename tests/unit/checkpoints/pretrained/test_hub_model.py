@@ -1,0 +1,156 @@
+"""Models given by name are fetched from a server like huggingface.co, found in the cache, or refused at once."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from checkpoints.pretrained import hub_model as hub
+from checkpoints.pretrained.hub_model import files_to_fetch, is_model_name
+from checkpoints.pretrained.opening import open_pretrained
+from tests import ROOT
+from tests.unit.checkpoints.pretrained.models import hugging_face, write_vocabulary
+from tests.unit.checkpoints.pretrained.writers import pytorch_bin, safetensors
+from utilities.errors import UserError
+
+COMMIT = "c0ffee" + "0" * 34
+FETCH = """
+import os, sys
+from utilities.errors import UserError
+from checkpoints.pretrained import hub_model as hub
+hub.TIMEOUT = float(sys.argv[2])
+try:
+    print(*sorted(os.listdir(hub.fetch(sys.argv[1], "bert_model_name"))))
+except UserError as error:
+    print("error:", error)
+"""
+FETCHED = ["config.json", "model.safetensors", "tokenizer.json", "vocab.txt"]
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """A server with the few answers that fetching a model needs."""
+
+    folder: Path
+    fetched: list[str]
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False)
+
+    def do_GET(self) -> None:
+        self.answer(body=True)
+
+    def answer(self, body: bool) -> None:
+        api, resolve = "/api/models/someone/some-bert", "/someone/some-bert/resolve/"
+        if self.path.startswith(api):
+            files = [{"rfilename": path.name} for path in sorted(self.folder.iterdir())]
+            content = json.dumps({"id": "someone/some-bert", "sha": COMMIT, "siblings": files}).encode()
+            self.reply(200, content, body, {"Content-Type": "application/json"})
+        elif self.path.startswith(resolve):
+            name = self.path.rsplit("/", 1)[1]
+            content = (self.folder / name).read_bytes()
+            if body:
+                self.fetched.append(name)
+            tag = hashlib.sha256(content).hexdigest()
+            self.reply(200, content, body, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
+        else:
+            self.reply(404, b"{}", body, {"X-Error-Code": "RepoNotFound"})
+
+    def reply(self, status: int, content: bytes, body: bool, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    fetched: list[str] = []
+    handler = type("Served", (Hub,), {"folder": folder, "fetched": fetched})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", fetched
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def fetched_by_name(name: str, endpoint: str, home: Path, timeout: float = hub.TIMEOUT) -> str:
+    environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    environment.pop("HF_HUB_OFFLINE", None)
+    command = [sys.executable, "-c", FETCH, name, str(timeout)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip().splitlines()[-1]
+
+
+def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
+    source = hugging_face("squad")
+    folder = safetensors(source, tmp_path / "model")
+    pytorch_bin(source, folder)
+    write_vocabulary(folder, 120)
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "README.md").write_text("not fetched")
+    with served(folder) as (endpoint, fetched):
+        assert fetched_by_name("someone/some-bert", endpoint, tmp_path).split() == FETCHED
+        assert sorted(fetched) == FETCHED
+        error = fetched_by_name("someone/other", endpoint, tmp_path)
+        assert error.startswith("error: bert_model_name: someone/other is neither a folder here nor a model on")
+    again = fetched_by_name("someone/some-bert", endpoint, tmp_path)  # the server no longer answers
+    assert again.split() == FETCHED
+
+
+def test_a_server_that_never_answers_is_given_up(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        begun, endpoint = time.monotonic(), f"http://127.0.0.1:{silent.getsockname()[1]}"
+        error = fetched_by_name("someone/some-bert", endpoint, tmp_path, timeout=1.0)
+    assert error.startswith("error: bert_model_name: someone/some-bert is no folder here, and it cannot be fetched")
+    assert time.monotonic() - begun + hub.TIMEOUT < 90
+
+
+def test_a_named_model_is_opened_from_where_it_was_fetched_to(tmp_path, monkeypatch):
+    folder = safetensors(hugging_face("squad"), tmp_path / "model")
+    monkeypatch.setattr(hub, "fetch", lambda name, key: folder)
+    start = open_pretrained("someone/some-bert", "bert_model_name")
+    assert start.origin == "someone/some-bert of huggingface.co"
+    assert len(start.weights) == 39
+
+
+@pytest.mark.parametrize(
+    "name, valid",
+    [("bert-base-uncased", True), ("someone/some.bert_2", True), ("./model", False), ("/data/model", False),
+     ("a/b/c", False), ("runs/mine/", False), ("", False), ("~/x", False)],
+)  # fmt: skip
+def test_model_names(name, valid):
+    assert is_model_name(name) is valid
+
+
+def test_a_path_that_is_not_there_is_refused_without_asking_the_network():
+    for key, path in (("bert_model_name", "./nowhere"), ("pretrained_ckpt_path", "bert-base-uncased")):
+        with pytest.raises(UserError, match=f"{key}: there is no folder or file"):
+            open_pretrained(path, key)
+
+
+def test_of_several_formats_one_is_fetched():
+    both = ["config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5"]
+    assert files_to_fetch(both) == ["model.safetensors"]
+    parts = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"]
+    assert files_to_fetch([*parts, "tf_model.h5"]) == parts
+    assert files_to_fetch(["flax_model.msgpack"]) == []

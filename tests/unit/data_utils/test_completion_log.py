@@ -1,0 +1,129 @@
+"""Finished units are not repeated, unfinished ones are, and folders with other settings are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_utils.completion_log import (
+    Ledger,
+    Status,
+    begin_recipe,
+    differences,
+    digest_of,
+    forget,
+    identity_of,
+    refusal,
+    status_of,
+)
+from data_utils.text.documents import SET_ASIDE_NAME, SetAsides
+from utilities.errors import UserError
+
+
+def test_a_unit_is_done_when_its_files_are_what_was_written(tmp_path: Path) -> None:
+    ledger = Ledger.begin(tmp_path, "step", {"length": 128})
+    assert ledger.done(3) is None
+    (tmp_path / "a.txt").write_text("hello")
+    assert ledger.finish(3, ["a.txt"], {"count": 1}) == {"count": 1}
+    assert Ledger.begin(tmp_path, "step", {"length": 128}).done(3) == {"count": 1}
+    assert ledger.done(4) is None
+    (tmp_path / "a.txt").write_text("hallo")
+    assert ledger.done(3) is None
+    assert ledger._replace(read_back=False).done(3) == {"count": 1}  # of the same size
+    (tmp_path / "a.txt").write_text("hell")
+    assert ledger._replace(read_back=False).done(3) is None
+    (tmp_path / "a.txt").unlink()
+    assert ledger.done(3) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": 1}', "\x00"])
+def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path, content: str) -> None:
+    ledger = Ledger.begin(tmp_path, "step", {})
+    ledger.finish(0, [], {})
+    ledger.path(0).write_text(content)
+    assert ledger.done(0) is None
+
+
+def test_other_settings_do_not_count(tmp_path: Path) -> None:
+    Ledger.begin(tmp_path, "step", {"length": 128}).finish(0, [], {})
+    other = Ledger.begin(tmp_path, "other", {"length": 128})
+    other.finish(0, [], {})
+    assert Ledger.begin(tmp_path, "step", {"length": 512}).done(0) is None
+    assert Ledger.begin(tmp_path, "step", {"length": 128}).done(0) is None  # deleted when the others began
+    assert other.done(0) == {}
+    (tmp_path / ".a.host-1.tmp").touch()
+    forget(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_digests_do_not_depend_on_the_order_of_keys() -> None:
+    assert digest_of({"a": 1, "b": [Path("x")]}) == digest_of({"b": ["x"], "a": 1})
+    assert digest_of({"a": 1}) != digest_of({"a": 2})
+
+
+RECIPE = {"records": {"length": 128, "seed": 1}, "vocabulary": {"sha256": "ab"}}
+
+
+def test_status_of_a_folder(tmp_path: Path) -> None:
+    def look(recipe: dict = RECIPE) -> Status:
+        return status_of(tmp_path / "out", recipe, "manifest.json", "*.tfrecord")
+
+    assert look() is Status.EMPTY
+    (tmp_path / "out").mkdir()
+    begin_recipe(tmp_path / "out", RECIPE)
+    assert look() is Status.EMPTY  # nothing was done yet: the settings may change
+    assert look({"records": {}}) is Status.EMPTY
+    Ledger.begin(tmp_path / "out", "scatter", RECIPE).finish(0, [], {})
+    assert look() is Status.BEGUN
+    assert look({**RECIPE, "vocabulary": {}}) is Status.OTHER
+    assert look({"records": RECIPE["records"]}) is Status.BEGUN  # the vocabulary is not known yet
+    (tmp_path / "out" / "manifest.json").touch()
+    assert look() is Status.COMPLETE
+    (tmp_path / "out" / "recipe.json").write_text("{")
+    assert look() is Status.OTHER
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="a file, not a folder"):
+        status_of(tmp_path / "file", RECIPE, "manifest.json", "*.tfrecord")
+
+
+def test_refusal_names_what_differs(tmp_path: Path) -> None:
+    begin_recipe(tmp_path, RECIPE)
+    assert differences(json.loads((tmp_path / "recipe.json").read_text()), RECIPE) == []
+    text = str(refusal(tmp_path, {"records": {"length": 384}, "vocabulary": {"sha256": "ab"}}, "a data set"))
+    assert "records.length 128 there, 384 now; records.seed 1 there, unset now" in text
+    assert "--overwrite" in text
+    assert "\n" not in text
+
+
+def test_inputs_are_told_apart_without_reading_them(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_bytes(b"x" * 100_000)
+    second.write_bytes(b"y")
+    before = identity_of([first, second])
+    assert before["files"] == 2
+    assert before["bytes"] == 100_001
+    (tmp_path / "moved").mkdir()
+    moved = [path.rename(tmp_path / "moved" / path.name) for path in (first, second)]
+    assert identity_of(moved) == before
+    assert identity_of(moved[::-1]) != before
+    moved[0].write_bytes(b"x" * 99_999 + b"z")
+    assert identity_of(moved) != before
+
+
+def test_what_was_set_aside_is_written_in_the_order_of_the_input(tmp_path: Path) -> None:
+    found = SetAsides(3, tmp_path)
+    found.write()
+    assert not (tmp_path / SET_ASIDE_NAME).exists()
+    found.add(7, [("Über", "no text")])
+    found.add(2, [["A", "broken"], ["B", "broken"]])
+    found.add(3, [])
+    assert (found.count, found.note(), found.first()) == (3, ", 3 set aside", "'A': broken")
+    found.write()
+    lines = [json.loads(line) for line in (tmp_path / SET_ASIDE_NAME).read_text(encoding="utf-8").splitlines()]
+    assert [line["title"] for line in lines] == ["A", "B", "Über"]
+    assert lines[0] == {"title": "A", "reason": "broken"}
+    with pytest.raises(UserError, match=r"4 articles .* --max-bad-articles 3 .*'A': broken"):
+        found.add(9, [("C", "broken")])
+    assert len((tmp_path / SET_ASIDE_NAME).read_text().splitlines()) == 4

@@ -1,0 +1,163 @@
+"""The plan, the schema, and the common main function of the commands."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from planning.overview import plan_lines
+from settings.loading import LoadedConfig, load_config
+from tasks.cli import main
+from tests import ROOT
+from tests.unit.settings.config_files import FINE_TUNING, TINY, changed, plan_of, run_command, write
+from utilities.errors import UserError
+
+CONFIG = ROOT / "configs" / "pretraining" / "pretrain_base_128_phase1.json"
+
+
+def plan(path: Path, *flags: str, task: str = "pretraining") -> dict[str, str]:
+    return plan_of(load_config(task, ["--config", str(path), *flags]))
+
+
+def test_figures_of_the_published_base_run() -> None:
+    shown = plan(CONFIG, "--dataset-dir", "/data")
+    assert shown["global batch"].startswith("65,280 samples = 32 micro batch × 4 replicas × 510")
+    assert shown["steps"].startswith("7,065 ")  # 461,242,368 / 65,280, rounded down
+    assert shown["warm-up steps"] == "1,978"  # 0.28 × 7,065
+    assert shown["IPUs"] == "16 = 4 per replica × 4 replicas"
+    assert shown["samples to train on"] == "461,242,368"
+    assert shown["seed"].startswith("1984 ") and shown["seed"].endswith("pretrain_base_128_phase1.json")
+    assert shown["max_seq_length"].endswith("pretrain_base_128_phase1.json")
+    assert shown["dataset_dir"] == "/data command line"
+    assert shown["use_outlining"] == "true default"
+    # By hand: a layer has Q, K, V and output without biases, two feed-forward matrices with, two LayerNorms;
+    # the embeddings have 30400 words, 512 positions, 2 types and a LayerNorm.
+    layer = 4 * 768**2 + 2 * 768 * 3072 + 3072 + 768 + 4 * 768
+    total = 30914 * 768 + 2 * 768 + 12 * layer + 768**2 + 768 + 30400 + 2 * 768 + 2
+    assert shown["total"] == f"{total:,}"
+    assert shown["hid"] == f"12 {layer:,} {12 * layer:,}"
+
+
+def test_parameters_of_each_ipu_add_up() -> None:
+    lines = list(plan_lines(load_config("pretraining", ["--config", str(CONFIG), "--dataset-dir", "/data"])))
+    start = lines.index("Parameters by IPU")
+    by_ipu = [int(line.split()[1].replace(",", "")) for line in lines[start + 2 : start + 6]]
+    total = next(line for line in lines if line.startswith("  total  "))
+    assert sum(by_ipu) == int(total.split()[1].replace(",", ""))
+
+
+def test_epochs_are_counted_with_the_manifest(tmp_path: Path) -> None:
+    values = changed(TINY, {"dataset_dir": str(tmp_path), "total_num_train_samples": ..., "num_epochs": 3})
+    path = write(tmp_path, values)
+    assert plan(path)["steps"] == "unknown until the data set is read"
+    write(tmp_path, {"totals": {"records": 100}}, "manifest.json")
+    shown = plan(path)
+    assert (shown["samples to train on"], shown["steps"]) == ("300", "12 weight updates")  # 300 / 24
+
+
+def test_learning_rate_is_scaled_with_the_batch(tmp_path: Path) -> None:
+    rate = {"max_learning_rate": 0.001, "reference_global_batch": 48}
+    path = write(tmp_path, changed(TINY, {"optimizer_opts": {"learning_rate": rate}}))
+    assert plan(path)["peak learning rate"] == "0.0005"  # 24 of 48
+
+
+def test_fine_tuning_plans(tmp_path: Path) -> None:
+    # Hugging Face's counts: encoder and embeddings 108,891,648, pooler 590,592.
+    squad = plan(write(tmp_path, FINE_TUNING), task="squad")
+    assert squad["total"] == f"{108_891_648 + 2 * 768 + 2:,}"
+    assert squad["steps"] == "unknown until the data set is read"
+    mnli = plan(write(tmp_path, {**FINE_TUNING, "glue_task": "mnli"}), task="classification")
+    assert mnli["total"] == f"{108_891_648 + 590_592 + 3 * 769:,}"
+
+
+def test_plan_of_a_model_that_only_loading_would_tell(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
+    assert run_command("squad", ["--config", str(path), "--plan"]) == 0
+    assert "Parameters are unknown until someone/some-bert is loaded." in capsys.readouterr().out
+
+
+def test_plan_warns_of_what_has_no_effect(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = write(tmp_path, changed(TINY, {"num_epochs": 2}))
+    assert run_command("pretraining", ["--config", str(path), "--plan"]) == 0
+    assert "warning: num_epochs = 2" in capsys.readouterr().out
+
+
+def test_plan_warns_of_data_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = write(tmp_path, {**FINE_TUNING, "dataset_dir": str(tmp_path / "none")})
+    assert run_command("squad", ["--config", str(path), "--plan"]) == 0
+    assert "is not there; correct it, or give --dataset-dir PATH" in capsys.readouterr().out
+    (tmp_path / "dev-v1.1.json").touch()
+    assert run_command("squad", ["--config", str(path), "--dataset-dir", str(tmp_path), "--plan"]) == 0
+    shown = capsys.readouterr().out
+    assert "give --squad.train-file PATH" in shown and "--dataset-dir PATH" not in shown
+    assert "--squad.dev-file PATH" not in shown
+
+
+def test_plan_needs_no_tensorflow(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import sys\n"
+        "from tasks.cli import main\n"
+        'status = main("pretraining", None)\n'
+        'heavy = [name for name in ("tensorflow", "keras", "tf_keras", "numpy") if name in sys.modules]\n'
+        'print(heavy or "light", file=sys.stderr)\n'
+        "sys.exit(status)\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, str(script), "--config", str(CONFIG), "--dataset-dir", "/data", "--plan"]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (0, "light")
+    assert "weight updates" in done.stdout
+
+
+def test_schema_is_json_schema_with_descriptions(capsys: pytest.CaptureFixture) -> None:
+    assert run_command("pretraining", ["--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["additionalProperties"] is False
+    assert {"extends", "about", "global_batch", "seed"} <= set(schema["properties"])
+    for name, definition in [("", schema), *schema["$defs"].items()]:
+        assert definition["description"], name
+        for key, field in definition["properties"].items():
+            # A section's own description is in its definition.
+            assert field.get("description") or "$ref" in field, f"{name}.{key}"
+
+
+def test_run_gets_the_config(tmp_path: Path) -> None:
+    seen: list[LoadedConfig] = []
+    argv = ["--config", str(write(tmp_path, TINY)), "--logging", "WARNING"]
+    level = logging.getLogger().level
+    try:
+        assert main("pretraining", seen.append, argv) == 0
+        assert logging.getLogger().level == logging.WARNING
+    finally:
+        logging.getLogger().setLevel(level)
+    assert seen[0].config.bert_config.hidden_size == 128
+    assert seen[0].task == "pretraining"
+
+
+def test_errors_and_interruptions_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    def fails(loaded: LoadedConfig) -> None:
+        raise UserError("wiki_000.tfrecord: record 3\nis short; make it anew")
+
+    def interrupted(loaded: LoadedConfig) -> None:
+        raise KeyboardInterrupt
+
+    argv = ["--config", str(write(tmp_path, TINY))]
+    assert main("pretraining", fails, argv) == 2
+    assert capsys.readouterr().err == "error: wiki_000.tfrecord: record 3 is short; make it anew\n"
+    assert main("pretraining", fails, [*argv, "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+    assert main("pretraining", interrupted, argv) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_output_may_be_cut_off() -> None:
+    code = "from tasks.cli import main; import sys; sys.exit(main('pretraining', None))"
+    command = f'{sys.executable} -c "{code}" --config {CONFIG} --dataset-dir /data --plan | true'
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr == ""

@@ -1,0 +1,185 @@
+"""The planner's estimates beside published figures and beside its own rules; partitions are optimal."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import pytest
+
+from model.architecture import total_parameters
+from planning import estimates
+from planning.estimates import (
+    HALF,
+    IN_PROCESSOR_MEMORY,
+    MOMENTS,
+    balance,
+    bubble,
+    communication,
+    host_memory,
+    ipu_memory,
+    is_feasible,
+    stage_flops,
+    streaming_memory,
+)
+from planning.lines import planner_lines
+from planning.suggest import partitioned, suggest
+from settings.derived import architecture_of, flops_per_row
+from settings.loading import load_config
+from tests import ROOT
+from utilities.errors import UserError
+
+PUBLISHED = sorted(
+    (task, path)
+    for task, folder in (("pretraining", "pretraining"), ("squad", "squad"), ("classification", "glue"))
+    for path in (ROOT / "configs" / folder).glob("*.json")
+)
+
+
+def planned(path, *flags, task="pretraining"):
+    """Return the planned run of a config file."""
+    if task == "pretraining":
+        flags = ("--generated-dataset", "true", *flags)
+    return estimates.planned(load_config(task, ["--config", str(path), *flags]).config, task)
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    monkeypatch.setenv("DATASETS_DIR", "/data")
+
+
+@pytest.mark.parametrize("task, path", PUBLISHED, ids=lambda value: getattr(value, "stem", value))
+def test_published_systems_are_not_called_infeasible(task, path):
+    """A self-check: these systems ran, so their memory sufficed, but how much of it they used was not published."""
+    assert is_feasible(planned(path, task=task))
+
+
+LARGE = ROOT / "configs" / "pretraining" / "pretrain_large_128_phase1.json"
+BASE = ROOT / "configs" / "pretraining" / "pretrain_base_128_phase1.json"
+
+
+ONE_STAGE = ("--ipu-config.pipeline-stages", "none", "--ipu-config.pipeline-device-mapping", "none",
+             "--ipu-config.matmul-available-memory-proportion-per-pipeline-stage", "none")  # fmt: skip
+
+
+@pytest.mark.parametrize("path, published", [(BASE, 110e6), (LARGE, 340e6)], ids=["base", "large"])
+def test_parameters_are_those_of_the_paper(path, published):
+    """Devlin et al. 2019, section 3, with their vocabulary and their biases."""
+    biases = ("--use-qkv-split", "true", "--use-qkv-bias", "true", "--use-projection-bias", "true")
+    run = planned(path, "--bert-config.vocab-size", "30522", "--use-cls-layer", "true", *biases)
+    assert total_parameters(run.architecture, "pretraining") == pytest.approx(published, rel=0.02)
+
+
+def test_operations_and_memory_beside_measurements():
+    """BERT-base in float32 with AdamW, 128 tokens, 20 predictions and micro batches of 8 samples, measured elsewhere.
+
+    A sample takes 70 GFLOP. Hugging Face's PyTorch model has a peak of 3.3 GB, its TensorFlow model of 4.6 GB. The
+    estimate is the least that any program needs, so it must be lower, but not so low that it says nothing.
+    """
+    sizes = ("--bert-config.vocab-size", "30528", "--global-batch.micro-batch-size", "8", *ONE_STAGE)
+    number_format = ("--execution.platform", "software", "--execution.precision", "float32")
+    run = planned(BASE, *sizes, *number_format, "--enable-recomputation", "false")
+    assert flops_per_row(run.config, "pretraining", run.architecture) == pytest.approx(70e9, rel=0.01)
+    assert 0.7 * 3.3e9 < host_memory(run) < 3.3e9
+
+
+def test_what_is_obviously_too_large_is_infeasible():
+    run = planned(LARGE)
+    assert not is_feasible(run._replace(stages=[[block for stage in run.stages for block in stage]], devices=[0]))
+    assert not is_feasible(planned(LARGE, "--global-batch.micro-batch-size", "256"))
+    whole = ("--enable-recomputation", "false", "--global-batch.micro-batch-size", "32")
+    assert not is_feasible(planned(LARGE, *whole))
+
+
+def test_memory_of_the_host_is_checked(monkeypatch):
+    config = load_config("pretraining", ["--config", str(LARGE), "--generated-dataset", "true"])
+    weights = 16 * total_parameters(architecture_of(config.config), "pretraining")
+    for memory, warned in ((weights, True), (100 * weights, False), (None, False)):
+        monkeypatch.setattr("planning.lines.memory_bytes", lambda memory=memory: memory)
+        shown = [line for line in planner_lines(config) if line.startswith("warning: on a CPU this run needs at least")]
+        assert bool(shown) == warned
+
+
+def test_weights_and_moments_add_up_to_the_model():
+    run = planned(BASE, "--optimizer-state-offchip", "false")
+    memory = ipu_memory(run)
+    parameters = total_parameters(run.architecture, "pretraining")
+    assert sum(ipu.weights for ipu in memory) == HALF * parameters
+    assert sum(ipu.optimizer for ipu in memory) == MOMENTS * parameters
+    flags = ("--optimizer-state-offchip", "false", "--ipu-config.replicated-tensor-sharding", "true")
+    sharded = planned(BASE, *flags)
+    expected = MOMENTS * parameters / sharded.config.global_batch.replicas
+    assert sum(ipu.optimizer for ipu in ipu_memory(sharded)) == expected
+
+
+def test_recomputation_needs_less():
+    kept = ipu_memory(planned(BASE, "--enable-recomputation", "false"))
+    for one, other in zip(kept, ipu_memory(planned(BASE))):
+        assert other.activations <= one.activations
+
+
+@pytest.mark.parametrize("stages, micro_batches", [(2, 8), (4, 16), (4, 64)])
+def test_bubble_of_equal_stages_is_the_published_formula(stages, micro_batches):
+    """Huang et al. 2019, section 2.3: (K - 1) / (M + K - 1) for K equal stages and M micro batches."""
+    steps = ("--global-batch.grad-acc-steps-per-replica", str(micro_batches * 5))
+    run = planned(BASE, *steps, "--enable-recomputation", "false")
+    batch = run.config.global_batch.model_copy(update={"grad_acc_steps_per_replica": micro_batches})
+    config = run.config.model_copy(update={"global_batch": batch})
+    run = run._replace(config=config, stages=[["hid"]] * stages, devices=list(range(stages)))
+    assert bubble(run, "grouped") == pytest.approx((stages - 1) / (micro_batches + stages - 1))
+
+
+def test_communication_by_hand():
+    run = planned(BASE)
+    moved, parameters = communication(run), total_parameters(run.architecture, "pretraining")
+    assert moved.between_replicas == pytest.approx(2 * 2 * parameters * 3 / 4)
+    assert moved.between_stages == 2 * 2 * (32 * 128 * 768) * 4 * 510
+    assert moved.streaming == 16 * parameters
+    sharded = planned(BASE, "--ipu-config.replicated-tensor-sharding", "true")
+    assert communication(sharded).streaming == 16 * parameters / 4
+    assert streaming_memory(sharded) == streaming_memory(run) / 4
+
+
+@pytest.mark.parametrize("ipus, layers", [(1, 2), (2, 5), (3, 7), (4, 9)])
+def test_suggestion_is_the_best_of_all_partitions(ipus, layers):
+    run, best = planned(BASE, "--bert-config.num-hidden-layers", str(layers), *ONE_STAGE), None
+    for counts in itertools.product(range(layers + 1), repeat=ipus):
+        if sum(counts) != layers or 0 in counts[1:]:
+            continue
+        split = partitioned(run, list(counts))
+        if max(ipu.total for ipu in ipu_memory(split)) > IN_PROCESSOR_MEMORY:
+            continue
+        flops = stage_flops(split)
+        busiest = max(
+            sum(f for f, device in zip(flops, split.devices) if device == ipu) for ipu in range(max(split.devices) + 1)
+        )
+        best = busiest if best is None else min(best, busiest)
+    found = suggest(run, ipus)
+    assert found.bottleneck == best
+    assert found.memory <= IN_PROCESSOR_MEMORY
+    assert 0 < balance(found.run) <= 1
+
+
+def test_no_partition_is_said():
+    with pytest.raises(UserError, match=r"--suggest 1: no partition of 24 encoder layers"):
+        suggest(planned(LARGE), 1)
+
+
+def test_a_run_on_packs_takes_as_long_as_its_samples_at_the_same_throughput():
+    flags = ["--config", str(BASE), "--generated-dataset", "true", "--packing.max-sequences-per-pack", "3"]
+    lines = "\n".join(planner_lines(load_config("pretraining", flags), throughput=1000))
+    assert "128.1 hours" in lines and "for 2,355 updates" in lines  # 461,242,368 samples, 3 × 65,280 in an update
+
+
+def test_the_command_prints_a_config_fragment_and_draws(tmp_path):
+    picture = tmp_path / "plan.svg"
+    command = [sys.executable, "run_pretraining.py", "--config", str(BASE), "--generated-dataset", "true", "--plan"]
+    options = ["--suggest", "4", "--throughput", "1000", "--picture", str(picture)]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert '"pipeline_device_mapping"' in done.stdout and "On IPUs this run is feasible" in done.stdout
+    assert "128.1 hours" in done.stdout  # 461,242,368 samples, rounded down to whole updates, at 1,000 a second
+    assert picture.read_text().lstrip().startswith("<?xml")
+    refused = subprocess.run([*command, "--suggest", "0"], cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1

@@ -1,0 +1,158 @@
+"""Comparing runs side by side: tables, page, and folders that are not runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reports.compare import differences, labels_of, main, read_runs, render, tables_of
+from tests.unit.reports.test_page import HOSTILE, Page, make_run, period
+
+HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
+
+
+def run(folder: Path, rate: float, batch: int, offset: float, **files) -> Path:
+    """Write a run with losses 10 - samples / 200 + offset, every 10 steps up to 100 steps."""
+    periods = []
+    for step in range(10, 101, 10):
+        record = period(step, mlm=10 - step * batch / 200 + offset, throughput=20.0 * batch)
+        record["samples"] = step * batch
+        record["learning_rate"] = rate
+        periods.append(record)
+    config = {
+        "name": folder.name,
+        "output_dir": str(folder),
+        "seed": 1,
+        "optimizer_opts": {"name": "LAMB", "rate": rate},
+    }
+    resolved = {"config": {**config, **files.pop("config", {})}, "origins": {}, "derived": {}}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return make_run(folder, periods, resolved_config=resolved, **files)
+
+
+@pytest.fixture
+def two(tmp_path) -> list[Path]:
+    first = run(tmp_path / "first", 0.1, 8, 0.0, scores={"f1": 80.0}, environment={"cpu": "Zen 3", "gpus": []})
+    second = run(tmp_path / "second", 0.2, 4, 0.5, scores={"f1": 81.5}, environment={"cpu": "Zen 4", "gpus": []})
+    return [first, second]
+
+
+def rows(folders) -> dict[str, dict[str, tuple]]:
+    return {table.title: {row.name: row.cells for row in table.rows} for table in tables_of(read_runs(folders))}
+
+
+def test_only_differences_of_the_config_are_shown(two):
+    assert rows(two)["Config: what differs"] == {"optimizer_opts.rate": ("0.1", "0.2")}
+    assert rows(two)["Machine: what differs"] == {"cpu": ("Zen 3", "Zen 4")}
+
+
+def test_comments_are_no_difference(tmp_path):
+    folders = [run(tmp_path / name, 0.1, 8, 0, config={"about": {"command": name}}) for name in ("a", "b")]
+    assert "Config: what differs" not in rows(folders)
+
+
+def test_a_key_that_only_one_has():
+    found = differences([{"a": 1, "b": [1, 2]}, {"b": [1, 2], "c": None}])
+    assert [(row.name, row.cells) for row in found] == [("a", ("1", None)), ("c", (None, "none"))]
+
+
+def test_losses_are_compared_after_the_same_number_of_samples(two):
+    """The shorter run saw 400 samples; it is always 0.5 above the other, and the means lag a little."""
+    curves = rows(two)["Curves"]
+    assert list(curves) == [f"mlm_loss after {n} samples" for n in (100, 200, 300, 400)]
+    for cells in curves.values():
+        first, second = map(float, cells)
+        assert second - first == pytest.approx(0.5, abs=0.25)
+
+
+def test_throughput_duration_scores_and_final_values(two):
+    tables = rows(two)
+    assert tables["Runs"]["throughput, samples/s (median)"] == ("160.0", "80.0")
+    assert tables["Runs"]["steps"] == ("100", "100")
+    assert tables["Runs"]["samples"] == ("800", "400")
+    assert tables["Final values"]["f1 (evaluation)"] == ("80", "81.5000")
+    assert tables["Final values"]["mlm_loss"] == ("6.0000", "8.5000")
+
+
+def test_runs_of_different_kinds_and_states(tmp_path, two):
+    only_scores = make_run(tmp_path / "scores", [], scores={"accuracy": 0.5})
+    young = make_run(tmp_path / "young", [period(10)])
+    tables = rows([two[0], only_scores, young])
+    assert tables["Final values"]["accuracy (evaluation)"] == (None, "0.5000", None)
+    assert tables["Runs"]["steps"] == ("100", None, "10 of 100")
+    assert "Curves" not in tables, "one of them has no loss"
+
+
+def test_labels_tell_runs_apart(tmp_path):
+    folders = [run(tmp_path / place / "same", 0.1, 8, 0) for place in ("a", "b")]
+    assert labels_of(read_runs(folders)) == ["a/same", "b/same"]
+    assert len(set(labels_of(read_runs([folders[0], folders[0]])))) == 2
+
+
+def test_the_page_has_one_chart_a_metric_with_a_curve_a_run(two):
+    source = render(read_runs(two))
+    page = Page(source)
+    assert {"first", "second", "0.2", "81.5000"} <= set(page.texts)
+    assert len(re.findall(r'<svg role="img" aria-label="([^"]+)"', source)) == 3
+    assert {"chart-0-curve-0", "chart-0-curve-1"} <= {value for _, name, value in page.attributes if name == "id"}
+    assert not {"script", "link", "img", "iframe", "meta http-equiv"} & set(page.tags)
+    identifiers = [value for _, name, value in page.attributes if name == "id"]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_more_runs_than_colours(tmp_path):
+    folders = [run(tmp_path / f"run{number}", 0.1, 8, number / 10) for number in range(10)]
+    page = Page(render(read_runs(folders)))
+    assert "The charts show the first 8 of the runs." in page.texts
+    assert all(f"run{number}" in page.texts for number in range(10))
+
+
+def test_hostile_text_stays_text_and_secrets_are_masked(tmp_path, two, capsys):
+    hostile = run(
+        tmp_path / "$x_{$<i>", 0.1, 8, 0, config={"about": HOSTILE, HOSTILE: HOSTILE, "tag": HUGGING_FACE},
+        scores={HOSTILE: 1.0}, environment={"cpu": HOSTILE},
+    )  # fmt: skip
+    source = render(read_runs([two[0], hostile]))
+    assert "script" not in Page(source).tags and HUGGING_FACE not in source
+    assert main([str(two[0]), str(hostile)]) == 0
+    shown = capsys.readouterr().out
+    assert HUGGING_FACE not in shown and "<i>" in shown
+
+
+def test_the_command(tmp_path, two):
+    page = tmp_path / "new" / "page.html"
+    command = [sys.executable, "-m", "reports.compare", *map(str, two), "--output", str(page)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == f"page: {page}" and page.exists()
+    header = next(line for line in result.stdout.splitlines() if line.split() == ["first", "second"])
+    assert header.endswith("second")
+    assert [path.name for path in page.parent.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize("case", ["one", "missing", "no run", "unwritable"])
+def test_what_cannot_be_compared_is_one_line(tmp_path, two, capsys, case):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    arguments = {
+        "one": [str(two[0])],
+        "missing": [str(two[0]), str(tmp_path / "nowhere")],
+        "no run": [str(two[0]), str(tmp_path / "empty")],
+        "unwritable": [*map(str, two), "--output", str(tmp_path / "file" / "page.html")],
+    }[case]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+
+
+def test_damaged_files_do_not_matter(tmp_path, two):
+    (two[0] / "scores.json").write_text("{")
+    (two[0] / "environment.json").write_bytes(b"\xff\xfe")
+    (two[1] / "resolved_config.json").write_text(json.dumps([1]))
+    with open(two[1] / "metrics.jsonl", "a") as file:
+        file.write('{"step": 110, "metr')
+    assert rows(two)["Runs"]["steps"] == ("100", "100")

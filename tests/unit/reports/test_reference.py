@@ -1,0 +1,194 @@
+"""Reference bands are read from files and runs, judged, warned about, and shown."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from keras_extensions.callbacks.reporting import Period
+from reports.page import write_report
+from reports.reference import REFERENCE_NAME, TrailingMean, load_reference, read_band, smoothed
+from tests.unit.reports.test_page import make_run, period, read_page
+from training.monitoring import ReferenceCheck
+from utilities.errors import UserError
+
+
+def loss(samples: float, seed: int = 0, excess: float = 0.0) -> float:
+    """Return a curve like that of pre-training, with noise that depends on the seed."""
+    noise = np.random.default_rng([seed, int(samples)]).normal(0, 0.15)
+    return 6 + 4 * math.exp(-samples / 2000) + noise + excess
+
+
+def run_of(folder, seed=0, steps=range(10, 1001, 10), batch=8, excess=lambda samples: 0.0):
+    periods = []
+    for step in steps:
+        record = period(step, mlm=loss(step * batch, seed, excess(step * batch)), total=1000)
+        record["samples"] = step * batch
+        periods.append(record)
+    return make_run(folder, periods)
+
+
+def feed(watch: ReferenceCheck, seed=1, steps=range(10, 1001, 10), batch=8, excess=lambda samples: 0.0) -> None:
+    watch.begin(0, 1000)
+    for step in steps:
+        values = {"mlm_loss": loss(step * batch, seed, excess(step * batch))}
+        watch.period(Period(step, 1000, 10, step * batch, step / 2, 16.0, False, None, None, values))
+
+
+def test_smoothing_is_the_mean_over_the_last_tenth_of_the_way():
+    positions = [float(n) for n in range(1, 301)]
+    values = list(np.random.default_rng(3).normal(size=300))
+    expected = [np.mean([v for p, v in zip(positions, values) if 0.9 * q < p <= q]) for q in positions]
+    assert smoothed(positions, values) == pytest.approx(expected)
+
+
+def test_a_run_that_goes_back_forgets_what_it_repeats():
+    mean = TrailingMean()
+    for point in [(1, 5.0), (2, 5.0), (100, 4.0), (101, 9.0), (102, 9.0), (101, 2.0)]:
+        last = mean.add(*point)
+    assert last == pytest.approx((4.0 + 2.0) / 2) and len(mean) == 4
+
+
+def test_band_of_a_run_is_its_smoothed_curve_and_the_tolerance(tmp_path):
+    band = load_reference(run_of(tmp_path / "first"), 0.05)
+    assert (band.metric, band.axis) == ("mlm_loss", "samples")
+    low, high = band.at(8000)
+    assert (high + low) / 2 == pytest.approx(6 + 4 * math.exp(-4), abs=0.1)
+    assert high / low == pytest.approx(1.05 / 0.95)
+    between = band.at(4004)
+    assert min(band.at(4000)[0], band.at(4080)[0]) <= between[0] <= max(band.at(4000)[0], band.at(4080)[0])
+    assert band.at(79) is None and band.at(8001) is None
+
+
+def test_another_seed_and_another_batch_size_are_on_track(tmp_path, caplog):
+    band = load_reference(run_of(tmp_path / "first"), 0.05)
+    for seed in range(1, 6):
+        feed(ReferenceCheck(band), seed)
+    feed(ReferenceCheck(band), 7, steps=range(5, 251, 5), batch=32)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_loss_that_goes_up_is_told_early_and_once(tmp_path, caplog):
+    """From 4,000 samples on, the loss is 15 % too high, which is reported before 4,800."""
+    band = load_reference(run_of(tmp_path / "first"), 0.05)
+    feed(ReferenceCheck(band), 1, excess=lambda samples: 1.0 if samples > 4000 else 0.0)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1 and warnings[0].startswith("not on track: mlm_loss is ")
+    assert str(tmp_path / "first") in warnings[0]
+    samples = int(warnings[0].split("(")[1].split(" ")[0].replace(",", ""))
+    assert 4000 < samples < 4800
+
+
+def test_a_run_that_comes_back_and_one_far_below(tmp_path, caplog):
+    caplog.set_level("INFO")
+    band = load_reference(run_of(tmp_path / "first"), 0.05)
+    feed(ReferenceCheck(band), 1, excess=lambda samples: 1.0 if 2000 < samples < 3000 else 0.0)
+    assert [text.split(":")[0] for text in caplog.messages if "track" in text] == ["not on track", "on track again"]
+    caplog.clear()
+    feed(ReferenceCheck(band), 1, excess=lambda samples: -1.0)
+    assert sum("below" in text for text in caplog.messages) == 1
+
+
+def test_one_bad_period_is_no_news(tmp_path, caplog):
+    band = load_reference(run_of(tmp_path / "first"), 0.05)
+    feed(ReferenceCheck(band), 1, excess=lambda samples: 3.0 if samples == 4000 else 0.0)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_resumed_run_goes_on_where_it_was(tmp_path, caplog):
+    """Earlier losses are taken into account; without them, the mean would be over fewer periods."""
+    band = load_reference(run_of(tmp_path / "first"), 0.05)
+    before = [(float(s), loss(s, 1)) for s in range(80, 4001, 80)]
+    watch = ReferenceCheck(band, *zip(*before))
+    feed(watch, 1, steps=range(510, 1001, 10), excess=lambda samples: math.nan if samples == 5000 else 0.0)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+FORMS = [
+    {"metric": "mlm_loss", "samples": [0, 100, 200], "values": [10.0, 8.0, 7.0]},
+    {"samples": [0, 100, 200], "low": [9.5, 7.6, 6.65], "high": [10.5, 8.4, 7.35]},
+    {
+        "metric": "mlm_loss",
+        "axis": "samples",
+        "positions": [0, 100, 200],
+        "low": [9.5, 7.6, 6.65],
+        "high": [10.5, 8.4, 7.35],
+    },
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_a_file(tmp_path, form):
+    path = tmp_path / "band.json"
+    path.write_text(json.dumps(form))
+    band = load_reference(path, 0.05)
+    assert [band.judge(*point) for point in ((100, 8.3), (100, 8.5), (50, 8.0), (300, 1.0))] == [
+        "on track", "above", "below", None,
+    ]  # fmt: skip
+    kept = read_band(json.loads(json.dumps(band.as_json())), path, 0.3)
+    assert kept == band, "what is kept in a run's folder gives the same band"
+
+
+def test_by_steps(tmp_path):
+    path = tmp_path / "band.json"
+    path.write_text(json.dumps({"metric": "loss", "steps": [1, 10], "values": [2, 1]}))
+    assert load_reference(path, 0.1).axis == "steps"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "[]", "{}", '{"samples": [1, 2]}', '{"samples": [2, 1], "values": [1, 1]}',
+        '{"samples": [1], "values": [1, 2]}',
+        '{"samples": [1, 2], "low": [2, 2], "high": [1, 3]}', '{"samples": "12", "values": [1, 2]}', "[" * 100_000,
+        '{"samples": [1, 2], "values": [1, "2"]}', '{"metric": 3, "samples": [1], "values": [1]}',
+        '{"samples": [], "values": []}',
+    ],
+)  # fmt: skip
+def test_what_is_no_reference_is_refused_in_one_line(tmp_path, content):
+    path = tmp_path / "band.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"^reference_curve: .*band\.json.*; ") as caught:
+        load_reference(path, 0.05)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_run_without_losses_and_a_missing_file_are_refused(tmp_path):
+    with pytest.raises(UserError, match="5 or more losses"):
+        load_reference(make_run(tmp_path / "young", [period(10)]), 0.05)
+    with pytest.raises(UserError, match=r"cannot be read \(No such file"):
+        load_reference(tmp_path / "nowhere.json", 0.05)
+
+
+@pytest.mark.parametrize(
+    "excess, words",
+    [
+        (lambda samples: 0.0, "On track: mlm loss"),
+        (lambda samples: 1.0 if samples > 4000 else 0.0, "Not on track since 4,"),
+        (lambda samples: -1.0, "Unlike its reference since "),
+    ],
+)
+def test_the_report_says_whether_the_run_is_on_track(tmp_path, excess, words):
+    band = load_reference(run_of(tmp_path / "first"), 0.05)
+    run = run_of(tmp_path / "second", seed=1, excess=excess)
+    (run / REFERENCE_NAME).write_text(json.dumps(band.as_json()))
+    page = read_page(run)
+    assert sum(text.startswith(words) for text in page.texts) == 1
+    assert 'id="chart-0-area"' in write_report(run).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"samples": [1], "low": [2], "high": [1]}'])
+def test_a_damaged_reference_does_not_harm_the_report(tmp_path, content):
+    run = run_of(tmp_path / "run")
+    (run / REFERENCE_NAME).write_text(content)
+    assert "track" not in " ".join(read_page(run).texts)
+
+
+def test_a_young_run_is_not_judged(tmp_path):
+    band = load_reference(run_of(tmp_path / "first"), 0.05)
+    run = run_of(tmp_path / "second", steps=range(10, 31, 10))
+    (run / REFERENCE_NAME).write_text(json.dumps(band.as_json()))
+    assert any("too young to be judged" in text for text in read_page(run).texts)

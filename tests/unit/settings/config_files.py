@@ -1,0 +1,70 @@
+"""Shared by the config tests: a small valid config, functions to write it and to run a command on it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from planning.overview import plan_lines
+from settings.loading import LoadedConfig
+from tasks.cli import main
+
+TINY: dict[str, Any] = {
+    "dataset_dir": "data",
+    "bert_config": {
+        "hidden_size": 128,
+        "vocab_size": 1000,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+        "intermediate_size": 512,
+    },
+    "global_batch": {"micro_batch_size": 2, "replicas": 1, "grad_acc_steps_per_replica": 12},
+    "ipu_config": {
+        "pipeline_stages": [["emb"], ["hid", "hid", "enc_out"], ["pool", "heads"]],
+        "pipeline_device_mapping": [0, 1, 0],
+        "matmul_available_memory_proportion_per_pipeline_stage": [0.2, 0.2],
+    },
+    "total_num_train_samples": 2400,
+}
+FINE_TUNING: dict[str, Any] = {"bert_model_name": "bert-base-uncased", "num_epochs": 3}
+
+
+def changed(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with dotted keys set; the value ``...`` removes a key."""
+    values = copy.deepcopy(base)
+    for name, value in change.items():
+        *sections, key = name.split("/")
+        target = values
+        for section in sections:
+            target = target.setdefault(section, {})
+        if value is ...:
+            target.pop(key, None)
+        else:
+            target[key] = value
+    return values
+
+
+def write(folder: Path, values: Any, name: str = "run.json") -> Path:
+    """Write a config, or any text, into ``folder``."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = values if isinstance(values, str) else json.dumps(values)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def never_run(loaded: object) -> int:
+    raise AssertionError("a broken config reached the run")
+
+
+def run_command(task: str, argv: list[str]) -> int:
+    """Return the exit status of a command whose run must not be reached."""
+    return main(task, never_run, argv)
+
+
+def plan_of(loaded: LoadedConfig) -> dict[str, str]:
+    """Return the lines of the plan by their first column."""
+    cells = [line.strip().split("  ", 1) for line in plan_lines(loaded) if "  " in line.strip()]
+    return {first: " ".join(rest.split()) for first, rest in cells}

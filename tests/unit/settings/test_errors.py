@@ -1,0 +1,320 @@
+"""Each broken config gives exit status 2 and one line that names the field and the fix."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests import ROOT
+from tests.unit.settings.config_files import FINE_TUNING, TINY, changed, run_command, write
+
+STAGES = "ipu_config/pipeline_stages"
+DEVICES = "ipu_config/pipeline_device_mapping"
+PROPORTIONS = "ipu_config/matmul_available_memory_proportion_per_pipeline_stage"
+RATE = "optimizer_opts/learning_rate"
+ACCUMULATION = "global_batch/grad_acc_steps_per_replica"
+SCHEDULE = "ipu_config/pipeline_schedule"
+ON_IPU = {"execution/platform": "graphcore"}
+
+
+class Case(NamedTuple):
+    """A change that breaks a good config, and the required parts of the message: field and fix."""
+
+    change: dict[str, Any]
+    words: tuple[str, ...]
+    task: str = "pretraining"
+
+
+def case(change: dict[str, Any], *words: str, task: str = "pretraining") -> Case:
+    return Case(change, words, task)
+
+
+WRONG_VALUES = [
+    case({"seed": "12"}, "seed", "without quotes"),
+    case({"seed": True}, "seed", "a whole number"),
+    case({"seed": -1}, "seed", "from 0"),
+    case({"seed": 1.5}, "seed", "1.5", "a whole number"),
+    case({"seed": [1]}, "seed", "a whole number"),
+    case({"seed": None}, "seed", "the default, 1984"),
+    case({"seed": 2**32}, "seed", "4294967295"),
+    case({"max_seq_length": 0}, "max_seq_length", "1 or more", "(flag: --max-seq-length)"),
+    case({"bert_config/hidden_size": 2**31}, "bert_config.hidden_size", "at most 10,000,000"),
+    case({"bert_config/max_position_embeddings": 2**31}, "max_position_embeddings", "at most 10,000,000"),
+    case({"bert_config/vocab_size": 2**31}, "bert_config.vocab_size", "at most 10,000,000"),
+    case({"global_batch/micro_batch_size": 2**31}, "global_batch.micro_batch_size", "at most 10,000,000"),
+    case({"execution/threads": 10**9}, "execution.threads", "at most 1,024", "(flag: --execution.threads)"),
+    case({"execution/pipeline_devices": 10**9}, "execution.pipeline_devices", "at most 1,024"),
+    case({"data/reader_threads": 10**9}, "data.reader_threads", "at most 1,024"),
+    case({"max_seq_length": 4}, "max_seq_length", "at least 5"),
+    case({"num_epochs": 0}, "num_epochs", "1 or more"),
+    case({"num_epochs": -3}, "num_epochs", "1 or more"),
+    case({"total_num_train_samples": 1e300}, "total_num_train_samples", "a whole number"),
+    case({"generated_dataset": "yes"}, "generated_dataset", "true or false"),
+    case({"generated_dataset": "true"}, "generated_dataset", "without quotes"),
+    case({"generated_dataset": 1}, "generated_dataset", "true or false"),
+    case({"dataset_dir": 5}, "dataset_dir", "a path"),
+    case({"dataset_dir": ""}, "dataset_dir", "a path"),
+    case({"logging": "LOUD"}, "logging", "one of DEBUG, INFO"),
+    case({"logging": "info"}, "logging", 'did you mean "INFO"'),
+    case({"matmul_partials_type": "quarter"}, "matmul_partials_type", "half, float"),
+    case({"embedding_serialization_factor": 0}, "embedding_serialization_factor", "1 or more"),
+    case({"min_remote_tensor_size": -1}, "min_remote_tensor_size", "0 or more"),
+    case({"wandb_tags": "one"}, "wandb_tags", "a list of texts"),
+    case({"wandb_tags": ["a", 3]}, "wandb_tags[1]", "a list of texts"),
+    case({"global_batch/replicas": 0}, "global_batch.replicas", "1 or more"),
+    case({"global_batch/micro_batch_size": "2"}, "global_batch.micro_batch_size", "without quotes"),
+    case({"global_batch": 24}, "global_batch", "expected an object", "micro_batch_size"),
+    case({"global_batch": [1, 2, 3]}, "global_batch", "expected an object"),
+    case({"optimizer_opts/name": "Adam"}, "optimizer_opts.name", 'did you mean "AdamW"'),
+    case({"optimizer_opts/name": "SGD"}, "optimizer_opts.name", "one of LAMB, AdamW"),
+    case({"optimizer_opts/weight_decay_rate": -0.1}, "optimizer_opts.weight_decay_rate", "0 or more"),
+    case({"optimizer_opts/loss_scaling": 0}, "optimizer_opts.loss_scaling", "none"),
+    case({"optimizer_opts/loss_scaling": "big"}, "optimizer_opts.loss_scaling", "above 0"),
+    case({"optimizer_opts/beta_1": 1.0}, "optimizer_opts.beta_1", "not including"),
+    case({RATE + "/warmup_frac": 28}, "optimizer_opts.learning_rate.warmup_frac", "from 0 to 1"),
+    case({RATE + "/max_learning_rate": 0}, "max_learning_rate", "above 0"),
+    case({RATE + "/schedule_name": "down_up"}, "schedule_name", "up_down"),
+    case({RATE: 0.006}, "optimizer_opts.learning_rate", "expected an object", "max_learning_rate"),
+    case({"bert_config/hidden_dropout_prob": 1.0}, "bert_config.hidden_dropout_prob", "not including"),
+    case({"bert_config/hidden_size": None}, "bert_config.hidden_size", "remove"),
+    case({"bert_config/position_embedding_type": "relative_key"}, "position_embedding_type", "absolute"),
+    case({"bert_config/hidden_act": "relu"}, "bert_config.hidden_act", "one of gelu"),
+    case({"execution/precision": "float8"}, "execution.precision", "expected one of auto, float32, float16"),
+    case({"execution/device": "tpu"}, "execution.device", "auto, cpu, gpu"),
+    case({"data/prefetch": -1}, "data.prefetch", "0 or more"),
+    case({STAGES: "emb hid hid"}, "pipeline_stages", "a list of stages"),
+    case({STAGES: []}, "pipeline_stages", "a list of stages"),
+    case({STAGES: [["emb"], [], ["hid"]]}, "pipeline_stages[1]", "none of them empty"),
+    case({DEVICES: [0, -1, 0]}, "pipeline_device_mapping[1]", "0 or more"),
+    case({DEVICES: 0}, "pipeline_device_mapping", "a list of IPU numbers"),
+    case({PROPORTIONS: [0.2, 0]}, "proportion_per_pipeline_stage[1]", "above 0"),
+    case({PROPORTIONS: [0.2, 1.5]}, "proportion_per_pipeline_stage[1]", "at most 1"),
+]
+
+UNKNOWN_KEYS = [
+    case({"max_sequence_length": 128}, "max_sequence_length", "did you mean max_seq_length"),
+    case({"replicas": 4}, "replicas", "belongs in section global_batch"),
+    case({"global_batch/seed": 4}, "global_batch.seed", "at the top"),
+    case({"global_batch/micro_batchsize": 4}, "did you mean global_batch.micro_batch_size"),
+    case({"global_batch.replicas": 4}, "global_batch.replicas", "write it as global_batch"),
+    case({"ipu_config/pipeline_stage": []}, "did you mean ipu_config.pipeline_stages"),
+    case({"bert_config/max_sequence_length": 128}, "bert_config.max_sequence_length", "did you mean max_seq_length"),
+    case({"bert_config/max_seq_length": "128"}, "max_seq_length", "without quotes"),
+    case({"bert_config/pad_token_id": 0}, "bert_config.pad_token_id", "keys of bert_config are"),
+    case({"qqqqqqqq": 0}, "qqqqqqqq", "--help"),
+]
+
+BROKEN_RULES = [
+    case({"bert_config/num_hidden_layers": 3}, "num_hidden_layers", "write 3 hid"),
+    case({"bert_config/num_attention_heads": 3}, "num_attention_heads", "set num_attention_heads to"),
+    case({"embedding_serialization_factor": 3}, "embedding_serialization_factor", "vocab_size to 1002"),
+    case({STAGES: [["emb"], ["hid", "hide", "enc_out"], ["pool", "heads"]]}, "pipeline_stages", "mean hid"),
+    case({STAGES: [["emb"], ["hid", "hid"], ["pool", "heads"]]}, "pipeline_stages", "enc_out pool heads"),
+    case({STAGES: [["hid"], ["emb", "hid"], ["enc_out pool heads"]]}, "pipeline_stages", "separate texts"),
+    case({STAGES: ["hid emb", "hid enc_out", "pool heads"]}, "pipeline_stages", "in their order"),
+    case({STAGES: [["emb"], ["hid", "hid"], ["qa_head"]]}, "pipeline_stages", "blocks of pretraining"),
+    case({STAGES: ...}, "pipeline_device_mapping", "1 of pipeline_stages"),
+    case({DEVICES: [0, 1]}, "pipeline_device_mapping", "one device for each stage, 3"),
+    case({DEVICES: [0, 2, 0]}, "pipeline_device_mapping", "write [0, 1, 0]"),
+    case({DEVICES: [0, 1, 1]}, "pipeline_device_mapping", "as in [0, 1, 0]"),
+    case({PROPORTIONS: [0.2, 0.2, 0.2]}, "proportion_per_pipeline_stage", "2 in all"),
+    case({ACCUMULATION: 13}, "grad_acc_steps_per_replica", "12 or 18"),
+    case({ACCUMULATION: 1}, "grad_acc_steps_per_replica", "set it to 6"),
+    case({ACCUMULATION: 10, SCHEDULE: "interleaved"}, "grad_acc_steps_per_replica", "9 or 12"),
+    case(
+        {**ON_IPU, "optimizer_state_offchip": False, "ipu_config/replicated_tensor_sharding": True},
+        *("optimizer_state_offchip", "replicated_tensor_sharding", "to true"),
+    ),
+    case(
+        {**ON_IPU, SCHEDULE: "interleaved"}, "pipeline_schedule", "pipeline_device_mapping", "on one IPU", "to grouped"
+    ),
+    case({"use_qkv_bias": True}, "use_qkv_bias", "set use_qkv_split to true"),
+    case({"max_seq_length": 1024}, "max_seq_length", "at most 512"),
+    case({"max_predictions_per_seq": 200}, "about 15 %", "(flags: --max-predictions-per-seq, --max-seq-length)"),
+    case({"dataset_dir": ...}, "dataset_dir", "--dataset-dir"),
+    case({"dataset_dir": "$NO_SUCH_VARIABLE/x"}, "dataset_dir", "export NO_SUCH_VARIABLE="),
+    case({"save_ckpt_path": "${NO_SUCH_VARIABLE}/x"}, "save_ckpt_path", "export NO_SUCH_VARIABLE="),
+    case({"output_dir": "~no_such_user_here/x"}, "output_dir", "in full"),
+    case({"total_num_train_samples": ..., "max_seq_length": 64}, "total_num_train_samples", "num_epochs", "set one"),
+    case({"total_num_train_samples": 23}, "total_num_train_samples", "24 or more"),
+    case(
+        {"total_num_train_samples": ..., "num_epochs": 2, "generated_dataset": True},
+        *("num_epochs", "set total_num_train_samples"),
+    ),
+    case({"glue_task": "mrpc"}, "glue_task", "run_seq_classification.py"),
+    case({"bert_config": ...}, "bert_config", "add the section"),
+    case({"bert_model_name": "bert-base-uncased"}, "bert_model_name", "pretrained_ckpt_path"),
+    case({"do_test": True}, "do_test", "false"),
+    case({"do_training": False}, "without training", "set pretrained_ckpt_path"),
+    case({"name": "a/b"}, "name", "without /"),
+    case({"name": "a\nb\0"}, "name", "control characters"),
+    case({"name": ".."}, "name", "folder"),
+    case({"name": "x" * 300}, "name", "200 bytes"),
+]
+
+BROKEN_FINE_TUNING = [
+    case({"bert_model_name": ...}, "bert_model_name", "bert_config", task="squad"),
+    case({"num_epochs": ...}, "num_epochs", "set one", task="squad"),
+    case({"glue_task": "mrpc"}, "glue_task", "remove", task="squad"),
+    case({"do_test": True}, "do_test", "false", task="squad"),
+    case({"do_training": False, "do_validation": False}, "do_training", "set one", task="squad"),
+    case({STAGES: ["emb", "hid hid", "qa_head"]}, "pipeline_stages", "write 12 hid", task="squad"),
+    case({"max_seq_length": 600}, "max_seq_length", "at most 512", task="squad"),
+    case({"glue_task": "mprc"}, "glue_task", 'did you mean "mrpc"', task="classification"),
+    case(
+        {"bert_model_name": ..., "bert_config": {}, "do_training": False},
+        *("pretrained_ckpt_path", "bert_model_name"),
+        task="squad",
+    ),
+]
+
+# Newer versions of Python refuse to read such a number at all.
+TOO_MANY_DIGITS = ("run.json", "shorter" if hasattr(sys, "set_int_max_str_digits") else "correct it")
+
+BROKEN_FILES = [
+    ("", "empty", "JSON object"),
+    ("[1, 2]", "[1, 2]", "JSON object"),
+    ('{"seed": 1,}', "run.json:1:", "comma"),
+    ('{\n  "seed": 1\n  "name": "x"\n}', "run.json:3:3", "not valid JSON"),
+    ("{'seed': 1}", "run.json:1:2", "double quotes"),
+    ('{"seed": 1} // seed', "run.json:1:13", "about"),
+    ('{"seed": 1, "seed": 2}', '"seed"', "twice", "remove"),
+    ('{"bert_config": {"hidden_size": 1, "hidden_size": 2}}', '"hidden_size"', "line 1", "remove"),
+    ('{"seed": NaN}', "NaN", "finite"),
+    ('{"optimizer_opts": {"epsilon": 1e999}}', "optimizer_opts.epsilon", "above 0"),
+    ('{"seed": ' + "1" * 5000 + "}", *TOO_MANY_DIGITS),
+    ('{"a":' * 100000, "run.json", "deeply"),
+    ('{"extends": "no_such.json"}', "extends", "no_such.json", "relative to the file"),
+    ('{"extends": "' + "x" * 10000 + '"}', "extends", "no such file"),
+    ('{"extends": 5}', "extends", 'write "extends"'),
+    ('{"extends": "run.json"}', "extends", "circle", "remove"),
+]
+
+BROKEN_FLAGS = [
+    (["--sed", "1"], "--sed", "did you mean --seed"),
+    (["--replicas", "1"], "--replicas", "did you mean --global-batch.replicas"),
+    (["--global_batch.replicas", "1"], "--global_batch.replicas", "did you mean --global-batch.replicas"),
+    (["--seed"], "--seed", "expected one argument"),
+    (["--seed", "many"], "seed", "command line", "a whole number"),
+    (["--global-batch.replicas", "-1"], "global_batch.replicas", "1 or more"),
+    (["--generated-dataset", "perhaps"], "generated_dataset", "true or false"),
+    (["extra.json"], "extra.json", "--config"),
+    (["--ipu-config.pipeline-device-mapping", "0,x,0"], "pipeline_device_mapping[1]", "IPU numbers"),
+    (["--ipu-config.pipeline-device-mapping", "[0,"], "pipeline_device_mapping", "IPU numbers"),
+    (["--optimizer-opts.learning-rate.warmup-frac", "2"], "warmup_frac", "from 0 to 1"),
+    (["--dataset-dir", ""], "dataset_dir", "a path"),
+    (["--suggest", "4"], "--suggest", "add --plan"),
+    (["--calibrate"], "--calibrate", "add --plan"),
+    (["--throughput", "0.0"], "--throughput", "add --plan"),
+    (["--picture", "plan.svg"], "--picture", "add --plan"),
+    (["--plan", "--memory-limit", "600"], "--memory-limit", "add --suggest"),
+    (["--max-seq-length", "96", "--total-num-train-samples", "none"], "total_num_train_samples", "set one"),
+]
+
+TABLE = WRONG_VALUES + UNKNOWN_KEYS + BROKEN_RULES + BROKEN_FINE_TUNING
+
+
+def check(status: int, output: Any, words: tuple[str, ...]) -> None:
+    assert status == 2
+    assert output.out == ""
+    lines = output.err.splitlines()
+    assert len(lines) == 1, output.err
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in output.err
+    for word in words:
+        assert word in lines[0], f"{word!r} is not in {lines[0]!r}"
+
+
+def test_the_unbroken_configs_are_good(tmp_path: Path) -> None:
+    for task, values in (("pretraining", TINY), ("squad", FINE_TUNING)):
+        assert run_command(task, ["--config", str(write(tmp_path, values)), "--plan"]) == 0
+
+
+@pytest.mark.parametrize("broken", TABLE, ids=lambda c: f"{c.task}-{c.words[0]}-{c.words[-1]}"[:60])
+def test_broken_config(broken: Case, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    base = TINY if broken.task == "pretraining" else FINE_TUNING
+    path = write(tmp_path, changed(base, broken.change))
+    status = run_command(broken.task, ["--config", str(path)])
+    check(status, capsys.readouterr(), broken.words)
+
+
+@pytest.mark.parametrize("broken", BROKEN_FILES, ids=lambda b: b[0][:30])
+def test_broken_file(broken: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    text, *words = broken
+    status = run_command("pretraining", ["--config", str(write(tmp_path, text))])
+    check(status, capsys.readouterr(), tuple(words))
+
+
+@pytest.mark.parametrize("broken", BROKEN_FLAGS, ids=lambda b: " ".join(b[0]))
+def test_broken_flag(broken: tuple[Any, ...], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    flags, *words = broken
+    status = run_command("pretraining", ["--config", str(write(tmp_path, TINY)), *flags])
+    check(status, capsys.readouterr(), tuple(words))
+
+
+def test_config_is_required(capsys: pytest.CaptureFixture) -> None:
+    check(run_command("pretraining", []), capsys.readouterr(), ("--config FILE is missing",))
+
+
+def test_missing_file_and_folder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for path in (tmp_path / "none.json", tmp_path, tmp_path / ("x" * 5000), Path("~no_such_user_here/x")):
+        status = run_command("pretraining", ["--config", str(path)])
+        check(status, capsys.readouterr(), ("--config", path.name, "give the path of"))
+
+
+def test_file_in_another_encoding(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "latin.json"
+    path.write_bytes('{"name": "é"}'.encode("latin-1"))
+    check(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), ("latin.json", "UTF-8"))
+
+
+def test_message_names_the_file_a_value_came_from(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write(tmp_path, changed(TINY, {"seed": "7"}), "base.json")
+    path = write(tmp_path, {"extends": "base.json", "num_epochs": 1})
+    check(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), ("seed", "base.json"))
+
+
+def test_further_problems_are_counted_and_listed_on_debug(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = write(tmp_path, changed(TINY, {"seed": "7", "num_epochs": 0, "sead": 1}))
+    status = run_command("pretraining", ["--config", str(path)])
+    check(status, capsys.readouterr(), ("(and 2 more; --debug lists them)",))
+    assert run_command("pretraining", ["--config", str(path), "--debug"]) == 2
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert [line.split()[1] for line in shown.splitlines() if line.startswith("error:")] == [
+        "seed", "num_epochs", "sead",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"seed": "12"}, ("seed", "without quotes")), ({"name": "\ud800"}, ("name", "half a character"))],
+)
+def test_as_a_process(change: dict, words: tuple[str, ...], tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import sys\n"
+        "from tasks.cli import main\n"
+        "from tests.unit.settings.config_files import never_run\n"
+        'sys.exit(main("pretraining", never_run))\n',
+        encoding="utf-8",
+    )
+    path = write(tmp_path, changed(TINY, change))
+    done = subprocess.run(
+        [sys.executable, str(script), "--config", str(path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr

@@ -1,0 +1,254 @@
+"""Files, extends, origins, paths and derived values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from settings.fields import value_at
+from settings.loading import LoadedConfig, config_of_call, load_config
+from settings.schema import TrainingConfig
+from tests.unit.settings.config_files import FINE_TUNING, TINY, changed, write
+from utilities.errors import UserError
+
+STAGES, DEVICES = "ipu_config/pipeline_stages", "ipu_config/pipeline_device_mapping"
+
+
+def load(path: Path, *flags: str, task: str = "pretraining") -> LoadedConfig:
+    return load_config(task, ["--config", str(path), *flags])
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "expected"),
+    [
+        ({STAGES: ["emb", "hid hid enc_out", ["pool", "heads"]]}, STAGES, TINY["ipu_config"]["pipeline_stages"]),
+        ({"total_num_train_samples": 1e6}, "total_num_train_samples", 1_000_000),
+        ({"optimizer_opts/loss_scaling": 4096}, "optimizer_opts/loss_scaling", 4096),
+        ({"optimizer_opts/loss_scaling": None}, "optimizer_opts/loss_scaling", None),
+        ({"optimizer_opts/loss_scaling": "none"}, "optimizer_opts/loss_scaling", None),
+        ({"optimizer_opts/loss_scaling": "None"}, "optimizer_opts/loss_scaling", None),
+        ({"name": "$HOME-run"}, "name", "$HOME-run"),  # only paths are expanded
+        ({"ipu_config/replicated_tensor_sharding": True}, "optimizer_state_offchip", True),
+        ({"ipu_config": {"pipeline_stages": ["emb", "hid hid enc_out", "pool heads"]}}, DEVICES, [0, 1, 0]),
+        ({"ipu_config": ...}, STAGES, [["emb", "hid", "hid", "enc_out", "pool", "heads"]]),
+        ({"ipu_config": ...}, DEVICES, [0]),
+    ],
+)
+def test_values(change: dict[str, object], name: str, expected: object, tmp_path: Path) -> None:
+    config = load(write(tmp_path, changed(TINY, change))).config
+    assert value_at(config, tuple(name.split("/"))) == expected
+
+
+def test_extends_merges_objects_and_replaces_the_rest(tmp_path: Path) -> None:
+    write(tmp_path, TINY, "bases/model.json")
+    write(
+        tmp_path,
+        {"seed": 1, "global_batch": {"micro_batch_size": 4}, "wandb_tags": ["a", "b"], "about": "base"},
+        "bases/batch.json",
+    )
+    path = write(
+        tmp_path,
+        {"extends": ["bases/model.json", "bases/batch.json"], "seed": 2, "wandb_tags": ["c"]},
+    )
+    loaded = load(path, "--global-batch.grad-acc-steps-per-replica", "6")
+    config = loaded.config
+    assert config.global_batch.micro_batch_size == 4
+    assert config.global_batch.grad_acc_steps_per_replica == 6
+    assert (config.seed, config.wandb_tags, config.about) == (2, ["c"], None)
+    assert [file.name for file in loaded.source_files] == ["model.json", "batch.json", "run.json"]
+    origins = loaded.origins
+    assert origins["global_batch.micro_batch_size"].endswith("bases/batch.json")
+    assert origins["global_batch.grad_acc_steps_per_replica"] == "command line"
+    assert origins["global_batch.replicas"].endswith("bases/model.json")
+    assert origins["seed"].endswith("run.json")
+    assert origins["name"] == "derived"
+    assert origins["max_seq_length"] == "default"
+
+
+def test_extends_goes_through_several_files(tmp_path: Path) -> None:
+    write(tmp_path, TINY, "a/a.json")
+    write(tmp_path, {"extends": "a/a.json", "seed": 5}, "b.json")
+    assert load(write(tmp_path, {"extends": "b.json"})).config.seed == 5
+
+
+def test_circle_is_shown(tmp_path: Path) -> None:
+    write(tmp_path, {"extends": "b.json"}, "a.json")
+    write(tmp_path, {"extends": "c.json"}, "b.json")
+    path = write(tmp_path, {"extends": "a.json"}, "c.json")
+    with pytest.raises(UserError, match=r"circle: .*c\.json -> .*a\.json -> .*b\.json -> .*c\.json; remove"):
+        load(path)
+
+
+def test_two_files_may_share_a_base(tmp_path: Path) -> None:
+    write(tmp_path, TINY, "base.json")
+    write(tmp_path, {"extends": "base.json"}, "a.json")
+    write(tmp_path, {"extends": "base.json"}, "b.json")
+    loaded = load(write(tmp_path, {"extends": ["a.json", "b.json"]}))
+    assert [file.name for file in loaded.source_files] == ["base.json", "a.json", "b.json", "run.json"]
+
+
+def test_origin_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, TINY, "configs/x.json")
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path / "configs" / "x.json").origins["dataset_dir"] == "configs/x.json"
+
+
+def test_every_field_has_an_origin(tmp_path: Path) -> None:
+    from settings.schema import leaves
+
+    loaded = load(write(tmp_path, TINY))
+    assert set(loaded.origins) == set(leaves())
+
+
+def test_file_with_byte_order_mark(tmp_path: Path) -> None:
+    path = write(tmp_path, TINY)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load(path).config.seed == 1984
+
+
+@pytest.mark.parametrize("form", ["$BASE_FOLDER/x", "${BASE_FOLDER}/x"])
+def test_variables_in_paths(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASE_FOLDER", "/somewhere")
+    for field in ("dataset_dir", "save_ckpt_path", "pretrained_ckpt_path", "output_dir"):
+        config = load(write(tmp_path, changed(TINY, {field: form}))).config
+        assert getattr(config, field) == "/somewhere/x"
+
+
+def test_home_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load(write(tmp_path, changed(TINY, {"dataset_dir": "~/x"}))).config.dataset_dir == "/home/me/x"
+    assert load(write(tmp_path, TINY), "--dataset-dir", "~").config.dataset_dir == "/home/me"
+
+
+def test_flag_goes_over_an_unset_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATASETS_DIR", raising=False)
+    path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATASETS_DIR/wikipedia"}))
+    with pytest.raises(UserError, match="export DATASETS_DIR="):
+        load(path)
+    assert load(path, "--dataset-dir", "here").config.dataset_dir == "here"
+    assert load(path, "--generated-dataset", "true").config.generated_dataset
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ipu_config/replicated_tensor_sharding": True, "optimizer_state_offchip": False},
+        {"ipu_config/pipeline_schedule": "interleaved"},
+    ],
+)
+def test_what_only_ipus_refuse(change: dict[str, object], tmp_path: Path) -> None:
+    load(write(tmp_path, changed(TINY, change)), "--execution.platform", "software")
+    with pytest.raises(UserError, match=r"run\.json.*run\.json"):
+        load(write(tmp_path, changed(TINY, change)), "--execution.platform", "graphcore")
+
+
+@pytest.mark.parametrize(("platform", "reduction"), [("software", "mean"), ("graphcore", "running_mean")])
+def test_default_reduction_is_the_platforms(platform: str, reduction: str, tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, TINY), "--execution.platform", platform)
+    assert loaded.config.optimizer_opts.gradient_accumulation_reduction == reduction
+    assert loaded.origins["optimizer_opts.gradient_accumulation_reduction"] == "derived"
+    given = load(write(tmp_path, TINY), "--optimizer-opts.gradient-accumulation-reduction", "sum")
+    assert given.config.optimizer_opts.gradient_accumulation_reduction == "sum"
+
+
+@pytest.mark.parametrize(("length", "samples"), [(128, 460_849_152), (384, 34_239_360), (512, 34_239_360)])
+def test_length_of_training_where_none_is_given(length: int, samples: int, tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, changed(TINY, {"total_num_train_samples": ..., "max_seq_length": length})))
+    assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (samples, None)
+    assert loaded.origins["total_num_train_samples"] == "derived"
+
+
+def test_task_of_classification_where_none_is_given(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, FINE_TUNING), task="classification")
+    assert (loaded.config.glue_task, loaded.origins["glue_task"]) == ("mrpc", "derived")
+
+
+def test_keys_that_published_configs_have_in_the_wrong_place(tmp_path: Path) -> None:
+    misplaced = {"bert_config/max_seq_length": 64, "bert_config/max_predictions_per_seq": 10}
+    loaded = load(write(tmp_path, changed(TINY, {**misplaced, "max_predictions_per_seq": 7})))
+    assert (loaded.config.max_seq_length, loaded.config.max_predictions_per_seq) == (64, 7)
+    assert loaded.origins["max_seq_length"].endswith("run.json")
+    honoured, ignored = loaded.notes
+    assert honoured.startswith("bert_config.max_seq_length = 64 (") and "at the top" in honoured
+    assert ignored.startswith("bert_config.max_predictions_per_seq = 10 (") and "max_predictions_per_seq = 7" in ignored
+    assert load(write(tmp_path, changed(TINY, misplaced)), "--max-seq-length", "32").config.max_seq_length == 32
+
+
+@pytest.mark.parametrize(("schedule", "steps"), [("interleaved", 9), ("sequential", 7), ("grouped", 18)])
+def test_accumulation_by_schedule(schedule: str, steps: int, tmp_path: Path) -> None:
+    values = changed(
+        TINY,
+        {"ipu_config/pipeline_schedule": schedule, "global_batch/grad_acc_steps_per_replica": steps},
+    )
+    assert load(write(tmp_path, values)).config.samples_per_update == 2 * steps
+
+
+def test_samples_go_before_epochs_and_that_is_said(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, changed(TINY, {"num_epochs": 2})))
+    assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (2400, None)
+    assert "num_epochs = 2" in loaded.notes[0] and "no effect" in loaded.notes[0]
+
+
+def test_epochs_typed_go_before_samples_of_a_file(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, TINY), "--num-epochs", "2")
+    assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (None, 2)
+
+
+def test_fine_tuning_knows_the_depth_of_a_local_model(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    write(folder, {"num_hidden_layers": 3, "hidden_size": 12, "num_attention_heads": 2}, "config.json")
+    path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": str(folder)}))
+    assert load(path, task="squad").config.ipu_config.pipeline_stages == [["emb", "hid", "hid", "hid", "qa_head"]]
+
+
+def test_fine_tuning_leaves_an_unknown_models_stages_open(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
+    assert load(path, task="squad").config.ipu_config.pipeline_stages is None
+
+
+def test_about_is_free_and_has_no_effect(tmp_path: Path) -> None:
+    about = {"command": "x", "anything": [1, {"a": None}]}
+    with_about, without = load(write(tmp_path, {**TINY, "about": about})), load(write(tmp_path, TINY))
+    assert with_about.config.about == about
+    assert with_about.config.model_copy(update={"about": None}) == without.config
+
+
+def test_config_cannot_be_changed_afterwards(tmp_path: Path) -> None:
+    config = load(write(tmp_path, TINY)).config
+    with pytest.raises(ValueError, match="frozen"):
+        config.seed = 3
+
+
+def test_a_call_means_what_the_flags_mean(tmp_path: Path) -> None:
+    path, overlay = write(tmp_path, {**TINY, "name": "run"}), write(tmp_path, {"seed": 3}, "overlay.json")
+    flags = ["--config", str(path), str(overlay), "--num-epochs", "2", "--global-batch.replicas", "2"]
+    by_flags = load_config("pretraining", [*flags, "--dataset-dir", "$HOME/data"])
+    overrides = {"num_epochs": 2, "global_batch": {"replicas": 2}, "dataset_dir": Path("$HOME/data")}
+    values = json.loads(path.read_text(encoding="utf-8"))
+    for recipe in (path, str(path), values, {"extends": str(path)}, TrainingConfig.model_validate(values)):
+        called = config_of_call("pretraining", [recipe, {"seed": 3}], overrides)
+        assert called.config == by_flags.config and len(called.notes) == len(by_flags.notes) == 1
+        assert (called.origins["seed"], called.origins["num_epochs"]) == ("config", "argument of train")
+    assert values == {**TINY, "name": "run"}  # not changed by the call
+    assert config_of_call("pretraining", TINY, {}).config.name == "pretraining"
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "overrides", "words"),
+    [
+        ("translation", TINY, {}, 'task "translation": there is no such task'),
+        ("pretraining", [], {}, "--config FILE is missing"),
+        ("pretraining", 5, {}, "5 is no config"),
+        ("pretraining", {**TINY, "seed": float("nan")}, {}, "config: holds NaN"),
+        ("pretraining", TINY, {"seed": {1, 2}}, "seed (argument of train): expected str"),
+        ("pretraining", TINY, {"global_batch.replica": 2}, "did you mean global_batch.replicas?"),
+        ("pretraining", TINY, {"seed": True}, "seed = true (argument of train): expected a whole number"),
+    ],
+)
+def test_errors_of_a_call(task: str, config: Any, overrides: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as raised:
+        config_of_call(task, config, overrides)
+    assert words in str(raised.value) and "\n" not in str(raised.value)

@@ -1,0 +1,137 @@
+"""Agreements and refusals of processes, which are replaced by two threads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints.folder import Checkpoint
+from execution.interface import Update
+from execution.processes import SINGLE_PROCESS, Processes
+from execution.software.precision import FLOAT16
+from execution.software.training_step import UpdateRule
+from keras_extensions.backend import tf
+from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
+from keras_extensions.callbacks.signals import StopRequest
+from model.losses import PretrainingObjective
+from optimization.optimizers import AdamW
+from settings.schema import TrainingConfig
+from tests.unit.execution.cluster.fake_processes import run_as_processes
+from training.chief import check_processes, on_chief, shared_position, shared_run_folder
+from training.failures import CurrentRun, process_failures
+from training.machine import processes_of
+from training.resume import Position
+from training.run_folder import RunFolder
+from utilities.errors import ReplicaLostError, UserError
+
+SCALE = 4.0
+
+
+def updates(gradients: list[list[float]], processes: Processes | None = None) -> dict[str, Any]:
+    """Return the state of a float16 weight after these gradients, with an adaptive loss scale."""
+    weight = tf.Variable([1.0, 2.0], dtype=tf.float16)
+    optimizer = AdamW(learning_rate=0.1, rounding_seed=7)
+    update = Update(1, loss_scale=SCALE, adaptive_loss_scale=True)
+    collectives = None if processes is None else processes.collectives
+    rule = UpdateRule(optimizer, PretrainingObjective(), update, [weight], FLOAT16, collectives)
+    reported = [rule.apply([tf.constant(gradient)]) for gradient in gradients]
+    return {
+        "weight": weight.numpy().tolist(),
+        "moments": [moment.numpy().tolist() for moment in optimizer.moments(weight)],
+        "updates": int(optimizer.iterations),
+        "scales": [float(one[LOSS_SCALE]) for one in reported] + [float(rule.loss_scale.factor)],
+        "overflows": [float(one[OVERFLOWS]) for one in reported],
+    }
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_an_overflow_in_one_process_skips_the_update_in_all(bad):
+    own = [[[1.0, -2.0], [0.5, 0.5], [1.0, 1.0]], [[3.0, 1.0], [bad, 0.5], [-2.0, 1.0]]]
+    found = run_as_processes(2, lambda processes: updates(own[processes.index], processes))
+    assert found[0] == found[1]
+    assert found[0]["overflows"] == [0, 1, 0] and found[0]["updates"] == 2
+    assert found[0]["scales"] == [SCALE, SCALE, SCALE / 2, SCALE / 2]
+    alone = updates([[4.0, -1.0], [bad, 1.0], [-1.0, 2.0]])
+    assert found[0] == alone and alone["weight"] != [1.0, 2.0]
+
+
+def test_opposite_infinities_are_an_overflow_too():
+    found = run_as_processes(2, lambda processes: updates([[np.inf if processes.index else -np.inf, 1.0]], processes))
+    assert found[0] == found[1] and found[0]["overflows"] == [1] and found[0]["weight"] == [1.0, 2.0]
+
+
+def test_all_processes_get_the_position_of_the_chief():
+    checkpoint = Checkpoint(Path("run/step-00000004/weights"), {"step": 4, "rewinds": 0})
+    there = Position(4, (5, 6), 1, 2.5, checkpoint)
+    found = run_as_processes(2, lambda processes: shared_position(processes, lambda: there))
+    assert found == [there, there]
+
+
+def test_an_error_of_the_chief_ends_all_processes():
+    def fails() -> Position:
+        raise UserError("diverges again and again")
+
+    chief, other = run_as_processes(2, lambda processes: shared_position(processes, fails))
+    assert isinstance(chief, UserError) and str(chief) == "diverges again and again"
+    assert isinstance(other, UserError) and str(other) == "replica 0: diverges again and again"
+
+
+def test_only_the_chief_makes_the_run_folder(tmp_path):
+    assert run_as_processes(2, lambda processes: on_chief(processes, lambda: [processes.index])) == [[0], None]
+    assert on_chief(SINGLE_PROCESS, lambda: None) is None
+
+    def folder(processes: Processes) -> tuple[str, bool]:
+        with shared_run_folder(processes, lambda: RunFolder(tmp_path / "mine")) as run:
+            return run.path.name, run.path == tmp_path / "mine"
+
+    assert run_as_processes(2, folder) == [("mine", True), ("mine", False)]
+
+
+@pytest.mark.parametrize(
+    ("change", "data", "precision", "named"),
+    [
+        ({"output_dir": "elsewhere", "execution": {"threads": 1}}, "a", "float32", None),
+        ({"seed": 5}, "a", "float32", "seed is 5 for replica 1 and 42 for replica 0"),
+        ({"global_batches_per_log": 7}, "a", "float32", "global_batches_per_log is 7 for replica 1"),
+        ({}, "b", "float32", "dataset_dir: None of replica 1 does not hold the data of replica 0"),
+        ({}, "a", "float16", "execution.precision: replica 1 computes in float16, replica 0 in float32"),
+    ],
+)
+def test_all_processes_must_be_started_in_the_same_way(change, data, precision, named):
+    def check(processes: Processes) -> str:
+        own = processes.index == 1
+        config = TrainingConfig.model_validate({"seed": 42, **(change if own else {})})
+        check_processes(processes, config, data if own else "a", precision if own else "float32")
+        return "consistent"
+
+    chief, other = run_as_processes(2, check)
+    assert chief == "consistent"
+    assert other == "consistent" if named is None else isinstance(other, UserError) and named in str(other)
+
+
+def test_processes_must_share_the_micro_batches_evenly(monkeypatch):
+    cluster = {"worker": ["localhost:1", "localhost:2", "localhost:3"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
+    config = TrainingConfig.model_validate({"global_batch": {"grad_acc_steps_per_replica": 4}})
+    with pytest.raises(UserError, match="3 processes cannot share 4 micro batches evenly"):
+        processes_of(config)
+
+
+def test_the_loss_of_a_process_is_reported_in_one_line(monkeypatch):
+    def end(processes: Processes) -> None:
+        current = CurrentRun()
+        current.folder = RunFolder(Path("runs/mine"))
+        with process_failures(processes, StopRequest(), current):
+            raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /task:0 Connection reset")
+
+    monkeypatch.setattr("execution.software.cluster.heartbeat.SECONDS_TO_STAY", 0.0)
+    monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
+    lost = run_as_processes(2, end)[1]
+    assert isinstance(lost, ReplicaLostError) and str(lost) == (
+        "replica 0 (host0:1) has ended, or cannot be reached, so replica 1 stops, too; resume from the last checkpoint"
+        " with --name mine --resume, with any number of replicas"
+    )

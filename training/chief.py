@@ -1,0 +1,105 @@
+"""The work that only the chief of several processes does, and the checks that all processes agree.
+
+Only the chief, process 0, writes the run's folder, log, metrics and checkpoints. It decides which run it is and where
+it resumes, and broadcasts both. The others need no access to the run's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from pathlib import Path
+from typing import Callable, Iterator, List, Optional, TypeVar
+
+from execution.processes import Processes
+from settings.fields import PER_REPLICA, value_at
+from settings.schema import TrainingConfig, leaves
+from training.resume import Position
+from training.run_folder import RunFolder, config_for_files
+from utilities.errors import UserError
+from utilities.secrets import MaskingFormatter
+
+Value = TypeVar("Value")
+
+
+def on_chief(processes: Processes, make: Callable[[], Value]) -> Optional[Value]:
+    """Call ``make`` on the chief and return its result; return None in the other processes.
+
+    Raises:
+        UserError: in all processes, if ``make`` raises one.
+    """
+    made: List[Value] = []
+    processes.decide(lambda: made.append(make()))
+    return made[0] if made else None
+
+
+def shared_position(processes: Processes, decide: Callable[[], Position]) -> Position:
+    """Return the position that the chief chooses."""
+    if processes.is_single:
+        return decide()
+    return Position.from_json(processes.decide(lambda: decide().as_json()))
+
+
+@contextlib.contextmanager
+def shared_run_folder(processes: Processes, make: Callable[[], RunFolder]) -> Iterator[RunFolder]:
+    """Yield the run's folder, which the chief creates; the others get a temporary one with the same name."""
+    made = on_chief(processes, make)
+    name = processes.decide(lambda: made.path.name if made else "")
+    if made is not None:
+        yield made
+        return
+    with tempfile.TemporaryDirectory(prefix="replica-") as temporary:
+        path = Path(temporary) / name
+        path.mkdir()
+        yield RunFolder(path)
+
+
+@contextlib.contextmanager
+def replica_log(index: int) -> Iterator[None]:
+    """Within the block, log only warnings and errors, preceded by the number of this process."""
+    root = logging.getLogger()
+    level, formats = root.level, [(handler, handler.formatter) for handler in root.handlers]
+    for handler, _ in formats:
+        handler.setFormatter(MaskingFormatter(f"replica {index}: %(levelname)s %(message)s"))
+    root.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        for handler, formatter in formats:
+            handler.setFormatter(formatter)
+
+
+def check_processes(processes: Processes, config: TrainingConfig, data: str, precision: str) -> None:
+    """Check that this process starts like the chief; otherwise they would diverge or wait for each other.
+
+    Args:
+        config: the config of this process.
+        data: a checksum of its training samples.
+        precision: the number format of its computations.
+
+    Raises:
+        UserError: this process has another config, other data, or another number format.
+    """
+    if processes.is_single:
+        return
+    own = config_for_files(config)
+    chief = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
+    for name, leaf in leaves().items():
+        value, chief_value = value_at(own, leaf.path), value_at(chief["config"], leaf.path)
+        if leaf.freedom is not PER_REPLICA and value != chief_value:
+            raise UserError(
+                f"{name} is {value} for replica {processes.index} and {chief_value} for replica 0; start all with the"
+                " same config and flags"
+            )
+    if chief["precision"] != precision:
+        raise UserError(
+            f"execution.precision: replica {processes.index} computes in {precision}, replica 0 in"
+            f" {chief['precision']}; name one that all machines have"
+        )
+    if chief["data"] != data:
+        raise UserError(
+            f"dataset_dir: {config.dataset_dir} of replica {processes.index} does not hold the data of replica 0; give"
+            " all the same data set"
+        )

@@ -1,4 +1,0 @@
-"""Writes HTML pages about runs; each page is one file that loads nothing else.
-
-python -m utilities.report RUN_FOLDER
-"""
