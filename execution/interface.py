@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 from dataclasses import dataclass
 from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple
 
+from execution.parts import Attention, LinearDropoutNorm
 from keras_extensions.backend import keras, tf
 
 Tensors = Dict[str, Any]
@@ -203,7 +205,7 @@ class Platform(abc.ABC):
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
         """Create a layer that normalises over the last axis, with weights ``gamma`` and ``beta`` (Ba et al. 2016)."""
 
-    def dense(self, units: int, use_bias: bool, initializer: str, name: str, adds_bias: bool) -> keras.layers.Layer:
+    def dense(self, units: int, use_bias: bool, initializer: str, name: str) -> keras.layers.Layer:
         """Create a fully connected layer.
 
         Args:
@@ -211,51 +213,55 @@ class Platform(abc.ABC):
             use_bias: whether there is a bias.
             initializer: of the matrix.
             name: name of the layer.
-            adds_bias: False if the layer is only called by :meth:`dense_gelu` and :meth:`residual_norm`, which may then
-                add the bias in its place.
         """
         return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=initializer, name=name)
 
     # Parts of the model that a machine may compute in fewer steps
 
-    def dense_gelu(self, dense: keras.layers.Layer, x: tf.Tensor, approximate: bool) -> tf.Tensor:
-        """Return gelu(dense(x))."""
-        return self.gelu(dense(x), approximate)
-
-    def residual_norm(
-        self,
-        dense: keras.layers.Layer,
-        dropout: keras.layers.Layer,
-        norm: keras.layers.Layer,
-        x: tf.Tensor,
-        residual: tf.Tensor,
-        training: Optional[bool],
-    ) -> tf.Tensor:
-        """Return norm(residual + dropout(dense(x)))."""
-        return norm(residual + dropout(self.outlined(dense)(x), training=training))
-
-    def attention(
-        self,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        value: tf.Tensor,
-        bias: tf.Tensor,
-        dropout: keras.layers.Layer,
-        training: Optional[bool],
-    ) -> tf.Tensor:
-        """Return dropout(softmax(Q·Kᵀ / √D + bias))·V.
+    def linear_gelu(self, units: int, approximate: bool, initializer: str, name: str) -> keras.layers.Layer:
+        """Create gelu(dense(x)), a fully connected layer with a bias and GeLU.
 
         Args:
-            query: (B, heads, S, D), as are ``key``, ``value`` and the result.
-            key: keys.
-            value: values.
-            bias: added to scores, (B, 1, 1 or S, S).
-            dropout: layer between softmax and product.
-            training: whether ``dropout`` drops anything.
+            units: outputs.
+            approximate: see :meth:`gelu`.
+            initializer: of the matrix.
+            name: name of the layer.
         """
-        scale = tf.cast(query.shape[-1] ** -0.5, query.dtype)
-        scores = tf.matmul(query * scale, key, transpose_b=True) + bias  # (B, heads, S, S)
-        return tf.matmul(dropout(self.softmax(scores), training=training), value)
+        gelu = functools.partial(self.gelu, approximate=approximate)
+        return keras.layers.Dense(units, activation=gelu, kernel_initializer=initializer, name=name)
+
+    def linear_dropout_norm(
+        self,
+        units: int,
+        use_bias: bool,
+        initializer: str,
+        rate: float,
+        epsilon: float,
+        name: str,
+        dense: Optional[keras.layers.Layer] = None,
+    ) -> LinearDropoutNorm:
+        """Create norm(residual + dropout(dense(x))), which is called with x and the residual.
+
+        Args:
+            units: outputs, as many as the residual has.
+            use_bias: whether the dense layer has a bias.
+            initializer: of the matrix.
+            rate: dropout rate.
+            epsilon: of the norm.
+            name: name of the layer.
+            dense: a layer to use instead of a new dense one.
+        """
+        return LinearDropoutNorm(
+            self.dense(units, use_bias, initializer, "dense") if dense is None else dense,
+            self.dropout(rate, name="dropout"),
+            self.layer_normalization(epsilon, name="norm"),
+            self.outlined,
+            name=name,
+        )
+
+    def attention(self, rate: float, name: str) -> Attention:
+        """Create the attention of given queries, keys and values, with a dropout ``rate`` for its weights."""
+        return Attention(self.dropout(rate, name="dropout"), self.softmax, name=name)
 
     # Operations
 

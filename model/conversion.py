@@ -22,7 +22,7 @@ from model.blocks import (
     SpanHeadBlock,
 )
 from model.heads import Classifier, HeadTransform, MaskedLMHead, NextSentenceHead, Pooler, SpanHead
-from model.layers import Embeddings, EncoderLayer, Intermediate, ResidualOutput, SelfAttention
+from model.layers import Embeddings, EncoderLayer, Intermediate, SelfAttention, residual_output
 
 DENSE = (Carry("dense.kernel", ("dense.kernel",)), Carry("dense.bias", ("dense.bias",)))
 NORM = (Carry("norm.gamma", ("LayerNorm.gamma",)), Carry("norm.beta", ("LayerNorm.beta",)))
@@ -54,11 +54,11 @@ def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
         ),
         Rule(
             hf.TFBertSelfOutput,
-            lambda _: ResidualOutput(a, platform, a.use_projection_bias, "attention_output"),
+            lambda _: residual_output(a, platform, a.use_projection_bias, "attention_output"),
             DENSE + NORM,
         ),
         Rule(hf.TFBertIntermediate, lambda _: Intermediate(a, platform), DENSE),
-        Rule(hf.TFBertOutput, lambda _: ResidualOutput(a, platform, True, "output"), DENSE + NORM),
+        Rule(hf.TFBertOutput, lambda _: residual_output(a, platform, True, "output"), DENSE + NORM),
         Rule(hf.TFBertPooler, lambda _: Pooler(a), DENSE),
         Rule(hf.TFBertPredictionHeadTransform, lambda _: HeadTransform(a, platform), DENSE + NORM),
         Rule(

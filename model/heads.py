@@ -29,13 +29,11 @@ class HeadTransform(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "transform"):
         super().__init__(name=name)
-        self.dense = platform.dense(architecture.hidden_size, True, INITIALIZER, "dense", adds_bias=False)
+        self.dense = platform.linear_gelu(architecture.hidden_size, architecture.approximate_gelu, INITIALIZER, "dense")
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
-        self._platform = platform
-        self._approximate = architecture.approximate_gelu
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # (B, P, H)
-        return self.norm(self._platform.dense_gelu(self.dense, x, self._approximate))
+        return self.norm(self.dense(x))
 
 
 class MaskedLMHead(keras.layers.Layer):

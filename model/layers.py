@@ -10,7 +10,8 @@ M maximum positions · T segment types
 
 from __future__ import annotations
 
-from typing import Any, List, Optional
+import functools
+from typing import Any, Callable, List, Optional
 
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
@@ -27,30 +28,30 @@ def dense(units: int, use_bias: bool = True, name: str = "dense") -> keras.layer
     return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=INITIALIZER, name=name)
 
 
-def encoder_dense(
+def sparse_dense(
     architecture: Architecture,
     platform: Platform,
     part: str,
     units: int,
     use_bias: bool = True,
     name: str = "dense",
-    adds_bias: bool = False,
-) -> keras.layers.Layer:
-    """Return a fully connected layer of the encoder, block-sparse if the architecture says so.
+    activation: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
+) -> Optional[keras.layers.Layer]:
+    """Return a block-sparse layer for a part of the encoder; None where the architecture has a dense one.
 
     Args:
         part: of an encoder layer, one of ``model.architecture.SPARSE_PARTS``.
         units: outputs.
         use_bias: whether there is a bias.
         name: of the layer.
-        adds_bias: see :meth:`execution.interface.Platform.dense`.
+        activation: applied to the result.
     """
     if not architecture.is_sparse(part):
-        return platform.dense(units, use_bias, INITIALIZER, name, adds_bias)
+        return None
     inputs = architecture.intermediate_size if part == OUTPUT else architecture.hidden_size
     count = architecture.kept_blocks(inputs, units)
     block_size, kernel = architecture.sparsity_block_size, architecture.sparsity_kernel
-    return BlockSparseDense(units, block_size, count, use_bias, kernel, platform.runs_host_code(), name)
+    return BlockSparseDense(units, block_size, count, use_bias, kernel, platform.runs_host_code(), name, activation)
 
 
 class Embeddings(keras.layers.Layer):
@@ -131,16 +132,19 @@ class SelfAttention(keras.layers.Layer):
         a = architecture
         self._heads = a.num_attention_heads
         self._head_size = a.hidden_size // a.num_attention_heads
-        self._platform = platform
-        if a.use_qkv_split:
+        self._split = a.use_qkv_split
+
+        def projection(units: int, use_bias: bool, name: str) -> keras.layers.Layer:
+            sparse = sparse_dense(a, platform, QKV, units, use_bias, name)
+            return platform.dense(units, use_bias, INITIALIZER, name) if sparse is None else sparse
+
+        if self._split:
             self.query, self.key, self.value = (
-                encoder_dense(a, platform, QKV, a.hidden_size, a.use_qkv_bias, part, adds_bias=True)
-                for part in ("query", "key", "value")
+                projection(a.hidden_size, a.use_qkv_bias, part) for part in ("query", "key", "value")
             )
         else:
-            self.qkv = encoder_dense(a, platform, QKV, 3 * a.hidden_size, use_bias=False, name="qkv")
-        self._split = a.use_qkv_split
-        self.dropout = platform.dropout(a.attention_probs_dropout_prob, name="dropout")
+            self.qkv = projection(3 * a.hidden_size, False, "qkv")
+        self.attention = platform.attention(a.attention_probs_dropout_prob, name="attention")
 
     def _queries_keys_values(self, hidden: tf.Tensor) -> List[tf.Tensor]:
         """Return queries, keys and values, each (B, A, S, D)."""
@@ -159,23 +163,17 @@ class SelfAttention(keras.layers.Layer):
         training: Optional[bool] = None,
     ) -> tf.Tensor:
         query, key, value = self._queries_keys_values(hidden)
-        context = self._platform.attention(query, key, value, bias, self.dropout, training)  # (B, A, S, D)
+        context = self.attention(query, key, value, bias, training=training)  # (B, A, S, D)
         return tf.reshape(tf.transpose(context, (0, 2, 1, 3)), tf.shape(hidden))  # (B, S, H)
 
 
-class ResidualOutput(keras.layers.Layer):
-    """norm(residual + dropout(dense(x))), the second half of attention and of the feed-forward layer."""
-
-    def __init__(self, architecture: Architecture, platform: Platform, use_bias: bool, name: str):
-        super().__init__(name=name)
-        part = OUTPUT if name == "output" else PROJECTION
-        self.dense = encoder_dense(architecture, platform, part, architecture.hidden_size, use_bias)
-        self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
-        self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
-        self._platform = platform
-
-    def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
-        return self._platform.residual_norm(self.dense, self.dropout, self.norm, x, residual, training)  # (B, S, H)
+def residual_output(architecture: Architecture, platform: Platform, use_bias: bool, name: str) -> keras.layers.Layer:
+    """Return norm(residual + dropout(dense(x))), the second half of attention and of the feed-forward layer."""
+    a, part = architecture, OUTPUT if name == "output" else PROJECTION
+    sparse = sparse_dense(a, platform, part, a.hidden_size, use_bias)
+    return platform.linear_dropout_norm(
+        a.hidden_size, use_bias, INITIALIZER, a.hidden_dropout_prob, a.layer_norm_eps, name, sparse
+    )
 
 
 class Intermediate(keras.layers.Layer):
@@ -183,12 +181,13 @@ class Intermediate(keras.layers.Layer):
 
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "intermediate"):
         super().__init__(name=name)
-        self.dense = encoder_dense(architecture, platform, INTERMEDIATE, architecture.intermediate_size)
-        self._platform = platform
-        self._approximate = architecture.approximate_gelu
+        units, approximate = architecture.intermediate_size, architecture.approximate_gelu
+        gelu = functools.partial(platform.gelu, approximate=approximate)
+        sparse = sparse_dense(architecture, platform, INTERMEDIATE, units, activation=gelu)
+        self.dense = platform.linear_gelu(units, approximate, INITIALIZER, "dense") if sparse is None else sparse
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return self._platform.dense_gelu(self.dense, x, self._approximate)  # (B, S, I)
+        return self.dense(x)  # (B, S, I)
 
 
 class EncoderLayer(keras.layers.Layer):

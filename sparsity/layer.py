@@ -23,7 +23,7 @@ FIRST_SCALE, SCALE_STEP, SCALES = 2.0**15, 16.0, 12
 
 
 class BlockSparseDense(keras.layers.Layer):
-    """x · W + bias, where only the blocks ``positions`` of W exist and all others are zero.
+    """activation(x · W + bias), where only the blocks ``positions`` of W exist and all others are zero.
 
     Weights: ``blocks`` (n, b, b), which are trained; ``positions`` (n,), their ascending numbers; ``explored``, one bit
         per possible block, set if it ever existed; ``matrix_shape`` (I, O), for readers of a checkpoint.
@@ -35,6 +35,8 @@ class BlockSparseDense(keras.layers.Layer):
         use_bias: whether there is a bias.
         kernel: one of :data:`sparsity.products.KERNELS`.
         on_host: whether the training step may call code that was compiled for this processor.
+        name: name of the layer.
+        activation: applied to the result; None: nothing.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class BlockSparseDense(keras.layers.Layer):
         kernel: str = AUTO,
         on_host: bool = True,
         name: str = "dense",
+        activation: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
     ):
         super().__init__(name=name)
         self.units = units
@@ -54,6 +57,7 @@ class BlockSparseDense(keras.layers.Layer):
         self.use_bias = use_bias
         self.kernel_wish = kernel
         self._on_host = on_host
+        self._activation = activation
         self._chosen = False
         self._probe: Optional[Probe] = None
 
@@ -85,7 +89,8 @@ class BlockSparseDense(keras.layers.Layer):
             y = self._probe(rows, y)
         y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
         y.set_shape((*x.shape[:-1], self.units))
-        return y if self.bias is None else y + tf.cast(self.bias, x.dtype)
+        y = y if self.bias is None else y + tf.cast(self.bias, x.dtype)
+        return y if self._activation is None else self._activation(y)
 
     def describe(self) -> str:
         """Return one line with sizes, density and kernel."""

@@ -15,6 +15,7 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from execution import parts
 from execution.software import dropout as dropouts
 from execution.software import layers
 from execution.software.dropout import fold_in, keep_mask
@@ -52,18 +53,16 @@ def _dropped(x: tf.Tensor, rate: float, seed: Optional[tf.Tensor], layer: Option
 
 
 class Product(keras.layers.Dense):
-    """x · W of a dense layer with float32 weights; its bias is added by the operation that follows, or at the end.
+    """x · W, with float32 weights; the part that owns this layer adds the bias in its next operation.
 
     Args:
         units: outputs.
-        adds_bias: whether the layer itself adds the bias.
         copies: gives the bfloat16 copy of the matrix.
         **options: as of ``keras.layers.Dense``.
     """
 
-    def __init__(self, units: int, adds_bias: bool, copies: WeightCopies, **options: Any):
+    def __init__(self, units: int, copies: WeightCopies, **options: Any):
         super().__init__(units, **options)
-        self._adds_bias = adds_bias
         self._copies = copies
 
     def build(self, input_shape: Any) -> None:
@@ -74,17 +73,47 @@ class Product(keras.layers.Dense):
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        rows = tf.reshape(x, (-1, x.shape[-1]))  # two matrices, whose product TensorFlow fuses with the bias
-        y = tf.matmul(rows, self._copies.of(self.kernel, x.dtype))
-        if self._adds_bias and self.bias is not None:
-            y = tf.nn.bias_add(y, tf.cast(self.bias, x.dtype))
+        return self.shaped(self.product(x), x)
+
+    def product(self, x: tf.Tensor) -> tf.Tensor:
+        """Return the product (T, O): of two matrices, which TensorFlow fuses with a bias that follows."""
+        return tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self._copies.of(self.kernel, x.dtype))
+
+    def shaped(self, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        """Return the rows ``y`` (T, O) in the shape of ``x`` (…, I), as (…, O)."""
         y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
         y.set_shape((*x.shape[:-1], self.units))
         return y
 
-    def added(self) -> tf.Tensor:
+    def bias_or_zeros(self) -> tf.Tensor:
         """Return the bias (O,), float32, which is zero where the layer has none."""
         return tf.zeros([self.units]) if self.bias is None else tf.convert_to_tensor(self.bias)
+
+
+class Linear(Product):
+    """x · W + bias."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        y = self.product(x)
+        return self.shaped(y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype)), x)
+
+
+class LinearGelu(Product):
+    """gelu(x · W + bias).
+
+    Args:
+        units: outputs.
+        approximate: whether GeLU is the tanh approximation.
+        copies: gives the bfloat16 copy of the matrix.
+        **options: as of ``keras.layers.Dense``.
+    """
+
+    def __init__(self, units: int, approximate: bool, copies: WeightCopies, **options: Any):
+        super().__init__(units, copies, **options)
+        self._approximate = approximate
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return gelu(super().call(x), self.bias_or_zeros(), self._approximate)
 
 
 class Dropout(dropouts.Dropout):
@@ -117,11 +146,38 @@ def _dropout(x: tf.Tensor, seed: tf.Tensor, layer: tf.Tensor, rate: float) -> tf
 
 
 class LayerNormalization(layers.LayerNormalization):
-    """LayerNorm of one tensor, or of a sum in one pass; see :func:`norm`."""
+    """LayerNorm of one tensor or, in the same pass, of a sum."""
 
-    def call(self, residual: tf.Tensor, added: Tuple[tf.Tensor, ...] = (), dropped: Optional[Mask] = None) -> tf.Tensor:
-        gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
-        return norm(residual, gamma, beta, self.epsilon, added, dropped)
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return norm(x, *self._weights(), self.epsilon)
+
+    def of_sum(self, residual: tf.Tensor, x: tf.Tensor, bias: tf.Tensor, mask: Optional[Mask]) -> tf.Tensor:
+        """Return norm(residual + dropout(x + bias)); see :func:`norm`. The layer must have been built."""
+        return norm(residual, *self._weights(), self.epsilon, (x, bias), mask)
+
+    def _weights(self) -> Tuple[tf.Tensor, tf.Tensor]:
+        return tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
+
+
+class LinearDropoutNorm(parts.LinearDropoutNorm):
+    """norm(residual + dropout(x · W + bias)), where all that follows the product is one pass."""
+
+    def build(self, input_shape: Any) -> None:
+        with tf.name_scope(self.norm.name):
+            self.norm.build((self.dense.units,))
+        super().build(input_shape)
+
+    def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        return self.norm.of_sum(residual, self.dense(x), self.dense.bias_or_zeros(), self.dropout.mask())
+
+
+class Attention(parts.Attention):
+    """Attention whose backward pass draws the dropout mask again; see :func:`attention`."""
+
+    def call(
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, training: Optional[bool] = None
+    ) -> tf.Tensor:
+        return attention(query, key, value, bias, query.shape[-1] ** -0.5, self.dropout.mask())
 
 
 # gelu(x + bias)

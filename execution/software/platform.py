@@ -6,6 +6,7 @@ import contextlib
 from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional, Sequence
 
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
+from execution.parts import Attention, LinearDropoutNorm
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software import fused, layers
 from execution.software.devices import on_gpu
@@ -121,45 +122,39 @@ class SoftwarePlatform(Platform):
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
         return (fused if self._fuses else layers).LayerNormalization(epsilon, name=name, check=self._check)
 
-    def dense(self, units: int, use_bias: bool, initializer: str, name: str, adds_bias: bool) -> keras.layers.Layer:
+    def dense(self, units: int, use_bias: bool, initializer: str, name: str) -> keras.layers.Layer:
         if not self._fuses:
-            return super().dense(units, use_bias, initializer, name, adds_bias)
-        return fused.Product(
-            units, adds_bias, self._copies, use_bias=use_bias, kernel_initializer=initializer, name=name
+            return super().dense(units, use_bias, initializer, name)
+        return fused.Linear(units, self._copies, use_bias=use_bias, kernel_initializer=initializer, name=name)
+
+    def linear_gelu(self, units: int, approximate: bool, initializer: str, name: str) -> keras.layers.Layer:
+        if not self._fuses:
+            return super().linear_gelu(units, approximate, initializer, name)
+        return fused.LinearGelu(units, approximate, self._copies, kernel_initializer=initializer, name=name)
+
+    def linear_dropout_norm(
+        self,
+        units: int,
+        use_bias: bool,
+        initializer: str,
+        rate: float,
+        epsilon: float,
+        name: str,
+        dense: Optional[keras.layers.Layer] = None,
+    ) -> LinearDropoutNorm:
+        if not self._fuses or dense is not None:
+            return super().linear_dropout_norm(units, use_bias, initializer, rate, epsilon, name, dense)
+        return fused.LinearDropoutNorm(
+            fused.Product(units, self._copies, use_bias=use_bias, kernel_initializer=initializer, name="dense"),
+            self.dropout(rate, name="dropout"),
+            self.layer_normalization(epsilon, name="norm"),
+            self.outlined,
+            name=name,
         )
 
-    def dense_gelu(self, dense: keras.layers.Layer, x: tf.Tensor, approximate: bool) -> tf.Tensor:
-        if not isinstance(dense, fused.Product):
-            return super().dense_gelu(dense, x, approximate)
-        product = dense(x)
-        return fused.gelu(product, dense.added(), approximate)
-
-    def residual_norm(
-        self,
-        dense: keras.layers.Layer,
-        dropout: keras.layers.Layer,
-        norm: keras.layers.Layer,
-        x: tf.Tensor,
-        residual: tf.Tensor,
-        training: Optional[bool],
-    ) -> tf.Tensor:
-        if not isinstance(dense, fused.Product):
-            return super().residual_norm(dense, dropout, norm, x, residual, training)
-        product = dense(x)
-        return norm(residual, (product, dense.added()), dropout.mask())
-
-    def attention(
-        self,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        value: tf.Tensor,
-        bias: tf.Tensor,
-        dropout: keras.layers.Layer,
-        training: Optional[bool],
-    ) -> tf.Tensor:
-        if not self._fuses:
-            return super().attention(query, key, value, bias, dropout, training)
-        return fused.attention(query, key, value, bias, query.shape[-1] ** -0.5, dropout.mask())
+    def attention(self, rate: float, name: str) -> Attention:
+        kind = fused.Attention if self._fuses else Attention
+        return kind(self.dropout(rate, name="dropout"), self.softmax, name=name)
 
     def gelu(self, x: tf.Tensor, approximate: bool) -> tf.Tensor:
         return self._check(layers.approximate_gelu(x) if approximate else layers.exact_gelu(x))
