@@ -33,7 +33,7 @@ from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING, Architecture
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 
 OWN, SAFETENSORS, BIN, GOOGLE = "this project's", "safetensors", "pytorch_model.bin", "bert_model.ckpt"
 TF_SAFETENSORS, H5 = "safetensors of TensorFlow", "tf_model.h5 of a called model"
@@ -102,7 +102,7 @@ def _google_name(name: str) -> tuple[str, bool]:
 def read(folder: Path) -> None:
     """Make a Hugging Face model and fill it from the files, as a run does before it converts the model."""
     start = open_pretrained(str(folder), "pretrained_ckpt_path")
-    start.fill_source(untrained(PRETRAINING, Architecture(**start.architecture), seed=1))
+    start.initialize_source(build_hf_model(PRETRAINING, Architecture(**start.architecture), seed=1))
 
 
 def seconds(action: Callable[..., object], *arguments: object) -> float:
@@ -129,7 +129,7 @@ def main(options: argparse.Namespace) -> Report:
     architecture = architecture_of(options.size, use_prediction_bias=True)
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        folders = write_formats(untrained(PRETRAINING, architecture, seed=11), architecture, work)
+        folders = write_formats(build_hf_model(PRETRAINING, architecture, seed=11), architecture, work)
         variants = {form: partial(measure, f, work / "exported", form in THEIRS) for form, f in folders.items()}
         measured = measuring.alternate(variants, options.rounds, options.json)
     columns = [

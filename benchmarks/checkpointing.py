@@ -32,7 +32,7 @@ WITHOUT, WITH = "without checkpoints", "with checkpoints"
 SECONDS, PROCESSOR, PAUSE = "seconds", "processor_seconds", "pause"
 
 
-class StretchClock(keras.callbacks.Callback):
+class PeriodClock(keras.callbacks.Callback):
     """Times a stretch from the end of its first step, and saves in the middle of each ten steps if it has a writer."""
 
     def __init__(self, writer: CheckpointWriter | None) -> None:
@@ -74,13 +74,13 @@ def main(options: argparse.Namespace) -> Report:
         state = TrainingState(made.blocks, made.optimizer)
         writer = CheckpointWriter(Path(folder), state, lambda step: {}, "benchmark", rotation=Rotation(2))
 
-        def stretch(to: CheckpointWriter | None, count: int) -> measuring.Values:
-            clock = StretchClock(to)
+        def period(to: CheckpointWriter | None, count: int) -> measuring.Values:
+            clock = PeriodClock(to)
             made.run(count + 1, [clock])
             return clock.values
 
-        stretch(writer, EVERY)  # compiles, and makes the first files
-        variants = {WITHOUT: partial(stretch, None, options.steps), WITH: partial(stretch, writer, options.steps)}
+        period(writer, EVERY)  # compiles, and makes the first files
+        variants = {WITHOUT: partial(period, None, options.steps), WITH: partial(period, writer, options.steps)}
         measured = measuring.alternate(variants, options.rounds, options.json, mirrored=True)
         newest = sorted(Path(folder).glob("step-*"))[-1]
         megabytes = sum(path.stat().st_size for path in newest.iterdir()) / 1e6

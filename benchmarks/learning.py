@@ -28,7 +28,7 @@ from model.architecture import PRETRAINING, Architecture
 Curves = dict[str, list[float]]  # the loss of each step; the first curve is the reference
 
 LIMIT = 0.001  # of PyTorch's loss, at every step
-NARROW_LIMIT = 0.01  # of float32's loss, at every step
+LOW_PRECISION_LIMIT = 0.01  # of float32's loss, at every step
 MEAN_LIMIT = 0.005  # of float32's mean loss, in every sixth of the steps
 SETTINGS = {"weight_decay": 0.01, "epsilon": 1e-6, "warmup": 0.1}
 
@@ -102,9 +102,9 @@ def beside_pytorch(
     """Train on both sides from the same weights; see :func:`our_losses`. The architecture has all biases."""
     from benchmarks.peers_pytorch import pretraining_losses
     from checkpoints.pretrained.weights import from_tensorflow
-    from model.huggingface import untrained
+    from model.huggingface import build_hf_model
 
-    source = untrained(PRETRAINING, architecture, SEED)
+    source = build_hf_model(PRETRAINING, architecture, SEED)
     weights = {}
     for variable in source.weights:
         known = from_tensorflow(variable.name)
@@ -153,7 +153,7 @@ def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], boo
         common = (options.steps, options.micro_batch, options.learning_rate)
         curves[name] = our_losses(architecture, samples, *common, **execution)
     means = {name: means_of_sixths(losses) for name, losses in curves.items()}
-    judged, limit, where = (curves, NARROW_LIMIT, "at every step")
+    judged, limit, where = (curves, LOW_PRECISION_LIMIT, "at every step")
     if options.precisions:  # many steps at a high learning rate, over which single ones drift apart
         judged, limit, where = (means, MEAN_LIMIT, "in the mean of every sixth of the updates")
     worst = {name: max(deviations(losses, judged[FLOAT32])) for name, losses in judged.items()}

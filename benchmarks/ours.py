@@ -17,7 +17,7 @@ from keras_extensions.schedules import UpDown
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture, expected_blocks
 from model.blocks import Block, assemble
 from model.conversion import convert
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 from model.losses import ClassificationObjective, PretrainingObjective, SpanObjective
 
 OUTPUTS = {
@@ -63,12 +63,12 @@ def build(
         stages: of a pipeline; None: all blocks in one.
         source: the Hugging Face model; None: one with random weights.
     """
-    source = source or untrained(task, architecture, SEED)
+    source = source or build_hf_model(task, architecture, SEED)
     with platform.scope():
         blocks, conversion = convert(task, source, architecture, platform)
     stages = stages or [expected_blocks(task, architecture.num_hidden_layers)]
     model = assemble(blocks, shapes, OUTPUTS[task], stages, platform)
-    conversion.carry_weights(source)
+    conversion.transfer_weights(source)
     return model, blocks
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import measuring
 from benchmarks.measuring import Column, Measured, Report
 from benchmarks.ours import build, cpu_platform
-from benchmarks.settings import MICRO_BATCH, SEED, SEQUENCE_LENGTH, narrow_architecture
+from benchmarks.settings import MICRO_BATCH, SEED, SEQUENCE_LENGTH, small_architecture
 from data_utils.records.arrays import GeneratedReader
 from data_utils.squad.windows import squad_features
 from execution.interface import Update
@@ -199,7 +199,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 @measuring.benchmark(ARGUMENTS, rounds=3)
 def main(options: argparse.Namespace) -> Report:
-    sizes = narrow_architecture(options.layers, options.hidden, 4096)
+    sizes = small_architecture(options.layers, options.hidden, 4096)
     half = ["hid"] * (options.layers // 2)
     # In float32, because the stages are compiled with XLA, which has no fast bfloat16 products on CPUs.
     platform = cpu_platform(threads=1, device_mapping=(0, 1), pipeline_devices=2, precision="float32")

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import measuring
 from benchmarks.measuring import Goal, Report
-from benchmarks.settings import MASKED_POSITIONS, SEED, VOCABULARY, narrow_architecture
+from benchmarks.settings import MASKED_POSITIONS, SEED, VOCABULARY, small_architecture
 from model.architecture import PRETRAINING
 
 OFF, ON = "without", "with recomputation"
@@ -48,7 +48,7 @@ def measure(
     from data_utils.records.arrays import GeneratedReader
     from data_utils.records.features import pretraining_features
 
-    architecture = narrow_architecture(layers, hidden, VOCABULARY)
+    architecture = small_architecture(layers, hidden, VOCABULARY)
     platform = cpu_platform(xla=True, precision=precision, recompute=recompute)
     reader = GeneratedReader(pretraining_features(length, MASKED_POSITIONS, VOCABULARY), SEED)
     made = training(PRETRAINING, architecture, reader, micro_batch, platform=platform)

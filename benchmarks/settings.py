@@ -53,7 +53,7 @@ def architecture_of(size: str, **changes: Any) -> Architecture:
     return Architecture(**{**fields, **changes})
 
 
-def narrow_architecture(layers: int, hidden: int, vocab_size: int) -> Architecture:
+def small_architecture(layers: int, hidden: int, vocab_size: int) -> Architecture:
     """Return a BERT of any size with heads of 64."""
     return Architecture(**Size(layers, hidden, hidden // 64, steps=0).config(), vocab_size=vocab_size)
 

@@ -23,11 +23,11 @@ def measure(size: str, folder: str) -> None:
     """Write the bytes of the moments of this process, one of several, with and without sharding."""
     from execution.select import processes_for
     from model.architecture import PRETRAINING
-    from model.huggingface import untrained
+    from model.huggingface import build_hf_model
 
     processes = processes_for("software")
     processes.join()
-    shapes = [weight.shape for weight in untrained(PRETRAINING, architecture_of(size), 0).trainable_weights]
+    shapes = [weight.shape for weight in build_hf_model(PRETRAINING, architecture_of(size), 0).trainable_weights]
     found = {name: moments(shapes, processes, name == SHARDED) for name in (SHARDED, WHOLE)}
     (Path(folder) / f"{processes.index}.json").write_text(json.dumps(found), encoding="utf-8")
     processes.barrier()

@@ -1,8 +1,8 @@
 """Resumes killed data preparation: records what an output folder is made from and which work units are done.
 
-``recipe.json`` describes the inputs and settings of a folder; a folder with another recipe is refused. Each work unit
-first writes its files and then a done-record with their sizes and checksums; a unit whose record matches its files is
-not repeated.
+``recipe.json`` describes the inputs and settings of a folder; a folder with another recipe is refused. Each work
+unit first writes its files and then a completion record with their sizes and checksums; a unit whose record matches its
+files is not repeated.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ END_BYTES = 4096  # read from a file's beginning and end for its identity
 MAX_DIFFERENCES_SHOWN = 3
 
 
-class Ledger(NamedTuple):
-    """The done-records of one step. It can be sent to workers."""
+class CompletionLog(NamedTuple):
+    """The completion records of one step. It can be sent to workers."""
 
-    records: Path  # folder of the done-records
+    records: Path  # folder of the completion records
     files: Path  # folder of the files that the units write
     settings: str  # digest of everything that determines their content
     read_back: bool = True  # whether to verify checksums; False for files that are checked when they are used
 
     @classmethod
-    def begin(cls, files: Path, step: str, settings: Mapping[str, Any], read_back: bool = True) -> Ledger:
-        """Open the ledger of a step that writes into ``files``; done-records of other settings are deleted."""
+    def begin(cls, files: Path, step: str, settings: Mapping[str, Any], read_back: bool = True) -> CompletionLog:
+        """Open the log of a step that writes into ``files``; completion records of other settings are deleted."""
         digest = digest_of(settings)
         records = files / WORK_FOLDER / f"{step}-{digest[:12]}"
         for stale in (files / WORK_FOLDER).glob(f"{step}-*"):
@@ -81,7 +81,7 @@ class Ledger(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A worker's report of a unit: its number, its size, and the facts of its done-record."""
+    """A worker's report of a unit: its number, its size, and the facts of its completion record."""
 
     number: int
     size: int
@@ -90,7 +90,7 @@ class Done(NamedTuple):
 
 def run_units(
     pool: Pool,
-    ledger: Ledger,
+    completion_log: CompletionLog,
     function: Callable[[Any], Done],
     units: Iterable[Any],
     size: int,
@@ -101,7 +101,7 @@ def run_units(
 
     Args:
         pool: Workers.
-        ledger: Done-records of the step, written by ``function``.
+        completion_log: Completion records of the step, written by ``function``.
         function: Does one unit.
         units: All units in order, each with a ``number`` from 0 on and a ``size`` in the unit of the progress.
         size: Total bytes of text.
@@ -112,7 +112,7 @@ def run_units(
 
     def open_units() -> Iterable[Any]:
         for unit in units:
-            facts = ledger.done(unit.number)
+            facts = completion_log.done(unit.number)
             if facts is None:
                 yield unit
             else:
@@ -123,8 +123,8 @@ def run_units(
         progress.advance(done.size, on_done(done.number, done.facts))
 
 
-def forget(folder: Path) -> None:
-    """Delete the done-records and intermediate files of a folder that is complete or will be made again."""
+def clear_work(folder: Path) -> None:
+    """Delete the completion records and intermediate files of a folder that is complete or will be made again."""
     shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
     for unfinished in folder.glob(TEMPORARY_FILES):  # left by a killed run
         unfinished.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ def status_of(folder: Path, recipe: Mapping[str, Any], last_file: str, products:
     return Status.COMPLETE if is_complete else Status.BEGUN
 
 
-def refusal(folder: Path, recipe: Mapping[str, Any], holds: str) -> UserError:
+def mismatch_error(folder: Path, recipe: Mapping[str, Any], holds: str) -> UserError:
     """Return the error for a folder of another recipe; ``holds`` says what kind of product it holds."""
     old = _read_recipe(folder)
     if old is None:
@@ -183,7 +183,7 @@ def check_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: boo
     """
     found = status_of(folder, recipe, MANIFEST_NAME, RECORD_FILES)
     if found is Status.OTHER and not overwrite:
-        raise refusal(folder, recipe, "a data set")
+        raise mismatch_error(folder, recipe, "a data set")
     return found
 
 
@@ -195,7 +195,7 @@ def prepare_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: b
     """
     found = check_dataset_folder(folder, recipe, overwrite)
     if found is Status.COMPLETE and not overwrite:
-        forget(folder)  # left by a run that was killed at the very end
+        clear_work(folder)  # left by a run that was killed at the very end
         return True
     if found is not Status.BEGUN or not is_recipe_of(folder, recipe):
         folder.mkdir(parents=True, exist_ok=True)
@@ -207,9 +207,9 @@ def prepare_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: b
 
 
 def begin_recipe(folder: Path, recipe: Mapping[str, Any]) -> None:
-    """Write ``recipe.json``; done-records of another recipe are deleted. The same recipe gives the same bytes."""
+    """Write ``recipe.json``; completion records of another recipe are deleted. The same recipe gives the same bytes."""
     if not is_recipe_of(folder, recipe):
-        forget(folder)
+        clear_work(folder)
     text = json.dumps({"version": RECIPE_VERSION, **recipe}, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
     write_atomically(folder / RECIPE_NAME, text.encode())
 

@@ -17,7 +17,7 @@ from keras_extensions.backend import keras, tf
 
 
 @dataclass(frozen=True)
-class Carry:
+class WeightMapping:
     """The transfer of a weight into a new layer.
 
     Attributes:
@@ -36,18 +36,18 @@ class Rule:
     Attributes:
         source: class of the layers to replace.
         build: creates the new layer from the old one.
-        carries: the transfers of weights. If the new layer lacks a target (a disabled bias), its sources are dropped.
+        mappings: the transfers of weights. If the new layer lacks a target (a disabled bias), its sources are dropped.
     """
 
     source: Type[keras.layers.Layer]
     build: Callable[[Any], keras.layers.Layer]
-    carries: Tuple[Carry, ...] = ()
+    mappings: Tuple[WeightMapping, ...] = ()
 
 
-class Route(NamedTuple):
-    """A :class:`Carry` between two layers, with its source and target variables (None: the weight is dropped)."""
+class ResolvedMapping(NamedTuple):
+    """A mapping between two layers, with its source and target variables (None: the weight is dropped)."""
 
-    carry: Carry
+    mapping: WeightMapping
     sources: List[tf.Variable]
     target: Optional[tf.Variable]
 
@@ -70,13 +70,13 @@ class Conversion:
         >>> conversion = Conversion(rules)
         >>> pooler = conversion.replace(bert.pooler)
         >>> pooler(hidden)  # builds its weights
-        >>> conversion.carry_weights(bert)
+        >>> conversion.transfer_weights(bert)
         >>> print(conversion.table())
     """
 
     def __init__(self, rules: Iterable[Rule]):
         self._rules: Dict[type, Rule] = {}
-        self._replaced: List[Tuple[keras.layers.Layer, Optional[keras.layers.Layer], Tuple[Carry, ...]]] = []
+        self._replaced: List[Tuple[keras.layers.Layer, Optional[keras.layers.Layer], Tuple[WeightMapping, ...]]] = []
         self.rows: List[Row] = []
         for rule in rules:
             self.add(rule)
@@ -86,27 +86,27 @@ class Conversion:
         self._rules[rule.source] = rule
 
     def replace(self, source: keras.layers.Layer) -> keras.layers.Layer:
-        """Return the layer that replaces ``source``; ``carry_weights`` transfers its weights later."""
+        """Return the layer that replaces ``source``; ``transfer_weights`` transfers its weights later."""
         rule = self._rules[type(source)]
         target = rule.build(source)
-        self._replaced.append((source, target, rule.carries))
+        self._replaced.append((source, target, rule.mappings))
         return target
 
     def drop(self, source: keras.layers.Layer) -> None:
         """Leave ``source`` and its weights out of the new model."""
-        carries = self._rules[type(source)].carries
-        self._replaced.append((source, None, carries))
+        mappings = self._rules[type(source)].mappings
+        self._replaced.append((source, None, mappings))
 
-    def carry_weights(self, root: keras.layers.Layer) -> None:
+    def transfer_weights(self, root: keras.layers.Layer) -> None:
         """Copy the weights of all replaced layers, and check that every weight of ``root`` is accounted for."""
         seen: Set[int] = set()
         filled: Set[int] = set()
-        for source, target, carries in self._replaced:
+        for source, target, mappings in self._replaced:
             kept: List[str] = []
             dropped: List[str] = []
-            for carry, sources, variable in routes(source, target, carries):
+            for mapping, sources, variable in resolved_mappings(source, target, mappings):
                 seen.update(id(variable) for variable in sources)
-                (dropped if variable is None else kept).extend(carry.sources)
+                (dropped if variable is None else kept).extend(mapping.sources)
                 if variable is not None:
                     variable.assign(joined(sources))
                     # A layer that stores its matrix in several variables lists them.
@@ -118,9 +118,9 @@ class Conversion:
         assert not forgotten, f"no rule says where these weights go: {', '.join(forgotten)}"
         self._replaced.clear()  # frees the source model
 
-    def routes(self) -> List[Route]:
-        """Return the routes of all weights; possible once the new layers are built and before ``carry_weights``."""
-        return [route for replaced in self._replaced for route in routes(*replaced)]
+    def resolved_mappings(self) -> List[ResolvedMapping]:
+        """Return the mappings of all weights, once the new layers are built and before ``transfer_weights``."""
+        return [mapping for replaced in self._replaced for mapping in resolved_mappings(*replaced)]
 
     def _record(self, source: Any, target: Any, kept: Sequence[str], dropped: Sequence[str]) -> None:
         new = Row(type(source).__name__, "-" if target is None else type(target).__name__, 0, list(kept), list(dropped))
@@ -142,15 +142,17 @@ class Conversion:
         return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
 
 
-def routes(source: keras.layers.Layer, target: Optional[keras.layers.Layer], carries: Iterable[Carry]) -> List[Route]:
-    """Return the routes of one layer's weights into its replacement."""
+def resolved_mappings(
+    source: keras.layers.Layer, target: Optional[keras.layers.Layer], mappings: Iterable[WeightMapping]
+) -> List[ResolvedMapping]:
+    """Return the resolved mappings of one layer's weights into its replacement."""
     return [
-        Route(
-            carry,
-            [operator.attrgetter(path)(source) for path in carry.sources],
-            None if target is None else find(target, carry.target),
+        ResolvedMapping(
+            mapping,
+            [operator.attrgetter(path)(source) for path in mapping.sources],
+            None if target is None else find(target, mapping.target),
         )
-        for carry in carries
+        for mapping in mappings
     ]
 
 

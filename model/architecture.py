@@ -43,7 +43,7 @@ class TaskFacts:
         title: of the task, for model cards.
         hugging_face: Hugging Face's class; TensorFlow's has ``TF`` before it.
         pipeline: what a trained model is for, in the words of Hugging Face's model cards.
-        tails: the blocks that may follow the encoder layers. The first is the form used where a config gives no stages;
+        head_layouts: the blocks that may follow the encoder layers. The first is used where a config gives no stages;
             published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
         has_test_set: whether there may be a test set, for which predictions are written.
     """
@@ -53,13 +53,13 @@ class TaskFacts:
     title: str
     hugging_face: str
     pipeline: str
-    tails: Tuple[Tuple[str, ...], ...]
+    head_layouts: Tuple[Tuple[str, ...], ...]
     has_test_set: bool = False
 
     @property
     def head(self) -> str:
         """Name of the last block, which only this task has."""
-        return self.tails[0][-1]
+        return self.head_layouts[0][-1]
 
 
 # The registry of tasks; ``tasks.task_class`` finds the class of each in ``tasks/<name>.py``.
@@ -70,7 +70,7 @@ TASKS: Dict[str, TaskFacts] = {
         title="pre-training: masked language model and next-sentence prediction",
         hugging_face="BertForPreTraining",
         pipeline="fill-mask",
-        tails=((ENC_OUT, POOL, HEADS),),
+        head_layouts=((ENC_OUT, POOL, HEADS),),
     ),
     SQUAD: TaskFacts(
         program="run_squad.py",
@@ -78,7 +78,7 @@ TASKS: Dict[str, TaskFacts] = {
         title="question answering on SQuAD 1.1",
         hugging_face="BertForQuestionAnswering",
         pipeline="question-answering",
-        tails=((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
+        head_layouts=((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
     ),
     CLASSIFICATION: TaskFacts(
         program="run_seq_classification.py",
@@ -86,7 +86,7 @@ TASKS: Dict[str, TaskFacts] = {
         title="sequence classification",
         hugging_face="BertForSequenceClassification",
         pipeline="text-classification",
-        tails=((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
+        head_layouts=((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
         has_test_set=True,
     ),
     TOKEN_CLASSIFICATION: TaskFacts(
@@ -95,7 +95,7 @@ TASKS: Dict[str, TaskFacts] = {
         title="token classification",
         hugging_face="BertForTokenClassification",
         pipeline="token-classification",
-        tails=((TOKEN_HEAD,),),
+        head_layouts=((TOKEN_HEAD,),),
         has_test_set=True,
     ),
 }
@@ -187,7 +187,7 @@ def expected_blocks(task: str, num_layers: int) -> List[str]:
 
 def accepted_blocks(task: str, num_layers: int) -> List[List[str]]:
     """Return every block list that makes a model of this task; the first is ``expected_blocks``."""
-    return [[EMB] + [HID] * num_layers + list(tail) for tail in TASKS[task].tails]
+    return [[EMB] + [HID] * num_layers + list(tail) for tail in TASKS[task].head_layouts]
 
 
 def block_parameters(architecture: Architecture, block: str, num_labels: int = 2) -> int:

@@ -8,7 +8,7 @@ from transformers.models.bert import modeling_tf_bert as hf
 
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
-from keras_extensions.layer_replacement import Carry, Conversion, Rule
+from keras_extensions.layer_replacement import Conversion, Rule, WeightMapping
 from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TASKS, TOKEN_HEAD, Architecture
 from model.blocks import (
     Block,
@@ -24,19 +24,22 @@ from model.blocks import (
 from model.heads import Classifier, HeadTransform, MaskedLMHead, NextSentenceHead, Pooler, SpanHead
 from model.layers import Embeddings, EncoderLayer, Intermediate, SelfAttention, residual_output
 
-DENSE = (Carry("dense.kernel", ("dense.kernel",)), Carry("dense.bias", ("dense.bias",)))
-NORM = (Carry("norm.gamma", ("LayerNorm.gamma",)), Carry("norm.beta", ("LayerNorm.beta",)))
+DENSE = (WeightMapping("dense.kernel", ("dense.kernel",)), WeightMapping("dense.bias", ("dense.bias",)))
+NORM = (WeightMapping("norm.gamma", ("LayerNorm.gamma",)), WeightMapping("norm.beta", ("LayerNorm.beta",)))
 EMBEDDINGS = (
-    Carry("word", ("weight",)),
-    Carry("position", ("position_embeddings",)),
-    Carry("segment", ("token_type_embeddings",)),
+    WeightMapping("word", ("weight",)),
+    WeightMapping("position", ("position_embeddings",)),
+    WeightMapping("segment", ("token_type_embeddings",)),
 )
-OUTPUT = (Carry("dense.kernel", ("kernel",)), Carry("dense.bias", ("bias",)))
+OUTPUT = (WeightMapping("dense.kernel", ("kernel",)), WeightMapping("dense.bias", ("bias",)))
 SPLIT_QKV = tuple(
-    Carry(f"{part}.{kind}", (f"{part}.{kind}",)) for part in ("query", "key", "value") for kind in ("kernel", "bias")
+    WeightMapping(f"{part}.{kind}", (f"{part}.{kind}",))
+    for part in ("query", "key", "value")
+    for kind in ("kernel", "bias")
 )
 MERGED_QKV = tuple(
-    Carry(f"qkv.{kind}", tuple(f"{part}.{kind}" for part in ("query", "key", "value"))) for kind in ("kernel", "bias")
+    WeightMapping(f"qkv.{kind}", tuple(f"{part}.{kind}" for part in ("query", "key", "value")))
+    for kind in ("kernel", "bias")
 )
 
 
@@ -65,8 +68,8 @@ def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
             hf.TFBertNSPHead,
             lambda _: NextSentenceHead(a),
             (
-                Carry("dense.kernel", ("seq_relationship.kernel",)),
-                Carry("dense.bias", ("seq_relationship.bias",)),
+                WeightMapping("dense.kernel", ("seq_relationship.kernel",)),
+                WeightMapping("dense.bias", ("seq_relationship.bias",)),
             ),
         ),
     ]
@@ -182,7 +185,7 @@ class ConvertedLayers(SourceLayers):
         transform = self._rules.replace(source.transform) if a.use_cls_layer else None
         if transform is None:
             self._rules.drop(source.transform)
-        bias = (Carry("bias", ("bias",)),)
+        bias = (WeightMapping("bias", ("bias",)),)
         self._rules.add(Rule(type(source), lambda _: MaskedLMHead(a, platform, table, transform), bias))
         return self._rules.replace(source)
 
@@ -218,11 +221,11 @@ def convert(
         replace_layers: False keeps Hugging Face's own layers in the blocks.
 
     Returns:
-        The ordered blocks, and the conversion, whose ``carry_weights(source)`` is due once a model was built from them;
-        None where layers are kept.
+        The ordered blocks, and the conversion; None where layers are kept. Call its ``transfer_weights(source)`` once a
+        model was built from the blocks.
     """
     layers = ConvertedLayers(architecture, platform) if replace_layers else SourceLayers()
-    names = list(TASKS[task].tails[0] if tail is None else tail)
+    names = list(TASKS[task].head_layouts[0] if tail is None else tail)
     bert = source.bert
     blocks: List[Block] = [EmbeddingsBlock(layers.embeddings(bert.embeddings), name=EMB)]
     for number, layer in enumerate(bert.encoder.layer):

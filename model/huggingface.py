@@ -28,7 +28,7 @@ def hugging_face_config(architecture: Architecture) -> BertConfig:
     )
 
 
-def untrained(task: str, architecture: Architecture, seed: int, labels: int = 2) -> TFPreTrainedModel:
+def build_hf_model(task: str, architecture: Architecture, seed: int, labels: int = 2) -> TFPreTrainedModel:
     """Return a BERT for a task with random weights that depend on ``seed`` alone.
 
     Args:

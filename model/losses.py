@@ -47,7 +47,7 @@ class PretrainingObjective:
 
     def counts(self, batch: Tensors) -> Tensors:
         tokens = tf.reduce_sum(batch["masked_lm_weights"])
-        weights, _ = of_sequences(batch, "next_sentence_labels")
+        weights, _ = sequence_weights_and_labels(batch, "next_sentence_labels")
         sequences = tf.reduce_sum(weights)
         counts = {MLM_LOSS: tokens, NSP_LOSS: sequences}
         if self._accuracies:
@@ -56,7 +56,7 @@ class PretrainingObjective:
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         words, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]  # (B, P)
-        real, labels = of_sequences(batch, "next_sentence_labels")  # (B,) or (B, N)
+        real, labels = sequence_weights_and_labels(batch, "next_sentence_labels")  # (B,) or (B, N)
         word_scores, next_scores = outputs["masked_lm"], outputs["next_sentence"]  # (B, P, V), (B, 2) or (B, N, 2)
         sums = {
             MLM_LOSS: tf.reduce_sum(weights * self._word_cross_entropy(word_scores, words)),
@@ -81,12 +81,12 @@ class SpanObjective:
         self._terms = (LOSS, START_ACCURACY, END_ACCURACY) if accuracies else (LOSS,)
 
     def counts(self, batch: Tensors) -> Tensors:
-        weights, _ = of_sequences(batch, "start_positions")
+        weights, _ = sequence_weights_and_labels(batch, "start_positions")
         return {**dict.fromkeys(self._terms, tf.reduce_sum(weights)), **pack_counts(batch)}
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        real, start = of_sequences(batch, "start_positions")  # (B,) or (B, N), counted in the row
-        _, end = of_sequences(batch, "end_positions")
+        real, start = sequence_weights_and_labels(batch, "start_positions")  # (B,) or (B, N), counted in the row
+        _, end = sequence_weights_and_labels(batch, "end_positions")
         start_scores, end_scores = (within_windows(outputs[name], batch) for name in ("start_logits", "end_logits"))
         sums = {
             LOSS: tf.reduce_sum(real * (cross_entropy(start_scores, start) + cross_entropy(end_scores, end))) / 2,
@@ -105,11 +105,14 @@ class ClassificationObjective:
         self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
 
     def counts(self, batch: Tensors) -> Tensors:
-        weights, _ = of_sequences(batch, "labels")
+        weights, _ = sequence_weights_and_labels(batch, "labels")
         return {**dict.fromkeys(self._terms, tf.reduce_sum(weights)), **pack_counts(batch)}
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        (real, labels), scores = of_sequences(batch, "labels"), outputs["logits"]  # (B,), (B, C) or (B, N), (B, N, C)
+        (real, labels), scores = (
+            sequence_weights_and_labels(batch, "labels"),
+            outputs["logits"],
+        )  # (B,), (B, C) or (B, N), (B, N, C)
         sums = {
             LOSS: tf.reduce_sum(real * cross_entropy(scores, labels)),
             ACCURACY: tf.reduce_sum(real * correct(scores, labels)),
@@ -123,11 +126,11 @@ class RegressionObjective:
     losses: Tuple[str, ...] = (LOSS,)
 
     def counts(self, batch: Tensors) -> Tensors:
-        weights, _ = of_sequences(batch, "labels")
+        weights, _ = sequence_weights_and_labels(batch, "labels")
         return {LOSS: tf.reduce_sum(weights), **pack_counts(batch)}
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        real, scores = of_sequences(batch, "labels")  # (B,) or (B, N)
+        real, scores = sequence_weights_and_labels(batch, "labels")  # (B,) or (B, N)
         difference = tf.cast(outputs["logits"][..., 0], tf.float32) - scores
         return {LOSS: tf.reduce_sum(real * tf.square(difference)), **pack_sums(batch)}
 
@@ -137,7 +140,7 @@ def weights_of_packs(batch: Tensors) -> Optional[tf.Tensor]:
     return next((batch[name] for name in SEQUENCE_WEIGHTS if name in batch), None)
 
 
-def of_sequences(batch: Tensors, labels: str) -> Tuple[tf.Tensor, tf.Tensor]:
+def sequence_weights_and_labels(batch: Tensors, labels: str) -> Tuple[tf.Tensor, tf.Tensor]:
     """Return the weights of a batch's sequences and their labels: (B, N) each in packs, (B,) each otherwise."""
     weights = weights_of_packs(batch)
     if weights is not None:

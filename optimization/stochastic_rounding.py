@@ -12,7 +12,7 @@ from typing import Dict, NamedTuple
 from keras_extensions.backend import tf
 
 
-class NarrowFormat(NamedTuple):
+class LowPrecisionFormat(NamedTuple):
     """A floating-point format.
 
     Attributes:
@@ -24,7 +24,10 @@ class NarrowFormat(NamedTuple):
     smallest_exponent: int
 
 
-FORMATS: Dict[tf.DType, NarrowFormat] = {tf.float16: NarrowFormat(10, -14), tf.bfloat16: NarrowFormat(7, -126)}
+FORMATS: Dict[tf.DType, LowPrecisionFormat] = {
+    tf.float16: LowPrecisionFormat(10, -14),
+    tf.bfloat16: LowPrecisionFormat(7, -126),
+}
 
 _EXPONENT_BIAS, _STORED_BITS = 127, 23  # of float32
 
@@ -52,7 +55,7 @@ def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.
     return tf.cast(tf.where(tf.math.is_finite(values), rounded, values), dtype)
 
 
-def spacing(values: tf.Tensor, narrow: NarrowFormat) -> tf.Tensor:
+def spacing(values: tf.Tensor, narrow: LowPrecisionFormat) -> tf.Tensor:
     """Return the distance between the narrow format's neighbours of each float32 value, a power of two."""
     exponent = tf.bitwise.right_shift(tf.bitcast(tf.abs(values), tf.int32), _STORED_BITS) - _EXPONENT_BIAS
     exponent = tf.maximum(exponent, narrow.smallest_exponent) - narrow.significand_bits

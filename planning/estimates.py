@@ -14,7 +14,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from model.architecture import EMB, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, Architecture, block_flops, block_parameters
 from settings.derived import architecture_of, blocks_of, masked_positions, number_of_labels
-from settings.schema import NARROW, TrainingConfig
+from settings.schema import LOW_PRECISION, TrainingConfig
 
 MEGABYTE = 10**6
 IN_PROCESSOR_MEMORY = 900 * MEGABYTE  # of one Mk2 IPU
@@ -201,7 +201,7 @@ def host_memory(run: Planned) -> float:
     It counts weights and, for training, accumulated gradients, moments, and the tensors that the backward pass needs.
     """
     config, blocks = run.config, [block for stage in run.stages for block in stage]
-    width = HALF if config.execution.precision in NARROW else SINGLE
+    width = HALF if config.execution.precision in LOW_PRECISION else SINGLE
     if not config.do_training:
         return width * run.parameters(blocks)
     moments = 0 if config.ipu_config.replicated_tensor_sharding else MOMENTS  # other processes may have them

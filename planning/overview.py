@@ -236,7 +236,7 @@ def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Mac
     """
     found = []
     for name, leaf in leaves().items():
-        mark = leaf.mark(IpuOnly)
+        mark = leaf.annotation(IpuOnly)
         if mark is not None and mark.ignored(value_at(config, leaf.path), machine):
             found.append(Ignored(name, mark, origins.get(name, DEFAULT)))
     return found

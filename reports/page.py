@@ -11,7 +11,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 from reports.charts import MOST_CURVES, Area, Curve, chart_card, thinned
 from reports.html import Markup, card, element, join, mapping_table, number, page, records_table, table
-from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, Judge, curve, kept_band
+from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, curve, kept_band
 from reports.run_files import RunData, is_number, read_run_folder, whole_periods
 from utilities.files import write_atomically
 from utilities.history import END, INTERRUPT, SKIP
@@ -240,20 +240,20 @@ def _track_sentence(run: RunData) -> Optional[str]:
     if band is None:
         return None
     positions, values = curve(run, band.metric, band.axis)
-    judge = Judge(band)
+    monitor = BandMonitor(band)
     for point in zip(positions, values):
-        judge.add(*point)
-    if judge.state is None:
+        monitor.add(*point)
+    if monitor.state is None:
         beyond = positions and len(values) >= FEWEST_POINTS and band.at(positions[-1]) is None
         reason = f"which has no loss at {positions[-1]:,.0f} {band.axis}" if beyond else "but too young to be judged"
         return f"The run is compared with {band.source}, {reason}."
     edges = band.at(positions[-1]) or (math.nan, math.nan)
-    where = f"{band.metric.replace('_', ' ')} {judge.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
+    where = f"{band.metric.replace('_', ' ')} {monitor.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
     reference = f"the reference's {edges[0]:.3f} to {edges[1]:.3f} ({band.source})"
-    if judge.state == ON_TRACK:
+    if monitor.state == ON_TRACK:
         return f"On track: {where}, beside {reference}."
-    since = f"since {judge.since:,.0f} {band.axis}"
-    if judge.state == ABOVE:
+    since = f"since {monitor.since:,.0f} {band.axis}"
+    if monitor.state == ABOVE:
         return f"Not on track {since}: {where}, above {reference}."
     return f"Unlike its reference {since}: {where}, below {reference}."
 

@@ -100,7 +100,7 @@ class TrailingMean:
         return len(self._values)
 
 
-class Judge:
+class BandMonitor:
     """Decides point by point whether a run is on track.
 
     A verdict needs ``PATIENCE`` consecutive smoothed losses and most of these points themselves, since one outlier

@@ -22,7 +22,7 @@ from typing_extensions import Annotated, Literal, get_args, get_origin
 # Marks
 
 
-class Freedom(enum.Enum):
+class ResumePolicy(enum.Enum):
     """How far the value of a field may vary within one run. A field without this mark is fixed."""
 
     FIXED = "influences the outcome: the same in all replicas and whenever the run is resumed"
@@ -30,7 +30,7 @@ class Freedom(enum.Enum):
     PER_REPLICA = "may change when the run is resumed, and each replica may have its own"
 
 
-MAY_CHANGE, PER_REPLICA = Freedom.MAY_CHANGE, Freedom.PER_REPLICA
+MAY_CHANGE, PER_REPLICA = ResumePolicy.MAY_CHANGE, ResumePolicy.PER_REPLICA
 
 
 class Machine(NamedTuple):
@@ -94,7 +94,7 @@ class OtherFlag:
     flag: str
 
 
-Mark = TypeVar("Mark", Freedom, IpuOnly, Equivalent, Misplaced, FileOnly, OtherFlag)
+Annotation = TypeVar("Annotation", ResumePolicy, IpuOnly, Equivalent, Misplaced, FileOnly, OtherFlag)
 
 
 # Value types
@@ -213,11 +213,11 @@ class Leaf:
         return "--" + self.name.replace("_", "-")
 
     @property
-    def freedom(self) -> Freedom:
+    def resume_policy(self) -> ResumePolicy:
         """How far the value may vary within one run."""
-        return self.mark(Freedom) or Freedom.FIXED
+        return self.annotation(ResumePolicy) or ResumePolicy.FIXED
 
-    def mark(self, kind: Type[Mark]) -> Optional[Mark]:
+    def annotation(self, kind: Type[Annotation]) -> Optional[Annotation]:
         """Return the mark of this kind, or None if the field has none."""
         return next((mark for mark in self.marks if isinstance(mark, kind)), None)
 

@@ -73,7 +73,7 @@ def build_parser(task: str) -> argparse.ArgumentParser:
             title = section or "run"
             about = sections()[section].description if section else "Top-level keys of the config."
             groups[section] = parser.add_argument_group(title, about.replace("%", "%%"))
-        other = leaf.mark(OtherFlag)
+        other = leaf.annotation(OtherFlag)
         names = [leaf.flag] if other is None else [leaf.flag, other.flag]
         groups[section].add_argument(*names, dest=leaf.name, default=argparse.SUPPRESS, **_arguments(leaf))
     return parser

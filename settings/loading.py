@@ -198,7 +198,7 @@ def move_misplaced_keys(tree: Tree) -> List[str]:
     """
     notes: List[str] = []
     for leaf in leaves().values():
-        mark = leaf.mark(Misplaced)
+        mark = leaf.annotation(Misplaced)
         section = tree.values.get(mark.section) if mark is not None else None
         if mark is None or not isinstance(section, dict) or leaf.name not in section:
             continue

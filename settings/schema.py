@@ -48,7 +48,7 @@ from settings.sections import (
     Squad,
 )
 
-NARROW = ("float16", "bfloat16")  # precisions whose weights are rounded
+LOW_PRECISION = ("float16", "bfloat16")  # precisions whose weights are rounded
 
 GlueTask = Literal[
     "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
@@ -61,7 +61,7 @@ def _on_host_already(value: Any, machine: Machine) -> bool:
 
 
 def _without_rounding(value: Any, machine: Machine) -> bool:
-    return bool(value) and machine.precision not in NARROW
+    return bool(value) and machine.precision not in LOW_PRECISION
 
 
 def _sums_in_half(value: Any, machine: Machine) -> bool:

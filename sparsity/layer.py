@@ -55,7 +55,7 @@ class BlockSparseDense(keras.layers.Layer):
         self.block_size = block_size
         self.count = count
         self.use_bias = use_bias
-        self.kernel_wish = kernel
+        self.requested_kernel = kernel
         self._on_host = on_host
         self._activation = activation
         self._chosen = False
@@ -68,7 +68,7 @@ class BlockSparseDense(keras.layers.Layer):
         size = self.grid[0] * self.grid[1]
         assert 0 < self.count <= size, f"{self.count} blocks of {size}"
         on_gpu = bool(tf.config.get_visible_devices("GPU"))
-        self.choice = choose(self.kernel_wish, b, self.count / size, self._on_host, on_gpu)
+        self.choice = choose(self.requested_kernel, b, self.count / size, self._on_host, on_gpu)
         self._product = product_of(self.choice.kernel, inputs, self.units, b)
         self.blocks = self.add_weight("blocks", (self.count, b, b), initializer="zeros")
         fixed = {"trainable": False}
@@ -186,13 +186,13 @@ class DenseGradients:
         self._objective = objective
         self._layers = list(layers)
         self._zeros = [tf.Variable(tf.zeros([layer.grid[0] * layer.grid[1]])) for layer in layers]
-        self._is_narrow = any(layer.blocks.dtype == tf.float16 for layer in layers)
+        self._is_low_precision = any(layer.blocks.dtype == tf.float16 for layer in layers)
         self._scaled_norms = tf.function(self._norms, autograph=False)
 
     def block_norms(self, batch: Dict[str, tf.Tensor]) -> List[np.ndarray]:
         """Return norms (R · C,) for each layer, with the mean loss over ``batch``; one that is not finite becomes 0."""
-        scale, norms = FIRST_SCALE if self._is_narrow else 1.0, []
-        for _ in range(SCALES if self._is_narrow else 1):
+        scale, norms = FIRST_SCALE if self._is_low_precision else 1.0, []
+        for _ in range(SCALES if self._is_low_precision else 1):
             norms = [norm.numpy() / scale for norm in self._scaled_norms(batch, tf.constant(scale))]
             if all(np.isfinite(norm).all() for norm in norms):
                 return norms

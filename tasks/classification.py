@@ -26,7 +26,7 @@ from model.losses import LOSS, ClassificationObjective, RegressionObjective
 from settings.schema import TrainingConfig
 from settings.sections import ClassificationData
 from tasks.fine_tuning import FineTuning
-from training.start import Start
+from training.initial_weights import InitialWeights
 from training.task import Predict
 from utilities.errors import UserError
 
@@ -57,7 +57,7 @@ class Classification(FineTuning):
     outputs = ("logits",)
     reads_cls = True
 
-    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
+    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
         self.benchmark = benchmark_of(config, start)
         if config.classification_data is not None:
@@ -188,7 +188,7 @@ class Classification(FineTuning):
         }
 
 
-def benchmark_of(config: TrainingConfig, start: Optional[Start]) -> BenchmarkTask:
+def benchmark_of(config: TrainingConfig, start: Optional[InitialWeights]) -> BenchmarkTask:
     """Return the benchmark task, or that of own files; where neither is known, one with the classes of the model."""
     if config.glue_task is not None:
         return TASKS[config.glue_task]
@@ -242,7 +242,7 @@ def report_truncation(origin: str, samples: int, features: Features, max_seq_len
         logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
 
 
-def class_order(start: Optional[Start], benchmark: BenchmarkTask) -> Optional[np.ndarray]:
+def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Optional[np.ndarray]:
     """Return the output for each of the task's classes of a model that is evaluated without training.
 
     Other projects' models number the classes differently; ``id2label`` in their settings gives their names.

@@ -69,8 +69,8 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
     """
     from settings.schema import TrainingConfig
     from training.evaluation import Predictor
+    from training.initial_weights import resolved_architecture
     from training.machine import platform_of
-    from training.start import resolved_architecture
 
     values = {
         **settings,
@@ -82,7 +82,7 @@ def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[An
     config = TrainingConfig.model_validate(values)
     task = task_class(name)(config, resolved_architecture(config, start), start)
     platform = platform_of(config)
-    built = task.build(platform, start.fill_source)
+    built = task.build(platform, start.initialize_source)
     start.load_blocks(built.blocks)
     return task, Predictor(built.model, 1, platform)
 

@@ -15,8 +15,8 @@ from execution.interface import Platform
 from model.architecture import Architecture
 from settings.schema import TrainingConfig
 from training.building import build_model
-from training.start import Start, TokenizerSettings, tokenizer_settings
-from training.task import BuiltModel, Fill, Predict
+from training.initial_weights import InitialWeights, TokenizerSettings, tokenizer_settings
+from training.task import BuiltModel, InitializeSource, Predict
 
 
 class FineTuning:
@@ -42,7 +42,7 @@ class FineTuning:
     labels = 2
     label_names: Sequence[str] = ()
 
-    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
+    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         self._config = config
         self._architecture = architecture
         self._facts: Dict[str, Any] = {}
@@ -54,7 +54,7 @@ class FineTuning:
         """Return the features of a sample of a length, with or without its labels."""
         raise NotImplementedError
 
-    def build(self, platform: Platform, fill: Fill) -> BuiltModel:
+    def build(self, platform: Platform, fill: InitializeSource) -> BuiltModel:
         """Return Hugging Face's BERT with the task's head, converted unless ``replace_layers`` is false."""
         config, features = self._config, self.features(self._config.max_seq_length, labels=False)
         if config.packing.max_sequences_per_pack is not None:
@@ -86,7 +86,7 @@ class FineTuning:
         return outputs_of_samples(reader, predict(reader))
 
     @property
-    def words(self) -> TokenizerSettings:
+    def required_tokenizer_settings(self) -> TokenizerSettings:
         """The vocabulary and case of data that is not generated."""
         assert self.tokenizer_settings is not None, "data that is not generated has a vocabulary"
         return self.tokenizer_settings
@@ -94,11 +94,13 @@ class FineTuning:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of data that is not generated."""
-        return load_tokenizer(str(self.words.vocabulary.path), self.words.lower_case)
+        return load_tokenizer(
+            str(self.required_tokenizer_settings.vocabulary.path), self.required_tokenizer_settings.lower_case
+        )
 
     def vocabulary_facts(self) -> Dict[str, Any]:
         """Return the facts about the vocabulary for the report."""
-        vocabulary, lower_case = self.words
+        vocabulary, lower_case = self.required_tokenizer_settings
         return {
             "vocabulary": {"file": str(vocabulary.path), "size": len(vocabulary.pieces), "sha256": vocabulary.sha256},
             "lower_case": lower_case,

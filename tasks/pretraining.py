@@ -18,8 +18,8 @@ from model.architecture import PRETRAINING, Architecture
 from model.losses import MLM_ACCURACY, MLM_LOSS, NSP_ACCURACY, NSP_LOSS, PretrainingObjective
 from settings.schema import TrainingConfig
 from training.building import build_model
-from training.start import Start
-from training.task import BuiltModel, Fill, Predict
+from training.initial_weights import InitialWeights
+from training.task import BuiltModel, InitializeSource, Predict
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Pretraining:
     metric = MLM_LOSS
     outputs = ("masked_lm", "next_sentence")
 
-    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
+    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         self._config = config
         self._architecture = architecture
         self._vocabulary = architecture.vocab_size
@@ -48,7 +48,7 @@ class Pretraining:
         assert self._config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
         return self._records(self._config.dataset_dir)
 
-    def build(self, platform: Platform, fill: Fill) -> BuiltModel:
+    def build(self, platform: Platform, fill: InitializeSource) -> BuiltModel:
         """Return Hugging Face's BERT, converted unless ``replace_layers`` is false."""
         self.objective = PretrainingObjective(self._config.show_accuracy, platform.cross_entropy)
         if self._held_out is not None and not platform.measures_losses:

@@ -14,7 +14,7 @@ from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from data_utils.squad.answers import Candidate, best_answers
 from data_utils.squad.examples import TRAIN, VALIDATION, SquadSet, check_alignment, open_squad, place_of_answer
-from data_utils.squad.metric import Marks, score
+from data_utils.squad.metric import Scores, score
 from data_utils.squad.windows import Geometry, WindowReader, Windows, cached_windows, squad_features
 from data_utils.tokenizer import UNKNOWN
 from model.architecture import SQUAD, Architecture
@@ -22,7 +22,7 @@ from model.losses import LOSS, SpanObjective
 from reports.answers import Answered, write_answers
 from settings.schema import TrainingConfig
 from tasks.fine_tuning import FineTuning
-from training.start import Start
+from training.initial_weights import InitialWeights
 from training.task import Predict
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -43,7 +43,7 @@ class Squad(FineTuning):
     metric = "f1"
     outputs = ("start_logits", "end_logits")
 
-    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
+    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
         self.objective = SpanObjective(config.show_accuracy)
         self._dev: Optional[SquadSet] = None
@@ -105,17 +105,18 @@ class Squad(FineTuning):
         return squad
 
     def _samples(self, windows: Windows, labels: bool) -> WindowReader:
-        return WindowReader(self.features(self._config.max_seq_length, labels), windows, self.words.vocabulary)
+        features = self.features(self._config.max_seq_length, labels)
+        return WindowReader(features, windows, self.required_tokenizer_settings.vocabulary)
 
     def _windows(self, squad: SquadSet, labels: bool) -> Windows:
         config = self._config
         folder = Path(config.squad.cache_dir) if config.squad.cache_dir else Path(config.output_dir) / "cache"
         geometry = Geometry(config.max_seq_length, config.squad.max_query_length, config.squad.doc_stride)
-        return cached_windows(folder, squad, *self.words, geometry, labels)
+        return cached_windows(folder, squad, *self.required_tokenizer_settings, geometry, labels)
 
     def _describe(self, squad: SquadSet, windows: Windows) -> Dict[str, Any]:
         """Return the facts about the training data for the report."""
-        vocabulary = self.words.vocabulary
+        vocabulary = self.required_tokenizer_settings.vocabulary
         used = len(np.unique(windows.question))
         if used < len(squad.questions):
             logger.warning(
@@ -162,7 +163,7 @@ def lines_of(content: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], marks: Dict[str, Marks]) -> List[Answered]:
+def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], marks: Dict[str, Scores]) -> List[Answered]:
     """Return the data of each question for the page."""
     rows = []
     for question in squad.questions:

@@ -36,7 +36,7 @@ from model.losses import ACCURACY, LOSS, correct, pack_counts, pack_sums
 from settings.schema import TrainingConfig
 from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning
-from training.start import Start
+from training.initial_weights import InitialWeights
 from training.task import Predict
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -84,7 +84,7 @@ class TokenClassification(FineTuning):
     metric = "f1"
     outputs = ("logits",)
 
-    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[Start]):
+    def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
         self.objective = TagObjective(config.show_accuracy)
         self._train = self._read(TRAIN) if config.do_training else None
@@ -200,7 +200,7 @@ class TokenClassification(FineTuning):
         }
 
 
-def label_names(start: Optional[Start], train: Optional[Sentences], generated: bool) -> List[str]:
+def label_names(start: Optional[InitialWeights], train: Optional[Sentences], generated: bool) -> List[str]:
     """Return the names of the model's outputs in order.
 
     They are the tags of the training data, in the order of the model if it has the same tags; without training data

@@ -9,11 +9,11 @@ from execution.interface import Platform
 from model.architecture import HID, Architecture, expected_blocks
 from model.blocks import assemble
 from model.conversion import convert
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 from settings.derived import starts_from_checkpoint
 from settings.schema import TrainingConfig
 from training.sparsity import choose_patterns
-from training.task import BuiltModel, Fill
+from training.task import BuiltModel, InitializeSource
 
 
 def build_model(
@@ -23,7 +23,7 @@ def build_model(
     shapes: Mapping[str, Tuple[int, ...]],
     outputs: Sequence[str],
     platform: Platform,
-    fill: Fill,
+    fill: InitializeSource,
     labels: int = 2,
 ) -> BuiltModel:
     """Return Hugging Face's BERT for a task, converted unless ``replace_layers`` is false.
@@ -38,7 +38,7 @@ def build_model(
     """
     # Hugging Face's own layers are created on the machine if they are trained.
     with contextlib.nullcontext() if config.replace_layers else platform.scope():
-        source = untrained(task, architecture, config.seed, labels)
+        source = build_hf_model(task, architecture, config.seed, labels)
     fill(source)
     with platform.scope():
         tail = tail_blocks(config, task)
@@ -48,7 +48,7 @@ def build_model(
     if conversion is not None:
         if not starts_from_checkpoint(config):
             choose_patterns(config, blocks)
-        conversion.carry_weights(source)
+        conversion.transfer_weights(source)
     return BuiltModel(model, blocks, conversion)
 
 

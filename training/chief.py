@@ -88,7 +88,7 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
     chief = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
     for name, leaf in leaves().items():
         value, chief_value = value_at(own, leaf.path), value_at(chief["config"], leaf.path)
-        if leaf.freedom is not PER_REPLICA and value != chief_value:
+        if leaf.resume_policy is not PER_REPLICA and value != chief_value:
             raise UserError(
                 f"{name} is {value} for replica {processes.index} and {chief_value} for replica 0; start all with the"
                 " same config and flags"

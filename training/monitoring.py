@@ -20,7 +20,7 @@ from reports.reference import (
     ON_TRACK,
     REFERENCE_NAME,
     Band,
-    Judge,
+    BandMonitor,
     curve,
     load_reference,
 )
@@ -86,10 +86,10 @@ class ReferenceCheck(Listener):
 
     def __init__(self, band: Band, positions: Sequence[float] = (), values: Sequence[float] = ()) -> None:
         self._band = band
-        self._judge = Judge(band)
+        self._monitor = BandMonitor(band)
         for point in zip(positions, values):
-            self._judge.add(*point)
-        self._logged_state = self._judge.state or ON_TRACK
+            self._monitor.add(*point)
+        self._logged_state = self._monitor.state or ON_TRACK
 
     def begin(self, first_step: int, total_steps: int) -> None:
         band = self._band
@@ -102,7 +102,7 @@ class ReferenceCheck(Listener):
         if value is None or not math.isfinite(value):  # other listeners report NaN
             return
         position = float(period.samples if self._band.axis == "samples" else period.step)
-        state = self._judge.add(position, value)
+        state = self._monitor.add(position, value)
         if state is not None and state != self._logged_state:
             self._logged_state = state
             self._log(state, position, period)
@@ -110,7 +110,7 @@ class ReferenceCheck(Listener):
     def _log(self, state: str, position: float, period: Period) -> None:
         band = self._band
         low, high = band.at(position) or (math.nan, math.nan)
-        where = f"{band.metric} is {self._judge.mean:.4f} at step {period.step} ({period.samples:,} samples)"
+        where = f"{band.metric} is {self._monitor.mean:.4f} at step {period.step} ({period.samples:,} samples)"
         edges = f"{low:.4f} to {high:.4f} of {band.source}"
         if state == ABOVE:
             logger.warning("not on track: %s, above %s", where, edges)

@@ -18,7 +18,7 @@ from checkpoints.folder import (
     step_folders,
     step_of,
 )
-from settings.fields import Equivalent, Freedom, value_at
+from settings.fields import Equivalent, ResumePolicy, value_at
 from settings.loading import LoadedConfig
 from settings.problems import TYPED
 from settings.schema import TrainingConfig, leaves
@@ -298,10 +298,10 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
     present = config_for_files(config)
     found = []
     for name, leaf in leaves().items():
-        if leaf.freedom is not Freedom.FIXED or leaf.path[0] == "global_batch":
+        if leaf.resume_policy is not ResumePolicy.FIXED or leaf.path[0] == "global_batch":
             continue
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
-        same = leaf.mark(Equivalent)
+        same = leaf.annotation(Equivalent)
         if new != old and not (same is not None and new in same.values and old in same.values):
             found.append(_described(name, new, old))
     return [*found, *_batch_differences(present, recorded)]

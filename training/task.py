@@ -14,10 +14,10 @@ from keras_extensions.layer_replacement import Conversion
 from model.architecture import Architecture
 from model.blocks import Block
 from settings.schema import TrainingConfig
-from training.start import Start
+from training.initial_weights import InitialWeights
 
 # Sets the weights of a built Hugging Face model that training starts from.
-Fill = Callable[[keras.Model], None]
+InitializeSource = Callable[[keras.Model], None]
 
 
 class Predict(Protocol):
@@ -52,7 +52,7 @@ class Task(Protocol):
     def open_data(self) -> SampleReader:
         """Open and check the samples to train on. Not called in a run that only evaluates."""
 
-    def build(self, platform: Platform, fill: Fill) -> BuiltModel:
+    def build(self, platform: Platform, fill: InitializeSource) -> BuiltModel:
         """Build the converted model.
 
         Args:
@@ -77,4 +77,4 @@ class Task(Protocol):
 
 
 # Creates a task from the config, the resolved architecture, and the weights to start from.
-MakeTask = Callable[[TrainingConfig, Architecture, Optional[Start]], Task]
+MakeTask = Callable[[TrainingConfig, Architecture, Optional[InitialWeights]], Task]

@@ -22,6 +22,15 @@ from settings.schema import TrainingConfig
 from training.chief import check_processes, on_chief, replica_log, shared_position, shared_run_folder
 from training.evaluation import evaluate
 from training.failures import run_failures
+from training.initial_weights import (
+    InitialWeights,
+    SavedState,
+    cast_note,
+    configured_weights,
+    refuse_random_weights,
+    resolved_architecture,
+    saved_architecture,
+)
 from training.loop import TrainingLoop
 from training.machine import platform_of, warn_of_ignored_settings
 from training.monitoring import listeners_of, reference_of
@@ -37,15 +46,6 @@ from training.resume import (
 from training.run_folder import FolderLocks, RunFolder
 from training.session import Session, TrainingData, open_training_data
 from training.sparsity import sparse_lines
-from training.start import (
-    SavedState,
-    Start,
-    cast_note,
-    configured_start,
-    refuse_random_weights,
-    resolved_architecture,
-    saved_architecture,
-)
 from training.task import BuiltModel, MakeTask
 from utilities.errors import UserError
 from utilities.history import END
@@ -130,7 +130,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
                 return fit_and_evaluate(session, data, start)
 
 
-def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Optional[Start]) -> Result:
+def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Optional[InitialWeights]) -> Result:
     """Build the model, train it, evaluate it, and write the report."""
     config, processes = session.config, session.processes
     with closing(session.listeners), final_report(session):
@@ -151,15 +151,15 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
 
 def starting_weights(
     loaded: LoadedConfig, position: Position, platform: Platform, processes: Processes
-) -> Tuple[Optional[Start], Architecture]:
+) -> Tuple[Optional[InitialWeights], Architecture]:
     """Return the weights to start from (None: random ones), and the architecture that they and the config decide."""
     config = loaded.config
-    start: Optional[Start]
+    start: Optional[InitialWeights]
     if position.checkpoint is not None:
         start = SavedState(position.checkpoint, read=processes.is_chief)
         architecture = saved_architecture(config, start)
     else:
-        start = configured_start(config, loaded.task)
+        start = configured_weights(config, loaded.task)
         architecture = resolved_architecture(config, start, platform.activation)
     check_same_precision(position, platform.precision)
     return start, architecture
@@ -180,9 +180,9 @@ def describe_run(
     run.describe(loaded, figures, data.facts if data else {})
 
 
-def initial_model(session: Session, start: Optional[Start]) -> BuiltModel:
+def initial_model(session: Session, start: Optional[InitialWeights]) -> BuiltModel:
     """Build the converted model with the weights to start from, and log the conversion."""
-    built = session.task.build(session.platform, start.fill_source if start else lambda source: None)
+    built = session.task.build(session.platform, start.initialize_source if start else lambda source: None)
     parameters = f"{sum(variable.shape.num_elements() for variable in built.model.trainable_variables):,} parameters"
     if built.conversion is None:
         logger.info("Hugging Face's BERT with its own layers, %s", parameters)

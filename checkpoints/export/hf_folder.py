@@ -109,7 +109,7 @@ def _write_hdf5(folder: Path, head: Head) -> List[str]:
     model = kind(BertConfig.from_pretrained(str(folder)))
     model(model.dummy_inputs)  # gives the variables the names by which from_pretrained looks for them
     written = open_pretrained(str(folder), CHECKPOINT)
-    written.fill_source(model)
+    written.initialize_source(model)
     model.save_weights(str(folder / HDF5))
     missing = written.report().missing
     return [f"`{HDF5}` has random numbers for {name}, which the checkpoint lacks." for name in missing]

@@ -43,11 +43,11 @@ from checkpoints.state import by_name
 from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from keras_extensions.layer_replacement import Route
+from keras_extensions.layer_replacement import ResolvedMapping
 from model.architecture import HID, SQUAD, TASKS, Architecture
 from model.blocks import Block, block_inputs, run_blocks
 from model.conversion import convert
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 from sparsity.patterns import dense_matrix
 from utilities.errors import UserError
 
@@ -201,24 +201,24 @@ _VARIANTS: Tuple[Optional[Architecture], ...] = (
 @functools.lru_cache(maxsize=None)
 def _origins_of_saved_weights(task: str, variant: Optional[Architecture]) -> Mapping[str, Sequence[Name]]:
     """Return, for each saved name, the PyTorch names of the weights that were concatenated in that weight."""
-    source, blocks, routes = _tiny_model(task, variant)
+    source, blocks, resolved_mappings = _tiny_model(task, variant)
     origins = {id(variable): [variable] for variable in source.weights}
-    origins.update({id(route.target): route.sources for route in routes})
+    origins.update({id(mapping.target): mapping.sources for mapping in resolved_mappings})
     return {
         name: [from_tensorflow(origin.name) for origin in origins[id(variable)]]
         for name, variable in _names_in_checkpoint(blocks).items()
     }
 
 
-def _tiny_model(task: str, variant: Optional[Architecture]) -> Tuple[keras.Model, List[Block], List[Route]]:
-    """Return a tiny source model, the blocks made from it, and the routes of its weights (none if not converted)."""
+def _tiny_model(task: str, variant: Optional[Architecture]) -> Tuple[keras.Model, List[Block], List[ResolvedMapping]]:
+    """Return a tiny source model, its blocks, and the resolved mappings of its weights (none if not converted)."""
     a = variant or _TINY
     platform = SoftwarePlatform(seed=0, xla=False, recompute=False)
-    source = untrained(task, a, seed=0)
+    source = build_hf_model(task, a, seed=0)
     blocks, conversion = convert(task, source, a, platform, replace_layers=variant is not None)
     shapes = pretraining_features(max_seq_length=4, max_predictions_per_seq=2, vocab_size=8).shapes
     run_blocks(blocks, {name: tf.zeros((1, *shapes[name]), tf.int32) for name in block_inputs(blocks)})
-    return source, blocks, conversion.routes() if conversion else []
+    return source, blocks, conversion.resolved_mappings() if conversion else []
 
 
 def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
@@ -239,7 +239,7 @@ def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
 
 def encoder_names(layers: int) -> Set[str]:
     """Return PyTorch's names of the weights that a BERT with this number of layers needs."""
-    source = untrained(SQUAD, _TINY, seed=0)
+    source = build_hf_model(SQUAD, _TINY, seed=0)
     names = [from_tensorflow(variable.name).name for variable in source.weights]
     first = [name for name in names if is_encoder_weight(name)]
     return {name.replace(".layer.0.", f".layer.{number}.") for name in first for number in range(layers)}

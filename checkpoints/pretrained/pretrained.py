@@ -58,7 +58,7 @@ class LoadReport:
 
 @dataclasses.dataclass(eq=False)
 class Pretrained:
-    """The weights that a run starts from, of any origin; see :class:`training.start.Start`.
+    """The weights that a run starts from, of any origin; see :class:`training.initial_weights.Start`.
 
     Attributes:
         origin: where the weights come from, for messages.
@@ -93,10 +93,10 @@ class Pretrained:
     _report: LoadReport = dataclasses.field(default_factory=LoadReport, init=False, repr=False)
 
     def report(self) -> LoadReport:
-        """Return the report of the last :meth:`fill_source`."""
+        """Return the report of the last :meth:`initialize_source`."""
         return self._report
 
-    def fill_source(self, source: keras.Model) -> None:
+    def initialize_source(self, source: keras.Model) -> None:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
 
         Raises:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_utils.command_line import Progress
-from data_utils.completion_log import Done, Ledger, forget, identity_of, prepare_dataset_folder, run_units
+from data_utils.completion_log import CompletionLog, Done, clear_work, identity_of, prepare_dataset_folder, run_units
 from data_utils.doctor.findings import Diagnosis, diagnose, examine_file, examine_lines, merge_lines
 from data_utils.doctor.records import Checker, DataSet, open_dataset
 from data_utils.doctor.report import as_text, draw
@@ -64,10 +64,10 @@ class _Unit(NamedTuple):
     path: Path
 
 
-def _copy(checker: Checker, ledger: Ledger, unit: _Unit) -> Done:
+def _copy(checker: Checker, completion_log: CompletionLog, unit: _Unit) -> Done:
     kept = dropped = 0
     entry: dict[str, Any] | None = None
-    target = ledger.files / unit.path.name
+    target = completion_log.files / unit.path.name
     with RecordFile(target) as file:
         for chunk in checker.read(unit.path):
             file.add(frame_records(chunk.payloads))
@@ -77,7 +77,7 @@ def _copy(checker: Checker, ledger: Ledger, unit: _Unit) -> Done:
             entry = file.finish()
     names = [target.name, index_path(target).name] if entry else []
     facts = {"entry": entry, "kept": kept, "dropped": dropped}
-    return Done(unit.number, unit.size, ledger.finish(unit.number, names, facts))
+    return Done(unit.number, unit.size, completion_log.finish(unit.number, names, facts))
 
 
 def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> tuple[int, int]:
@@ -99,7 +99,7 @@ def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> 
     form = {**data.form._asdict(), "vocabulary_size": data.vocab_size, "cls_id": None, "sep_id": None, **special}
     recipe, size = {"repair of": identity_of(data.files), "form": form}, _bytes(data.files)
     prepare_dataset_folder(output, recipe, overwrite)
-    ledger = Ledger.begin(output, "repair", recipe, read_back=False)
+    completion_log = CompletionLog.begin(output, "repair", recipe, read_back=False)
     units = [_Unit(number, path.stat().st_size, path) for number, path in enumerate(data.files)]
     entries: dict[int, dict[str, Any]] = {}
     kept = dropped = 0
@@ -112,11 +112,13 @@ def repair(data: DataSet, output: Path, pool: Pool, overwrite: bool = False) -> 
         return f"{kept:,} records, {dropped:,} left out"
 
     with Progress(size, "repair") as progress:
-        run_units(pool, ledger, functools.partial(_copy, checker, ledger), units, size, progress, on_done)
+        run_units(
+            pool, completion_log, functools.partial(_copy, checker, completion_log), units, size, progress, on_done
+        )
     if not kept:
         raise UserError(f"{data.folder}: no record is good; make the data set again")
     _write_manifest(data, output, [entries[unit] for unit in sorted(entries)], kept)
-    forget(output)
+    clear_work(output)
     return kept, dropped
 
 

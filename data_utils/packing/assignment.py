@@ -79,15 +79,15 @@ def list_by_length(lengths: np.ndarray, counts: np.ndarray, seed: int, path: Pat
     """
     count = lengths.size
     listed = np.lib.format.open_memmap(path, "w+", np.uint32 if count < 1 << 32 else np.int64, (count,))
-    following = np.concatenate(([0, 0], np.cumsum(counts)))[:-1]  # where the next record of each length goes
+    next_offset = np.concatenate(([0, 0], np.cumsum(counts)))[:-1]  # where the next record of each length goes
     for begin in range(0, count, CHUNK):
         positions = np.arange(begin, min(begin + CHUNK, count), dtype=np.int64)
         records = permute(positions, count, seed, np.array([_RECORDS_EPOCH]))
         records = records[np.argsort(lengths[records], kind="stable")]
         ordered = lengths[records]
-        here = np.bincount(ordered, minlength=following.size)
-        listed[(following - np.cumsum(here) + here)[ordered] + np.arange(ordered.size)] = records
-        following += here
+        here = np.bincount(ordered, minlength=next_offset.size)
+        listed[(next_offset - np.cumsum(here) + here)[ordered] + np.arange(ordered.size)] = records
+        next_offset += here
     listed.flush()
 
 
@@ -97,12 +97,12 @@ def assign(plan: PackingPlan, list_path: Path, seed: int) -> Assignment:
     for pack, times in zip(plan.packs, plan.repeats):
         for length in pack:
             counts[length + 1] += times
-    following = np.cumsum(counts).tolist()  # where the list of each length begins, then what is left of it
+    next_offset = np.cumsum(counts).tolist()  # where the list of each length begins, then what is left of it
     offsets: List[int] = []
     for pack, times in zip(plan.packs, plan.repeats):
         for length in pack:
-            offsets.append(following[length])
-            following[length] += times
+            offsets.append(next_offset[length])
+            next_offset[length] += times
     return Assignment(
         list_path,
         np.array([0, *itertools.accumulate(plan.repeats)], np.int64),

@@ -18,10 +18,10 @@ import numpy as np
 from data_utils.command_line import Progress
 from data_utils.completion_log import (
     WORK_FOLDER,
+    CompletionLog,
     Done,
-    Ledger,
+    clear_work,
     digest_of,
-    forget,
     prepare_dataset_folder,
     run_units,
 )
@@ -192,9 +192,9 @@ def _write(
     units = work_units(packs, -(-packs // files))
     # Files of another plan, such as another version's, must not be mixed with this one's.
     made_with = {**recipe, "sizes": sizes._asdict(), "plan": digest_of([plan.packs, plan.repeats])}
-    ledger = Ledger.begin(output, "pack", made_with)
+    completion_log = CompletionLog.begin(output, "pack", made_with)
     digits = max(3, len(str(len(units) - 1)))
-    write_file = functools.partial(_write_file, source, assignment, sizes, digits, ledger)
+    write_file = functools.partial(_write_file, source, assignment, sizes, digits, completion_log)
     entries: Dict[int, Dict[str, Any]] = {}
 
     def on_file(number: int, facts: Dict[str, Any]) -> str:
@@ -203,14 +203,14 @@ def _write(
 
     size = packs * sizes.max_seq_length * _BYTES_OF_PACK_TOKEN
     with Progress(packs, "pack", "packs") as progress:
-        run_units(pool, ledger, write_file, units, size, progress, on_file)
+        run_units(pool, completion_log, write_file, units, size, progress, on_file)
     return [entries[number] for number in sorted(entries)]
 
 
 def _write_file(
-    source: Source, assignment: Assignment, sizes: Sizes, digits: int, ledger: Ledger, unit: WorkUnit
+    source: Source, assignment: Assignment, sizes: Sizes, digits: int, completion_log: CompletionLog, unit: WorkUnit
 ) -> Done:
-    path = ledger.files / f"packed_{unit.number:0{digits}d}.tfrecord"
+    path = completion_log.files / f"packed_{unit.number:0{digits}d}.tfrecord"
     with RecordFile(path) as file:
         for begin in range(unit.begin, unit.end, _PACKS_AT_ONCE):
             packs = assignment.shuffled(begin, min(begin + _PACKS_AT_ONCE, unit.end))
@@ -221,7 +221,7 @@ def _write_file(
             file.add(frame_records(encode_examples(features)))
         entry = file.finish()
     names = [entry["name"], index_path(path).name]
-    return Done(unit.number, unit.size, ledger.finish(unit.number, names, {"entry": entry}))
+    return Done(unit.number, unit.size, completion_log.finish(unit.number, names, {"entry": entry}))
 
 
 def _finish(
@@ -260,4 +260,4 @@ def _finish(
     }
     entropy = manifest.unigram_entropy_nats if manifest else None
     write_manifest(output, settings, vocabulary, entries, totals, entropy, PACKS_FORMAT)
-    forget(output)
+    clear_work(output)

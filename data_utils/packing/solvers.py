@@ -22,7 +22,7 @@ IMPOSSIBLE = -1e300  # worth of lengths that must not be used; sums of it remain
 
 # optimal
 STARTS = 24
-DISTURBANCE = 0.02
+PERTURBATION = 0.02
 GAP = 1e-5  # relative distance from the bound at which a solution is good enough
 GAIN = 1e-9  # smallest worth above 1 that counts
 MAX_SOLUTIONS = 60
@@ -40,11 +40,11 @@ class BestPacks(NamedTuple):
     """The best packs with a sequence of each length.
 
     Attributes:
-        worth: (S,), the worth of the best pack with a sequence of length i + 1; hugely negative if there is none.
+        pack_value: (S,), the worth of the best pack with a sequence of length i + 1; hugely negative if there is none.
         pack: function that returns the best pack for a length, as lengths, longest first.
     """
 
-    worth: np.ndarray
+    pack_value: np.ndarray
     pack: Callable[[int], Pack]
 
 
@@ -65,11 +65,11 @@ def best_packs(values: np.ndarray, max_sequences: int, exact: bool = False) -> B
     for _ in range(max_sequences - 1):
         options = np.append(best, np.full(size, IMPOSSIBLE))[rest] + values
         choice = options.argmax(axis=1)
-        worth = options[spaces, choice]
-        better = worth > best
+        pack_value = options[spaces, choice]
+        better = pack_value > best
         if not better.any():
             break
-        best = np.where(better, worth, best)
+        best = np.where(better, pack_value, best)
         taken.append(np.where(better, choice + 1, 0))
 
     def pack(length: int) -> Pack:
@@ -154,18 +154,18 @@ class _Program:
         wanted = np.array([counts[length - 1] for length in present.tolist()], float) / scale
         self._packs.update(dict.fromkeys(known))
         for start in range(STARTS):  # l/S are a perfect packing's duals; slightly changed, they give many full packs
-            disturbed = 1 + DISTURBANCE * self._random.random(present.size) * (start > 0)
-            found = self._best_packs(present, present / self._size * disturbed)
+            perturbed = 1 + PERTURBATION * self._random.random(present.size) * (start > 0)
+            found = self._best_packs(present, present / self._size * perturbed)
             self._packs.update(dict.fromkeys(map(found.pack, present.tolist())))
         bound = 0
         for _ in range(MAX_SOLUTIONS):
             packs, times, duals = self._restricted(present, wanted)
             duals = np.floor(duals * UNIT)
             found = self._best_packs(present, duals)
-            most = int(found.worth.max())  # divided by it, the duals are feasible and prove a bound
+            most = int(found.pack_value.max())  # divided by it, the duals are feasible and prove a bound
             total = sum(int(dual) * counts[length - 1] for dual, length in zip(duals, present.tolist()))
             bound = max(bound, -(-total // most))
-            missing = present[found.worth[present - 1] > (1 + GAIN) * UNIT].tolist()
+            missing = present[found.pack_value[present - 1] > (1 + GAIN) * UNIT].tolist()
             new = [pack for pack in map(found.pack, missing) if pack not in self._packs]
             if not new or times.sum() * scale <= bound * (1 + GAP):
                 break
@@ -256,7 +256,7 @@ def least_squares(counts: np.ndarray, max_sequences: int) -> Dict[Pack, float]:
 def _steepest(gradient: np.ndarray, max_sequences: int) -> List[Pack]:
     """Return, for each length, the full pack containing it that reduces the residual most, if any does."""
     found = best_packs(gradient, max_sequences, exact=True)
-    return [found.pack(length) for length in (np.flatnonzero(found.worth > SMALLEST_GRADIENT) + 1).tolist()]
+    return [found.pack(length) for length in (np.flatnonzero(found.pack_value > SMALLEST_GRADIENT) + 1).tolist()]
 
 
 def _remove(length: int, surplus: int, uses: Dict[Pack, int]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from data_utils.command_line import Progress
-from data_utils.completion_log import WORK_FOLDER, Done, Ledger, digest_of, identity_of, run_units
+from data_utils.completion_log import WORK_FOLDER, CompletionLog, Done, digest_of, identity_of, run_units
 from data_utils.packing.merge import holds_one_sequence
 from data_utils.parallel import Pool
 from data_utils.records.decoding import ExampleError, decode_examples
@@ -144,13 +144,13 @@ def _file_name(unit: int) -> str:
     return f"{WORK_FOLDER}/measured_{unit:06d}.bin"
 
 
-def _measure(source: Source, ledger: Ledger, unit: WorkUnit) -> Done:
+def _measure(source: Source, completion_log: CompletionLog, unit: WorkUnit) -> Done:
     chunks = np.split(np.arange(unit.begin, unit.end), range(_RECORDS_AT_ONCE, unit.size, _RECORDS_AT_ONCE))
     measured = np.concatenate([source.measure(positions) for positions in chunks])
     name = _file_name(unit.number)
-    write_atomically(ledger.files / name, measured.astype("<u2").tobytes())
+    write_atomically(completion_log.files / name, measured.astype("<u2").tobytes())
     facts = {"longest": int(measured[:, 0].max())}
-    return Done(unit.number, unit.size, ledger.finish(unit.number, [name], facts))
+    return Done(unit.number, unit.size, completion_log.finish(unit.number, [name], facts))
 
 
 def survey(source: Source, output: Path, pool: Pool) -> Tuple[np.ndarray, np.ndarray]:
@@ -159,7 +159,7 @@ def survey(source: Source, output: Path, pool: Pool) -> Tuple[np.ndarray, np.nda
     Returns:
         The numbers of tokens and of masked positions of all records, both (R,) uint16, mapped from a file.
     """
-    ledger = Ledger.begin(output, "measure", source.identity)
+    completion_log = CompletionLog.begin(output, "measure", source.identity)
     units = work_units(source.count, RECORDS_OF_UNIT)
     longest = 0
 
@@ -170,7 +170,9 @@ def survey(source: Source, output: Path, pool: Pool) -> Tuple[np.ndarray, np.nda
 
     size = source.count * source.shape.max_seq_length * _BYTES_OF_TOKEN
     with Progress(source.count, "measure", "records") as progress:
-        run_units(pool, ledger, functools.partial(_measure, source, ledger), units, size, progress, on_unit)
+        run_units(
+            pool, completion_log, functools.partial(_measure, source, completion_log), units, size, progress, on_unit
+        )
     path = output / WORK_FOLDER / "measured.bin"
     with open(path, "wb") as stream:
         for unit in units:

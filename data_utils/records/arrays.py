@@ -63,7 +63,7 @@ def _values(feature: Feature, count: int, random: np.random.Generator) -> np.nda
     if feature.kind == kinds.SEGMENTS:
         second = np.arange(feature.length) >= feature.length // 2
         return np.broadcast_to(second & (feature.below > 1), shape)
-    if feature.kind == kinds.POSITIONS:
+    if feature.kind == kinds.TOKEN_POSITIONS:
         assert feature.length < feature.below, f"{feature.length} distinct positions in {feature.below}"
         shuffled = random.random((count, feature.below - 1)).argsort(axis=1)[:, : feature.length]
         return np.sort(shuffled, axis=1) + 1

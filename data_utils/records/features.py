@@ -13,16 +13,16 @@ from typing import Dict, Mapping, Optional, Tuple
 TOKENS = "tokens"  # word piece ids of the row, [CLS] first
 TARGETS = "targets"  # word piece ids to be predicted
 MASK = "mask"  # 1 for a real token, 0 for padding
-NUMBERS = "numbers"  # 1, 2, … for the tokens of the first, second … sequence of a pack, 0 for padding
+SEQUENCE_IDS = "numbers"  # 1, 2, … for the tokens of the first, second … sequence of a pack, 0 for padding
 SEGMENTS = "segments"  # 0 for the first sentence, 1 for the second
-POSITIONS = "positions"  # places in the row, distinct in a record
-COUNT = "count"  # places within a sequence of a pack, from 0
+TOKEN_POSITIONS = "positions"  # places in the row, distinct in a record
+POSITION_IDS = "count"  # places within a sequence of a pack, from 0
 WEIGHTS = "weights"  # real numbers of at least 0
 LABEL = "label"  # a class for each sequence
-PLACE = "place"  # a place in the row for each sequence, to be predicted
+TOKEN_INDEX = "place"  # a place in the row for each sequence, to be predicted
 SCORE = "score"  # a real number for each sequence, to be predicted
 TAGS = "tags"  # a class for each token, counted from 1; 0 if none is to be predicted
-OF_TOKENS = (TOKENS, MASK, NUMBERS, SEGMENTS, COUNT, TAGS)  # one number for each token of the row
+OF_TOKENS = (TOKENS, MASK, SEQUENCE_IDS, SEGMENTS, POSITION_IDS, TAGS)  # one number for each token of the row
 
 # Formats of manifests.
 SEQUENCES_FORMAT, PACKS_FORMAT = "bert-pretraining", "packed-pretraining"
@@ -102,7 +102,7 @@ def pretraining_features(
             sequence("input_ids", TOKENS, vocab_size, words),
             sequence("input_mask", MASK, 2),
             sequence("segment_ids", SEGMENTS, type_vocab_size, "bert_config.type_vocab_size"),
-            masked("masked_lm_positions", POSITIONS, max_seq_length),
+            masked("masked_lm_positions", TOKEN_POSITIONS, max_seq_length),
             masked("masked_lm_ids", TARGETS, vocab_size, words),
             masked("masked_lm_weights", WEIGHTS, None),
             Feature("next_sentence_labels", 1, LABEL, 2),
@@ -132,8 +132,8 @@ def packed_pretraining_features(
             feature = replace(feature, length=max_sequences_per_pack, length_setting=sequences)
         features.append(_numbered(feature, max_sequences_per_pack))
     features += [
-        Feature("position_ids", max_seq_length, COUNT, max_seq_length, "max_seq_length"),
-        Feature("next_sentence_positions", max_sequences_per_pack, POSITIONS, max_seq_length, sequences),
+        Feature("position_ids", max_seq_length, POSITION_IDS, max_seq_length, "max_seq_length"),
+        Feature("next_sentence_positions", max_sequences_per_pack, TOKEN_POSITIONS, max_seq_length, sequences),
         Feature("next_sentence_weights", max_sequences_per_pack, WEIGHTS, None, sequences),
     ]
     return FeatureSpec(
@@ -155,7 +155,7 @@ def fine_tuning_features(name: str, max_seq_length: int, vocab_size: int, *label
 
     Args:
         name: the task.
-        labels: features of kind LABEL, PLACE, SCORE or TAGS; none for prediction.
+        labels: features of kind LABEL, TOKEN_INDEX, SCORE or TAGS; none for prediction.
     """
     tokens = (
         Feature("input_ids", max_seq_length, TOKENS, vocab_size),
@@ -175,9 +175,9 @@ def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bo
     places, length = max_sequences_per_pack, single.features[0].length
     tokens = [_numbered(feature, places) for feature in single.features if feature.kind in OF_TOKENS]
     labels = [replace(feature, length=places) for feature in single.features if feature.kind not in OF_TOKENS]
-    features = [*tokens, Feature("position_ids", length, COUNT, length)]
+    features = [*tokens, Feature("position_ids", length, POSITION_IDS, length)]
     if cls_positions:
-        features.append(Feature("cls_positions", places, POSITIONS, length))
+        features.append(Feature("cls_positions", places, TOKEN_POSITIONS, length))
     if labels or any(feature.kind == TAGS for feature in tokens):
         features += [*labels, Feature("sequence_weights", places, WEIGHTS)]
     return replace(single, features=tuple(features), packed=True)
@@ -185,4 +185,4 @@ def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bo
 
 def _numbered(feature: Feature, sequences: int) -> Feature:
     """Return a feature in the form that it has in packs, where the mask numbers the sequences."""
-    return replace(feature, kind=NUMBERS, below=sequences + 1) if feature.kind == MASK else feature
+    return replace(feature, kind=SEQUENCE_IDS, below=sequences + 1) if feature.kind == MASK else feature

@@ -13,11 +13,11 @@ import numpy as np
 from data_utils.packing.merge import Layout, lay_out, pack_arrays, scatter_sequences, scatter_tokens
 from data_utils.records.arrays import POOL_SAMPLES, ArrayReader, GeneratedReader
 from data_utils.records.features import (
-    COUNT,
-    NUMBERS,
     OF_TOKENS,
-    PLACE,
-    POSITIONS,
+    POSITION_IDS,
+    SEQUENCE_IDS,
+    TOKEN_INDEX,
+    TOKEN_POSITIONS,
     WEIGHTS,
     Feature,
     FeatureSpec,
@@ -102,18 +102,18 @@ class PackReader:
 def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
     """Return the values of a feature of packs for each sample: a row of tokens, or one number."""
     shape = samples["input_ids"].shape
-    if feature.kind == NUMBERS:
+    if feature.kind == SEQUENCE_IDS:
         return np.broadcast_to(layout.places.astype(np.int32)[:, None] + 1, shape)
-    if feature.kind == COUNT:
+    if feature.kind == POSITION_IDS:
         return np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
     if feature.kind == WEIGHTS:
         return np.ones(shape[0], np.float32)
-    if feature.kind == POSITIONS:  # of each sample's [CLS]
+    if feature.kind == TOKEN_POSITIONS:  # of each sample's [CLS]
         return layout.starts
     values = samples[feature.name]
     if feature.kind in OF_TOKENS:
         return values
-    return layout.starts + values[:, 0] if feature.kind == PLACE else values[:, 0]
+    return layout.starts + values[:, 0] if feature.kind == TOKEN_INDEX else values[:, 0]
 
 
 def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> List[List[int]]:

@@ -20,7 +20,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII's; quotatio
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-class Marks(NamedTuple):
+class Scores(NamedTuple):
     """The best agreement of a prediction with an answer: exact match, 0 or 1, and the F1 of the words, 0 to 1."""
 
     exact_match: float
@@ -37,25 +37,25 @@ def normalized_words(text: str) -> List[str]:
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
 
 
-def mark(prediction: str, answers: Iterable[str]) -> Marks:
+def mark(prediction: str, answers: Iterable[str]) -> Scores:
     """Compare a prediction with the answers of its question; there must be at least one answer."""
     words = normalized_words(prediction)
     marks = [_agreement(words, normalized_words(answer)) for answer in answers]
-    return Marks(max(each.exact_match for each in marks), max(each.f1 for each in marks))
+    return Scores(max(each.exact_match for each in marks), max(each.f1 for each in marks))
 
 
-def _agreement(predicted: Sequence[str], gold: Sequence[str]) -> Marks:
+def _agreement(predicted: Sequence[str], gold: Sequence[str]) -> Scores:
     exact = float(predicted == gold)
     common = sum((Counter(predicted) & Counter(gold)).values())
     if common == 0:  # even if both are empty, which match exactly and have an F1 of 0
-        return Marks(exact, 0.0)
+        return Scores(exact, 0.0)
     precision, recall = common / len(predicted), common / len(gold)
-    return Marks(exact, 2 * precision * recall / (precision + recall))
+    return Scores(exact, 2 * precision * recall / (precision + recall))
 
 
 def score(
     answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]
-) -> Tuple[Dict[str, float], Dict[str, Marks]]:
+) -> Tuple[Dict[str, float], Dict[str, Scores]]:
     """Return exact match and F1 of a data set.
 
     Args:
@@ -69,7 +69,7 @@ def score(
     if missing:
         logger.warning("%s questions have no prediction, which counts 0 (first: %s)", f"{len(missing):,}", missing[0])
     marks = {
-        identity: mark(predictions[identity], gold) if identity in predictions else Marks(0.0, 0.0)
+        identity: mark(predictions[identity], gold) if identity in predictions else Scores(0.0, 0.0)
         for identity, gold in answers.items()
     }
     exact_match = f1 = 0.0

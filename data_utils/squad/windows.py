@@ -25,7 +25,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Tokenizer
 
-from data_utils.records.features import PLACE, Feature, FeatureSpec, fine_tuning_features
+from data_utils.records.features import TOKEN_INDEX, Feature, FeatureSpec, fine_tuning_features
 from data_utils.squad.examples import SquadSet, place_of_answer
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary, load_tokenizer
 from utilities.errors import UserError
@@ -202,7 +202,7 @@ def _answer_characters(squad: SquadSet, number: int) -> Sequence[int]:
 
 def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
     """Return the features of windows, with the answer's first and last token if ``labels`` is true."""
-    answers = [Feature(name, 1, PLACE, max_seq_length) for name in ("start_positions", "end_positions")]
+    answers = [Feature(name, 1, TOKEN_INDEX, max_seq_length) for name in ("start_positions", "end_positions")]
     return fine_tuning_features("squad", max_seq_length, vocab_size, *(answers if labels else ()))
 
 

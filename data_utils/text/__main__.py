@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.command_line import positive
-from data_utils.completion_log import Ledger, check_dataset_folder, prepare_dataset_folder
+from data_utils.completion_log import CompletionLog, check_dataset_folder, prepare_dataset_folder
 from data_utils.parallel import Pool, pool_of, with_absolute_paths
 from data_utils.text.examples import (
     add_example_options,
@@ -49,11 +49,11 @@ def _trained(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any]
     path = options.output / VOCABULARY_NAME
     if is_complete:
         return read_vocabulary(path)
-    ledger = Ledger.begin(options.output, "vocabulary", {**recipe, "sentences": corpus.identity})
-    if ledger.done(0) is None:
+    completion_log = CompletionLog.begin(options.output, "vocabulary", {**recipe, "sentences": corpus.identity})
+    if completion_log.done(0) is None:
         print("vocabulary: training", file=sys.stderr, flush=True)
         train_vocabulary(corpus.files, path, options.vocab_size, not options.cased, options.min_frequency)
-        ledger.finish(0, [path.name], {})
+        completion_log.finish(0, [path.name], {})
     return read_vocabulary(path)
 
 

@@ -39,14 +39,14 @@ class Document(NamedTuple):
     text: str
 
 
-class SetAside(NamedTuple):
+class RejectedDocument(NamedTuple):
     """A document that could not be read, cleaned or split into sentences, and the reason."""
 
     title: str
     reason: str
 
 
-class SetAsides:
+class RejectedDocuments:
     """All documents of a run that were set aside, by work unit; ``folder/set_aside.jsonl`` lists them.
 
     More than ``limit`` end the run.
@@ -54,7 +54,7 @@ class SetAsides:
 
     def __init__(self, limit: int, folder: Path):
         self.limit, self.folder = limit, folder
-        self._by_unit: dict[int, list[SetAside]] = {}
+        self._by_unit: dict[int, list[RejectedDocument]] = {}
         self.count = 0
 
     def add(self, unit: int, documents: Iterable[tuple[str, str] | list[str]]) -> None:
@@ -63,7 +63,7 @@ class SetAsides:
         Raises:
             UserError: There are too many; the list is written in any case.
         """
-        found = [SetAside(*document) for document in documents]
+        found = [RejectedDocument(*document) for document in documents]
         if found:
             self._by_unit[unit] = found
             self.count += len(found)
@@ -168,11 +168,13 @@ class JsonLines:
 
     field: str
 
-    def __call__(self, span: Span) -> Iterator[Document | SetAside]:
+    def __call__(self, span: Span) -> Iterator[Document | RejectedDocument]:
         for line in _lines(span):
             if line.data.strip():
                 document = self._document(line.data.strip())
-                yield document if isinstance(document, Document) else SetAside("", f"{line.place()}: {document}")
+                yield (
+                    document if isinstance(document, Document) else RejectedDocument("", f"{line.place()}: {document}")
+                )
 
     def _document(self, text: bytes) -> Document | str:
         """Return the document, or the reason why it cannot be used."""
@@ -188,7 +190,7 @@ class JsonLines:
         return f"no text in field {self.field!r} ({known}); see --jsonl-field"
 
 
-def read_wikiextractor(span: Span) -> Iterator[Document | SetAside]:
+def read_wikiextractor(span: Span) -> Iterator[Document | RejectedDocument]:
     """Read WikiExtractor's ``<doc …>`` to ``</doc>``."""
     first: _Line | None = None
     lines: list[bytes] = []
@@ -206,13 +208,13 @@ def read_wikiextractor(span: Span) -> Iterator[Document | SetAside]:
         raise UserError(f"{span.path}: not WikiExtractor's output: the file {reason}")
 
 
-def _extracted(first: _Line, lines: list[bytes]) -> Document | SetAside:
+def _extracted(first: _Line, lines: list[bytes]) -> Document | RejectedDocument:
     found = _DOC_TITLE.search(first.data.decode("utf-8", "replace"))
     title = html.unescape(found.group(1)) if found else ""
     try:
         body = [line.decode("utf-8").rstrip("\r\n") for line in lines]
     except UnicodeDecodeError as error:
-        return SetAside(title, f"{first.place()}: not UTF-8 ({error.reason})")
+        return RejectedDocument(title, f"{first.place()}: not UTF-8 ({error.reason})")
     if body and body[0].strip() == title.strip():  # the first line repeats the title, which is not a sentence
         del body[0]
     return Document(title, html.unescape("\n".join(body)))

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree
 
 from data_utils.text.bzip2 import ends_properly, read_blocks
-from data_utils.text.documents import Document, SetAside
+from data_utils.text.documents import Document, RejectedDocument
 from data_utils.text.units import Span
 from utilities.errors import UserError
 
@@ -100,7 +100,7 @@ def check_end(path: Path) -> None:
         raise _cut_off(path)
 
 
-def read_stretch(span: Span) -> Iterator[Document | SetAside]:
+def read_chunk(span: Span) -> Iterator[Document | RejectedDocument]:
     """Yield the articles whose page begins in a part of a dump; for bz2, in a block that begins in that part.
 
     Raises:
@@ -138,7 +138,7 @@ def read_pages(path: Path) -> Iterator[tuple[bytes, int]]:
         raise _cut_off(path)
 
 
-def articles_of(page: bytes) -> Iterator[Document | SetAside]:
+def articles_of(page: bytes) -> Iterator[Document | RejectedDocument]:
     """Yield the page as an article with its text in wiki markup, or as set aside if it is not valid XML.
 
     Redirects, pages of other namespaces, and pages without wiki text yield nothing.
@@ -152,7 +152,7 @@ def articles_of(page: bytes) -> Iterator[Document | SetAside]:
     except ElementTree.ParseError as error:
         title = _TITLE.search(head)
         name = title.group(1).decode("utf-8", "replace") if title else ""
-        yield SetAside(html.unescape(name), f"not well-formed XML ({error})")
+        yield RejectedDocument(html.unescape(name), f"not well-formed XML ({error})")
         return
     text = ""
     for revision in element.findall("revision"):  # the last one is the current one

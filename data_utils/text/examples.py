@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_utils.command_line import Progress, fraction, natural, positive
-from data_utils.completion_log import WORK_FOLDER, Done, Ledger, forget, prepare_dataset_folder, run_units
+from data_utils.completion_log import WORK_FOLDER, CompletionLog, Done, clear_work, prepare_dataset_folder, run_units
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
@@ -45,8 +45,8 @@ class RecordsJob(NamedTuple):
     output: Path  # folder of the data set, which also has the vocabulary
     settings: Settings
     layout: Layout
-    scattered: Ledger  # done-records of the first pass
-    gathered: Ledger  # done-records of the second pass
+    scattered: CompletionLog  # completion records of the first pass
+    gathered: CompletionLog  # completion records of the second pass
 
     def spill(self, unit: int) -> Path:
         return self.output / WORK_FOLDER / f"unit_{unit:06d}.spill"
@@ -114,8 +114,8 @@ def write_examples(
     units = plan_units(corpus.files, unit_bytes)
     text_bytes = sum(unit.size for unit in units)
     # The files of the first pass contain checksums, and the manifest has those of the record files.
-    ledgers = [Ledger.begin(output, step, recipe, read_back=False) for step in ("scatter", "gather")]
-    job = RecordsJob(output, settings, plan_layout(len(units), text_bytes, settings.duplicate_factor), *ledgers)
+    completion_logs = [CompletionLog.begin(output, step, recipe, read_back=False) for step in ("scatter", "gather")]
+    job = RecordsJob(output, settings, plan_layout(len(units), text_bytes, settings.duplicate_factor), *completion_logs)
     totals = _scatter_all(job, units, text_bytes, pool)
     if not totals["records"]:
         raise UserError("the corpus is empty: no sentence, so no records")
@@ -131,7 +131,7 @@ def write_examples(
         {**totals, "set_aside": corpus.set_aside},
         entropy_nats(pieces.tolist()),
     )
-    forget(output)
+    clear_work(output)
     return output / MANIFEST_NAME
 
 

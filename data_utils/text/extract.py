@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_utils.command_line import Progress, natural
-from data_utils.completion_log import Done, Ledger, run_units
+from data_utils.completion_log import CompletionLog, Done, run_units
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
-from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, SetAside, SetAsides, reason_of
+from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, RejectedDocument, RejectedDocuments, reason_of
 from data_utils.text.sources import PagesUnit, Source, add_source_options, source_of
 from data_utils.text.units import Unit
 from utilities.commands import make_parser, run_main
@@ -36,16 +36,16 @@ class Prose(NamedTuple):
     paragraphs: list[str]
 
 
-def clean_documents(source: Source, unit: Unit | PagesUnit, min_characters: int) -> Iterator[Prose | SetAside]:
+def clean_documents(source: Source, unit: Unit | PagesUnit, min_characters: int) -> Iterator[Prose | RejectedDocument]:
     """Yield the prose of a unit's documents that have enough of it, and the documents that were set aside."""
     for document in source.documents(unit):
-        if isinstance(document, SetAside):
+        if isinstance(document, RejectedDocument):
             yield document
             continue
         try:
             paragraphs = source.paragraphs(document)
         except Exception as error:  # no bad article may end the run
-            yield SetAside(document.title, f"cannot be cleaned: {reason_of(error)}")
+            yield RejectedDocument(document.title, f"cannot be cleaned: {reason_of(error)}")
             continue
         if sum(map(len, paragraphs)) >= max(min_characters, 1):
             yield Prose(document.title, paragraphs)
@@ -55,7 +55,7 @@ class UnitText(NamedTuple):
     """The text made from a unit's documents."""
 
     text: str  # content of the unit's file, which is not written if it is empty
-    set_aside: list[SetAside]
+    set_aside: list[RejectedDocument]
     counts: dict[str, int]  # numbers of ``documents``, ``words`` and others, to be summed over all units
 
 
@@ -70,27 +70,35 @@ class SourceResult(NamedTuple):
     set_aside: int
 
 
-def _convert_unit(convert: Convert, source: Source, pattern: str, ledger: Ledger, unit: Unit | PagesUnit) -> Done:
+def _convert_unit(
+    convert: Convert, source: Source, pattern: str, completion_log: CompletionLog, unit: Unit | PagesUnit
+) -> Done:
     result = convert(source, unit)
     names = [pattern.format(unit.number)] if result.text else []
     for name in names:
-        write_atomically(ledger.files / name, result.text)
+        write_atomically(completion_log.files / name, result.text)
     facts = {"files": names, "set_aside": result.set_aside, **result.counts}
-    return Done(unit.number, unit.size, ledger.finish(unit.number, names, facts))
+    return Done(unit.number, unit.size, completion_log.finish(unit.number, names, facts))
 
 
 def convert_source(
-    source: Source, convert: Convert, ledger: Ledger, pattern: str, label: str, set_asides: SetAsides, pool: Pool
+    source: Source,
+    convert: Convert,
+    completion_log: CompletionLog,
+    pattern: str,
+    label: str,
+    rejected: RejectedDocuments,
+    pool: Pool,
 ) -> SourceResult:
     """Convert the documents of a source unit by unit, in workers; units that are done already are skipped.
 
     Args:
         source: The input.
         convert: Function that converts one unit.
-        ledger: Done-records of the step; files are written to its folder.
+        completion_log: Completion records of the step; files are written to its folder.
         pattern: Name of a unit's file, formatted with the unit's number.
         label: Name shown with the progress.
-        set_asides: Collects the documents that cannot be used.
+        rejected: Collects the documents that cannot be used.
         pool: Workers.
 
     Raises:
@@ -101,29 +109,29 @@ def convert_source(
 
     def on_done(unit: int, facts: dict[str, Any]) -> str:
         files[unit] = facts.pop("files")
-        set_asides.add(unit, facts.pop("set_aside"))
+        rejected.add(unit, facts.pop("set_aside"))
         for name, count in facts.items():
             counts[name] = counts.get(name, 0) + count
-        return f"{counts['documents']:,} articles, {counts['words']:,} words{set_asides.note()}"
+        return f"{counts['documents']:,} articles, {counts['words']:,} words{rejected.note()}"
 
-    function = functools.partial(_convert_unit, convert, source.for_workers(), pattern, ledger)
+    function = functools.partial(_convert_unit, convert, source.for_workers(), pattern, completion_log)
     with Progress(source.total_bytes, label) as progress:
-        run_units(pool, ledger, function, source.units(), source.total_bytes, progress, on_done)
-    set_asides.write()
-    return SourceResult([name for unit in sorted(files) for name in files[unit]], counts, set_asides.count)
+        run_units(pool, completion_log, function, source.units(), source.total_bytes, progress, on_done)
+    rejected.write()
+    return SourceResult([name for unit in sorted(files) for name in files[unit]], counts, rejected.count)
 
 
-def no_prose(set_asides: SetAsides) -> UserError:
+def no_prose(rejected: RejectedDocuments) -> UserError:
     text = "the input holds no prose: no document is long enough (see --min-characters)"
-    if set_asides.count:
-        text += f", and {set_asides.count:,} could not be used, the first: {set_asides.first()}"
+    if rejected.count:
+        text += f", and {rejected.count:,} could not be used, the first: {rejected.first()}"
     return UserError(text)
 
 
 def _to_json_lines(min_characters: int, source: Source, unit: Unit | PagesUnit) -> UnitText:
     lines, words, bad = [], 0, []
     for prose in clean_documents(source, unit, min_characters):
-        if isinstance(prose, SetAside):
+        if isinstance(prose, RejectedDocument):
             bad.append(prose)
             continue
         text = "\n".join(prose.paragraphs)
@@ -146,13 +154,15 @@ def extract(
     """
     parts = output.with_name(output.name + ".parts")
     parts.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger.begin(parts, "extract", {"input": source.identity(), "min_characters": min_characters})
+    completion_log = CompletionLog.begin(
+        parts, "extract", {"input": source.identity(), "min_characters": min_characters}
+    )
     convert = functools.partial(_to_json_lines, min_characters)
-    set_asides = SetAsides(max_bad_articles, output.parent)
-    result = convert_source(source, convert, ledger, "part_{:06d}.jsonl", "extract", set_asides, pool)
+    rejected = RejectedDocuments(max_bad_articles, output.parent)
+    result = convert_source(source, convert, completion_log, "part_{:06d}.jsonl", "extract", rejected, pool)
     if not result.files:
         shutil.rmtree(parts)
-        raise no_prose(set_asides)
+        raise no_prose(rejected)
     with replacing(output) as stream:
         for name in result.files:
             with open(parts / name, "rb") as lines:

@@ -17,17 +17,23 @@ from typing import Any, NamedTuple
 
 from data_utils.command_line import Progress, positive
 from data_utils.completion_log import (
-    Ledger,
+    CompletionLog,
     Status,
     begin_recipe,
-    forget,
+    clear_work,
     identity_of,
     is_recipe_of,
-    refusal,
+    mismatch_error,
     status_of,
 )
 from data_utils.parallel import Pool, pool_of, with_absolute_paths
-from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, SET_ASIDE_NAME, SetAside, SetAsides, reason_of
+from data_utils.text.documents import (
+    DEFAULT_MAX_SET_ASIDE,
+    SET_ASIDE_NAME,
+    RejectedDocument,
+    RejectedDocuments,
+    reason_of,
+)
 from data_utils.text.extract import (
     DEFAULT_MIN_CHARACTERS,
     Prose,
@@ -75,8 +81,8 @@ def _to_sentences(model: str, min_characters: int, source: Source, unit: Unit | 
     lines: list[str] = []
     documents, bad = 0, []
     for prose in clean_documents(source, unit, min_characters):
-        sentences = prose if isinstance(prose, SetAside) else _split(splitter, prose)
-        if isinstance(sentences, SetAside):
+        sentences = prose if isinstance(prose, RejectedDocument) else _split(splitter, prose)
+        if isinstance(sentences, RejectedDocument):
             bad.append(sentences)
         elif sentences:
             lines += [*sentences, ""]
@@ -86,11 +92,11 @@ def _to_sentences(model: str, min_characters: int, source: Source, unit: Unit | 
     return UnitText(text, bad, counts)
 
 
-def _split(splitter: Splitter, prose: Prose) -> list[str] | SetAside:
+def _split(splitter: Splitter, prose: Prose) -> list[str] | RejectedDocument:
     try:
         return [sentence for paragraph in prose.paragraphs for sentence in splitter.split(paragraph)]
     except Exception as error:  # no bad article may end the run
-        return SetAside(prose.title, f"cannot be split into sentences: {reason_of(error)}")
+        return RejectedDocument(prose.title, f"cannot be split into sentences: {reason_of(error)}")
 
 
 def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
@@ -110,7 +116,7 @@ def _sample(source: Source, limit: int, progress: Progress) -> Iterator[str]:
     taken = 0
     for unit in source.units():
         for prose in clean_documents(source, unit, 1):
-            if isinstance(prose, SetAside):
+            if isinstance(prose, RejectedDocument):
                 continue
             text = "\n".join(prose.paragraphs)[: limit - taken]
             yield text
@@ -148,7 +154,7 @@ def write_sentences(
         print(f"sentences: {folder} is complete already", file=sys.stderr)
         return read_corpus(folder)
     if found is Status.OTHER and not overwrite:
-        raise refusal(folder, recipe, "a corpus")
+        raise mismatch_error(folder, recipe, "a corpus")
     folder.mkdir(parents=True, exist_ok=True)
     if not is_recipe_of(folder, recipe):
         for stale in [
@@ -159,17 +165,17 @@ def write_sentences(
         begin_recipe(folder, recipe)
     pool = pool or Pool()
     pool.begin(WORKER_MODULES, source.total_bytes)
-    ledger = Ledger.begin(folder, "sentences", recipe)
+    completion_log = CompletionLog.begin(folder, "sentences", recipe)
     convert = functools.partial(_to_sentences, _choose_model(source, folder, settings), settings.min_characters)
-    set_asides = SetAsides(max_bad_articles, folder)
-    result = convert_source(source, convert, ledger, "sentences_{:03d}.txt", "sentences", set_asides, pool)
+    rejected = RejectedDocuments(max_bad_articles, folder)
+    result = convert_source(source, convert, completion_log, "sentences_{:03d}.txt", "sentences", rejected, pool)
     if not result.files:
-        forget(folder)
-        raise no_prose(set_asides)
+        clear_work(folder)
+        raise no_prose(rejected)
     counts = {name: result.counts[name] for name in ("documents", "sentences", "words")}
     summary = {"files": result.files, **counts, "set_aside": result.set_aside}
     write_atomically(folder / CORPUS_NAME, (json.dumps(summary, indent=2) + "\n").encode())
-    forget(folder)
+    clear_work(folder)
     return read_corpus(folder)
 
 

@@ -21,11 +21,11 @@ from data_utils.text.documents import (
     Document,
     JsonLines,
     PlainText,
-    SetAside,
+    RejectedDocument,
     read_wikiextractor,
     read_wikitext,
 )
-from data_utils.text.dump import articles_of, check_end, read_head, read_pages, read_stretch
+from data_utils.text.dump import articles_of, check_end, read_chunk, read_head, read_pages
 from data_utils.text.markup import clean_wikitext
 from data_utils.text.units import Cut, CutBehind, Span, Unit, cut_anywhere, cut_nowhere, plan_input_units
 from utilities.errors import UserError
@@ -34,7 +34,7 @@ LARGEST_UNIT = 4 << 20  # bytes on disk: seconds of work, and some ten megabytes
 SMALLEST_UNIT = 1 << 20
 UNITS = 64  # minimum number of units of a large input
 
-Documents = Iterator["Document | SetAside"]
+Documents = Iterator["Document | RejectedDocument"]
 
 
 class PagesUnit(NamedTuple):
@@ -125,7 +125,7 @@ def dump_source(path: Path) -> Source:
     head = read_head(path)
     if head.can_be_cut:
         check_end(path)
-    read_span = read_stretch if head.can_be_cut else None
+    read_span = read_chunk if head.can_be_cut else None
     return Source((path,), read_span, cut_anywhere, {"kind": "dump"}, True, head.hidden_namespaces)
 
 

@@ -28,19 +28,19 @@ DEFAULT_SIZE = 30522
 DEFAULT_MIN_FREQUENCY = 2
 SAMPLE_MEGABYTES = 300
 MIN_ALPHABET = 1000
-STRETCH_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
     """Yield all lines, or those of evenly chosen megabytes if there are more than ``limit`` bytes in all files."""
     sizes = [(path, path.stat().st_size) for path in files]
     total = sum(size for _, size in sizes)
-    period = STRETCH_BYTES * max(1, -(-total // max(limit, 1)))  # one stretch of each period is used
+    period = CHUNK_BYTES * max(1, -(-total // max(limit, 1)))  # one stretch of each period is used
     begin = 0  # position of the file in the text of all files
     for path, size in sizes:
         with open(path, "rb") as stream:
             for stretch in range(begin // period * period, begin + size, period):
-                yield from _lines_between(stream, stretch - begin, stretch + STRETCH_BYTES - begin)
+                yield from _lines_between(stream, stretch - begin, stretch + CHUNK_BYTES - begin)
         begin += size
 
 

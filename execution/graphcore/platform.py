@@ -31,7 +31,7 @@ from tensorflow.python.ipu.ops import pipelining_ops as pipelining
 
 from execution.graphcore import layout
 from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
-from execution.graphcore.streams import OBJECTIVE, StreamedLoss, Terms, Updates, narrow_cross_entropy
+from execution.graphcore.streams import OBJECTIVE, StreamedLoss, Terms, Updates, low_precision_cross_entropy
 from execution.interface import ExecutionOptions, Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
@@ -283,7 +283,7 @@ class GraphcorePlatform(Platform):
         return tf.reshape(product, tf.concat([tf.shape(x)[:-1], [table.shape[0]]], axis=0))
 
     def cross_entropy(self, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        return narrow_cross_entropy(scores, labels)
+        return low_precision_cross_entropy(scores, labels)
 
     def checkpointed(self, function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
         result = function(*tensors)

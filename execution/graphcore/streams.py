@@ -63,7 +63,7 @@ class StreamedLoss(keras.losses.Loss):
         return self._scale * tf.gather(tf.math.divide_no_nan(sums, counts), self._wanted)
 
 
-def narrow_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def low_precision_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return the negative log-likelihood (…) of ``labels`` (…) given logits ``scores`` (…, V), in float32.
 
     Tensors as large as the scores keep their number format, because the IPU with the word embedding has no room for a

@@ -68,10 +68,10 @@ def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
         rate: dropout rate.
         seed: (2,) int32.
     """
-    start, stir = tf.unstack(tf.bitcast(seed, tf.uint32))
+    start, key = tf.unstack(tf.bitcast(seed, tf.uint32))
     number = tf.cast(tf.range(tf.reduce_prod(shape)), tf.uint32)
     mixed = number * np.uint32(0x9E3779B1) + start
-    mixed = _xor_shifted(mixed, 16) * np.uint32(0x85EBCA6B) + stir
+    mixed = _xor_shifted(mixed, 16) * np.uint32(0x85EBCA6B) + key
     mixed = _xor_shifted(mixed, 13) * np.uint32(0xC2B2AE35)
     return tf.reshape(_xor_shifted(mixed, 16) >= np.uint32(round(rate * 2**32)), shape)
 

@@ -186,7 +186,7 @@ class SoftwarePlatform(Platform):
         return not self._xla and not self.on_gpu
 
     def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
-        rounded = self._numerics.is_narrow and self._numerics.stochastic_rounding
+        rounded = self._numerics.is_low_precision and self._numerics.stochastic_rounding
         return OPTIMIZERS[settings.name](
             learning_rate=settings.learning_rate,
             weight_decay_rate=settings.weight_decay_rate,

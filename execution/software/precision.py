@@ -17,7 +17,7 @@ from utilities.environment import fast_bfloat16
 from utilities.errors import UserError
 
 FLOAT32, FLOAT16, BFLOAT16, MIXED = "float32", "float16", "bfloat16", "mixed_bfloat16"
-NARROW = (FLOAT16, BFLOAT16)  # formats whose weights have fewer bits than float32
+LOW_PRECISION = (FLOAT16, BFLOAT16)  # formats whose weights have fewer bits than float32
 _TENSOR_CORES = (7, 0)  # NVIDIA's first compute capability with tensor cores (Volta, 2017)
 _AMPERE = (8, 0)  # and with fast bfloat16 (2020)
 
@@ -50,9 +50,9 @@ class Numerics(NamedTuple):
     fp_exceptions: bool = False
 
     @property
-    def is_narrow(self) -> bool:
+    def is_low_precision(self) -> bool:
         """Whether weights have fewer bits than float32."""
-        return self.precision in NARROW
+        return self.precision in LOW_PRECISION
 
     @property
     def is_mixed(self) -> bool:
@@ -61,7 +61,7 @@ class Numerics(NamedTuple):
 
     def describe(self) -> str:
         """Return the format and why it was chosen, for the log."""
-        rounded = ", weights rounded at random" if self.is_narrow and self.stochastic_rounding else ""
+        rounded = ", weights rounded at random" if self.is_low_precision and self.stochastic_rounding else ""
         return f"{self.precision}{rounded}{f' ({self.reason})' if self.reason else ''}"
 
 

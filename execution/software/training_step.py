@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tupl
 from execution.interface import Objective, Tensors, Update
 from execution.software.cluster.collectives import Collectives
 from execution.software.dropout import DropoutSeeds, micro_batch_seed
-from execution.software.precision import FLOAT16, FLOAT32, NARROW, WeightCopies
+from execution.software.precision import FLOAT16, FLOAT32, LOW_PRECISION, WeightCopies
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from optimization import accumulation
@@ -151,7 +151,7 @@ class UpdateRule:
         self.update = update
         self.variables = variables
         self.loss_scale = make_loss_scale(update, precision)
-        self._is_narrow = precision in NARROW
+        self._is_low_precision = precision in LOW_PRECISION
         self._collectives = collectives
         optimizer.build(variables)
         # Unscaling and clipping are fused with the update only if XLA compiles all of it at once.
@@ -198,7 +198,7 @@ class UpdateRule:
         if self._collectives is not None:
             devices = [variable.device for variable in self.variables]
             gradients = self._collectives.sums([dense_float32(gradient) for gradient in gradients], devices)
-        if not self._is_narrow:
+        if not self._is_low_precision:
             self._apply_unscaled(gradients)
             return {}
         reported = {}

@@ -9,11 +9,11 @@ import numpy as np
 from data_utils.records.features import fine_tuning_features, pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
-from keras_extensions.layer_replacement import Conversion, Route
+from keras_extensions.layer_replacement import Conversion, ResolvedMapping
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION, Architecture
 from model.blocks import Block, assemble
 from model.conversion import convert
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 
 Arrays = Dict[str, np.ndarray]
 
@@ -44,7 +44,7 @@ def pretraining_shapes(sequence_length: int, masked_positions: int) -> Dict[str,
 class Pair(NamedTuple):
     """A Hugging Face model, this project's model with the same weights, and the conversion between them.
 
-    ``conversion`` is None if Hugging Face's own layers were kept; ``routes`` say where every weight went.
+    ``conversion`` is None if Hugging Face's own layers were kept; ``resolved_mappings`` say where every weight went.
     """
 
     source: Any
@@ -52,7 +52,7 @@ class Pair(NamedTuple):
     conversion: Optional[Conversion]
     blocks: List[Block]
     platform: SoftwarePlatform
-    routes: List[Route]
+    resolved_mappings: List[ResolvedMapping]
 
     def __call__(self, data: Arrays) -> Dict[str, tf.Tensor]:
         """Return the outputs of this project's model."""
@@ -67,7 +67,7 @@ def architecture(**changes: object) -> Architecture:
 
 def source_with_random_weights(a: Architecture, task: str = PRETRAINING, labels: int = 2) -> Any:
     """Return a Hugging Face model whose every weight is random, biases and norms too."""
-    source = untrained(task, a, seed=11, labels=labels)
+    source = build_hf_model(task, a, seed=11, labels=labels)
     random = np.random.default_rng(5)
     for variable in source.weights:
         variable.assign(variable + random.normal(0, 0.05, variable.shape).astype("float32"))
@@ -88,7 +88,7 @@ def pair_of(
     stages: Optional[Sequence[Sequence[str]]] = None,
     tail: Optional[Sequence[str]] = None,
     replace: bool = True,
-    carry: bool = True,
+    transfer: bool = True,
 ) -> Pair:
     """Return a source with its conversion.
 
@@ -97,7 +97,7 @@ def pair_of(
         stages: block names of each pipeline stage; None: one stage.
         tail: names of the blocks after the encoder; None: the task's own.
         replace: False keeps Hugging Face's layers.
-        carry: whether to transfer the weights; False leaves that to the caller.
+        transfer: whether to transfer the weights; False leaves that to the caller.
     """
     with platform.scope():
         blocks, conversion = convert(task, source, a, platform, tail, replace)
@@ -105,9 +105,9 @@ def pair_of(
         shapes = pretraining_shapes(LENGTH, MASKED) if task == PRETRAINING else token_shapes(LENGTH)
     names = stages or [[block.name for block in blocks]]
     model = assemble(blocks, shapes, OUTPUTS[task], names, platform)
-    found = conversion.routes() if conversion is not None else []
-    if carry and conversion is not None:
-        conversion.carry_weights(source)
+    found = conversion.resolved_mappings() if conversion is not None else []
+    if transfer and conversion is not None:
+        conversion.transfer_weights(source)
     return Pair(source, model, conversion, blocks, platform, found)
 
 
@@ -187,7 +187,7 @@ def loss_of(outputs: Dict[str, tf.Tensor], data: Arrays) -> tf.Tensor:
 
 
 def assert_same_gradients(pair: Pair, ours: Sequence[Any], theirs: Sequence[Any]) -> None:
-    """Compare the gradients of every weight of both models, found by the conversion's routes, to 1e-5 of the largest.
+    """Compare the gradients of every weight of both models, found by the conversion's mappings, to 1e-5 of the largest.
 
     Args:
         ours, theirs: the gradients of each model's ``trainable_variables``.
@@ -196,7 +196,7 @@ def assert_same_gradients(pair: Pair, ours: Sequence[Any], theirs: Sequence[Any]
         {id(variable): tf.convert_to_tensor(gradient).numpy() for variable, gradient in zip(variables, gradients)}
         for variables, gradients in ((pair.model.trainable_variables, ours), (pair.source.trainable_variables, theirs))
     )
-    for _, sources, target in pair.routes:
+    for _, sources, target in pair.resolved_mappings:
         expected = np.concatenate([of_theirs.pop(id(source)) for source in sources], axis=-1)
         # Some gradients are zero but for rounding: those of the keys' biases, to which softmax does not react.
         limit = 1e-5 * np.abs(expected).max() + 1e-7

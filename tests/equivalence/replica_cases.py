@@ -26,7 +26,7 @@ from execution.software.precision import FLOAT32, MIXED, Numerics
 from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from settings.schema import TrainingConfig
 from sparsity.layer import sparse_layers_of
@@ -88,7 +88,9 @@ def compiled(case: Case, processes: Processes) -> Training:
         sharded=case.sharded,
         state_device="/CPU:0" if case.offchip else None,  # some of the pipelined weights are on /CPU:1
     )
-    source = untrained(PRETRAINING, a, seed=11 + (0 if processes.is_chief else 1))  # others begin with other weights
+    source = build_hf_model(
+        PRETRAINING, a, seed=11 + (0 if processes.is_chief else 1)
+    )  # others begin with other weights
     pair = pair_of(source, a, on, stages=STAGES if case.pipelined else None)
     norm = 0.5 if case.clipped else None
     optimizer = on.optimizer(OptimizerSettings(case.optimizer, UpDown(0.01, UPDATES, 0.4), max_gradient_norm=norm))

@@ -28,12 +28,12 @@ from tests.equivalence.bert_pairs import architecture, batch
 from tests.unit.checkpoints.pretrained.models import (
     TASKS,
     assert_close,
+    build_hf_model,
     built,
     hugging_face,
     loaded,
     outputs_of,
     source_outputs,
-    untrained,
     write_vocabulary,
 )
 from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
@@ -162,8 +162,8 @@ def test_from_pytorch_through_our_checkpoint_and_back_every_bit_is_the_same(task
     folder = theirs / task / "safetensors"
     start = open_pretrained(str(folder), "bert_model_name")
     a = Architecture(**{**start.architecture, "vocab_size": 128})  # padded on the way
-    source = untrained(task, a, seed=1)
-    start.fill_source(source)
+    source = build_hf_model(task, a, seed=1)
+    start.initialize_source(source)
     _, blocks = built(task, source, a)
     facts = {"task": task, "architecture": dataclasses.asdict(a)}
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))

@@ -7,7 +7,7 @@ import pytest
 
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING, Architecture, total_parameters
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 from tests.equivalence.bert_pairs import (
     architecture,
     assert_same_logits,
@@ -72,11 +72,11 @@ def test_the_conversion_table_tells_what_was_dropped():
 
 def test_a_weight_that_no_rule_mentions_is_an_error():
     a = architecture()
-    pair = pair_of(untrained(PRETRAINING, a, seed=1), a, on_cpu(), carry=False)
+    pair = pair_of(build_hf_model(PRETRAINING, a, seed=1), a, on_cpu(), transfer=False)
     pair.source.extra = keras.layers.Dense(2, name="forgotten_layer")
     pair.source.extra(tf.ones((1, 2)))
     with pytest.raises(AssertionError, match=r"go: forgotten_layer/kernel:0, forgotten_layer/bias:0$"):
-        pair.conversion.carry_weights(pair.source)
+        pair.conversion.transfer_weights(pair.source)
 
 
 def test_parameters_are_those_that_the_plan_counts():

@@ -9,7 +9,7 @@ from execution.interface import Update
 from execution.software.platform import PipelineLayout
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, QA_HEAD, SQUAD
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective, SpanObjective
 from tests.equivalence.bert_pairs import (
     architecture,
@@ -45,7 +45,7 @@ def trained(task, stages=None, schedule="grouped", dropout=0.0, compiled=False, 
     devices, names = STAGES[task].get(stages, ([], None))
     layout = PipelineLayout([f"/CPU:{device}" for device in devices], schedule)
     pair = pair_of(
-        untrained(task, a, seed=11),
+        build_hf_model(task, a, seed=11),
         a,
         on_cpu(xla=xla, recompute=recompute, layout=layout),
         task,

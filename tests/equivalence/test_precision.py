@@ -26,7 +26,7 @@ from tests.equivalence.bert_pairs import (
 )
 from utilities.errors import UserError
 
-NARROW = sorted(ROUNDING)
+LOW_PRECISION = sorted(ROUNDING)
 A = architecture()
 SAMPLES = 8
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
@@ -85,7 +85,7 @@ def whole():
     return trained("float32")
 
 
-@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize("precision", LOW_PRECISION)
 def test_weights_and_computation_are_narrow_and_logits_those_of_float32(precision):
     wide, narrow = built("float32").model, built(precision).model
     assert {weight.dtype for weight in narrow.weights} == {tf.as_dtype(precision)}

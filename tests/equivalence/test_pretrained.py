@@ -11,11 +11,11 @@ from tests.equivalence.bert_pairs import architecture, batch
 from tests.unit.checkpoints.pretrained.models import (
     TASKS,
     assert_close,
+    build_hf_model,
     hugging_face,
     loaded,
     outputs_of,
     source_outputs,
-    untrained,
 )
 from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
@@ -114,9 +114,9 @@ def test_fine_tuning_starts_from_pretraining(task, tmp_path):
     """The encoder is the checkpoint's; the head keeps its random weights."""
     saved = save(PRETRAINING, OPTIONS["as published"], tmp_path)
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
-    fresh = untrained(task, architecture(), seed=99)
+    fresh = build_hf_model(task, architecture(), seed=99)
     before = pytorch_arrays(fresh)
-    start.fill_source(fresh)
+    start.initialize_source(fresh)
     after, pretrained = pytorch_arrays(fresh), pytorch_arrays(saved.source)
     missing = set(start.report().missing)
     assert missing == {name for name in after if name.startswith(("qa_outputs.", "classifier."))}

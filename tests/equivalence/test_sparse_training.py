@@ -10,7 +10,7 @@ from execution.software.platform import PipelineLayout
 from execution.software.precision import MIXED, Numerics
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from optimization.optimizers import AdamW
 from sparsity import native
@@ -36,11 +36,11 @@ def trained(kernel="masked", devices=(), optimizer=None, updates=2, **platform):
     """Return the model and its sparse layers after some updates."""
     a = sparse_architecture(kernel)
     on = on_cpu(layout=PipelineLayout(devices), **platform)
-    pair = pair_of(untrained(PRETRAINING, a, seed=11), a, on, stages=STAGES, carry=False)
+    pair = pair_of(build_hf_model(PRETRAINING, a, seed=11), a, on, stages=STAGES, transfer=False)
     layers = sparse_layers_of(pair.blocks)
     for number, layer in enumerate(layers):
         layer.choose_pattern(random_pattern(Grid(*layer.grid), layer.count, 5, number))
-    pair.conversion.carry_weights(pair.source)
+    pair.conversion.transfer_weights(pair.source)
     on.compile(pair.model, optimizer or keras.optimizers.SGD(0.5), PretrainingObjective(), Update(4), 1)
     if updates:
         pair.model.fit(data(), steps_per_epoch=updates, verbose=0)

@@ -8,7 +8,7 @@ import pytest
 from execution.interface import Update
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING
-from model.huggingface import untrained
+from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from tests.equivalence.bert_pairs import (
     architecture,
@@ -34,7 +34,7 @@ RECOMPUTED, COMPILED = {"recompute": True}, {"xla": True}
 def trained(update=None, micro_batches=1, steps=2, dropout=0.0, rate=0.5, executions=1, **platform):
     """Return the weights by name, and the metrics, after updates on the same data, split in any way."""
     a = architecture(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    pair = pair_of(untrained(PRETRAINING, a, seed=11), a, on_cpu(**platform))
+    pair = pair_of(build_hf_model(PRETRAINING, a, seed=11), a, on_cpu(**platform))
     update = update or Update(micro_batches)
     pair.platform.compile(pair.model, keras.optimizers.SGD(rate), PretrainingObjective(), update, executions)
     data = dataset_of([batch(a, SAMPLES, seed=step) for step in range(steps)], update.micro_batches)

@@ -19,7 +19,7 @@ from model.architecture import PRETRAINING
 from tests.equivalence.bert_pairs import architecture
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
-from tests.unit.checkpoints.pretrained.models import hugging_face, untrained
+from tests.unit.checkpoints.pretrained.models import build_hf_model, hugging_face
 from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.checkpoints.pretrained.writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors
 from utilities.errors import UserError
@@ -45,7 +45,7 @@ class PretrainedFiles:
         self._good, self._folder = folder / "good", folder / "changed"
         source = hugging_face(PRETRAINING)
         self._expected = pytorch_arrays(source)
-        self._target = untrained(PRETRAINING, architecture())
+        self._target = build_hf_model(PRETRAINING, architecture())
         self._files: dict[str, list[str]] = {}
         self._others: dict[str, bytes] = {}
         self._keys: dict[str, list[tuple]] = {}
@@ -96,7 +96,7 @@ class PretrainedFiles:
             ours = {name: getattr(architecture(), name) for name in SIZES}
             if any((start.architecture or {}).get(name, size) != size for name, size in ours.items()):
                 return REFUSED  # another model would be built, and the trainer compares its sizes with the weights
-            start.fill_source(self._target)
+            start.initialize_source(self._target)
         except UserError as error:
             check_line(shown_line(str(error)), lambda line: str(self._folder) in line or "pretrained_ckpt_path" in line)
             return REFUSED

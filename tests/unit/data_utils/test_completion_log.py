@@ -8,53 +8,53 @@ from pathlib import Path
 import pytest
 
 from data_utils.completion_log import (
-    Ledger,
+    CompletionLog,
     Status,
     begin_recipe,
+    clear_work,
     differences,
     digest_of,
-    forget,
     identity_of,
-    refusal,
+    mismatch_error,
     status_of,
 )
-from data_utils.text.documents import SET_ASIDE_NAME, SetAsides
+from data_utils.text.documents import SET_ASIDE_NAME, RejectedDocuments
 from utilities.errors import UserError
 
 
 def test_a_unit_is_done_when_its_files_are_what_was_written(tmp_path: Path) -> None:
-    ledger = Ledger.begin(tmp_path, "step", {"length": 128})
-    assert ledger.done(3) is None
+    completion_log = CompletionLog.begin(tmp_path, "step", {"length": 128})
+    assert completion_log.done(3) is None
     (tmp_path / "a.txt").write_text("hello")
-    assert ledger.finish(3, ["a.txt"], {"count": 1}) == {"count": 1}
-    assert Ledger.begin(tmp_path, "step", {"length": 128}).done(3) == {"count": 1}
-    assert ledger.done(4) is None
+    assert completion_log.finish(3, ["a.txt"], {"count": 1}) == {"count": 1}
+    assert CompletionLog.begin(tmp_path, "step", {"length": 128}).done(3) == {"count": 1}
+    assert completion_log.done(4) is None
     (tmp_path / "a.txt").write_text("hallo")
-    assert ledger.done(3) is None
-    assert ledger._replace(read_back=False).done(3) == {"count": 1}  # of the same size
+    assert completion_log.done(3) is None
+    assert completion_log._replace(read_back=False).done(3) == {"count": 1}  # of the same size
     (tmp_path / "a.txt").write_text("hell")
-    assert ledger._replace(read_back=False).done(3) is None
+    assert completion_log._replace(read_back=False).done(3) is None
     (tmp_path / "a.txt").unlink()
-    assert ledger.done(3) is None
+    assert completion_log.done(3) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": 1}', "\x00"])
 def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path, content: str) -> None:
-    ledger = Ledger.begin(tmp_path, "step", {})
-    ledger.finish(0, [], {})
-    ledger.path(0).write_text(content)
-    assert ledger.done(0) is None
+    completion_log = CompletionLog.begin(tmp_path, "step", {})
+    completion_log.finish(0, [], {})
+    completion_log.path(0).write_text(content)
+    assert completion_log.done(0) is None
 
 
 def test_other_settings_do_not_count(tmp_path: Path) -> None:
-    Ledger.begin(tmp_path, "step", {"length": 128}).finish(0, [], {})
-    other = Ledger.begin(tmp_path, "other", {"length": 128})
+    CompletionLog.begin(tmp_path, "step", {"length": 128}).finish(0, [], {})
+    other = CompletionLog.begin(tmp_path, "other", {"length": 128})
     other.finish(0, [], {})
-    assert Ledger.begin(tmp_path, "step", {"length": 512}).done(0) is None
-    assert Ledger.begin(tmp_path, "step", {"length": 128}).done(0) is None  # deleted when the others began
+    assert CompletionLog.begin(tmp_path, "step", {"length": 512}).done(0) is None
+    assert CompletionLog.begin(tmp_path, "step", {"length": 128}).done(0) is None  # deleted when the others began
     assert other.done(0) == {}
     (tmp_path / ".a.host-1.tmp").touch()
-    forget(tmp_path)
+    clear_work(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -75,7 +75,7 @@ def test_status_of_a_folder(tmp_path: Path) -> None:
     begin_recipe(tmp_path / "out", RECIPE)
     assert look() is Status.EMPTY  # nothing was done yet: the settings may change
     assert look({"records": {}}) is Status.EMPTY
-    Ledger.begin(tmp_path / "out", "scatter", RECIPE).finish(0, [], {})
+    CompletionLog.begin(tmp_path / "out", "scatter", RECIPE).finish(0, [], {})
     assert look() is Status.BEGUN
     assert look({**RECIPE, "vocabulary": {}}) is Status.OTHER
     assert look({"records": RECIPE["records"]}) is Status.BEGUN  # the vocabulary is not known yet
@@ -91,7 +91,7 @@ def test_status_of_a_folder(tmp_path: Path) -> None:
 def test_refusal_names_what_differs(tmp_path: Path) -> None:
     begin_recipe(tmp_path, RECIPE)
     assert differences(json.loads((tmp_path / "recipe.json").read_text()), RECIPE) == []
-    text = str(refusal(tmp_path, {"records": {"length": 384}, "vocabulary": {"sha256": "ab"}}, "a data set"))
+    text = str(mismatch_error(tmp_path, {"records": {"length": 384}, "vocabulary": {"sha256": "ab"}}, "a data set"))
     assert "records.length 128 there, 384 now; records.seed 1 there, unset now" in text
     assert "--overwrite" in text
     assert "\n" not in text
@@ -113,7 +113,7 @@ def test_inputs_are_told_apart_without_reading_them(tmp_path: Path) -> None:
 
 
 def test_what_was_set_aside_is_written_in_the_order_of_the_input(tmp_path: Path) -> None:
-    found = SetAsides(3, tmp_path)
+    found = RejectedDocuments(3, tmp_path)
     found.write()
     assert not (tmp_path / SET_ASIDE_NAME).exists()
     found.add(7, [("Über", "no text")])

@@ -136,7 +136,7 @@ def test_cross_entropy():
 def test_auto_takes_what_is_fast(wish, formats, expected, reason):
     chosen = choose_numerics(wish, formats)
     assert chosen.precision == expected and reason in chosen.describe()
-    assert chosen.is_narrow == (expected == "float16")
+    assert chosen.is_low_precision == (expected == "float16")
 
 
 @pytest.mark.parametrize(("xla", "onednn", "expected"), [(False, "1", "amx_bf16"), (True, "1", ""), (False, "0", "")])

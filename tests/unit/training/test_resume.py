@@ -12,7 +12,7 @@ from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.order import batch_of
 from data_utils.records.pipeline import identity_of, training_dataset
-from settings.fields import Freedom
+from settings.fields import ResumePolicy
 from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import resume_command
@@ -43,7 +43,7 @@ def test_the_same_config_differs_in_nothing():
     assert harmless_changes(config, recorded) == {}
 
 
-@pytest.mark.parametrize("name", [name for name, leaf in leaves().items() if leaf.freedom is Freedom.FIXED])
+@pytest.mark.parametrize("name", [name for name, leaf in leaves().items() if leaf.resume_policy is ResumePolicy.FIXED])
 def test_every_field_that_may_not_change_is_named(name):
     config = own_data() if name.startswith("classification_data.") else config_of()
     recorded = json.loads(json.dumps(config_for_files(config)))

@@ -24,8 +24,8 @@ def labels_of(task: str, classes: int = CLASSES) -> int:
     return classes if task == CLASSIFICATION else 2
 
 
-def untrained(task: str, a: Architecture, seed: int = 3, classes: int = CLASSES) -> Any:
-    return huggingface.untrained(task, a, seed, labels_of(task, classes))
+def build_hf_model(task: str, a: Architecture, seed: int = 3, classes: int = CLASSES) -> Any:
+    return huggingface.build_hf_model(task, a, seed, labels_of(task, classes))
 
 
 def hugging_face(task: str, **changes: Any) -> Any:
@@ -42,8 +42,8 @@ def built(task: str, source: Any, a: Architecture, replace: bool = True) -> tupl
 def loaded(task: str, start: Any, replace: bool = True, classes: int = CLASSES, **changes: Any) -> keras.Model:
     """Return this project's model with the weights of ``start`` and the given changes of the architecture."""
     a = dataclasses.replace(Architecture(**start.architecture), **changes)
-    source = untrained(task, a, seed=99, classes=classes)
-    start.fill_source(source)
+    source = build_hf_model(task, a, seed=99, classes=classes)
+    start.initialize_source(source)
     return built(task, source, a, replace)[0]
 
 

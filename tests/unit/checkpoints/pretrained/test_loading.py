@@ -13,7 +13,7 @@ from checkpoints.pretrained.pretrained import Pretrained, with_pieces_of
 from keras_extensions.backend import tf
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture
-from tests.unit.checkpoints.pretrained.models import SPECIAL, hugging_face, untrained, write_vocabulary
+from tests.unit.checkpoints.pretrained.models import SPECIAL, build_hf_model, hugging_face, write_vocabulary
 from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
 from tests.unit.checkpoints.pretrained.writers import (
     google,
@@ -37,8 +37,8 @@ def source():
 def filled(folder, task=PRETRAINING, allow=False, classes=3, **changes) -> tuple[dict[str, np.ndarray], Pretrained]:
     """Return a model's weights after loading."""
     start = open_pretrained(str(folder), "bert_model_name", allow)
-    model = untrained(task, architecture(**changes), seed=99, classes=classes)
-    start.fill_source(model)
+    model = build_hf_model(task, architecture(**changes), seed=99, classes=classes)
+    start.initialize_source(model)
     return pytorch_arrays(model), start
 
 
@@ -135,9 +135,9 @@ def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, cap
     source = open_pretrained(str(folder), "k")
     start = with_pieces_of(source, tmp_path / "vocab.txt")
     assert start.architecture["vocab_size"] == 43
-    model = untrained(PRETRAINING, architecture(vocab_size=44), seed=99)
+    model = build_hf_model(PRETRAINING, architecture(vocab_size=44), seed=99)
     with caplog.at_level(logging.INFO):
-        start.fill_source(model)
+        start.initialize_source(model)
     assert "3 word pieces added" in caplog.text
     parts = [[pieces.index(part) for part in word] for word in (["b", "##a", "##d"], ["f", "##i", "##g"], ["[UNK]"])]
     arrays = pytorch_arrays(model)

@@ -35,9 +35,9 @@ def test_best_pack_around_each_length(seed: int, limit: int, exact: bool) -> Non
     for length in range(1, size + 1):
         worth = {pack: values[np.array(pack) - 1].sum() for pack in packs if length in pack}
         if not worth:
-            assert found.worth[length - 1] < -1e200
+            assert found.pack_value[length - 1] < -1e200
             continue
-        assert found.worth[length - 1] == pytest.approx(max(worth.values()), abs=1e-12)
+        assert found.pack_value[length - 1] == pytest.approx(max(worth.values()), abs=1e-12)
         assert worth[found.pack(length)] == pytest.approx(max(worth.values()), abs=1e-12)
 
 

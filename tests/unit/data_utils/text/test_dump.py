@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from data_utils.text import sources
-from data_utils.text.documents import SetAside
+from data_utils.text.documents import RejectedDocument
 from data_utils.text.dump import read_head
 from data_utils.text.sources import PagesUnit, dump_source
 from tests.real_data import real_data
@@ -122,7 +122,7 @@ def test_a_broken_page_is_set_aside_and_the_others_are_read(tmp_path: Path, enco
     path.write_bytes((HEAD + "".join(pages) + "</mediawiki>").encode(encoding))
     first, broken, last = dump_source(path).read()
     assert (first.title, last.title) == ("A", "D")
-    assert isinstance(broken, SetAside)
+    assert isinstance(broken, RejectedDocument)
     assert broken.title == "B & C"
     assert "not well-formed XML" in broken.reason
 

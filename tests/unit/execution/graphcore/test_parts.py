@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from execution.graphcore.layout import prediction_steps
-from execution.graphcore.streams import narrow_cross_entropy
+from execution.graphcore.streams import low_precision_cross_entropy
 from execution.interface import ExecutionOptions, cross_entropy
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.dropout import Dropout, DropoutSeeds
@@ -19,8 +19,8 @@ from settings.schema import TrainingConfig
 from tests import ROOT
 from tests.unit.execution.graphcore.double import installed
 from training.evaluation import evaluation_batch_size
+from training.initial_weights import resolved_architecture
 from training.machine import update_settings
-from training.start import resolved_architecture
 
 HOSTS = "tensorflow.python.ipu.distributed.host_collective_ops"
 TINY = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
@@ -40,7 +40,7 @@ def test_narrow_cross_entropy_equals_the_float32_one(dtype: str, tolerance: floa
     chance = np.random.default_rng(0)
     scores = tf.constant(chance.normal(0, 3, (2, 5, 1000)), dtype)
     labels = tf.constant(chance.integers(0, 1000, (2, 5)), tf.int32)
-    losses, gradient = with_gradient(narrow_cross_entropy, scores, labels)
+    losses, gradient = with_gradient(low_precision_cross_entropy, scores, labels)
     wanted, wanted_gradient = with_gradient(cross_entropy, scores, labels)
     assert losses.dtype == np.float32
     np.testing.assert_allclose(losses, wanted, rtol=tolerance)
@@ -57,7 +57,7 @@ def test_narrow_cross_entropy_makes_no_float32_copy_of_the_scores() -> None:
 
 
 def with_gradient_of_sum(scores, labels):
-    objective = PretrainingObjective(accuracies=False, word_cross_entropy=narrow_cross_entropy)
+    objective = PretrainingObjective(accuracies=False, word_cross_entropy=low_precision_cross_entropy)
     batch = {
         "masked_lm_ids": labels,
         "masked_lm_weights": tf.ones(labels.shape),

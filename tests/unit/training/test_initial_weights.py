@@ -13,7 +13,7 @@ from model.architecture import Architecture
 from settings.loading import load_config
 from tests.integration.runs import write_text_config
 from tests.unit.settings.config_files import FINE_TUNING, changed, write
-from training.start import cast_note, refuse_random_weights, resolved_architecture
+from training.initial_weights import cast_note, refuse_random_weights, resolved_architecture
 from utilities.errors import UserError
 
 EVERYTHING = dict.fromkeys(

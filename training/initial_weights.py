@@ -30,7 +30,7 @@ SIZES = (
 _DEFAULTS = ("hidden_act", "layer_norm_eps")  # values of the weights, unless the config sets them
 
 
-class Start(Protocol):
+class InitialWeights(Protocol):
     """Weights to start from.
 
     Attributes:
@@ -45,7 +45,7 @@ class Start(Protocol):
     vocabulary: Optional[Path]
     lower_case: Optional[bool]
 
-    def fill_source(self, source: keras.Model) -> None:
+    def initialize_source(self, source: keras.Model) -> None:
         """Set the weights of a built Hugging Face model, before its conversion."""
 
     def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
@@ -53,7 +53,7 @@ class Start(Protocol):
 
 
 class SavedState:
-    """The weights of the run's own checkpoint; a :class:`Start`.
+    """The weights of the run's own checkpoint; a :class:`InitialWeights`.
 
     Args:
         checkpoint: a checkpoint of the run.
@@ -69,7 +69,7 @@ class SavedState:
         self.vocabulary: Optional[Path] = checkpoint.vocabulary
         self.lower_case: Optional[bool] = checkpoint.facts.get("lower_case")
 
-    def fill_source(self, source: keras.Model) -> None:
+    def initialize_source(self, source: keras.Model) -> None:
         """Do nothing, because the weights fit the converted blocks."""
 
     def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
@@ -77,7 +77,7 @@ class SavedState:
             load_weights(self._checkpoint, blocks)
 
 
-def configured_start(config: TrainingConfig, task: str) -> Optional[Start]:
+def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWeights]:
     """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights.
 
     For pre-training, they get rows for the word pieces that the data set has beyond theirs, and where the config leaves
@@ -109,7 +109,7 @@ def _vocabulary_of_data(config: TrainingConfig) -> Optional[Path]:
     return manifest.vocabulary_path if manifest else None
 
 
-def refuse_random_weights(start: Start, allowed: bool) -> None:
+def refuse_random_weights(start: InitialWeights, allowed: bool) -> None:
     """Refuse to evaluate a filled model if some of its weights are random.
 
     Args:
@@ -126,7 +126,7 @@ def refuse_random_weights(start: Start, allowed: bool) -> None:
         )
 
 
-def cast_note(start: Start, precision: str) -> str:
+def cast_note(start: InitialWeights, precision: str) -> str:
     """Return the end of a log line if weights are cast to another number format; otherwise an empty string."""
     if not isinstance(start, Pretrained):  # a run is resumed in its own format
         return ""
@@ -147,7 +147,9 @@ def saved_architecture(config: TrainingConfig, saved: SavedState) -> Architectur
     return dataclasses.replace(trained, embedding_serialization_factor=factor, sparsity_kernel=kernel)
 
 
-def resolved_architecture(config: TrainingConfig, start: Optional[Start], activation: str = "gelu") -> Architecture:
+def resolved_architecture(
+    config: TrainingConfig, start: Optional[InitialWeights], activation: str = "gelu"
+) -> Architecture:
     """Return the architecture to build: the config's, completed by the weights'.
 
     Args:
@@ -177,7 +179,7 @@ def resolved_architecture(config: TrainingConfig, start: Optional[Start], activa
     return dataclasses.replace(architecture, **_layer_options(config, start, architecture))
 
 
-def _layer_options(config: TrainingConfig, start: Start, architecture: Architecture) -> Dict[str, Any]:
+def _layer_options(config: TrainingConfig, start: InitialWeights, architecture: Architecture) -> Dict[str, Any]:
     """Return the layers' options: the config's, else those of the weights, else those of ``architecture``."""
     if not config.replace_layers:  # Hugging Face's own layers have all of these parts
         return dict.fromkeys(LAYER_OPTIONS, True)
@@ -188,7 +190,7 @@ def _layer_options(config: TrainingConfig, start: Start, architecture: Architect
     return options
 
 
-def _architecture_of_weights(config: TrainingConfig, start: Start) -> Architecture:
+def _architecture_of_weights(config: TrainingConfig, start: InitialWeights) -> Architecture:
     """Return the architecture of the weights, for a config without ``bert_config``."""
     missing = [name for name in SIZES if name not in start.architecture]
     if missing:
@@ -201,7 +203,7 @@ def _architecture_of_weights(config: TrainingConfig, start: Start) -> Architectu
     return Architecture(**{**start.architecture, **own})
 
 
-def _check_sizes(configured: Architecture, start: Start) -> None:
+def _check_sizes(configured: Architecture, start: InitialWeights) -> None:
     for size in SIZES:
         value = start.architecture.get(size, getattr(configured, size))
         if getattr(configured, size) != value:
@@ -217,7 +219,7 @@ def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:
     return {} if is_set else {"hidden_act": activation}
 
 
-def _defaults_of_weights(config: TrainingConfig, start: Start) -> Dict[str, Any]:
+def _defaults_of_weights(config: TrainingConfig, start: InitialWeights) -> Dict[str, Any]:
     """Return the values that the weights determine; warn if the config sets another one."""
     configured, trained = config.bert_config, start.architecture
     assert configured is not None
@@ -243,7 +245,9 @@ class TokenizerSettings(NamedTuple):
     lower_case: bool
 
 
-def tokenizer_settings(config: TrainingConfig, architecture: Architecture, start: Optional[Start]) -> TokenizerSettings:
+def tokenizer_settings(
+    config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]
+) -> TokenizerSettings:
     """Return the vocabulary and case of a fine-tuning run.
 
     The vocabulary is that of ``vocab_file``, else that of the weights. The case is that of ``lower_case``, else that of
