@@ -25,16 +25,16 @@ BROADCAST_BYTES = 1 << 26  # bytes that the chief broadcasts at a time
 
 
 class Parts(Protocol):
-    """Access to variables of which each replica holds only a part."""
+    """Access to variables of which each process holds only a part."""
 
     def whole(self, variable: tf.Variable) -> np.ndarray:
-        """Return the whole value of which a variable may hold a part; all replicas must call it together."""
+        """Return the whole value of which a variable may hold a part; all processes must call it together."""
 
     def blank(self, variable: tf.Variable) -> np.ndarray:
         """Return an array with the shape and dtype of the whole value."""
 
     def own(self, variable: tf.Variable, whole: np.ndarray) -> np.ndarray:
-        """Return this replica's part of the whole value."""
+        """Return this process's part of the whole value."""
 
 
 class TrainingState:
@@ -47,7 +47,7 @@ class TrainingState:
         others: other trackable objects that training changes, by name, such as an adaptive loss scale.
 
     Attributes:
-        parts: access to moments that are sharded over replicas; None if they are not.
+        parts: access to moments that are sharded over processes; None if they are not.
     """
 
     parts: Optional[Parts] = None
@@ -65,7 +65,7 @@ class TrainingState:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether all replicas must call :meth:`copy` at the same step."""
+        """Whether all processes must call :meth:`copy` at the same step."""
         return self.parts is not None
 
     def copy(self) -> StateCopy:

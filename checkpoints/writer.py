@@ -264,8 +264,8 @@ class CheckpointWriter:
         return path
 
 
-class ReplicaWriter:
-    """Replaces the writer in replicas other than the chief: it contributes to the chief's copy and writes nothing."""
+class ContributingWriter:
+    """Replaces the writer in processes other than the chief: it contributes to the chief's copy and writes nothing."""
 
     best: Optional[int] = None
 

@@ -1,11 +1,11 @@
-"""Starts the replicas of a run as processes on this machine.
+"""Starts the processes of a run on this machine.
 
-    python -m execution.launch --replicas 2 -- run_pretraining.py --config … --dataset-dir …
+    python -m execution.launch --processes 2 -- run_pretraining.py --config … --dataset-dir …
 
-Each process gets ``TF_CONFIG`` with free ports, and its share of the cores and GPUs. The output of the chief, replica
+Each process gets ``TF_CONFIG`` with free ports, and its share of the cores and GPUs. The output of the chief, process
 0, is printed unchanged; lines of the others are preceded by their number. SIGINT and SIGTERM are passed on. When a
-replica ends with an error, the others end by themselves, or are killed after some time. When the launcher itself is
-killed, all replicas save their state and end.
+process ends with an error, the others end by themselves, or are killed after some time. When the launcher itself is
+killed, all processes save their state and end.
 
 Imports no TensorFlow.
 """
@@ -42,48 +42,50 @@ def parse(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
         UserError: an argument is not usable.
     """
     parser = argparse.ArgumentParser(prog="python -m execution.launch", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--replicas", type=int, required=True, metavar="N", help="processes to start")
     parser.add_argument(
-        "--threads-per-replica", type=int, metavar="N",
-        help="CPU threads of each (execution.threads); by default the cores are shared evenly",
+        "--processes", "--replicas", type=int, required=True, metavar="N", help="number of processes to start"
+    )
+    parser.add_argument(
+        "--threads-per-process", "--threads-per-replica", type=int, metavar="N",
+        help="CPU threads of each process (execution.threads); by default the cores are shared evenly",
     )  # fmt: skip
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM …", help="program and its arguments")
     options = parser.parse_args(argv)
     options.command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if options.replicas < 1:
-        raise UserError(f"--replicas {options.replicas}: give a number of processes, 1 or more")
-    if options.threads_per_replica is not None and options.threads_per_replica < 1:
-        raise UserError(f"--threads-per-replica {options.threads_per_replica}: give a number of threads, 1 or more")
+    if options.processes < 1:
+        raise UserError(f"--processes {options.processes}: give a number of processes, 1 or more")
+    if options.threads_per_process is not None and options.threads_per_process < 1:
+        raise UserError(f"--threads-per-process {options.threads_per_process}: give a number of threads, 1 or more")
     if not options.command:
         raise UserError("no program to start; give one after --: … -- run_pretraining.py --config …")
     return options
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Start the replicas and wait for them.
+    """Start the processes and wait for them.
 
     Returns:
-        The exit status of the first replica that failed, 2 if a signal ended it; 0 if none failed.
+        The exit status of the first process that failed, 2 if a signal ended it; 0 if none failed.
     """
     try:
         options = parse(argv)
-        return run(options.command, options.replicas, options.threads_per_replica)
+        return run(options.command, options.processes, options.threads_per_process)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
 
 
-def run(command: Sequence[str], replicas: int, threads: Optional[int] = None) -> int:
+def run(command: Sequence[str], processes: int, threads: Optional[int] = None) -> int:
     """Run ``command`` in several processes; see :func:`main`."""
-    with free_ports(replicas) as ports:
+    with free_ports(processes) as ports:
         addresses = tuple(f"localhost:{port}" for port in ports)
-    line = with_threads(with_interpreter(command), replicas, threads)
-    gpus = gpu_shares(replicas, os.environ)
+    line = with_threads(with_interpreter(command), processes, threads)
+    gpus = gpu_shares(processes, os.environ)
     started: List[subprocess.Popen] = []
     printers: List[threading.Thread] = []
     # The handlers are installed first, so no signal can arrive between a start and their installation.
     with signals_passed_on(started), lifeline() as reader:
-        for index in range(replicas):
+        for index in range(processes):
             membership = Membership(addresses, index)
             own = {LIFELINE: lifeline_variable(reader), TF_CONFIG: tf_config(membership), **gpus[index]}
             process = start(line, {**os.environ, **own}, reader, chief=index == 0)
@@ -110,7 +112,7 @@ def free_ports(count: int) -> Iterator[List[int]]:
                 one.bind(("localhost", 0))
         except OSError as error:
             raise UserError(
-                f"--replicas {count}: no {count} ports can be had ({error.strerror}); start fewer"
+                f"--processes {count}: there are no {count} free ports ({error.strerror}); start fewer"
             ) from error
         yield [one.getsockname()[1] for one in sockets]
 
@@ -132,34 +134,34 @@ def with_interpreter(command: Sequence[str]) -> List[str]:
     return [sys.executable, *command] if is_python else list(command)
 
 
-def with_threads(command: Sequence[str], replicas: int, threads: Optional[int]) -> List[str]:
-    """Append the replica's share of the cores, unless the command sets the number of threads itself."""
+def with_threads(command: Sequence[str], processes: int, threads: Optional[int]) -> List[str]:
+    """Append the process's share of the cores, unless the command sets the number of threads itself."""
     is_set = any(argument == THREADS_FLAG or argument.startswith(f"{THREADS_FLAG}=") for argument in command)
     if is_set and threads is None:
         return list(command)
-    share = threads or max(usable_cores() // replicas, 1)
+    share = threads or max(usable_cores() // processes, 1)
     return [*command, THREADS_FLAG, str(share)]
 
 
-def gpu_shares(replicas: int, environment: Mapping[str, str]) -> List[Dict[str, str]]:
-    """Return the environment variables that divide the GPUs between the replicas.
+def gpu_shares(processes: int, environment: Mapping[str, str]) -> List[Dict[str, str]]:
+    """Return the environment variables that divide the GPUs between the processes.
 
     Raises:
-        UserError: there are GPUs, but fewer than replicas.
+        UserError: there are GPUs, but fewer than processes.
     """
     folder = Path(GPUS)
     visible = environment.get(GPUS_OF_PROCESS)
     count = len(list(folder.iterdir())) if folder.is_dir() else 0
     gpus = [str(number) for number in range(count)] if visible is None else [gpu for gpu in visible.split(",") if gpu]
     if not gpus:
-        return [{} for _ in range(replicas)]
-    if len(gpus) < replicas:
+        return [{} for _ in range(processes)]
+    if len(gpus) < processes:
         raise UserError(
-            f"--replicas {replicas}: there are {len(gpus)} GPUs, and each replica wants one; start as many as there are"
+            f"--processes {processes}: only {len(gpus)} GPUs, and each process needs one; start fewer processes"
             f" GPUs, or use CPUs ({GPUS_OF_PROCESS}= and --execution.device cpu)"
         )
-    share = len(gpus) // replicas
-    return [{GPUS_OF_PROCESS: ",".join(gpus[i * share : (i + 1) * share])} for i in range(replicas)]
+    share = len(gpus) // processes
+    return [{GPUS_OF_PROCESS: ",".join(gpus[i * share : (i + 1) * share])} for i in range(processes)]
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], reader: int, chief: bool) -> subprocess.Popen:
@@ -178,7 +180,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], reader: int, c
 
 
 def print_lines(stream: IO[bytes], sink: IO[str], index: int) -> threading.Thread:
-    """Start a thread that prints the lines of a stream, each preceded by the number of its replica."""
+    """Start a thread that prints the lines of a stream, each preceded by the number of its process."""
 
     def read() -> None:
         for line in stream:
@@ -224,10 +226,10 @@ def wait(processes: Sequence[subprocess.Popen]) -> int:
                 status, deadline = (EXIT_USER_ERROR if code < 0 else code), time.monotonic() + SECONDS_TO_STOP
                 how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
                 if len(processes) > 1 and code not in STOPPED:
-                    print(f"replica {index} {how}; the others stop", file=sys.stderr, flush=True)
+                    print(f"process {index} {how}; the others stop", file=sys.stderr, flush=True)
         if time.monotonic() > deadline:
             for index, process in running.items():
-                print(f"replica {index} does not stop and is killed", file=sys.stderr, flush=True)
+                print(f"process {index} does not stop and is killed", file=sys.stderr, flush=True)
                 process.kill()
             deadline = float("inf")
     return status

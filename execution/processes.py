@@ -96,7 +96,7 @@ class Processes:
         if failure is not None:
             raise failure
         if "error" in received:
-            raise UserError(f"replica 0: {received['error']}")
+            raise UserError(f"process 0: {received['error']}")
         return received["value"]
 
     def broadcast(self, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:

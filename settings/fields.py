@@ -1,7 +1,7 @@
-"""What a config field is made of: value types, marks, and a flat view of a schema.
+"""What a config field is made of: value types, annotations, and a flat view of a schema.
 
 A field is declared once, in ``schema.py`` or ``sections.py``. Its type sets the bounds and the words that an error
-message uses; ``Field`` holds the default and the help text; marks in ``Annotated`` say everything else that the program
+message uses; ``Field`` holds the default and the help text; annotations in ``Annotated`` say everything else that the program
 needs to know about the field::
 
     keep_last: Annotated[Optional[Count], MAY_CHANGE] = Field(5, description="Newest checkpoints to keep; …")
@@ -19,18 +19,18 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, T
 from pydantic import BaseModel, BeforeValidator, Field
 from typing_extensions import Annotated, Literal, get_args, get_origin
 
-# Marks
+# Annotations of fields
 
 
 class ResumePolicy(enum.Enum):
-    """How far the value of a field may vary within one run. A field without this mark is fixed."""
+    """How far the value of a field may vary within one run. A field without this annotation is fixed."""
 
-    FIXED = "influences the outcome: the same in all replicas and whenever the run is resumed"
-    MAY_CHANGE = "may change when the run is resumed; all replicas agree"
-    PER_REPLICA = "may change when the run is resumed, and each replica may have its own"
+    FIXED = "influences the outcome: the same in all processes and whenever the run is resumed"
+    MAY_CHANGE = "may change when the run is resumed; all processes agree"
+    PER_PROCESS = "may change when the run is resumed, and each process may have its own"
 
 
-MAY_CHANGE, PER_REPLICA = ResumePolicy.MAY_CHANGE, ResumePolicy.PER_REPLICA
+MAY_CHANGE, PER_PROCESS = ResumePolicy.MAY_CHANGE, ResumePolicy.PER_PROCESS
 
 
 class Machine(NamedTuple):
@@ -55,7 +55,7 @@ def _is_set(value: Any, machine: Machine) -> bool:
 
 @dataclass(frozen=True)
 class IpuOnly:
-    """Mark of a field that asks an IPU for something that other machines may not do.
+    """Annotation of a field that asks an IPU for something that other machines may not do.
 
     Args:
         effect: what the field does on an IPU.
@@ -70,26 +70,26 @@ class IpuOnly:
 
 @dataclass(frozen=True)
 class Equivalent:
-    """Mark that names values with the same outcome except for rounding; a resumed run may change between them."""
+    """Annotation that names values with the same outcome except for rounding; a resumed run may change between them."""
 
     values: Tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Misplaced:
-    """Mark of a field that published configs also hold in another section, where it was ignored."""
+    """Annotation of a field that published configs also hold in another section, where it was ignored."""
 
     section: str
 
 
 @dataclass(frozen=True)
 class FileOnly:
-    """Mark of a key that has a meaning only in a file, and therefore has no flag."""
+    """Annotation of a key that has a meaning only in a file, and therefore has no flag."""
 
 
 @dataclass(frozen=True)
 class OtherFlag:
-    """Mark that gives a field a second flag, which published commands use."""
+    """Annotation that gives a field a second flag, which published commands use."""
 
     flag: str
 
@@ -191,7 +191,7 @@ class Leaf:
         description: help text.
         choices: allowed values, if they are enumerated.
         optional: whether null is allowed.
-        marks: further properties of the field.
+        annotations: further properties of the field.
     """
 
     path: Tuple[str, ...]
@@ -200,7 +200,7 @@ class Leaf:
     description: str
     choices: Tuple[str, ...]
     optional: bool
-    marks: Tuple[Any, ...] = ()
+    annotations: Tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:
@@ -218,8 +218,8 @@ class Leaf:
         return self.annotation(ResumePolicy) or ResumePolicy.FIXED
 
     def annotation(self, kind: Type[Annotation]) -> Optional[Annotation]:
-        """Return the mark of this kind, or None if the field has none."""
-        return next((mark for mark in self.marks if isinstance(mark, kind)), None)
+        """Return the annotation of this kind, or None if the field has none."""
+        return next((each for each in self.annotations if isinstance(each, kind)), None)
 
 
 @dataclass(frozen=True)
@@ -235,16 +235,16 @@ def walk(model: Type[BaseModel], path: Tuple[str, ...], description: str) -> Ite
     """Yield the sections and leaf fields of a model in their order, except keys that have a meaning only in files."""
     yield SectionInfo(path, description, tuple(model.model_fields))
     for name, field in model.model_fields.items():
-        marks = tuple(field.metadata)
-        if any(isinstance(mark, FileOnly) for mark in marks):
+        annotations = tuple(field.metadata)
+        if any(isinstance(mark, FileOnly) for mark in annotations):
             continue
         section = _section_type(field.annotation)
         if section is not None:
             yield from walk(section, (*path, name), field.description or "")
             continue
-        kind, choices, optional = _kind(field.annotation, marks)
+        kind, choices, optional = _kind(field.annotation, annotations)
         assert kind is not None and field.description, f"{model.__name__}.{name} lacks a kind or a description"
-        yield Leaf((*path, name), kind, field.get_default(), field.description, choices, optional, marks)
+        yield Leaf((*path, name), kind, field.get_default(), field.description, choices, optional, annotations)
 
 
 def _section_type(annotation: Any) -> Optional[Type[BaseModel]]:

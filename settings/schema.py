@@ -13,7 +13,7 @@ from typing_extensions import Annotated, Literal
 
 from settings.fields import (
     MAY_CHANGE,
-    PER_REPLICA,
+    PER_PROCESS,
     AboveOne,
     Count,
     CountOrZero,
@@ -82,7 +82,7 @@ class TrainingConfig(Section):
     )
     about: Annotated[Any, FileOnly()] = Field(None, description="Free comment; no effect.")
 
-    name: Annotated[Optional[Text], PER_REPLICA] = Field(
+    name: Annotated[Optional[Text], PER_PROCESS] = Field(
         None, description="Name of the run. Unset: the first config file's name without .json."
     )
     seed: Seed = Field(1984, description="Seed of weights, dropout and data order.")
@@ -92,11 +92,11 @@ class TrainingConfig(Section):
         "mean and deviation of the scores (classification).",
     )
 
-    dataset_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
+    dataset_dir: Annotated[Optional[PathText], PER_PROCESS] = Field(
         None,
         description="Folder of the data set: TFRecords (pre-training) or the task's files. $VAR and ~ are expanded.",
     )
-    validation_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
+    validation_dir: Annotated[Optional[PathText], PER_PROCESS] = Field(
         None,
         description="Folder of held-out TFRecords to evaluate on (pre-training). Unset: dataset_dir/validation, if it "
         "is there. $VAR and ~ are expanded.",
@@ -129,7 +129,7 @@ class TrainingConfig(Section):
         False, description="Let encoder weights that the checkpoint lacks start from random numbers; they are listed."
     )
 
-    vocab_file: Annotated[Optional[PathText], PER_REPLICA] = Field(
+    vocab_file: Annotated[Optional[PathText], PER_PROCESS] = Field(
         None,
         description="vocab.txt or tokenizer.json to tokenise with, or a folder with one (fine-tuning). "
         "Unset: the one that belongs to the model.",
@@ -256,10 +256,10 @@ class TrainingConfig(Section):
         None, description="Bias on masked-LM logits. Unset: true from scratch, else as the checkpoint has it."
     )
 
-    output_dir: Annotated[PathText, PER_REPLICA] = Field(
+    output_dir: Annotated[PathText, PER_PROCESS] = Field(
         "runs", description="Folder under which each run gets its own folder."
     )
-    save_ckpt_path: Annotated[Optional[PathText], PER_REPLICA] = Field(
+    save_ckpt_path: Annotated[Optional[PathText], PER_PROCESS] = Field(
         None, description="Folder for checkpoints. Unset: inside the run's folder. $VAR and ~ are expanded."
     )
     ckpt_every_n_steps_per_execution: Annotated[Count, MAY_CHANGE] = Field(
@@ -275,7 +275,7 @@ class TrainingConfig(Section):
         None,
         description="Also keep for good the first checkpoint at or after each multiple of this many updates.",
     )
-    resume: Annotated[bool, PER_REPLICA] = Field(
+    resume: Annotated[bool, PER_PROCESS] = Field(
         False,
         description="Resume the run of this name from its newest whole checkpoint. Settings that influence the outcome "
         "must not have changed.",
@@ -298,7 +298,7 @@ class TrainingConfig(Section):
         description="Weight updates per log line: one compiled execution on IPUs, elsewhere executions of at most 10 s "
         "or one update.",
     )
-    logging: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], PER_REPLICA] = Field(
+    logging: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], PER_PROCESS] = Field(
         "INFO", description="Lowest severity of log lines shown."
     )
     show_accuracy: Annotated[bool, MAY_CHANGE] = Field(

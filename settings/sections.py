@@ -9,7 +9,7 @@ from typing_extensions import Annotated, Literal
 
 from settings.fields import (
     MAY_CHANGE,
-    PER_REPLICA,
+    PER_PROCESS,
     BelowOne,
     Columns,
     Count,
@@ -235,12 +235,12 @@ class Execution(Section):
         "Moments, updates, norms and losses are always float32. auto: float16 on IPUs; elsewhere mixed_bfloat16 where "
         "the hardware computes faster in bfloat16, else float16 on GPUs with tensor cores, otherwise float32.",
     )
-    threads: Annotated[Optional[Workers], PER_REPLICA] = Field(
+    threads: Annotated[Optional[Workers], PER_PROCESS] = Field(
         None, description="CPU threads to compute with. Unset: all cores."
     )
     executable_cache: Annotated[
         Optional[PathText],
-        PER_REPLICA,
+        PER_PROCESS,
         IpuOnly("keeps compiled programs for later runs", "every run compiles anew"),
     ] = Field(
         None, description="Folder in which compiled IPU programs are kept for later runs. Unset: they are not kept."
@@ -251,9 +251,9 @@ class Data(Section):
     """Reading of the data set."""
 
     shuffle: bool = Field(True, description="Shuffle samples anew in each epoch, as a function of seed and epoch.")
-    reader_threads: Annotated[Workers, PER_REPLICA] = Field(2, description="Threads that read and parse records.")
-    prefetch: Annotated[CountOrZero, PER_REPLICA] = Field(2, description="Batches that are prepared ahead of training.")
-    verify_checksums: Annotated[bool, PER_REPLICA] = Field(
+    reader_threads: Annotated[Workers, PER_PROCESS] = Field(2, description="Threads that read and parse records.")
+    prefetch: Annotated[CountOrZero, PER_PROCESS] = Field(2, description="Batches that are prepared ahead of training.")
+    verify_checksums: Annotated[bool, PER_PROCESS] = Field(
         False, description="Check every file against the manifest's SHA-256 at start-up."
     )
     on_corrupt: Annotated[Literal["fail", "skip"], MAY_CHANGE] = Field(
@@ -301,7 +301,7 @@ class Squad(Section):
     max_query_length: Count = Field(64, description="Longest question, in tokens; the rest is cut off.")
     n_best_size: Annotated[Count, MAY_CHANGE] = Field(20, description="Candidate answers to write for each question.")
     max_answer_length: Annotated[Count, MAY_CHANGE] = Field(30, description="Longest answer, in tokens.")
-    cache_dir: Annotated[Optional[PathText], PER_REPLICA] = Field(
+    cache_dir: Annotated[Optional[PathText], PER_PROCESS] = Field(
         None, description="Folder for tokenised windows, used again by later runs. Unset: output_dir/cache."
     )
 

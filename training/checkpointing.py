@@ -20,7 +20,7 @@ from checkpoints.folder import (
     step_of,
 )
 from checkpoints.state import TrainingState
-from checkpoints.writer import CheckpointWriter, ReplicaWriter, Rotation, rewrite_facts
+from checkpoints.writer import CheckpointWriter, ContributingWriter, Rotation, rewrite_facts
 from data_utils.records.order import batch_of
 from data_utils.records.pipeline import SampleReader
 from keras_extensions.callbacks.checkpoints import Checkpoints
@@ -62,7 +62,7 @@ class Saver:
         text = text_settings(session.task, data.reader)
         self._constant_facts = constant_facts(session, text.lower_case)
         folder = session.run.checkpoints(config.save_ckpt_path)
-        self.writer: Union[CheckpointWriter, ReplicaWriter] = ReplicaWriter(folder, state)
+        self.writer: Union[CheckpointWriter, ContributingWriter] = ContributingWriter(folder, state)
         if session.processes.is_chief:
             self.writer = CheckpointWriter(
                 folder,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Callable, Iterator, List, Optional, TypeVar
 
 from execution.processes import Processes
-from settings.fields import PER_REPLICA, value_at
+from settings.fields import PER_PROCESS, value_at
 from settings.schema import TrainingConfig, leaves
 from training.resume import Position
 from training.run_folder import RunFolder, config_for_files
@@ -56,12 +56,12 @@ def shared_run_folder(processes: Processes, make: Callable[[], RunFolder]) -> It
 
 
 @contextlib.contextmanager
-def replica_log(index: int) -> Iterator[None]:
+def process_log(index: int) -> Iterator[None]:
     """Within the block, log only warnings and errors, preceded by the number of this process."""
     root = logging.getLogger()
     level, formats = root.level, [(handler, handler.formatter) for handler in root.handlers]
     for handler, _ in formats:
-        handler.setFormatter(MaskingFormatter(f"replica {index}: %(levelname)s %(message)s"))
+        handler.setFormatter(MaskingFormatter(f"process {index}: %(levelname)s %(message)s"))
     root.setLevel(max(level, logging.WARNING))
     try:
         yield
@@ -88,18 +88,18 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
     chief = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
     for name, leaf in leaves().items():
         value, chief_value = value_at(own, leaf.path), value_at(chief["config"], leaf.path)
-        if leaf.resume_policy is not PER_REPLICA and value != chief_value:
+        if leaf.resume_policy is not PER_PROCESS and value != chief_value:
             raise UserError(
-                f"{name} is {value} for replica {processes.index} and {chief_value} for replica 0; start all with the"
+                f"{name} is {value} for process {processes.index} and {chief_value} for process 0; start all with the"
                 " same config and flags"
             )
     if chief["precision"] != precision:
         raise UserError(
-            f"execution.precision: replica {processes.index} computes in {precision}, replica 0 in"
+            f"execution.precision: process {processes.index} computes in {precision}, process 0 in"
             f" {chief['precision']}; name one that all machines have"
         )
     if chief["data"] != data:
         raise UserError(
-            f"dataset_dir: {config.dataset_dir} of replica {processes.index} does not hold the data of replica 0; give"
+            f"dataset_dir: {config.dataset_dir} of process {processes.index} does not hold the data of process 0; give"
             " all the same data set"
         )

@@ -10,7 +10,7 @@ from execution.processes import Processes
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.signals import StopRequest
 from training.run_folder import RunFolder
-from utilities.errors import LESS_MEMORY, ReplicaLostError, Stopped, UserError
+from utilities.errors import LESS_MEMORY, ProcessLostError, Stopped, UserError
 from utilities.files import disk_error
 from utilities.history import INTERRUPT
 
@@ -42,7 +42,7 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
 
     Raises:
         UserError: a file of the run could not be written or read, or memory is exhausted.
-        ReplicaLostError: another process is gone.
+        ProcessLostError: another process is gone.
         Stopped: the run was asked to stop; the exception names the run if there is something to resume.
     """
     current = CurrentRun()
@@ -80,7 +80,7 @@ def process_failures(
     """Within the block, translate the loss of another process.
 
     Raises:
-        ReplicaLostError: another process is gone.
+        ProcessLostError: another process is gone.
         Stopped: all processes were asked to stop, which only the chief reports.
     """
     if processes.is_single:
@@ -99,7 +99,7 @@ def process_failures(
             instead = Stopped(stop.signal)
             instead.is_reported = processes.is_chief
             raise instead from None
-        raise ReplicaLostError(lost, processes.index, current.name if current else "") from error
+        raise ProcessLostError(lost, processes.index, current.name if current else "") from error
 
 
 def out_of_memory(error: Exception) -> str:

@@ -27,7 +27,7 @@ from training.resume import refuse_differences
 from training.run_folder import RunFolder
 from training.task import MakeTask
 from training.trainer import Result, train
-from utilities.errors import ReplicaLostError, Stopped, UserError
+from utilities.errors import ProcessLostError, Stopped, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -131,15 +131,15 @@ def train_seed(
 
     Raises:
         Stopped: the run was asked to stop; the exception names the run of all seeds.
-        ReplicaLostError: another process is gone; the exception names the run of all seeds.
+        ProcessLostError: another process is gone; the exception names the run of all seeds.
     """
     try:
         return train(loaded, make_task, started, processes).scores
     except Stopped as stop:
         stop.run = folder.path.name
         raise
-    except ReplicaLostError as error:
-        raise ReplicaLostError(error.lost, error.index, folder.path.name) from error
+    except ProcessLostError as error:
+        raise ProcessLostError(error.lost, error.index, folder.path.name) from error
     finally:
         free_models()
 

@@ -19,7 +19,7 @@ from reports.page import write_report
 from settings.derived import sparsity_figures
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
-from training.chief import check_processes, on_chief, replica_log, shared_position, shared_run_folder
+from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
 from training.evaluation import evaluate
 from training.failures import run_failures
 from training.initial_weights import (
@@ -169,7 +169,7 @@ def log_of(run: RunFolder, config: TrainingConfig, processes: Processes) -> Cont
     """Return the log of the run; the chief's is also a file, and the others log only warnings."""
     if processes.is_chief:
         return run_log(run.path / "train.log", config.logging)
-    return replica_log(processes.index)
+    return process_log(processes.index)
 
 
 def describe_run(

@@ -18,7 +18,7 @@ class UserError(ValueError):
     """
 
 
-class ReplicaLostError(UserError):
+class ProcessLostError(UserError):
     """Another process of the run is gone, so this one cannot continue.
 
     Args:
@@ -29,9 +29,9 @@ class ReplicaLostError(UserError):
 
     def __init__(self, lost: str, index: int, run: str = "") -> None:
         again = (
-            f"; resume from the last checkpoint with --name {run} --resume, with any number of replicas" if run else ""
+            f"; resume from the last checkpoint with --name {run} --resume, with any number of processes" if run else ""
         )
-        super().__init__(f"{lost}, so replica {index} stops, too{again}")
+        super().__init__(f"{lost}, so process {index} stops, too{again}")
         self.lost = lost
         self.index = index
 

@@ -22,7 +22,7 @@ class Checkpoints(UpdateCounter):
         saved_step: step of the state that is on disk when training begins; None: there is none.
         check: called after every execution that saves nothing, to raise errors of writing in the background.
         clock: monotonic clock in seconds; tests replace it.
-        agree: turns this replica's decision about ``every_seconds`` into one that all replicas share.
+        agree: turns this process's decision about ``every_seconds`` into one that all processes share.
         save_last: saves the state at the end of training; by default ``save``.
         last_step: total number of updates, if known; that state is saved at the end, not by the last execution.
     """

@@ -108,8 +108,8 @@ class StopWhenRequested(keras.callbacks.Callback):
 
     Args:
         request: the request, which signals set.
-        maximum: returns the maximum of a number over all replicas. It is applied to the number of the signal that this
-            replica received, or 0, which makes all replicas end at the same step.
+        maximum: returns the maximum of a number over all processes. It is applied to the number of the signal that this
+            process received, or 0, which makes all processes end at the same step.
     """
 
     def __init__(self, request: StopRequest, maximum: Callable[[int], int] = int) -> None:

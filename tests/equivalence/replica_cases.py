@@ -1,6 +1,6 @@
 """Makes three updates of a very small BERT, in one process or shared by several.
 
-    python -m execution.launch --replicas 2 -- -m tests.equivalence.replica_cases FOLDER further
+    python -m execution.launch --processes 2 -- -m tests.equivalence.replica_cases FOLDER further
 
 writes the weights of each case into FOLDER; without ``further``, only those of the cases in every run of the suite.
 """

@@ -32,8 +32,8 @@ def by_one():
 def by_several(request, tmp_path_factory):
     """The folder of the weights of several processes, the number of processes, and their cases."""
     count, cases = request.param
-    folder = tmp_path_factory.mktemp("replicas")
-    command = [sys.executable, "-m", "execution.launch", "--replicas", str(count), "--"]
+    folder = tmp_path_factory.mktemp("processes")
+    command = [sys.executable, "-m", "execution.launch", "--processes", str(count), "--"]
     command += ["-m", "tests.equivalence.replica_cases", str(folder), *([] if cases is CASES else ["further"])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-6000:]

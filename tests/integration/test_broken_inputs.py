@@ -278,7 +278,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "predictions nested too deep": (squad.main, answers(b"[" * 100_000), "predictions.json"),
     "an export of an archive": (export.main, a_zip, "model.zip"),
     "a launcher of more replicas than there are ports": (
-        launch.main, lambda folder: ["--replicas", "100000", "--", "true"], "--replicas"
+        launch.main, lambda folder: ["--replicas", "100000", "--", "true"], "--processes"
     ),
     "a launcher of a folder": (launch.main, lambda folder: ["--replicas", "1", "--", str(folder)], ""),
 }  # fmt: skip

@@ -109,7 +109,7 @@ def doctor(folder: Path) -> list[str]:
 def launcher(folder: Path) -> list[str]:
     config = write_config(folder / "config.json", write_dataset(folder / "data"), updates=100_000)
     line = ["run_pretraining.py", "--config", str(config), "--output-dir", str(folder), "--name", "mark"]
-    return ["-m", "execution.launch", "--replicas", "2", "--", *line]
+    return ["-m", "execution.launch", "--processes", "2", "--", *line]
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open") or not Path("/proc/self/fd").exists(), reason="needs Linux")

@@ -39,7 +39,7 @@ SHARDED = {"ipu_config": {"replicated_tensor_sharding": True}, "optimizer_state_
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     """The config of a run with LAMB, dropout, one rewind, and sharding, which has no effect in a single process."""
-    folder = tmp_path_factory.mktemp("replicas")
+    folder = tmp_path_factory.mktemp("processes")
     optimizer = {"name": "LAMB", "learning_rate": {"max_learning_rate": 0.001}}
     dataset = write_dataset(folder / "data", records=16 * (UPDATES + 4), poisoned=BAD_RECORD)
     more = {"data": {"shuffle": False}, "on_divergence": "rewind", **SHARDED}
@@ -78,13 +78,13 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
     other.kill()
     _, errors = chief.communicate(timeout=SECONDS_TO_STOP)
     assert chief.returncode == 2
-    assert f"error: replica 1 ({addresses[1]}) has ended" in errors and "--name run --resume" in errors
+    assert f"error: process 1 ({addresses[1]}) has ended" in errors and "--name run --resume" in errors
     assert "Traceback" not in errors
     other.communicate()
 
     # Started again by the launcher, the run resumes; both processes are asked to stop.
     before = checkpoints(run)
-    launcher = begun(["-m", "execution.launch", "--replicas", "2", "--", *line])
+    launcher = begun(["-m", "execution.launch", "--processes", "2", "--", *line])
     wait_for(lambda: checkpoints(run)[-1] > before[-1], launcher)
     launcher.send_signal(signal.SIGTERM)
     printed, errors = launcher.communicate(timeout=SECONDS_TO_STOP * 2)
@@ -118,7 +118,7 @@ def test_seeds_of_a_classification_in_float16_on_packs(tmp_path):
         evaluation={"every": "epoch", "patience": 4}, **SHARDED,
     )  # fmt: skip
     line = ["run_seq_classification.py", "--config", str(config), "--seeds", "3", "7", "--name", "both"]
-    process = begun(["-m", "execution.launch", "--replicas", "2", "--", *line])
+    process = begun(["-m", "execution.launch", "--processes", "2", "--", *line])
     printed, errors = process.communicate(timeout=600)
     assert process.returncode == 0 and "[1]" not in printed + errors, errors[-4000:]
     run = tmp_path / "runs" / "both"
@@ -144,7 +144,7 @@ def test_two_processes_of_two_stages_train_the_published_tiny_config(tmp_path):
         "--total-num-train-samples", str(2 * 2 * 6 * 2), "--execution.pipeline-devices", "2",
         "--execution.precision", "float32", "--report", "false", "--tensorboard", "false",
     ]  # fmt: skip
-    launched = ["-m", "execution.launch", "--replicas", "2", "--", "run_pretraining.py", *arguments]
+    launched = ["-m", "execution.launch", "--processes", "2", "--", "run_pretraining.py", *arguments]
     process = begun(launched)
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors[-4000:]

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from execution.software.cluster.membership import Membership
-from utilities.errors import EXIT_USER_ERROR, ReplicaLostError
+from utilities.errors import EXIT_USER_ERROR, ProcessLostError
 
 logger = logging.getLogger(__name__)
 
@@ -70,16 +70,16 @@ def wait_for_all(membership: Membership, warn_every: float = SECONDS_BETWEEN_WAR
             return
         if time.monotonic() - warned >= warn_every:
             warned = time.monotonic()
-            logger.warning("replica %d waits for %s", membership.index, ", ".join(absent))
+            logger.warning("process %d waits for %s", membership.index, ", ".join(absent))
         time.sleep(min(SECONDS_BETWEEN_PROBES, warn_every))
 
 
 def lost_message(membership: Membership, gone: Sequence[int]) -> str:
-    names = " and ".join(f"replica {number} ({membership.addresses[number]})" for number in gone)
+    names = " and ".join(f"process {number} ({membership.addresses[number]})" for number in gone)
     return f"{names} {'has' if len(gone) == 1 else 'have'} ended, or cannot be reached"
 
 
-def lost_replicas(membership: Membership, error: Exception) -> Optional[str]:
+def lost_processes(membership: Membership, error: Exception) -> Optional[str]:
     """Say which processes are gone if that is the cause of a TensorFlow error; otherwise return None."""
     text = str(error)
     if not any(word in text for word in _ERRORS_OF_OTHERS):
@@ -90,7 +90,7 @@ def lost_replicas(membership: Membership, error: Exception) -> Optional[str]:
     time.sleep(SECONDS_TO_STAY)
     lost = first or gone or [number for number in named if number < membership.count][:1]
     if not lost:
-        return f"the connection with the other replicas was lost ({' '.join(text.split())[:300]})"
+        return f"the connection with the other processes was lost ({' '.join(text.split())[:300]})"
     return lost_message(membership, lost)
 
 
@@ -180,7 +180,7 @@ class Heartbeat:
             gone = self._gone(history, probed)
             if gone and not self._left_within(self._timing.patience):
                 lost = lost_message(self._membership, gone)
-                self._end(str(ReplicaLostError(lost, self._membership.index, self.run_name or "…")))
+                self._end(str(ProcessLostError(lost, self._membership.index, self.run_name or "…")))
                 return
             self._left_within(max(probed + self._timing.interval - time.monotonic(), 0))
 

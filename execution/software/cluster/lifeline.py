@@ -17,9 +17,9 @@ import threading
 import time
 from typing import MutableMapping, Optional
 
-LIFELINE = "REPLICA_LIFELINE"
+LIFELINE = "PROCESS_LIFELINE"
 SECONDS_TO_STOP = 45.0  # seconds from the signal to the forced end, as in the launcher
-LAUNCHER_ENDED = "the launcher has ended, so this replica stops, too"
+LAUNCHER_ENDED = "the launcher has ended, so this process stops, too"
 
 
 def lifeline_variable(reader: int) -> str:

@@ -92,8 +92,8 @@ def _read_tf_config(text: str) -> Membership:
     kind, index = _task(config)
     if kind not in starts:
         raise UserError(
-            f"TF_CONFIG: task type {kind!r} is no replica of this cluster ({', '.join(starts)}); start the program only"
-            " as chief or worker"
+            f"TF_CONFIG: task type {kind!r} is not a process of this cluster ({', '.join(starts)}); start the program"
+            " only as chief or worker"
         )
     if not 0 <= index < len(_job(config["cluster"], kind)):
         raise UserError(f"TF_CONFIG: task index {index} is not below the number of its {kind} addresses; correct it")

@@ -13,7 +13,7 @@ from typing import Any, ContextManager, List, Optional
 
 from execution.processes import Processes
 from execution.software.cluster.collectives import Collectives
-from execution.software.cluster.heartbeat import Heartbeat, lost_replicas, wait_for_all
+from execution.software.cluster.heartbeat import Heartbeat, lost_processes, wait_for_all
 from execution.software.cluster.membership import Membership
 from keras_extensions.backend import tf
 
@@ -55,7 +55,7 @@ class ClusterProcesses(Processes):
         return self._heartbeat.monitored()
 
     def lost(self, error: Exception) -> Optional[str]:
-        return lost_replicas(self._membership, error)
+        return lost_processes(self._membership, error)
 
 
 def start_server(membership: Membership) -> None:
@@ -95,7 +95,7 @@ def confine_to_loopback(port: int) -> None:
                 if listener.getsockname()[1] == port:
                     listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, LOOPBACK)
     except (AttributeError, OSError) as error:  # AttributeError: not Linux; OSError: not allowed before Linux 5.7
-        logger.warning("port %d of this replica can be reached from other machines (%s)", port, error)
+        logger.warning("port %d of this process can be reached from other machines (%s)", port, error)
 
 
 def listening_sockets() -> List[socket.socket]:

@@ -26,7 +26,7 @@ from training.failures import CurrentRun, process_failures
 from training.machine import processes_of
 from training.resume import Position
 from training.run_folder import RunFolder
-from utilities.errors import ReplicaLostError, UserError
+from utilities.errors import ProcessLostError, UserError
 
 SCALE = 4.0
 
@@ -77,7 +77,7 @@ def test_an_error_of_the_chief_ends_all_processes():
 
     chief, other = run_as_processes(2, lambda processes: shared_position(processes, fails))
     assert isinstance(chief, UserError) and str(chief) == "diverges again and again"
-    assert isinstance(other, UserError) and str(other) == "replica 0: diverges again and again"
+    assert isinstance(other, UserError) and str(other) == "process 0: diverges again and again"
 
 
 def test_only_the_chief_makes_the_run_folder(tmp_path):
@@ -95,10 +95,10 @@ def test_only_the_chief_makes_the_run_folder(tmp_path):
     ("change", "data", "precision", "named"),
     [
         ({"output_dir": "elsewhere", "execution": {"threads": 1}}, "a", "float32", None),
-        ({"seed": 5}, "a", "float32", "seed is 5 for replica 1 and 42 for replica 0"),
-        ({"global_batches_per_log": 7}, "a", "float32", "global_batches_per_log is 7 for replica 1"),
-        ({}, "b", "float32", "dataset_dir: None of replica 1 does not hold the data of replica 0"),
-        ({}, "a", "float16", "execution.precision: replica 1 computes in float16, replica 0 in float32"),
+        ({"seed": 5}, "a", "float32", "seed is 5 for process 1 and 42 for process 0"),
+        ({"global_batches_per_log": 7}, "a", "float32", "global_batches_per_log is 7 for process 1"),
+        ({}, "b", "float32", "dataset_dir: None of process 1 does not hold the data of process 0"),
+        ({}, "a", "float16", "execution.precision: process 1 computes in float16, process 0 in float32"),
     ],
 )
 def test_all_processes_must_be_started_in_the_same_way(change, data, precision, named):
@@ -131,7 +131,7 @@ def test_the_loss_of_a_process_is_reported_in_one_line(monkeypatch):
     monkeypatch.setattr("execution.software.cluster.heartbeat.SECONDS_TO_STAY", 0.0)
     monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
     lost = run_as_processes(2, end)[1]
-    assert isinstance(lost, ReplicaLostError) and str(lost) == (
-        "replica 0 (host0:1) has ended, or cannot be reached, so replica 1 stops, too; resume from the last checkpoint"
-        " with --name mine --resume, with any number of replicas"
+    assert isinstance(lost, ProcessLostError) and str(lost) == (
+        "process 0 (host0:1) has ended, or cannot be reached, so process 1 stops, too; resume from the last checkpoint"
+        " with --name mine --resume, with any number of processes"
     )

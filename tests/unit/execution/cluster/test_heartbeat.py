@@ -82,8 +82,8 @@ def test_a_stopped_process_counts_as_alive_and_an_ended_one_does_not(peer):
         peer.close()
         assert ended.wait(20)
     assert lines == [
-        f"replica 1 ({member.addresses[1]}) has ended, or cannot be reached, so replica 0 stops, too; resume from the"
-        " last checkpoint with --name … --resume, with any number of replicas"
+        f"process 1 ({member.addresses[1]}) has ended, or cannot be reached, so process 0 stops, too; resume from the"
+        " last checkpoint with --name … --resume, with any number of processes"
     ]
 
 
@@ -110,7 +110,7 @@ def test_probe_results(peer, monkeypatch):
     assert probe(member.addresses[1]) == SILENT and unreachable(member) == [1]
     assert (
         lost_message(member, [0, 1])
-        == f"replica 0 (localhost:1) and replica 1 ({member.addresses[1]}) have ended, or cannot be reached"
+        == f"process 0 (localhost:1) and process 1 ({member.addresses[1]}) have ended, or cannot be reached"
     )
 
 
@@ -120,4 +120,4 @@ def test_waiting_names_the_absent_processes(caplog):
         member = membership(late)
         threading.Timer(0.4, late.listen).start()
         wait_for_all(member, warn_every=0.05)
-    assert f"replica 0 waits for 1 ({member.addresses[1]})" in caplog.text
+    assert f"process 0 waits for 1 ({member.addresses[1]})" in caplog.text

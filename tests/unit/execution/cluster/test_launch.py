@@ -26,7 +26,7 @@ os.write(1, f"task {task} arguments {' '.join(sys.argv[1:])}\\n".encode())
 os.write(2, f"warning of {task}\\n".encode())
 
 def after_the_first():
-    # Returns in replicas other than 1 once the launcher has said that replica 1 has ended.
+    # Returns in processes other than 1 once the launcher has said that process 1 has ended.
     errors = os.path.join(os.path.dirname(os.path.abspath(__file__)), "errors")
     while task != 1 and "the others stop" not in open(errors).read():
         time.sleep(0.05)
@@ -40,9 +40,20 @@ def write(folder: Path, text: str) -> str:
     return str(path)
 
 
-def started(program: str, replicas: int, *flags: str) -> tuple[subprocess.CompletedProcess, str]:
+def started(program: str, processes: int, *flags: str) -> tuple[subprocess.CompletedProcess, str]:
     """Run a program by the launcher; return the ended process and its standard error, a file beside the program."""
-    command = [sys.executable, "-m", "execution.launch", "--replicas", str(replicas), *flags, "--", program, "--x", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "execution.launch",
+        "--processes",
+        str(processes),
+        *flags,
+        "--",
+        program,
+        "--x",
+        "1",
+    ]
     path = Path(program).with_name("errors")
     with open(path, "a", encoding="utf-8") as errors:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, timeout=60)
@@ -60,14 +71,14 @@ def test_each_replica_has_its_place_and_its_lines_its_number(tmp_path):
 def test_the_first_failure_is_the_status_and_is_named(tmp_path):
     done, errors = started(write(tmp_path, "after_the_first(); sys.exit({0: 0, 1: 7, 2: 2}[task])"), 3)
     assert done.returncode == 7
-    assert "replica 1 ended with status 7; the others stop" in errors
+    assert "process 1 ended with status 7; the others stop" in errors
 
 
 def test_a_killed_replica_is_the_cause(tmp_path):
     text = "after_the_first()\nif task == 1: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(2)"
     done, errors = started(write(tmp_path, text), 2)
     assert done.returncode == 2
-    assert "replica 1 was ended by SIGKILL" in errors
+    assert "process 1 was ended by SIGKILL" in errors
 
 
 def test_those_that_do_not_stop_are_killed(tmp_path, monkeypatch, capfd):
@@ -75,7 +86,7 @@ def test_those_that_do_not_stop_are_killed(tmp_path, monkeypatch, capfd):
     begun = time.monotonic()
     assert launch.run([write(tmp_path, "time.sleep(60 * task); sys.exit(3)")], 2) == 3
     assert time.monotonic() - begun < 30
-    assert "replica 1 does not stop and is killed" in capfd.readouterr().err
+    assert "process 1 does not stop and is killed" in capfd.readouterr().err
 
 
 def test_signals_are_passed_on_to_all(tmp_path):
@@ -116,7 +127,7 @@ os.rename(lock.name, f"ready-{{task}}")
 while True:
     time.sleep(60)
 """
-    command = [sys.executable, "-m", "execution.launch", "--replicas", "2", "--", write(tmp_path, text)]
+    command = [sys.executable, "-m", "execution.launch", "--processes", "2", "--", write(tmp_path, text)]
     launcher = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     while len(list(tmp_path.glob("ready-*"))) < 2:
         assert launcher.poll() is None
@@ -163,10 +174,10 @@ def test_gpus_are_shared(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["--replicas", "0", "--", "x.py"], "--replicas 0"),
-        (["--replicas", "2"], "no program"),
-        (["--replicas", "2", "--threads-per-replica", "0", "--", "x.py"], "--threads-per-replica 0"),
-        (["--replicas", "1", "--", "no-such-program"], "no-such-program"),
+        (["--processes", "0", "--", "x.py"], "--processes 0"),
+        (["--processes", "2"], "no program"),
+        (["--processes", "2", "--threads-per-replica", "0", "--", "x.py"], "--threads-per-process 0"),
+        (["--processes", "1", "--", "no-such-program"], "no-such-program"),
     ],
 )
 def test_mistakes_are_one_line(arguments, names, capsys):
