@@ -1,8 +1,8 @@
 """What a config field is made of: value types, annotations, and a flat view of a schema.
 
 A field is declared once, in ``schema.py`` or ``sections.py``. Its type sets the bounds and the words that an error
-message uses; ``Field`` holds the default and the help text; annotations in ``Annotated`` say everything else that the program
-needs to know about the field::
+message uses; ``Field`` has the default and the help text; annotations in ``Annotated`` say everything else that the
+program needs to know about the field::
 
     keep_last: Annotated[Optional[Count], MAY_CHANGE] = Field(5, description="Newest checkpoints to keep; …")
 

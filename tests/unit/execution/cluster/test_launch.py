@@ -167,7 +167,7 @@ def test_gpus_are_shared(monkeypatch):
     shares = launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
     assert shares == [{"CUDA_VISIBLE_DEVICES": "4,5"}, {"CUDA_VISIBLE_DEVICES": "6,7"}]
     assert launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": ""}) == [{}, {}]
-    with pytest.raises(launch.UserError, match="there are 1 GPUs"):
+    with pytest.raises(launch.UserError, match="only 1 GPUs"):
         launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": "0"})
 
 
