@@ -16,7 +16,6 @@ from settings.derived import (
     is_packed,
     manifest_records,
     max_learning_rate,
-    micro_batches,
     number_of_ipus,
     number_of_labels,
     options_come_from_checkpoint,
@@ -141,7 +140,7 @@ def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row
 
 def _processes(config: TrainingConfig, count: int) -> str:
     """Say how the processes of the environment share an update, or that they cannot."""
-    parts = micro_batches(config)
+    parts = config.global_batch.micro_batches
     if count == 1:
         return f"1; {parts:,} micro batches of an update, which processes may share (python -m execution.launch)"
     share = f"{parts // count:,} of the" if parts % count == 0 else "not to be shared evenly:"

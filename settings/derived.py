@@ -222,11 +222,6 @@ def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:
     return expected_blocks(task, sizes.num_hidden_layers) if sizes else None
 
 
-def micro_batches(config: TrainingConfig) -> int:
-    """Return the micro batches of a weight update, over all replicas."""
-    return config.global_batch.replicas * config.global_batch.grad_acc_steps_per_replica
-
-
 def number_of_ipus(config: TrainingConfig) -> int:
     """Return the number of IPUs of one replica."""
     return max(config.ipu_config.pipeline_device_mapping or [0]) + 1

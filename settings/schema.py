@@ -329,8 +329,7 @@ class TrainingConfig(Section):
     @property
     def samples_per_update(self) -> int:
         """The global batch, in rows: samples, or packs if sequences are packed."""
-        batch = self.global_batch
-        return batch.micro_batch_size * batch.replicas * batch.grad_acc_steps_per_replica
+        return self.global_batch.micro_batch_size * self.global_batch.micro_batches
 
 
 @lru_cache(maxsize=None)

@@ -81,6 +81,11 @@ class GlobalBatch(Section):
         "pipeline stages a multiple of 2 × stages (grouped schedule) or of stages (interleaved).",
     )
 
+    @property
+    def micro_batches(self) -> int:
+        """The micro batches of a weight update, over all replicas."""
+        return self.replicas * self.grad_acc_steps_per_replica
+
 
 class LearningRate(Section):
     """Learning-rate schedule."""

@@ -10,7 +10,7 @@ from execution.select import processes_for, select_platform
 from keras_extensions.schedules import make_schedule
 from optimization.loss_scaling import INITIAL_SCALE
 from planning.overview import warning_line
-from settings.derived import betas, max_learning_rate, micro_batches
+from settings.derived import betas, max_learning_rate
 from settings.fields import Machine
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
@@ -27,7 +27,7 @@ def processes_of(config: TrainingConfig) -> Processes:
         UserError: the processes cannot share an update evenly.
     """
     processes = processes_for(config.execution.platform)
-    parts = micro_batches(config)
+    parts = config.global_batch.micro_batches
     if parts % processes.count:
         batch = config.global_batch
         raise UserError(

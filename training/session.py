@@ -98,10 +98,9 @@ def plan_training(config: TrainingConfig, reader: SampleReader) -> Plan:
             f" data set has {reader.count * factor:,.0f}); lower global_batch.grad_acc_steps_per_replica, or raise"
             " num_epochs or total_num_train_samples"
         )
-    batch = config.global_batch
     return Plan(
         updates=updates,
         updates_per_execution=min(config.global_batches_per_log, updates),
-        micro_batches=batch.replicas * batch.grad_acc_steps_per_replica,
+        micro_batches=config.global_batch.micro_batches,
         packing_factor=factor,
     )
