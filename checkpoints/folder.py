@@ -38,9 +38,15 @@ VOCABULARY = "vocab.txt"
 FORMAT = "bert-checkpoint"
 VERSION = 2  # 1 had no checksum of the description
 
+
 _NAME = re.compile(r"step-(\d{8,})")
+_NEWER = "of a newer version"
 UNFINISHED = ".writing-"
 REPLACED = ".replaced-"
+
+
+class NewerVersionError(UserError):
+    """A newer version of this program wrote a checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,16 +150,21 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
     inner = folder / "checkpoints"
     folder = inner if inner.is_dir() else folder
     best = best_step(folder)
+    if best is not None and not (folder / folder_name(best)).exists():
+        logger.warning("the best checkpoint, %s, is not there; taking the newest one", folder / folder_name(best))
+    problems = []
     for candidate in sorted(
         step_folders(folder), key=lambda path: (step_of(path) == best, step_of(path)), reverse=True
     ):
         problem = damage(candidate)
         if problem is None:
             return Checkpoint(candidate / WEIGHTS, read_facts(candidate))
+        problems.append(f"{candidate.name}: {problem}")
         logger.warning("checkpoint %s is damaged (%s); trying the one before it", candidate, problem)
     plain = newest_tensorflow(folder)
     if plain is None:
-        raise UserError(f"{key}: {folder} holds no intact checkpoint; name a folder that does")
+        reason = f" ({problems[0]})" if problems else ""
+        raise UserError(f"{key}: {folder} has no intact checkpoint{reason}; name a folder that has one")
     return Checkpoint(plain, None)
 
 
@@ -165,15 +176,23 @@ def newest_tensorflow(folder: Path) -> Optional[Path]:
 
 
 def damage(checkpoint: Path) -> Optional[str]:
-    """Return the problem of a checkpoint folder; None if it is intact."""
+    """Return the problem of a checkpoint folder; None if it is intact.
+
+    Raises:
+        NewerVersionError: a newer version of this program wrote it, so it may be intact.
+    """
     try:
         facts = read_facts(checkpoint)
+    except NewerVersionError:
+        raise
     except UserError as error:
         return str(error)
+    if _NAME.fullmatch(checkpoint.name) and step_of(checkpoint) != facts["step"]:
+        return f"{DESCRIPTION} is that of step {facts['step']}"
     for name, checksum in facts["files"].items():
         try:
             if sha256(checkpoint / name) != checksum:
-                return f"{name} does not have the recorded SHA-256"
+                return f"{name} does not have the SHA-256 in {DESCRIPTION}"
         except (OSError, ValueError) as error:  # ValueError: not a possible file name
             return f"{name}: {getattr(error, 'strerror', None) or error}"
     return None
@@ -183,6 +202,7 @@ def read_facts(checkpoint: Path) -> Dict[str, Any]:
     """Return the content of checkpoint.json.
 
     Raises:
+        NewerVersionError: a newer version of this program wrote it.
         UserError: the file cannot be read or was modified.
     """
     path = checkpoint / DESCRIPTION
@@ -191,6 +211,9 @@ def read_facts(checkpoint: Path) -> Dict[str, Any]:
         problem = _problem_of(facts)
     except (OSError, ValueError, RecursionError) as error:
         problem = getattr(error, "strerror", None) or type(error).__name__
+    else:
+        if problem == _NEWER:
+            raise NewerVersionError(f"{path} was written by a newer version of this program; update the program")
     if problem:
         raise UserError(f"{path} cannot be read ({problem}); name another checkpoint")
     return facts
@@ -199,9 +222,10 @@ def read_facts(checkpoint: Path) -> Dict[str, Any]:
 def _problem_of(facts: Any) -> Optional[str]:
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         return f"format is not {FORMAT}"
-    if facts.get("version") not in (1, VERSION):
-        return "of a version that is not known here"
-    if facts["version"] == VERSION:
+    version = facts.get("version")
+    if version not in (1, VERSION):
+        return _NEWER if isinstance(version, int) and version > VERSION else "its version"
+    if version == VERSION:
         content = {key: value for key, value in facts.items() if key != "sha256"}
         if facts.get("sha256") != json_digest(content):
             return "it does not have its own recorded SHA-256"
@@ -210,6 +234,9 @@ def _problem_of(facts: Any) -> Optional[str]:
         return "its list of files"
     if not isinstance(facts.get("step"), int):
         return "its step"
+    for name, kind in (("architecture", dict), ("config", dict), ("labels", list)):
+        if not isinstance(facts.get(name, kind()), kind):
+            return f"its {name}"
     return None if f"{WEIGHTS}.index" in files else "it lists no weights"
 
 

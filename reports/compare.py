@@ -238,6 +238,8 @@ def lines(runs: Sequence[RunData]) -> Iterator[str]:
         yield ""
         yield content.title
         yield from _aligned(content, labels)
+    for label, run in zip(labels, runs):
+        yield from (f"{label}: {mask(note)}" for note in run.notes)
 
 
 def _aligned(table: Table, labels: Sequence[str]) -> Iterator[str]:

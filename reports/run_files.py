@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence,
 
 from utilities.errors import UserError
 from utilities.files import read_json_lines
-from utilities.history import History
+from utilities.history import HISTORY_NAME, History
 from utilities.secrets import mask_value
 
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
+
+_RUN_FILES = (HISTORY_NAME, "metrics.jsonl", "scores.json", "resolved_config.json")  # a run has one of them, or more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +78,16 @@ class RunData:
         return list(dict.fromkeys(name for period in self.periods for name in period["metrics"]))
 
     def origin(self, key: str) -> str:
-        """Return the origin of the value of a dotted config key; a part of a value has the origin of the whole."""
+        """Return the origin of the value of a dotted config key; a part of a value has the origin of the whole.
+
+        An empty text means that it is not known.
+        """
         parts = key.split(".")
         for length in range(len(parts), 0, -1):
             origin = self.origins.get(".".join(parts[:length]))
             if origin is not None:
                 return str(origin)
-        return "default"
+        return ""
 
     def vocabulary_size(self) -> Optional[int]:
         """Return the vocabulary size, from the config or else from the data set."""
@@ -98,14 +103,16 @@ class RunData:
 
 
 def read_run_folder(folder: Path) -> RunData:
-    """Read a run folder, in which every file may be absent.
+    """Read a run folder, in which any file may be absent.
 
     Raises:
-        UserError: there is no such folder.
+        UserError: there is no such folder, or it contains no run.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"run folder {folder} does not exist; give the folder that a training run wrote")
+    if not any((folder / name).is_file() for name in _RUN_FILES):
+        raise UserError(f"{folder} holds no run (no {', '.join(_RUN_FILES)}); name the folder of one")
     notes: List[str] = []
     resolved = _read_object(folder / "resolved_config.json", notes)
     conversion = _read_json(folder / "conversion.json", notes)
@@ -197,7 +204,7 @@ def whole_periods(steps: Sequence[int], values: Sequence[float]) -> Tuple[List[i
 def _read_metrics(path: Path, notes: List[str]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
     """Return the logging periods and the evaluations in metrics.jsonl."""
     try:
-        rows = [row if _is_measurement(row) else None for row in read_json_lines(path)]
+        rows = [row if is_measurement(row) else None for row in read_json_lines(path)]
     except FileNotFoundError:
         return [], []
     except OSError as error:
@@ -210,7 +217,7 @@ def _read_metrics(path: Path, notes: List[str]) -> Tuple[List[Dict[str, Any]], L
     return periods, _last_of_each_step(row for row in rows if row and "evaluation" in row)
 
 
-def _is_measurement(row: Optional[Dict[str, Any]]) -> bool:
+def is_measurement(row: Optional[Dict[str, Any]]) -> bool:
     """Return whether a line is a logging period or an evaluation."""
     if row is None or not isinstance(row.get("evaluation", row.get("metrics")), dict):
         return False

@@ -10,6 +10,7 @@ from settings import model_rules
 from settings.derived import PUBLISHED_SAMPLES, packing_factor, starts_from_checkpoint
 from settings.problems import FieldError
 from settings.schema import TrainingConfig
+from utilities.secrets import mask
 
 Rule = Callable[[TrainingConfig, str], Iterator[FieldError]]  # yields the violations of a rule
 
@@ -187,6 +188,8 @@ def run_name(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     name = config.name or ""
     if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 for c in name):
         yield FieldError(["name"], "the run's folder has this name", r"use a name without / \ : and control characters")
+    elif mask(name) != name:
+        yield FieldError(["name"], "it contains a secret, which messages mask", "use a name without it")
     elif len(name.encode("utf-8")) > 200:
         yield FieldError(["name"], "too long for a folder's name", "use a name of at most 200 bytes")
 

@@ -32,6 +32,8 @@ def classify(options: argparse.Namespace) -> List[str]:
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
     start = open_pretrained(options.checkpoint, CHECKPOINT)
     name = task_of(start)
+    if name not in TASKS:
+        raise UserError(f"{CHECKPOINT}: {start.origin} was trained for {name}, a task that is not known here")
     task = task_class(name)
     if not hasattr(task, "describe"):
         what = f"{start.origin} was trained for {name}"

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import FeatureSpec, packed_pretraining_features, pretraining_features
-from data_utils.records.manifest import VALIDATION_FOLDER
+from data_utils.records.manifest import VALIDATION_FOLDER, Manifest
 from data_utils.records.packs import generated_packs
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
@@ -46,7 +46,10 @@ class Pretraining:
         if self._config.generated_dataset:
             return self._generated()
         assert self._config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
-        return self._records(self._config.dataset_dir)
+        records = self._records(self._config.dataset_dir)
+        if self._held_out is not None:
+            refuse_other_vocabulary(records.manifest, self._held_out.manifest)
+        return records
 
     def build(self, platform: Platform, fill: InitializeSource) -> BuiltModel:
         """Return Hugging Face's BERT, converted unless ``replace_layers`` is false."""
@@ -149,6 +152,17 @@ class Pretraining:
         assert packing.max_predictions_per_pack is not None, "derived where the config has none"
         sizes = (config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack)
         return generated_packs(*sizes, self._vocabulary, config.seed)
+
+
+def refuse_other_vocabulary(training: Optional[Manifest], held_out: Optional[Manifest]) -> None:
+    """Refuse held-out text in word pieces that the model does not learn, if both manifests name a vocabulary."""
+    digests = [manifest.vocabulary.get("sha256") for manifest in (training, held_out) if manifest is not None]
+    if len(digests) == 2 and None not in digests and digests[0] != digests[1]:
+        assert training is not None and held_out is not None
+        raise UserError(
+            f"validation_dir: {held_out.path} names another vocabulary (SHA-256) than {training.path}; prepare the"
+            f" held-out text with --vocab-file {training.path.parent}"
+        )
 
 
 TASK = Pretraining

@@ -26,7 +26,7 @@ from data_utils.records.pipeline import SampleReader
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.safeguards import DivergenceError
 from training.resume import Position
-from training.run_folder import config_for_files
+from training.run_folder import CHECKPOINT_LIST, config_for_files
 from training.session import Session, TrainingData
 from utilities.environment import environment_facts
 from utilities.errors import UserError
@@ -35,7 +35,6 @@ from utilities.history import REWIND
 
 logger = logging.getLogger(__name__)
 
-LIST_NAME = "checkpoints.json"
 DIVERGED = "diverged"
 
 
@@ -127,7 +126,7 @@ class Saver:
 
     def _on_written(self, path: Path) -> None:
         logger.info("checkpoint %s", path)
-        self._session.run.write(LIST_NAME, list_checkpoints(self.writer.folder))
+        self._session.run.write(CHECKPOINT_LIST, list_checkpoints(self.writer.folder))
         for listener in self._session.listeners:
             listener.wrote("checkpoint", path)
 

@@ -60,7 +60,7 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
     except OSError as error:
         if error.errno is None or current.folder is None:
             raise
-        place = error.filename or current.folder.path
+        place = error.filename2 or error.filename or current.folder.path  # the second is the target of a rename
         raise UserError(f"{place}: {error.strerror}; {_remedy(current)}") from error
     except tf.errors.OpError as error:
         refused = disk_error(str(error))

@@ -12,7 +12,7 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_pieces_of
 from checkpoints.pretrained.weights import WORD_TABLE
 from checkpoints.state import load_weights
-from data_utils.records.manifest import load_manifest
+from data_utils.records.manifest import check_vocabulary, load_manifest
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, Architecture
@@ -106,7 +106,10 @@ def _vocabulary_of_data(config: TrainingConfig) -> Optional[Path]:
     if config.dataset_dir is None or config.generated_dataset:
         return None
     manifest = load_manifest(Path(config.dataset_dir))
-    return manifest.vocabulary_path if manifest else None
+    if manifest is None:
+        return None
+    check_vocabulary(manifest)
+    return manifest.vocabulary_path
 
 
 def refuse_random_weights(start: InitialWeights, allowed: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -22,7 +23,7 @@ from settings.fields import Equivalent, ResumePolicy, value_at
 from settings.loading import LoadedConfig
 from settings.problems import TYPED
 from settings.schema import TrainingConfig, leaves
-from training.run_folder import FolderLocks, RunFolder, config_for_files
+from training.run_folder import CHECKPOINT_LIST, METRICS, RESTORE, FolderLocks, RunFolder, config_for_files
 from utilities.errors import UserError
 from utilities.history import HISTORY_NAME, RESUME
 
@@ -59,8 +60,11 @@ class Position:
         """Return the position at which a checkpoint was written."""
         facts = checkpoint.facts
         assert facts is not None, "a plain TensorFlow checkpoint has no position"
-        skipped = tuple(facts["data"]["skipped_batches"])
-        return cls(facts["step"], skipped, facts["rewinds"], facts["seconds"], checkpoint)
+        try:
+            skipped = tuple(map(int, facts["data"]["skipped_batches"]))
+            return cls(facts["step"], skipped, int(facts["rewinds"]), float(facts["seconds"]), checkpoint)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"resume: {checkpoint.folder} lacks its position in the data; {RESTORE}") from error
 
     def facts(self, step: int, seconds: float, samples_per_update: int, identity: str) -> Dict[str, Any]:
         """Return the facts about the position for a checkpoint.
@@ -127,15 +131,16 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
         if found is None:
             return None
         run = found
-    recorded = run.recorded_config() if run.path.is_dir() else None
-    if recorded is None or run.identity is None:
+    if not run.path.is_dir():
         raise UserError(f"resume: there is no run to resume in {run.path}; {_other_runs(run.path)}")
+    recorded = run.recorded_config()
     if run.task != loaded.task:
         raise UserError(f"resume: {run.path} is a run of {run.task}, not of {loaded.task}; name another one")
     refuse_differences(config, recorded, str(run.path))
     locks.lock(run.path)
     # Checkpoints may be in the folder of the present config, and in that of the earlier one.
-    folders = [run.checkpoints(config.save_ckpt_path), run.checkpoints(recorded.get("save_ckpt_path"))]
+    given = [config.save_ckpt_path, recorded.get("save_ckpt_path")]
+    folders = [run.checkpoints(path) for path in given if path is None or isinstance(path, str)]
     if config.save_ckpt_path:
         _lock_checkpoints(Path(config.save_ckpt_path), locks)
     position, notes = newest_position(list(dict.fromkeys(folders)), run)
@@ -145,11 +150,11 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
 def _unfinished(loaded: LoadedConfig, first: RunFolder) -> Optional[RunFolder]:
     """Return the newest of the runs of a name, numbered or not, that the same command would continue."""
     for run in reversed(first.numbered()):
-        recorded = run.recorded_config()
-        if recorded is None or run.identity is None or run.history.finished or run.task != loaded.task:
+        if run.history.finished or run.task != loaded.task:
             continue
-        if not differences(loaded.config, recorded):
-            return run
+        with contextlib.suppress(UserError):  # log_new_name reports it
+            if not differences(loaded.config, run.recorded_config()):
+                return run
     return None
 
 
@@ -178,6 +183,10 @@ def log_new_name(loaded: LoadedConfig, run: RunFolder) -> None:
     first = RunFolder(run.path.with_name(str(loaded.config.name)))
     if run.path != first.path and loaded.origins["name"] in TYPED:
         state = "has ended" if first.history.finished else "is not continued by this config"
+        try:
+            first.recorded_config()
+        except UserError as error:
+            state = f"cannot be resumed ({error})"
         logger.info("%s %s; the name of this run is %s", first.path, state, run.path.name)
 
 
@@ -222,6 +231,12 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
             f"resume: no checkpoint of {run.path} is intact (damaged: {', '.join(map(str, sorted(broken)))}); begin a"
             " new run under another --name"
         )
+    if (run.path / CHECKPOINT_LIST).exists():
+        others = ", and those in its folder are of another run" if candidates else ""
+        raise UserError(
+            f"resume: {run.path} has written checkpoints ({CHECKPOINT_LIST}), but none of them is there{others};"
+            " restore them, name their folder with --save-ckpt-path, or begin a new run under another --name"
+        )
     notes.append("no checkpoint was written before the run ended; it starts from the beginning")
     return Position(), notes
 
@@ -259,22 +274,32 @@ def check_same_precision(position: Position, precision: str) -> None:
 def record_resume(resumed: Resumed, config: TrainingConfig) -> None:
     """Discard metrics after the position, and record the resume in the log and in the history."""
     run, position = resumed.run, resumed.position
+    notes = [*resumed.notes, *missing_metrics(run, position.step)]
     run.discard_metrics_after(position.step)
-    for note in resumed.notes:
+    for note in notes:
         logger.warning(note)
-    changes = harmless_changes(config, run.recorded_config() or {})
+    changes = harmless_changes(config, run.recorded_config())
     source = position.checkpoint.folder if position.checkpoint is not None else None
     run.history.add(
         RESUME,
         position.step,
         checkpoint=None if source is None else source.name,
         changed={name: list(values) for name, values in changes.items()},
-        notes=resumed.notes,
+        notes=notes,
     )
     if source is not None:
         logger.info("resuming from step %s, saved in %s", f"{position.step:,}", source)
     for name, (before, now) in changes.items():
         logger.info("%s is %s now and was %s", name, now, before)
+
+
+def missing_metrics(run: RunFolder, step: int) -> List[str]:
+    """Return a note if metrics.jsonl lacks the last logging periods before ``step``."""
+    path, last = run.path / METRICS, run.last_step()
+    if last >= step:
+        return []
+    state = f"ends at step {last:,}" if path.exists() else "is missing"
+    return [f"{path} {state}: losses and evaluations until step {step:,} are lost, and curves will lack them"]
 
 
 def _other_runs(folder: Path) -> str:
@@ -334,6 +359,9 @@ def harmless_changes(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dic
 
 def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) -> List[str]:
     new, old = present["global_batch"], {key: _recorded(recorded, ("global_batch", key), 1) for key in _BATCH}
+    wrong = [key for key in _BATCH if type(old[key]) is not int]
+    if wrong:
+        return [_described(f"global_batch.{key}", new[key], old[key]) for key in wrong]
     samples, samples_before = (math.prod(batch[key] for key in _BATCH) for batch in (new, old))
     if samples != samples_before:
         return [f"global_batch is {samples:,} samples and was {samples_before:,}"]

@@ -17,17 +17,20 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from keras_extensions.callbacks.reporting import Evaluation
 from keras_extensions.callbacks.safeguards import total_loss
+from reports.run_files import is_measurement, is_number
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from utilities.environment import environment_facts
 from utilities.errors import UserError
-from utilities.files import append_json_line, read_steps, write_atomically
+from utilities.files import append_json_line, read_json_object, read_steps, write_atomically
 from utilities.history import BEGIN, History
 from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)
 
 METRICS, RESOLVED, LOCK = "metrics.jsonl", "resolved_config.json", ".lock"
+CHECKPOINT_LIST = "checkpoints.json"  # written after each checkpoint
+RESTORE = "restore it from a copy, or begin a new run under another --name"
 
 
 class RunFolder:
@@ -79,7 +82,7 @@ class RunFolder:
 
     def write(self, name: str, content: Any) -> None:
         """Write a JSON file."""
-        (self.path / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
 
     def describe(self, loaded: LoadedConfig, derived: Dict[str, Any], dataset: Dict[str, Any]) -> None:
         """Write the config without its secrets, the figures derived from it, the machine, and the data set."""
@@ -88,13 +91,19 @@ class RunFolder:
         self.write("environment.json", environment_facts())
         self.write("dataset.json", dataset)
 
-    def recorded_config(self) -> Optional[Dict[str, Any]]:
-        """Return the config with which the run was last begun or resumed; None if it cannot be read."""
-        try:
-            config = json.loads((self.path / RESOLVED).read_text(encoding="utf-8"))["config"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return config if isinstance(config, dict) else None
+    def recorded_config(self) -> Dict[str, Any]:
+        """Return the config with which the run was last begun or resumed.
+
+        Raises:
+            UserError: the files that a resume needs are not there, or are damaged.
+        """
+        if self.identity is None:
+            raise UserError(f"resume: {self.history.path} is missing or lacks the run's id; {RESTORE}")
+        path = self.path / RESOLVED
+        config = read_json_object(path, "resume: ", RESTORE).get("config")
+        if not isinstance(config, dict):
+            raise UserError(f"resume: {path} has no config; {RESTORE}")
+        return config
 
     def discard_metrics_after(self, step: int) -> None:
         """Remove the lines after ``step``, which will be trained again, from metrics.jsonl.
@@ -120,11 +129,11 @@ class RunFolder:
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
         """Return step and score of each evaluation in metrics.jsonl; NaN if it has no such score."""
         scores = [(each["step"], each["evaluation"].get(metric)) for each in self.metrics() if "evaluation" in each]
-        return [(step, math.nan if score is None else score) for step, score in scores]
+        return [(step, score if is_number(score) else math.nan) for step, score in scores]
 
     def metrics(self) -> List[Dict[str, Any]]:
-        """Return the complete lines of metrics.jsonl: logging periods, and evaluations while training."""
-        return read_steps(self.path / METRICS)
+        """Return the intact lines of metrics.jsonl: logging periods, and evaluations while training."""
+        return [row for row in read_steps(self.path / METRICS) if is_measurement(row)]
 
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl."""
@@ -132,7 +141,9 @@ class RunFolder:
 
     def losses(self, names: Sequence[str]) -> List[float]:
         """Return the sum of the named losses in each period of metrics.jsonl."""
-        sums = (total_loss(record.get("metrics") or {}, names) for record in self.metrics())
+        periods = (record["metrics"] for record in self.metrics() if "evaluation" not in record)
+        numbers = ({name: value for name, value in period.items() if is_number(value)} for period in periods)
+        sums = (total_loss(period, names) for period in numbers)
         return [loss for loss in sums if loss is not None]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import logging
 import statistics
 import time
@@ -24,10 +23,11 @@ from training.chief import shared_run_folder
 from training.failures import process_failures
 from training.machine import platform_of, processes_of
 from training.resume import refuse_differences
-from training.run_folder import RunFolder
+from training.run_folder import RESTORE, RunFolder
 from training.task import MakeTask
 from training.trainer import Result, train
 from utilities.errors import ProcessLostError, Stopped, UserError
+from utilities.files import read_json_object, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -119,9 +119,9 @@ def finished_scores(config: TrainingConfig) -> Optional[Dict[str, float]]:
     run = RunFolder(Path(config.output_dir) / str(config.name))
     if not run.path.is_dir() or not run.history.finished:
         return None
-    refuse_differences(config, run.recorded_config() or {}, str(run.path))
-    path = run.path / "scores.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    refuse_differences(config, run.recorded_config(), str(run.path))
+    has_scores = config.do_validation and not config.generated_dataset
+    return read_json_object(run.path / "scores.json", "resume: ", RESTORE) if has_scores else {}
 
 
 def train_seed(
@@ -152,10 +152,16 @@ def log_lines(folder: RunFolder, config: TrainingConfig, lines: Iterable[str]) -
 
 
 def write_summary(folder: RunFolder, scores: Scores) -> None:
-    """Write the table as text and its numbers as JSON."""
+    """Write the table as text and its numbers as JSON.
+
+    Raises:
+        UserError: the seeds do not have the same scores.
+    """
+    if len({frozenset(one) for one in scores.values()}) > 1:
+        raise UserError(f"{folder.path}: the scores.json of its seeds do not have the same scores; {RESTORE}")
     folder.write(f"{SUMMARY}.json", summary_of(scores))
     text = "".join(line + "\n" for line in table(scores))
-    (folder.path / f"{SUMMARY}.txt").write_text(text, encoding="utf-8")
+    write_atomically(folder.path / f"{SUMMARY}.txt", text)
 
 
 def summary_of(scores: Scores) -> Dict[str, Any]:

@@ -54,19 +54,19 @@ def disk_error(message: str) -> Optional[OSError]:
     return None
 
 
-def read_json_object(path: Path, prefix: str = "") -> Dict[str, Any]:
+def read_json_object(path: Path, prefix: str = "", fix: str = "get it anew") -> Dict[str, Any]:
     """Return the JSON object in a file.
 
     Raises:
-        UserError: it cannot be read or is none; the message begins with ``prefix``.
+        UserError: it cannot be read or is none; the message begins with ``prefix`` and ends with ``fix``.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise UserError(f"{prefix}{path} cannot be read ({reason}); get it anew") from error
+        raise UserError(f"{prefix}{path} cannot be read ({reason}); {fix}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{prefix}{path} holds no JSON object; get it anew")
+        raise UserError(f"{prefix}{path} holds no JSON object; {fix}")
     return content
 
 

@@ -14,7 +14,9 @@ from transformers import BertConfig, BertTokenizerFast
 
 from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
-from checkpoints.pretrained.model_folder import HDF5
+from checkpoints.folder import sha256
+from checkpoints.pretrained.formats import VOCABULARY_DIGEST
+from checkpoints.pretrained.model_folder import CONFIG, HDF5, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import CLASSIFIER
@@ -83,12 +85,15 @@ def export(
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        save_file(exported.arrays, str(temporary / "model.safetensors"), metadata={"format": "pt"})
         config.save_pretrained(str(temporary))
-        if tensorflow:
-            notes += _write_hdf5(temporary, exported.head)
+        metadata = {"format": "pt"}
         if vocabulary is not None:
             _write_tokenizer(start, temporary, vocabulary, lower_case, config.max_position_embeddings)
+            metadata[VOCABULARY_DIGEST] = sha256(temporary / VOCABULARY_NAME)
+        save_file(exported.arrays, str(temporary / SAFETENSORS), metadata=metadata)
+        shutil.copymode(temporary / CONFIG, temporary / SAFETENSORS)  # safetensors ignores the user's umask
+        if tensorflow:
+            notes += _write_hdf5(temporary, exported.head)
         card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None, tensorflow)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if output.is_dir():

@@ -10,13 +10,16 @@ import h5py
 import ml_dtypes  # noqa: F401 (teaches NumPy the number format bfloat16)
 from safetensors import safe_open
 
+from checkpoints.folder import sha256
 from checkpoints.pretrained.model_folder import HDF5, INDEX, PYTORCH, SAFETENSORS
 from checkpoints.pretrained.pytorch_file import open_pytorch_file
 from checkpoints.pretrained.weights import Weight, Weights, from_pytorch, from_tensorflow, readable, renamed
+from data_utils.tokenizer import VOCABULARY_NAME
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
 _KERAS_LAYER = "weight_names"  # attribute of an HDF5 group in which Keras saved a layer
+VOCABULARY_DIGEST = "vocab_txt_sha256"  # in the metadata of an exported model.safetensors
 
 
 class Format(NamedTuple):
@@ -37,8 +40,20 @@ def _open_safetensors(path: Path) -> Weights:
 
     with readable(str(path)), safe_open(str(path), framework="numpy") as file:
         weights = {name: weight(file, name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        written_by_tensorflow = (file.metadata() or {}).get("format") == "tf"  # PyTorch writes "pt"
+        metadata = file.metadata() or {}
+    _check_vocabulary(path, metadata.get(VOCABULARY_DIGEST))
+    written_by_tensorflow = metadata.get("format") == "tf"  # PyTorch writes "pt"
     return renamed(weights, from_tensorflow if written_by_tensorflow else from_pytorch)
+
+
+def _check_vocabulary(weights: Path, recorded: Optional[str]) -> None:
+    """Compare the ``vocab.txt`` beside weights with the SHA-256 that they were exported with, if both are there."""
+    vocabulary = weights.with_name(VOCABULARY_NAME)
+    if recorded is not None and vocabulary.is_file() and sha256(vocabulary) != recorded:
+        raise UserError(
+            f"{vocabulary}: its SHA-256 is not the one in {weights}, so it is not the vocabulary of these weights;"
+            " restore it, or export the model again"
+        )
 
 
 def _open_pytorch(path: Path) -> Weights:

@@ -111,10 +111,17 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
     own = open_own(checkpoint.weights, key)
     facts = checkpoint.facts or {"task": own.task}
     trained = {name: value for name, value in facts.get("architecture", {}).items() if name not in _RUN_FIELDS}
+    sizes = own.sizes()
+    for name, size in sizes.items():
+        if type(size) is int and trained.get(name, size) != size:
+            path = checkpoint.folder / DESCRIPTION
+            raise UserError(
+                f"{key}: {path}: {name} is {trained[name]}, but the weights have {size}; name another checkpoint"
+            )
     return Pretrained(
         origin=str(checkpoint.folder if checkpoint.facts else checkpoint.weights),
         weights=own.weights,
-        architecture={**own.sizes(), **trained},
+        architecture={**sizes, **trained},
         vocabulary=checkpoint.vocabulary,
         lower_case=facts.get("lower_case"),
         neutral_weights=neutral_weights(own.weights, trained.get("layer_norm_eps", 0.0)),

@@ -12,7 +12,14 @@ import numpy as np
 
 from data_utils.records.framing import RandomAccessFile, RecordError, file_size, renew_index, unframe, unreadable
 from data_utils.records.index import build_index, count_records, find_index, load_index
-from data_utils.records.manifest import Manifest, check_checksums, check_counts, check_files, load_manifest
+from data_utils.records.manifest import (
+    Manifest,
+    check_checksums,
+    check_counts,
+    check_files,
+    check_vocabulary,
+    load_manifest,
+)
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -51,6 +58,7 @@ class RecordFiles:
             self.manifest = load_manifest(folder)
             if self.manifest is not None:
                 check_files(self.manifest, folder)
+                check_vocabulary(self.manifest)
             if verify_checksums:
                 self._verify(folder)
         else:

@@ -148,6 +148,16 @@ def check_files(manifest: Manifest, folder: Path) -> None:
         )
 
 
+def check_vocabulary(manifest: Manifest) -> None:
+    """Compare the vocabulary beside the records with the manifest; its ids are meaningless with any other one."""
+    path, recorded = manifest.vocabulary_path, manifest.vocabulary.get("sha256")
+    if path is not None and recorded is not None and sha256_of(path) != recorded:
+        raise UserError(
+            f"{path}: its SHA-256 is not the one in {manifest.path}, so it is not the vocabulary that the records were"
+            " made with; copy it again from the original data set, or make the data set again"
+        )
+
+
 def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
     """Compare the number of records that each file's index lists with the manifest."""
     for file in manifest.files:
@@ -160,13 +170,11 @@ def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
 
 
 def check_checksums(manifest: Manifest, folder: Path) -> None:
-    """Read every file that has a checksum in the manifest, including the vocabulary, and compare the checksums."""
-    expected = {file.name: file.sha256 for file in manifest.files}
-    if manifest.vocabulary_path is not None:
-        expected[manifest.vocabulary_path.name] = manifest.vocabulary.get("sha256")
-    for name, checksum in expected.items():
-        if checksum is not None and sha256_of(folder / name) != checksum:
-            raise UserError(f"{folder / name}: its SHA-256 is not that of {manifest.path.name}; copy the file again")
+    """Read every record file that has a checksum in the manifest, and compare the checksums."""
+    for file in manifest.files:
+        path = folder / file.name
+        if file.sha256 is not None and sha256_of(path) != file.sha256:
+            raise UserError(f"{path}: its SHA-256 is not that of {manifest.path.name}; copy the file again")
 
 
 def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -13,7 +15,9 @@ from transformers import AutoTokenizer, BertConfig, BertTokenizerFast, TFAutoMod
 
 from checkpoints.export.__main__ import main
 from checkpoints.export.hf_folder import export
+from checkpoints.folder import read_facts
 from checkpoints.pretrained.opening import open_pretrained
+from checkpoints.writer import rewrite_facts
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture, batch
 from tests.integration.runs import read_json, write_json
@@ -134,7 +138,9 @@ def test_config_and_files(published):
     assert config["architectures"] == ["BertForPreTraining"]
     assert config["hidden_act"] == "gelu" and config["dtype"] == "float32" and config["vocab_size"] == PIECES
     with safe_open(folder / "model.safetensors", framework="numpy") as file:
-        assert file.metadata() == {"format": "pt"}
+        digest = hashlib.sha256((folder / "vocab.txt").read_bytes()).hexdigest()
+        assert file.metadata() == {"format": "pt", "vocab_txt_sha256": digest}
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1  # that of the user's umask
     assert {path.name for path in folder.iterdir()} == {
         "config.json", "model.safetensors", "README.md", "vocab.txt", "tokenizer.json", "tokenizer_config.json",
         "special_tokens_map.json",
@@ -142,6 +148,24 @@ def test_config_and_files(published):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.convert_ids_to_tokens(tokenizer("W1 w2")["input_ids"]) == ["[CLS]", "w1", "w2", "[SEP]"]
     assert tokenizer.model_max_length == 48
+
+
+def test_an_export_with_another_vocabulary_is_refused(published, tmp_path):
+    folder = shutil.copytree(published[PRETRAINING][1], tmp_path / "out")
+    pieces = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join(pieces[:100]) + "\n")
+    for path in (folder, folder / "model.safetensors"):
+        with pytest.raises(UserError, match=r"vocab\.txt: its SHA-256 is not the one in .*model\.safetensors"):
+            open_pretrained(str(path), "pretrained_ckpt_path")
+
+
+def test_a_description_of_other_sizes_is_refused(place, published, tmp_path):
+    run = shutil.copytree(place / PRETRAINING, tmp_path / "run")
+    step = run / "checkpoints" / "step-00000003"
+    facts = read_facts(step)
+    rewrite_facts(step, {"architecture": {**facts["architecture"], "hidden_size": 16}})
+    with pytest.raises(UserError, match=r"checkpoint\.json: hidden_size is 16, but the weights have"):
+        export(str(run), tmp_path / "out")
 
 
 def test_tanh_gelu_is_not_called_gelu(tmp_path):
@@ -162,6 +186,7 @@ def test_classes_are_named_as_the_task_names_them(published):
 def test_the_card_says_how_it_was_trained_and_what_was_written(place):
     run = place / PRETRAINING
     config = {"dataset_dir": "/home/someone/data/wiki", "max_seq_length": 128, "optimizer_opts": {"name": "LAMB"}}
+    config["bert_model_name"] = 5  # somebody edited it
     write_json(run / "resolved_config.json", {"config": config, "origins": {}, "derived": {}})
     periods = [{"step": step, "metrics": {"mlm_loss": 9.0 - step}} for step in (1, 2, 3)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(period) + "\n" for period in periods))

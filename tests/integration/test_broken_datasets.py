@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import struct
@@ -128,6 +129,14 @@ def manifest(**changes: Any) -> Callable[[Path], None]:
 def settings(**changes: int) -> Callable[[Path], None]:
     values = {"max_seq_length": SEQUENCE, "max_predictions_per_seq": PREDICTIONS, "vocab_size": VOCABULARY}
     return manifest(settings={**values, **changes})
+
+
+def vocabulary(folder: Path) -> None:
+    """Shuffle the vocabulary that the manifest names."""
+    pieces = [f"piece {number}\n" for number in range(VOCABULARY)]
+    digest = hashlib.sha256("".join(pieces).encode()).hexdigest()
+    write_manifest(folder, COUNTS, vocabulary={"file": "vocab.txt", "sha256": digest, "size": VOCABULARY})
+    (folder / "vocab.txt").write_text("".join(reversed(pieces)))
 
 
 def manifest_text(text: bytes) -> Callable[[Path], None]:
@@ -292,6 +301,7 @@ CASES = [
         manifest(totals={"records": 12}),
         ("manifest.json", "totals.records is 12", "11"),
     ),
+    Broken("another vocabulary", vocabulary, ("vocab.txt: its SHA-256", "manifest.json", "make the data set again")),
     Broken("file not in the manifest", unlisted_file, ("c.tfrecord", "not in manifest.json", "move it")),
     Broken(
         "manifest of another sequence length",
@@ -366,8 +376,6 @@ def test_file_that_is_replaced_during_the_run(tmp_path: Path) -> None:
 
 
 def test_checksums_are_verified_on_request(tmp_path: Path) -> None:
-    import hashlib
-
     path = tmp_path / "a.tfrecord"
     write_samples(path, range(6))
     with pytest.raises(UserError, match=r"no manifest\.json .*data\.verify_checksums"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.integration.runs import (
     write_config,
     write_dataset,
 )
+from tests.unit.data_utils.records.samples import VOCABULARY, write_manifest
 from training.evaluation import Record, best_of
 from training.run_folder import RunFolder
 
@@ -159,6 +161,15 @@ def test_mistakes_are_named(changes: dict[str, Any], words: list[str], place: Pa
         changes = {**changes, "dataset_dir": changes["dataset_dir"].format(data=dataset)}
     outcome = train(write_config(place / "wrong.json", dataset, **changes), place / "runs")
     assert outcome.status == 2 and all(word in outcome.error for word in words), outcome.errors
+
+
+def test_held_out_text_of_another_vocabulary_is_refused(place: Path, dataset: Path) -> None:
+    data = Path(shutil.copytree(dataset, place / "other words"))
+    for folder, counts, digit in ((data, (30, 30, 30), "0"), (data / "validation", (6, 7, 7), "1")):
+        files = {f"part-{number}.tfrecord": count for number, count in enumerate(counts)}
+        write_manifest(folder, files, vocabulary={"file": "vocab.txt", "sha256": digit * 64, "size": VOCABULARY})
+    outcome = train(write_config(place / "other.json", data), place / "runs")
+    assert outcome.status == 2 and "names another vocabulary (SHA-256) than" in outcome.error
 
 
 def test_the_best_of_losses_is_the_lowest() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from checkpoints.folder import facts_as_json, read_facts
 from tests.integration.runs import (
     assert_same_run,
     at_step,
@@ -113,6 +118,95 @@ def test_never_a_silent_restart_where_all_are_damaged(stopped, config, place):
         outcome = train(config, place / "runs", "--name", "all-damaged", "--resume")
         assert outcome.status == 2
         assert "no checkpoint of" in outcome.error and "damaged-step-00000010" in outcome.error
+
+
+def edit(name: str, **changes: Any) -> Callable[[Path], None]:
+    """Change the values of a JSON file, or of the first line of a file of JSON lines; ... removes one."""
+
+    def change(run: Path) -> None:
+        first, *others = (run / name).read_text().splitlines() if name.endswith("l") else [(run / name).read_text()]
+        content = {**json.loads(first), **changes}
+        kept = {key: value for key, value in content.items() if value is not ...}
+        (run / name).write_text("\n".join([json.dumps(kept), *others]) + "\n")
+
+    return change
+
+
+def edit_facts(**changes: Any) -> Callable[[Path], None]:
+    """Change what all checkpoints say about themselves, with the right checksum; ... removes a value."""
+
+    def change(run: Path) -> None:
+        for folder in (run / "checkpoints").iterdir():
+            facts = {**read_facts(folder), **changes}
+            kept = {key: value for key, value in facts.items() if value is not ... and key != "sha256"}
+            (folder / "checkpoint.json").write_text(facts_as_json(kept))
+
+    return change
+
+
+def replace(name: str, content: str | None = None) -> Callable[[Path], None]:
+    """Replace a file or folder by another file, or else by an empty folder."""
+
+    def change(run: Path) -> None:
+        shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
+        (run / name).mkdir() if content is None else (run / name).write_text(content)
+
+    return change
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
+    "no checkpoint is left": (replace("checkpoints"), ("checkpoints.json", "--save-ckpt-path")),
+    "a file for the checkpoints": (replace("checkpoints", "x"), ("checkpoints.json", "none of them is there")),
+    "checkpoints of another run": (edit_facts(run="other"), ("are of another run",)),
+    "the history of another run": (edit("history.jsonl", id="other"), ("are of another run",)),
+    "checkpoints of a newer version": (edit_facts(version=3), ("checkpoint.json", "update")),
+    "checkpoints without a position": (edit_facts(data=...), ("step-00000010", "its position")),
+    "no config": (lambda run: (run / "resolved_config.json").unlink(), ("resolved_config.json", "No such file")),
+    "a config that is cut off": (replace("resolved_config.json", '{"config": {"se'), ("resolved_config.json",)),
+    "a config that is a list": (replace("resolved_config.json", '{"config": []}'), ("resolved_config.json",)),
+    "a batch that is a text": (
+        edit("resolved_config.json", config={"global_batch": {"replicas": "two"}}),
+        ("global_batch.replicas is 1 and was two",),
+    ),
+    "no history": (lambda run: (run / "history.jsonl").unlink(), ("history.jsonl", "restore it")),
+    "a folder for the history": (replace("history.jsonl"), ("history.jsonl", "restore it")),
+    "a folder for the metrics": (replace("metrics.jsonl"), ("metrics.jsonl: Is a directory",)),
+    "a folder for the log": (replace("train.log"), ("train.log: Is a directory",)),
+    "a folder for the lock": (replace(".lock"), ("Is a directory",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_run_folder_is_refused_and_left_as_it_is(name, stopped, config, place):
+    damage, words = BROKEN[name]
+    run = copy_of(stopped[0], name)
+    damage(run)
+    before = contents(run)
+    outcome = train(config, place / "runs", "--name", name, "--resume")
+    assert outcome.status == 2
+    assert all(word in outcome.error for word in words), outcome.error
+    assert contents(run) == before
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    """Return the content of all files of a run but its lock, which names the last process."""
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_what_a_run_can_do_without_is_logged(stopped, whole, config, place):
+    """Without its metrics, with an older checkpoint under a later name, and after the clock was set back."""
+    run = copy_of(stopped[0], "without")
+    (run / "metrics.jsonl").unlink()
+    (run / "checkpoints" / "step-00000004").rename(run / "checkpoints" / "step-00000099")
+    for path in run.rglob("*"):
+        os.utime(path, (0, 0))
+    outcome = train(config, place / "runs", "--name", "without", "--resume")
+    assert outcome.status == 0, outcome.errors
+    assert "without/metrics.jsonl is missing" in outcome.errors and "resuming from step 10" in outcome.errors
+    assert "step-00000099 is damaged (checkpoint.json is that of step 4)" in outcome.errors
+    one, other = state(run), state(whole)
+    assert all(np.array_equal(one[name], other[name]) for name in other)
+    assert logged(run) == [period for period in logged(whole) if period["step"] > 10]
 
 
 def test_other_numbers_of_replicas_at_the_same_global_batch(stopped, whole, config, place):

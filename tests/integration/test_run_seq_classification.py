@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from checkpoints.export.__main__ import main as export
+from checkpoints.writer import rewrite_facts
 from data_utils.tokenizer import SPECIAL_TOKENS
 from tasks.classify import main as classify
 from tests.integration.fine_tuning import (
@@ -24,7 +26,16 @@ from tests.integration.fine_tuning import (
     write_table,
 )
 from tests.integration.fine_tuning import write_config as write_any_config
-from tests.integration.runs import Outcome, checkpoints, evaluations, metrics, read_json, read_lines, run_command
+from tests.integration.runs import (
+    Outcome,
+    checkpoints,
+    evaluations,
+    last_checkpoint,
+    metrics,
+    read_json,
+    read_lines,
+    run_command,
+)
 from training.evaluation import Record, best_of
 
 PACKED = ["--packing.max-sequences-per-pack", "3"]
@@ -140,6 +151,10 @@ def test_a_sentence_from_the_command_line(root: Path, printed: str, capsys: pyte
         assert shares[0] > 80 and sum(shares) == pytest.approx(100, abs=0.02)
     assert classify([*checkpoint, "one", "two"]) == 2
     assert "sst2 takes 1 text, not 2" in capsys.readouterr().err
+    unknown = Path(shutil.copytree(last_checkpoint(Path(checkpoint[1])), root / "unknown"))
+    rewrite_facts(unknown, {"task": "jokes"})
+    assert classify(["--checkpoint", str(unknown), "one"]) == 2
+    assert "was trained for jokes, a task that is not known here" in capsys.readouterr().err
 
 
 def test_missing_seeds_are_trained_by_a_resume(root: Path, printed: str) -> None:
@@ -154,6 +169,10 @@ def test_missing_seeds_are_trained_by_a_resume(root: Path, printed: str) -> None
     assert "cannot be resumed with another config: num_epochs" in other.error
     nobody = run(root / "sst2.json", "--name", "nobody", "--resume", "--seeds", "1", "2", status=2)
     assert "there is no run" in nobody.error
+    for content, words in (("{", "scores.json cannot be read"), ('{"f1": 1.0}', "do not have the same scores")):
+        (folder / "sst2-seed-7" / "scores.json").write_text(content)
+        broken = run(root / "sst2.json", "--resume", "--seeds", "3", "7", "8", "--do-test", "yes", status=2)
+        assert words in broken.error
 
 
 def test_both_validation_sets_of_mnli(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

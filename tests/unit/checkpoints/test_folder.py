@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
 
 import pytest
 
-from checkpoints.folder import Checkpoint, damage, find_checkpoint
+from checkpoints.folder import Checkpoint, NewerVersionError, damage, find_checkpoint, read_facts
 from checkpoints.writer import atomic_checkpoint
 from utilities.errors import UserError
 
@@ -43,6 +44,40 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
     (bad / "weights.data-00000-of-00001").unlink()
     with pytest.raises(UserError, match="damaged"):
         find_checkpoint(bad)
+    with pytest.raises(UserError, match=r"no intact checkpoint \(step-00000002: weights.data"):
+        find_checkpoint(tmp_path)
+
+
+def test_a_renamed_checkpoint_is_damaged(tmp_path):
+    good = write(tmp_path, 2)
+    assert "that of step 2" in damage(good.rename(tmp_path / "step-00000099"))
+    assert damage((tmp_path / "step-00000099").rename(tmp_path / "my-model")) is None
+
+
+def test_a_newer_version_is_refused_rather_than_damaged(tmp_path):
+    """An older checkpoint must not be taken instead, and the newer one must keep its name."""
+    write(tmp_path, 1)
+    facts = read_facts(write(tmp_path, 2))
+    (tmp_path / "step-00000002" / "checkpoint.json").write_text(json.dumps({**facts, "version": 3}))
+    for read in (damage, find_checkpoint):
+        with pytest.raises(NewerVersionError, match="newer version of this program; update"):
+            read(tmp_path / "step-00000002")
+    with pytest.raises(NewerVersionError):
+        find_checkpoint(tmp_path)
+
+
+def test_a_missing_best_checkpoint_is_reported(tmp_path, caplog):
+    write(tmp_path, 2)
+    (tmp_path / "best.json").write_text('{"step": 1}')
+    assert find_checkpoint(tmp_path).facts["step"] == 2
+    assert "step-00000001, is not there" in caplog.text
+
+
+@pytest.mark.parametrize("facts", [{"architecture": []}, {"config": "x"}, {"labels": 5}])
+def test_facts_of_another_type_are_damage(tmp_path, facts):
+    with atomic_checkpoint(tmp_path, 1, facts) as temporary:
+        (temporary / "weights.index").write_text("weights")
+    assert f"its {next(iter(facts))}" in damage(tmp_path / "step-00000001")
 
 
 def test_a_failed_write_leaves_no_checkpoint(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.compare import differences, labels_of, main, read_runs, render, tables_of
+from reports.compare import differences, labels_of, lines, main, read_runs, render, tables_of
 from tests.unit.reports.test_page import HOSTILE, Page, make_run, period
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
@@ -156,3 +156,4 @@ def test_damaged_files_do_not_matter(tmp_path, two):
     with open(two[1] / "metrics.jsonl", "a") as file:
         file.write('{"step": 110, "metr')
     assert rows(two)["Runs"]["steps"] == ("100", "100")
+    assert any(line.startswith("first: scores.json could not be read") for line in lines(read_runs(two)))

@@ -186,8 +186,8 @@ def test_hostile_text_stays_text(tmp_path):
     assert page.texts.count(HOSTILE) >= 8
 
 
-def test_empty_run_folder(tmp_path):
-    page = read_page(tmp_path)
+def test_a_run_that_has_logged_nothing(tmp_path):
+    page = read_page(make_run(tmp_path / "run", []))
     assert "No logging period has ended yet." in page.texts
     assert "svg" not in page.tags
 
@@ -251,9 +251,19 @@ def test_long_runs_are_thinned(tmp_path):
     assert write_report(folder).stat().st_size < 700_000
 
 
-def test_missing_folder(tmp_path):
+def test_a_folder_without_a_run(tmp_path):
     with pytest.raises(UserError, match=r"run folder .*nowhere does not exist"):
         write_report(tmp_path / "nowhere")
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UserError, match=r"holds no run \(no history.jsonl"):
+        write_report(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_comment_has_no_origin(tmp_path):
+    resolved = {"config": {"seed": 1, "about": {"command": "run.py"}}, "origins": {"seed": "default"}}
+    data = read_run_folder(make_run(tmp_path / "run", [], resolved_config=resolved))
+    assert (data.origin("about.command"), data.origin("seed")) == ("", "default")
 
 
 def test_command(tmp_path):

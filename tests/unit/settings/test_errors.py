@@ -155,6 +155,7 @@ BROKEN_RULES = [
     case({"name": "a\nb\0"}, "name", "control characters"),
     case({"name": ".."}, "name", "folder"),
     case({"name": "x" * 300}, "name", "200 bytes"),
+    case({"name": f"run-hf_{'x' * 30}"}, 'name = "run-***"', "contains a secret"),
 ]
 
 BROKEN_FINE_TUNING = [

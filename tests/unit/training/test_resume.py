@@ -17,7 +17,7 @@ from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import resume_command
 from tests import ROOT
-from training.resume import differences, harmless_changes
+from training.resume import differences, harmless_changes, missing_metrics
 from training.run_folder import FolderLocks, RunFolder, config_for_files
 from utilities.errors import UserError
 from utilities.history import END, History
@@ -177,3 +177,19 @@ def test_metrics_after_the_checkpoint_are_discarded(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_text() == "\n".join(lines[:3]) + "\n"
     assert run.last_step() == 3
     assert run.losses(("a_loss", "b_loss")) == [1.5, 2.5, 3.5]
+    assert missing_metrics(run, 3) == []
+    assert "metrics.jsonl ends at step 3" in missing_metrics(run, 4)[0]
+    (tmp_path / "metrics.jsonl").unlink()
+    assert "metrics.jsonl is missing" in missing_metrics(run, 4)[0] and missing_metrics(run, 0) == []
+
+
+def test_edited_metrics_are_left_out(tmp_path):
+    rows = [
+        {"step": 1, "metrics": "abc"}, {"step": 2, "metrics": {"a_loss": "x"}}, {"step": 3, "metrics": {"a_loss": [1]}},
+        {"step": 4, "evaluation": 5}, {"step": 5, "evaluation": {"f1": "high"}}, {"step": True, "metrics": {}},
+        {"step": 6, "metrics": {"a_loss": 2.0}},
+    ]  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = RunFolder(tmp_path)
+    assert run.losses(("a_loss",)) == [2.0]
+    assert [step for step, score in run.evaluations("f1") if np.isnan(score)] == [5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,14 @@ def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_manifest(folder: Path, **settings: Any) -> None:
     """Add a manifest and a vocabulary like data preparation."""
-    (folder / "vocab.txt").write_text("".join(f"piece{number}\n" for number in range(VOCABULARY)))
+    pieces = "".join(f"piece{number}\n" for number in range(VOCABULARY)).encode()
+    (folder / "vocab.txt").write_bytes(pieces)
     entries = [
         {"name": path.name, "records": len(numbers), "bytes": path.stat().st_size, "sha256": None}
         for path, numbers in zip(sorted(folder.glob("*.tfrecord")), FILES)
     ]
     made = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, "vocab_size": VOCABULARY, **settings}
-    vocabulary = {"file": "vocab.txt", "sha256": "0" * 64, "size": VOCABULARY}
+    vocabulary = {"file": "vocab.txt", "sha256": hashlib.sha256(pieces).hexdigest(), "size": VOCABULARY}
     write_manifest(folder, made, vocabulary, entries, {"records": RECORDS, "documents": 12}, 3.25)
 
 
