@@ -11,6 +11,7 @@ from model.architecture import TASKS
 from settings.fields import Leaf, OtherFlag
 from settings.problems import nearest, show
 from settings.schema import leaves, sections
+from utilities.commands import ShowVersion
 from utilities.errors import UserError
 
 TRUE_WORDS = ("true", "yes", "on", "1")
@@ -66,6 +67,7 @@ def build_parser(task: str) -> argparse.ArgumentParser:
     run.add_argument("--picture", metavar="FILE", help="with --plan: draw schedule and memory (.svg, .png, .pdf)")
     run.add_argument("--schema", action="store_true", help="print the config's JSON Schema, then exit")
     run.add_argument("--debug", action="store_true", help="show every problem, and tracebacks")
+    run.add_argument("--version", action=ShowVersion, nargs=0, help="print the version, then exit")
     groups: Dict[str, Any] = {}
     for leaf in leaves().values():
         section = ".".join(leaf.path[:-1])
@@ -121,7 +123,14 @@ def _unknown_flag(argument: str) -> str:
         return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
     word = argument.split("=")[0]
     by_key = {leaf.path[-1].replace("_", "-"): leaf.flag for leaf in reversed(list(leaves().values()))}
-    known = [leaf.flag for leaf in leaves().values()] + ["--config", "--plan", "--schema", "--debug", "--help"]
+    known = [leaf.flag for leaf in leaves().values()] + [
+        "--config",
+        "--plan",
+        "--schema",
+        "--debug",
+        "--version",
+        "--help",
+    ]
     plain = word.lower().replace("_", "-").lstrip("-")
     guess = by_key.get(plain) or nearest("--" + plain, known) or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help lists the flags"

@@ -20,7 +20,7 @@ from keras_extensions.callbacks.safeguards import total_loss
 from reports.run_files import is_measurement, is_number
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
-from utilities.environment import environment_facts
+from utilities.environment import environment_facts, program_version
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_object, read_steps, write_atomically
 from utilities.history import BEGIN, History
@@ -87,7 +87,8 @@ class RunFolder:
     def describe(self, loaded: LoadedConfig, derived: Dict[str, Any], dataset: Dict[str, Any]) -> None:
         """Write the config without its secrets, the figures derived from it, the machine, and the data set."""
         config = config_for_files(loaded.config)
-        self.write(RESOLVED, {"config": config, "origins": loaded.origins, "derived": derived})
+        content = {"version": program_version(), "config": config, "origins": loaded.origins, "derived": derived}
+        self.write(RESOLVED, content)
         self.write("environment.json", environment_facts())
         self.write("dataset.json", dataset)
 

@@ -47,6 +47,7 @@ from training.run_folder import FolderLocks, RunFolder
 from training.session import Session, TrainingData, open_training_data
 from training.sparsity import sparse_lines
 from training.task import BuiltModel, MakeTask
+from utilities.environment import program_version
 from utilities.errors import UserError
 from utilities.history import END
 
@@ -111,7 +112,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
                 elif processes.is_chief:
                     log_new_name(loaded, run)
                 describe_run(run, loaded, task.name, architecture, data)
-                logger.info("run folder %s; %s", run.path, platform.describe())
+                logger.info("version %s; run folder %s; %s", program_version(), run.path, platform.describe())
                 if processes.is_chief:
                     warn_of_ignored_settings(loaded, platform, processes)
                 listeners = listeners_of(config, run, reference) if processes.is_chief else []

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
+from utilities.environment import program_version
 from utilities.errors import EXIT_USER_ERROR, UserError
 from utilities.secrets import shown_line
+
+
+class ShowVersion(argparse.Action):
+    """Prints the version, which asks git, and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(program_version())
+        parser.exit()
 
 
 def make_parser(module: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every such command has."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the version, then exit")
     return parser
 
 

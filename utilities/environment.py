@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -16,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+VERSION = "1.0.0"  # of this project; see CHANGELOG.md
 PACKAGES = ("tensorflow", "tf-keras", "keras", "transformers", "tokenizers", "numpy", "pydantic")
 MALLOC_OPTIONS = {  # by their numbers in glibc's malloc.h
     -8: 1,  # M_ARENA_MAX, heaps: by default up to 8 per core, each with the gaps that threads leave after compiling
@@ -31,6 +33,7 @@ def environment_facts() -> Dict[str, Any]:
     Does not import TensorFlow; its devices are listed only if it is loaded already.
     """
     return {
+        "version": VERSION,
         "python": platform.python_version(),
         "os": platform.platform(),
         "cpu": _cpu_model(),
@@ -40,8 +43,20 @@ def environment_facts() -> Dict[str, Any]:
         "memory_gib": _memory_gib(),
         "gpus": _gpus(),
         "packages": _versions(),
-        "git_commit": git_commit(Path(__file__).resolve().parent),
+        "git_commit": project_commit(),
     }
+
+
+def program_version() -> str:
+    """Return the version of this project, with the commit where there is a git folder: ``1.0.0 (commit 12ab…)``."""
+    commit = project_commit()
+    return f"{VERSION} (commit {commit})" if commit else VERSION
+
+
+@functools.lru_cache(maxsize=None)
+def project_commit() -> Optional[str]:
+    """Return the commit of this project's folder; None without git."""
+    return git_commit(Path(__file__).resolve().parent)
 
 
 def graphcore_installed() -> bool:

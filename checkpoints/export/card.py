@@ -114,6 +114,9 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     if facts.get("task") == "pretraining":
         rows["masked tokens per sequence at most"] = config.get("max_predictions_per_seq")
     rows["seed"] = None if config.get("seed") is None else str(config["seed"])
+    environment = (facts.get("provenance") or {}).get("environment") or {}
+    rows["trained with version"] = environment.get("version")
+    rows["of commit"] = environment.get("git_commit")
     if run:
         rows["records of the data set"] = run.dataset.get("records")
         rows["text lower-cased"] = start.lower_case

@@ -9,7 +9,9 @@ import pytest
 from settings.flags import parse_flags
 from settings.loading import load_config
 from settings.schema import leaves
+from tasks.cli import main
 from tests.unit.settings.config_files import TINY, run_command, write
+from utilities.environment import program_version
 
 # The keys of the configs of users of IPU systems, as given to us; their scripts have a flag for each.
 KNOWN_KEYS = set(
@@ -152,3 +154,8 @@ def test_flags_make_a_section_that_the_file_lacks(tmp_path: Path) -> None:
 def test_parsed_flags_are_values_by_dotted_name() -> None:
     _, values = parse_flags("squad", ["--global-batch.replicas", "2", "--do-training", "no"])
     assert values == {"global_batch.replicas": 2, "do_training": False}
+
+
+def test_the_version_is_printed(capsys):
+    assert main("squad", lambda loaded: None, ["--version"]) == 0
+    assert capsys.readouterr().out == f"{program_version()}\n"

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from utilities.environment import environment_facts, fast_bfloat16, git_commit, is_graphcore
+from utilities.environment import (
+    VERSION,
+    environment_facts,
+    fast_bfloat16,
+    git_commit,
+    is_graphcore,
+    program_version,
+)
 
 
 def test_facts_are_json_and_true(monkeypatch):
@@ -19,6 +26,7 @@ def test_facts_are_json_and_true(monkeypatch):
     facts = environment_facts()
     assert "do-not-tell-1234" not in json.dumps(facts)
     assert platform.node() not in [value for value in facts.values() if isinstance(value, str)]
+    assert facts["version"] == VERSION and program_version().startswith(VERSION)
     assert facts["python"] == platform.python_version()
     assert facts["packages"]["numpy"] == importlib.metadata.version("numpy")
     assert facts["cpu_cores"] >= facts["cpu_cores_usable"] >= 1
