@@ -208,7 +208,7 @@ class TrainingConfig(Section):
     )
     enable_stochastic_rounding: Annotated[
         bool,
-        IpuOnly("rounds float16 weights at random", "weights are float32, and so are not rounded", _without_rounding),
+        IpuOnly("uses stochastic rounding", "weights are float32, and so are not rounded", _without_rounding),
     ] = Field(
         True,
         description="Round float16 and bfloat16 weights at random, so that small updates are not lost; no effect on "
@@ -226,7 +226,7 @@ class TrainingConfig(Section):
     min_remote_tensor_size: Annotated[
         CountOrZero,
         MAY_CHANGE,
-        IpuOnly("says from which size tensors may leave the chip's memory", "there is no such memory"),
+        IpuOnly("sets the size from which tensors may leave the chip's memory", "there is no such memory"),
     ] = Field(50000, description="Smallest tensor, in bytes, that is kept outside the device's memory (IPU).")
     fp_exceptions: Annotated[bool, MAY_CHANGE] = Field(False, description="Stop at the first floating-point exception.")
     compile_only: Annotated[bool, MAY_CHANGE] = Field(

@@ -246,7 +246,7 @@ class Execution(Section):
     executable_cache: Annotated[
         Optional[PathText],
         PER_PROCESS,
-        IpuOnly("keeps compiled programs for later runs", "every run compiles anew"),
+        IpuOnly("keeps compiled programs for later runs", "every run compiles again"),
     ] = Field(
         None, description="Folder in which compiled IPU programs are kept for later runs. Unset: they are not kept."
     )

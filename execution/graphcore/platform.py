@@ -300,6 +300,7 @@ class GraphcorePlatform(Platform):
 
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
         self._inputs, self._outputs = inputs, outputs
+        self._prediction_steps: Optional[int] = None  # of the program that was compiled for predictions
         self._stages = {name: number for number, names in enumerate(stages) for name in names}
         model = self._staged(keras.Model(inputs=inputs, outputs=outputs))
         self._weights_made = True
@@ -341,11 +342,13 @@ class GraphcorePlatform(Platform):
         steps = layout.prediction_steps(options, -(-batches // self._replicas))
         block = steps * self._replicas
         with self.scope():
-            if layout.is_pipelined(options):
-                model.set_pipelining_options(
-                    gradient_accumulation_steps_per_replica=steps, **pipelining_options(options)
-                )
-            model.compile(steps_per_execution=steps)
+            if steps != self._prediction_steps:  # setting options would discard the compiled program
+                if layout.is_pipelined(options):
+                    model.set_pipelining_options(
+                        gradient_accumulation_steps_per_replica=steps, **pipelining_options(options)
+                    )
+                model.compile(steps_per_execution=steps)
+                self._prediction_steps = steps
             outputs = model.predict(
                 data.map(lambda element: {name: element[name] for name in names}).repeat(),
                 steps=-(-batches // block) * block,

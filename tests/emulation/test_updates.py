@@ -15,7 +15,8 @@ import pytest
 
 from data_utils.packing.merge import pack_arrays
 from tests.emulation.conftest import Emulation, Run, write_config
-from tests.integration.fine_tuning import write_squad, write_sst2
+from tests.integration.fine_tuning import PIECES, write_pieces, write_squad, write_sst2
+from tests.integration.runs import evaluations, read_json
 from tests.unit.data_utils.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY, write_arrays
 from tests.unit.data_utils.squad.data import write_vocabulary
 
@@ -93,14 +94,15 @@ def packs(folder: Path) -> Path:
 
 def squad(folder: Path) -> Path:
     write_squad(folder, train=12, dev=2)
-    vocabulary, words = words_of(folder)
+    vocabulary = write_vocabulary(folder).path
+    words = len(vocabulary.read_text(encoding="utf-8").splitlines())
     return write_config(
         folder / "squad.json",
         "squad/squad_base_checkpoint_path",
         dataset_dir=str(folder),
-        vocab_file=vocabulary,
+        vocab_file=str(vocabulary),
         pretrained_ckpt_path=None,
-        bert_config={**SIZES, "vocab_size": words},
+        bert_config={**SIZES, "vocab_size": words + words % 2},
         max_seq_length=32,
         squad={"doc_stride": 12, "max_query_length": 8, "cache_dir": str(folder / "cache")},
         ipu_config={
@@ -115,15 +117,14 @@ def squad(folder: Path) -> Path:
 
 def classification(folder: Path) -> Path:
     write_sst2(folder)
-    vocabulary, words = words_of(folder)
     return write_config(
         folder / "classification.json",
         "glue/glue_base_checkpoint_path",
         glue_task="sst2",
         dataset_dir=str(folder),
-        vocab_file=vocabulary,
+        vocab_file=str(write_pieces(folder / "vocab.txt", PIECES)),
         pretrained_ckpt_path=None,
-        bert_config={**SIZES, "vocab_size": words},
+        bert_config={**SIZES, "vocab_size": len(PIECES) + len(PIECES) % 2},
         max_seq_length=16,
         ipu_config={
             "pipeline_stages": [["emb", "hid", "hid", "pool", "glue_head"]],
@@ -135,13 +136,6 @@ def classification(folder: Path) -> Path:
     )
 
 
-def words_of(folder: Path) -> tuple[str, int]:
-    """Return a vocabulary, and the vocabulary size of a model for it."""
-    vocabulary = write_vocabulary(folder).path
-    words = len(vocabulary.read_text(encoding="utf-8").splitlines())
-    return str(vocabulary), words + words % 2
-
-
 def assert_same(one: Run, other: Run, loss: str) -> None:
     assert len(one.losses(loss)) == len(other.losses(loss)) == UPDATES
     np.testing.assert_allclose(one.losses(loss), other.losses(loss), rtol=0, atol=TOLERANCE)
@@ -149,6 +143,12 @@ def assert_same(one: Run, other: Run, loss: str) -> None:
     assert sorted(mine) == sorted(others)
     for name, values in mine.items():
         np.testing.assert_allclose(values, others[name], rtol=0, atol=TOLERANCE, err_msg=name)
+
+
+def initial_weights(emulation: Emulation, task: str, config: Path, name: str, samples: int, *arguments: str) -> Run:
+    """Return a run of one update, because the releases of TensorFlow draw different random numbers."""
+    one_update = ["--total-num-train-samples", str(samples)]
+    return emulation.software(task, config, f"{name}-weights", *one_update, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,8 @@ def test_as_on_stock_tensorflow(
 ) -> None:
     config, name = prepared(tmp_path), prepared.__name__
     train = ["--do-validation", "false"] if task != "pretraining" else []
-    # Weights come from one update, because the releases of TensorFlow draw different random numbers.
-    one_update = ["--total-num-train-samples", str(SAMPLES // UPDATES * (PLACES if prepared is packs else 1))]
-    weights = emulation.software(task, config, f"{name}-weights", *train, *one_update)
+    samples = SAMPLES // UPDATES * (PLACES if prepared is packs else 1)
+    weights = initial_weights(emulation, task, config, name, samples, *train)
     start = ["--pretrained-ckpt-path", str(weights.folder), *train]
     stock = emulation.software(task, config, f"{name}-stock", *start)
     ipu = emulation.emulated(task, config, f"{name}-ipu", *start)
@@ -193,3 +192,23 @@ def test_two_replicas_and_two_instances_are_as_one_with_twice_the_steps(emulatio
     assert instances.counts["micro_batches"] == UPDATES * STEPS  # its own half of the data
     assert_same(two, one, "mlm_loss")
     assert_same(instances, one, "mlm_loss")
+
+
+@pytest.mark.parametrize(("task", "prepared"), [("squad", squad), ("classification", classification)])
+def test_evaluations_while_training_as_on_stock_tensorflow(
+    emulation: Emulation, tmp_path: Path, task: str, prepared: Callable[[Path], Path]
+) -> None:
+    """SQuAD is a pipeline of three stages, classification has one stage."""
+    config, name, samples = prepared(tmp_path), f"evaluated-{task}", SAMPLES // UPDATES
+    weights = initial_weights(emulation, task, config, name, samples, "--do-validation", "false")
+    start = ["--pretrained-ckpt-path", str(weights.folder), "--total-num-train-samples", str(20 * samples)]
+    start += ["--global-batches-per-log", "5", "--evaluation.every", "5"]
+    stock = emulation.software(task, config, f"{name}-stock", *start)
+    ipu = emulation.emulated(task, config, f"{name}-ipu", *start)
+    scores = evaluations(stock.folder)
+    assert [step for step, _ in scores] == [5, 10, 15, 20]
+    assert len({str(one) for _, one in scores}) > 1, "the scores change, so that equal ones mean equal weights"
+    assert evaluations(ipu.folder) == scores
+    for file in ("scores.json", "checkpoints/best.json"):
+        assert read_json(ipu.folder / file) == read_json(stock.folder / file)
+    assert ipu.counts["programs"] == 2  # training and prediction, each compiled once

@@ -18,7 +18,7 @@ import pytest
 
 from tests import ROOT
 from tests.integration.fine_tuning import write_squad, write_sst2
-from tests.integration.runs import last_checkpoint, metrics, read_json, write_dataset, write_json
+from tests.integration.runs import evaluations, last_checkpoint, metrics, read_json, write_dataset, write_json
 from tests.unit.data_utils.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY
 from tests.unit.data_utils.squad.data import write_vocabulary
 
@@ -81,6 +81,8 @@ def squad(root: Path) -> str:
         global_batch={"micro_batch_size": 1, "replicas": 2, "grad_acc_steps_per_replica": 10},
         num_epochs=None,
         total_num_train_samples=40,
+        global_batches_per_log=1,
+        evaluation={"every": 1},
         optimizer_opts={"loss_scaling": 128},
     )
 
@@ -278,6 +280,14 @@ def test_evaluation_answers_everything(runs: dict[str, Run]) -> None:
     assert predict["steps"] % (2 * 5 * 2) == 0  # full pipelines on both replicas
     accuracy = read_json(runs["classification"].folder / "scores.json")["accuracy"]
     assert 0 <= accuracy <= 1
+
+
+def test_evaluation_while_training_compiles_predictions_once(runs: dict[str, Run]) -> None:
+    run = runs["squad"]
+    assert [step for step, _ in evaluations(run.folder)] == [1, 2]
+    assert len(run.called("predict")) == 3  # after each update and at the end
+    compiled = [arguments for arguments in run.called("compile") if "loss" not in arguments]
+    assert len(compiled) == 1
 
 
 def test_packs_are_trained(runs: dict[str, Run]) -> None:
