@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import importlib
 import time
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from execution.software.cluster.membership import membership_of
 from model.architecture import TASKS
 from settings.loading import LoadedConfig, Source, config_of_call
+from settings.schema import TrainingConfig
 from utilities.errors import UserError
 
 if TYPE_CHECKING:  # imports TensorFlow
+    from execution.interface import Platform
+    from training.initial_weights import InitialWeights
+    from training.task import BuiltModel
     from training.trainer import Result
 
 
@@ -87,3 +91,36 @@ def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
     from training.seeds import train_with_seeds
 
     return train_with_seeds(loaded, task_class(loaded.task), started)
+
+
+class Restored(NamedTuple):
+    """A task and its model, which has the weights of a checkpoint, on this machine."""
+
+    task: Any
+    built: BuiltModel
+    platform: Platform
+
+
+def prediction_config(**settings: Any) -> TrainingConfig:
+    """Return the config of a model that is restored to predict, in float32; ``settings`` are fields of it."""
+    execution = {"platform": "software", "precision": "float32", "xla": False}
+    fixed = {"do_training": False, "do_validation": False, "embedding_serialization_factor": 1, "execution": execution}
+    return TrainingConfig.model_validate({**settings, **fixed})
+
+
+def restored(start: InitialWeights, name: str, config: TrainingConfig) -> Restored:
+    """Return a task and its model with a checkpoint's weights.
+
+    Args:
+        start: the checkpoint.
+        name: name of its task.
+        config: from :func:`prediction_config`.
+    """
+    from training.initial_weights import resolved_architecture
+    from training.machine import platform_of
+
+    task = task_class(name)(config, resolved_architecture(config, start), start)
+    platform = platform_of(config)
+    built = task.build(platform, start.initialize_source)
+    start.load_blocks(built.blocks)
+    return Restored(task, built, platform)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from model.architecture import CLASSIFICATION, TASKS
-from tasks import task_class
+from tasks import prediction_config, restored, task_class
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
-    from training.task import Predict
 
 CHECKPOINT = "--checkpoint"
 USUAL_LENGTH = 128
@@ -27,6 +26,7 @@ def classify(options: argparse.Namespace) -> List[str]:
         UserError: there is no such checkpoint, it is not a classifier, or the task needs another number of texts.
     """
     from checkpoints.pretrained.opening import open_pretrained
+    from training.evaluation import Predictor
 
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
@@ -39,16 +39,16 @@ def classify(options: argparse.Namespace) -> List[str]:
         what = f"{start.origin} was trained for {name}"
         raise UserError(f"{CHECKPOINT}: {what}; fine-tune it with {TASKS[CLASSIFICATION].program} first")
     trained = (start.settings.get("config") or {}) if start.own else {}
-    settings = {
-        "glue_task": options.glue_task or trained.get("glue_task"),
-        "classification_data": None if options.glue_task else trained.get("classification_data"),
-        "max_seq_length": options.max_seq_length
+    config = prediction_config(
+        glue_task=options.glue_task or trained.get("glue_task"),
+        classification_data=None if options.glue_task else trained.get("classification_data"),
+        max_seq_length=options.max_seq_length
         or trained.get("max_seq_length")
         or min(USUAL_LENGTH, start.architecture["max_position_embeddings"]),
-        "vocab_file": options.vocab_file,
-    }
-    model, predict = restored(start, name, settings)
-    lines: List[str] = model.describe(predict, options.texts)
+        vocab_file=options.vocab_file,
+    )
+    model, built, platform = restored(start, name, config)
+    lines: List[str] = model.describe(Predictor(built.model, 1, platform), options.texts)
     return lines
 
 
@@ -59,34 +59,6 @@ def task_of(start: Pretrained) -> str:
     architectures = start.settings.get("architectures") or ()
     named = (name for name, facts in TASKS.items() if facts.hugging_face in architectures)
     return next((name for name in named if hasattr(task_class(name), "describe")), CLASSIFICATION)
-
-
-def restored(start: Pretrained, name: str, settings: Dict[str, Any]) -> Tuple[Any, Predict]:
-    """Return a task and the prediction function of its model, which has a checkpoint's weights.
-
-    Args:
-        start: the checkpoint.
-        name: name of its task.
-        settings: benchmark task or own files, length and vocabulary, as in a config.
-    """
-    from settings.schema import TrainingConfig
-    from training.evaluation import Predictor
-    from training.initial_weights import resolved_architecture
-    from training.machine import platform_of
-
-    values = {
-        **settings,
-        "do_training": False,
-        "do_validation": False,
-        "embedding_serialization_factor": 1,
-        "execution": {"platform": "software", "precision": "float32", "xla": False},
-    }
-    config = TrainingConfig.model_validate(values)
-    task = task_class(name)(config, resolved_architecture(config, start), start)
-    platform = platform_of(config)
-    built = task.build(platform, start.initialize_source)
-    start.load_blocks(built.blocks)
-    return task, Predictor(built.model, 1, platform)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

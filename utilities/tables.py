@@ -9,7 +9,7 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from utilities.errors import UserError
 
@@ -35,14 +35,10 @@ def read_table(path: Path) -> Iterator[Line]:
     Raises:
         UserError: the file cannot be read, or not as such a format; names file, line and fix.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".csv":
-        return csv_rows(path)
-    if suffix == ".tsv":
-        return tab_separated_rows(path)
-    if suffix in (".jsonl", ".json"):
-        return json_rows(path)
-    raise UserError(f"{path}: its name does not tell its format; end it with .csv, .tsv or .jsonl (JSON Lines)")
+    rows = FORMATS.get(path.suffix.lower())
+    if rows is None:
+        raise UserError(f"{path}: its name does not tell its format; end it with .csv, .tsv or .jsonl (JSON Lines)")
+    return rows(path)
 
 
 def csv_rows(path: Path) -> Iterator[Line]:
@@ -95,6 +91,14 @@ def json_rows(path: Path) -> Iterator[Line]:
         if not isinstance(row, dict):
             raise UserError(f"{path}: line {number}: is {short(row)}, not an object {{…}}; {REPAIR}")
         yield Line(number, row)
+
+
+FORMATS: Dict[str, Callable[[Path], Iterator[Line]]] = {
+    ".csv": csv_rows,
+    ".tsv": tab_separated_rows,
+    ".jsonl": json_rows,
+    ".json": json_rows,
+}
 
 
 def distinct_values(path: Path, column: str) -> List[str]:

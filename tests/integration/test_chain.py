@@ -18,9 +18,10 @@ import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import CLASSIFICATION
-from tasks.classify import restored
+from tasks import prediction_config, restored
 from tests import ROOT
 from tests.integration.runs import NOUNS, sentence
+from training.evaluation import Predictor
 
 pytestmark = pytest.mark.long
 
@@ -96,7 +97,6 @@ def test_classification_and_export(pretrained: Path) -> None:
         pretrained, "run_seq_classification.py", "classification", "--dataset-dir", folder,
         "--pretrained-ckpt-path", pretrained / "runs" / "pretraining", glue_task="sst2", num_epochs=1,
     )  # fmt: skip
-    settings = {"glue_task": "sst2", "max_seq_length": 32}
     exported = pretrained / "exported"
     run("-m", "checkpoints.export", "--checkpoint", fine_tuned, "--output", exported)
     said = [run("-m", "tasks.classify", "--checkpoint", path, sentence(3)) for path in (fine_tuned, exported)]
@@ -107,8 +107,9 @@ def test_classification_and_export(pretrained: Path) -> None:
     environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", PYTORCH, str(exported), sentence(3), str(pretrained / "logits.npy")]
     subprocess.run(command, check=True, env=environment, capture_output=True)
-    task, predict = restored(open_pretrained(str(fine_tuned), "--checkpoint"), CLASSIFICATION, settings)
-    ours = task.logits(predict, [(sentence(3),)])
+    config = prediction_config(glue_task="sst2", max_seq_length=32)
+    task, built, platform = restored(open_pretrained(str(fine_tuned), "--checkpoint"), CLASSIFICATION, config)
+    ours = task.logits(Predictor(built.model, 1, platform), [(sentence(3),)])
     np.testing.assert_allclose(np.load(pretrained / "logits.npy"), ours, atol=1e-5)
 
 

@@ -1,0 +1,196 @@
+"""Pseudo-log-likelihoods of minimal pairs against a plain loop in PyTorch, results against Python's statistics."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from checkpoints.export.hf_folder import export
+from data_utils.minimal_pairs import Pair, read_pairs
+from model.architecture import CLASSIFICATION, PRETRAINING
+from tasks.minimal_pairs import BATCH_TOKENS, by_group, main, pair_scores, pseudo_log_likelihoods, result_of
+from tests import ROOT
+from tests.real_data import real_data
+from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
+
+POSITIONS = 26  # not a multiple of 8
+# The sentences mask one piece at a time, without batches and padding; then the same model as a BertForMaskedLM.
+PYTORCH = """
+import json, sys, torch
+from transformers import AutoTokenizer, BertForMaskedLM, BertForPreTraining
+folder, other, texts, output = sys.argv[1:]
+model, tokenizer = BertForPreTraining.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+scores = []
+for text in json.load(open(texts)):
+    ids, total = tokenizer(text, return_tensors="pt")["input_ids"], 0.0
+    for place in range(1, ids.shape[1] - 1):
+        masked = ids.clone()
+        masked[0, place] = tokenizer.mask_token_id
+        with torch.no_grad():
+            logits = model(masked).prediction_logits[0, place].double()
+        total += torch.log_softmax(logits, -1)[ids[0, place]].item()
+    scores.append(total)
+json.dump(scores, open(output, "w"))
+BertForMaskedLM.from_pretrained(folder).save_pretrained(other)
+tokenizer.save_pretrained(other)
+"""
+
+
+def words(count: int, first: int) -> str:
+    return " ".join(f"W{(first + 7 * number) % 110}" for number in range(count))
+
+
+def pairs(*lengths: tuple[int, int]) -> list[Pair]:
+    lengths = lengths or ((1, 2), (6, 7), (6, 6), (14, 15), (24, 9), (5, 13), (3, 8))
+    return [Pair(words(good, n), words(bad, n + 1), "p", "f", "") for n, (good, bad) in enumerate(lengths)]
+
+
+def write_jsonl(path: Path, *rows: object) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of a run as the published configs have it, its exports, and a fine-tuned run."""
+    place = tmp_path_factory.mktemp("models")
+    runs = {"run": PRETRAINING, "fine-tuned": CLASSIFICATION}
+    for name, task in runs.items():
+        (place / name / "checkpoints").mkdir(parents=True)
+        options = {**OPTIONS["as published"], "max_position_embeddings": POSITIONS}
+        save(task, options, place / name / "checkpoints", pieces=120)
+    export(str(place / "run"), place / "exported")
+    export(str(place / "run"), place / "encoder", encoder_only=True)
+    return {name: place / name for name in (*runs, "exported", "encoder")}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_pseudo_log_likelihoods_are_those_of_a_plain_loop_in_pytorch(models, tmp_path, caplog):
+    texts = [text for pair in pairs() for text in (pair.good, pair.bad)]
+    (tmp_path / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+    other, output = tmp_path / "masked-lm", tmp_path / "scores.json"
+    command = [sys.executable, "-c", PYTORCH, models["exported"], other, tmp_path / "texts.json", output]
+    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
+    subprocess.run(list(map(str, command)), check=True, cwd=ROOT, env=environment, capture_output=True)
+    expected = np.array(json.loads(output.read_text(encoding="utf-8"))).reshape(-1, 2)
+    (other / "vocab.txt").unlink(missing_ok=True)  # leaves tokenizer.json
+    for folder, some in ((models["exported"], pairs()), (models["run"], pairs()[:3]), (other, pairs()[:3])):
+        np.testing.assert_allclose(pair_scores(some, str(folder)), expected[: len(some)], rtol=0, atol=1e-4)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]  # the pooler is not needed
+
+
+def test_batches_have_few_shapes_of_bounded_size():
+    random = np.random.default_rng(0)
+    sentences = [random.integers(5, 120, length).tolist() for length in random.integers(1, 41, 150)]
+    padding, first, last, mask = 0, 2, 3, 4
+    shapes = set()
+
+    def score(ids, real, positions, targets):
+        shapes.add(ids.shape)
+        assert ((ids == mask).sum(1) == 1).all() and (np.take_along_axis(ids, positions, 1) == mask).all()
+        assert (ids[:, 0] == first).all() and ((ids == last).sum(1) == 1).all()
+        np.testing.assert_array_equal(real, ids != padding)
+        return targets[:, 0].astype(np.float32)
+
+    totals = pseudo_log_likelihoods(sentences, (padding, first, last, mask), 42, score)
+    np.testing.assert_array_equal(totals, [sum(sentence) for sentence in sentences])
+    assert {width for _, width in shapes} == {8, 16, 24, 32, 40, 42} and len(shapes) == 6
+    assert all(rows * width <= BATCH_TOKENS for rows, width in shapes)
+
+
+def test_shares_and_standard_errors():
+    differences = np.array([3.0, -1.0, 0.0, 0.5, 2.0, 0.0, -4.0])
+    outcomes = [1, 0, 0.5, 1, 1, 0.5, 0]
+    error = statistics.pstdev(outcomes) / math.sqrt(len(outcomes))
+    assert result_of(differences) == pytest.approx((7, statistics.mean(outcomes), error, 2))
+    share = result_of(np.array([1.0, 1.0, -1.0, 1.0]))
+    assert share.standard_error == pytest.approx(math.sqrt(0.75 * 0.25 / 4))  # √(p(1 - p) / n) without ties
+    groups = by_group(["b", "a", "", "a", "b", "b", "b"], differences)
+    assert [(name, result.pairs) for name, result in groups.items()] == [("a", 2), ("b", 4)]
+    assert groups["a"].right == 0.5 and groups["b"].ties == 1
+
+
+def test_tables_of_a_folder_and_results_as_json(models, tmp_path, capsys):
+    data = tmp_path / "data"
+    data.mkdir()
+    short = pairs((1, 2), (5, 4), (6, 6), (3, 2), (4, 4), (6, 5), (2, 3))  # of one shape
+    rows = [{"good": pair.good, "bad": pair.bad, "UID": "order", "field": "syntax"} for pair in short]
+    write_jsonl(data / "a.jsonl", *rows)
+    with open(data / "b.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["good", "bad"], ["W1 W2", "w1 w2"], ["W3", "w3"], [words(6, 50), words(6, 60)]])
+    command = ["--checkpoint", str(models["run"]), "--data", str(data), "--good", "good", "--bad", "bad"]
+    assert main([*command, "--output", str(tmp_path / "out.json")]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    results = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+
+    good, bad = pair_scores(short, str(models["run"])).T
+    right = float(np.mean(good > bad))
+    assert results["paradigm"]["order"]["right"] == results["field"]["syntax"]["right"] == right
+    assert list(results["paradigm"]) == ["b", "order"] and list(results["field"]) == ["syntax"]
+    assert results["paradigm"]["b"]["ties"] == 2  # an uncased model sees the same word pieces
+    everything = results["all"]["all pairs"]
+    of_b = results["paradigm"]["b"]["right"]
+    assert (everything["pairs"], everything["right"]) == (10, pytest.approx((7 * right + 3 * of_b) / 10))
+    assert ["order", "7", f"{right:.1%}"] in [line[:3] for line in printed]
+    assert [len(list(read_pairs(data, "good", "bad", limit))) for limit in (2, None)] == [4, 10]
+
+
+GOOD = {"sentence_good": "W1 W2", "sentence_bad": "W2 W1"}
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ([], "pairs.jsonl: has no pairs; "),
+        ([GOOD, {"sentence_good": "W1"}], "pairs.jsonl: line 2: sentence_bad is missing (the columns are "),
+        ([{**GOOD, "sentence_bad": 3}], "pairs.jsonl: line 1: sentence_bad is 3, not a text"),
+        (
+            [GOOD, {**GOOD, "sentence_good": words(41, 0)}],
+            "line 2: the good sentence has 41 word pieces, and the model",
+        ),
+        ([{**GOOD, "sentence_bad": " "}], "pairs.jsonl: line 1: the bad sentence has 0 word pieces, and the model"),
+    ],
+)
+def test_unusable_pairs_are_refused(rows, message, models, tmp_path, capsys):
+    path = write_jsonl(tmp_path / "pairs.jsonl", *rows)
+    assert main(["--checkpoint", str(models["run"]), "--data", str(path)]) == 2
+    refuses(capsys, message)
+
+
+def test_unusable_models_and_paths_are_refused(models, tmp_path, capsys):
+    def refused(message: str, checkpoint: Path, data: Path, *more: str) -> None:
+        assert main(["--checkpoint", str(checkpoint), "--data", str(data), *more]) == 2
+        refuses(capsys, message)
+
+    data = write_jsonl(tmp_path / "pairs.jsonl", GOOD)
+    for name in ("fine-tuned", "encoder"):
+        refused("has no masked-LM head (cls.predictions.bias is missing); name a run of", models[name], data)
+    refused("--checkpoint: there is no folder or file", tmp_path / "absent", data)
+    refused("is not a file, nor a folder with files that end with .csv", models["run"], tmp_path / "absent")
+    refused("its name does not tell its format", models["run"], models["exported"] / "vocab.txt")
+    refused("--output: ", models["run"], data, "--output", str(tmp_path))
+    shutil.copytree(models["exported"], tmp_path / "no words", ignore=shutil.ignore_patterns("vocab.txt", "token*"))
+    refused("has no vocab.txt and no tokenizer.json; set vocab_file", tmp_path / "no words", data)
+
+
+def refuses(capsys: pytest.CaptureFixture[str], message: str) -> None:
+    """Check that one line of error was printed, which has the message."""
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and message in captured.err, captured.err
+
+
+def test_blimp_is_read():
+    found = list(read_pairs(real_data("blimp"), "sentence_good", "sentence_bad"))
+    assert len(found) == 33_500 and len({pair.paradigm for pair in found}) == 67
+    assert {"morphology", "semantics", "syntax"} < {pair.field for pair in found}
