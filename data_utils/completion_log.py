@@ -54,10 +54,19 @@ class CompletionLog(NamedTuple):
         return cls(records, files, digest, read_back)
 
     def finish(self, unit: int, names: Sequence[str], facts: Mapping[str, Any]) -> Dict[str, Any]:
-        """Record that a unit's files are on disk; return the ``facts`` as read from JSON, like ``done``."""
-        entries = [{"name": name, **_size_and_checksum(self.files / name)} for name in names]
-        text = json.dumps({"settings": self.settings, "files": entries, "facts": dict(facts)}, ensure_ascii=False)
-        write_atomically(self.path(unit), text.encode())
+        """Record that a unit's files are on disk; return the ``facts`` as read from JSON, like ``done``.
+
+        Raises:
+            UserError: another command has ended its work in the same folder, and deleted these files.
+        """
+        try:
+            entries = [{"name": name, **_size_and_checksum(self.files / name)} for name in names]
+            text = json.dumps({"settings": self.settings, "files": entries, "facts": dict(facts)}, ensure_ascii=False)
+            write_atomically(self.path(unit), text.encode())
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{self.files}: another command works in this folder; let it end, then run this one again"
+            ) from error
         return json.loads(text)["facts"]
 
     def done(self, unit: int) -> Optional[Dict[str, Any]]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from data_utils.command_line import positive
+from utilities.commands import RUN_AGAIN
 from utilities.environment import usable_cores
 from utilities.errors import UserError
 
@@ -37,7 +38,6 @@ MAX_DEATHS = 3  # workers that may die before an item is given up
 CONNECT_SECONDS = 20
 START_METHOD = "forkserver"  # forking this process itself is unsafe, because it has threads
 MARKER_PREFIX = ".seen-"  # files by which workers on other machines show that they see a folder
-RUN_AGAIN = "run the command again: it resumes where it stopped"
 
 
 class Pool:

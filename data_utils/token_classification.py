@@ -20,6 +20,8 @@ from tokenizers import Tokenizer
 from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 from utilities.errors import UserError
+from utilities.files import parse_json
+from utilities.tables import read_text
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 FILES: Mapping[str, Tuple[str, ...]] = {  # the first that exists is read
@@ -66,10 +68,7 @@ def read_sentences(dataset_dir: str, split: str) -> Sentences:
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise UserError(f"dataset_dir: {dataset_dir} has no {' or '.join(FILES[split])}; copy the {split} data there")
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: byte {error.start} is not UTF-8; copy the file again") from error
+    lines = read_text(path).split("\n")
     sentences = _from_json(path, lines) if path.suffix == ".json" else _from_columns(path, lines)
     if not sentences.words:
         raise UserError(f"{path}: holds no sentences; copy the data set's own file again")
@@ -82,14 +81,19 @@ def _from_columns(path: Path, lines: Sequence[str]) -> Sentences:
     """Read a word and its tag, the last column, from each line; an empty line ends a sentence."""
     words: List[List[str]] = [[]]
     tags: List[List[str]] = [[]]
+    width = 0
     for number, line in enumerate(lines, 1):
         columns = re.split(r"[ \t]+", line.strip(" \t\r"))  # other white space may be a word
         if columns[0] in ("", _DOCUMENT):
             words.append([])
             tags.append([])
+            width = 0
             continue
         if len(columns) < 2 or not _is_tag(columns[-1]):
             raise UserError(f"{path}: line {number}: does not end with a tag such as O or B-PER; {_FIX}")
+        width = width or len(columns)
+        if len(columns) != width:
+            raise UserError(f"{path}: line {number}: has {len(columns)} columns, the words before it {width}; {_FIX}")
         words[-1].append(columns[0])
         tags[-1].append(columns[-1])
     found = [sentence for sentence in words if sentence]
@@ -110,7 +114,10 @@ def _from_json(path: Path, lines: Sequence[str]) -> Sentences:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: line {number}: is not JSON ({error}); {_FIX}") from error
+        try:
             text, spans = row["text"], list(_spans(row.get("label") or {}))
             if not (isinstance(text, str) and text and all(0 <= first <= last < len(text) for _, first, last in spans)):
                 raise ValueError
@@ -134,7 +141,9 @@ def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterat
     for kind, found in label.items():
         for places in found.values():
             for first, last in places:
-                yield kind, int(first), int(last)
+                if not kind or type(first) is not int or type(last) is not int:
+                    raise ValueError
+                yield kind, first, last
 
 
 def token_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:

@@ -169,7 +169,9 @@ def _read_tokenizer(path: Path) -> Tuple[List[str], bool]:
         pieces = sorted(ids, key=ids.__getitem__)
         is_whole = [ids[piece] for piece in pieces] == list(range(len(pieces)))
     except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: is no tokenizer of BERT ({type(error).__name__}: {error}); get it anew") from error
+        raise UserError(
+            f"{path}: is no tokenizer of BERT ({type(error).__name__}: {error}); download it again"
+        ) from error
     if not is_whole or "\n" in "".join(pieces):
         raise UserError(f"{path}: its ids are not 0, 1, 2, …, or a piece has several lines; name a tokenizer of BERT")
     return pieces, lower_case

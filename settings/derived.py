@@ -20,10 +20,10 @@ from model.architecture import (
 )
 from settings.problems import TYPED, with_origin
 from settings.schema import TrainingConfig
-from settings.sections import BertConfig
+from settings.sections import BertConfig, ClassificationData
 from utilities.environment import is_graphcore
 from utilities.errors import UserError
-from utilities.tables import distinct_values
+from utilities.tables import check_columns, distinct_values
 
 # Sizes of Devlin et al. 2019, section 3, by the beginning of the names of released models.
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
@@ -36,6 +36,8 @@ _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
 LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
 _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
+
+PADDED_TO = 128  # rows; vocabularies are padded to a multiple of 8, 64 or 128 for speed
 
 # Samples in the published pre-training runs, by sequence length.
 PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
@@ -63,6 +65,7 @@ def derive(
     length, notes = _length(config, task, origins)
     derived.update(length)
     derived.update(_pipeline(config, task))
+    notes += _unused_rows(config, task)
     if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
         derived["packing.max_predictions_per_pack"] = predictions_per_pack(config)
     if config.optimizer_opts.gradient_accumulation_reduction is None:
@@ -75,18 +78,37 @@ def _classification(config: TrainingConfig) -> Dict[str, Any]:
     """Return the benchmark task, or the classes of the user's own training file where it is there.
 
     Raises:
-        UserError: the file cannot be read as its name tells.
+        UserError: one of the user's files cannot be read as its name tells, or lacks a column.
     """
     own = config.classification_data
     if own is None:
         return {"glue_task": "mrpc"} if config.glue_task is None else {}
-    path = os.path.join(config.dataset_dir or "", own.train_file or "")
-    if config.generated_dataset or own.regression or own.classes is not None or not os.path.isfile(path):
+    for field, columns in _own_columns(config, own).items():
+        path = _own_file(config, own, field)
+        if path is not None:
+            try:
+                check_columns(path, columns)
+            except UserError as error:
+                flags = ", ".join(f"--classification-data.{key}" for key in (field.replace("_", "-"), "text", "label"))
+                raise UserError(f"{error} ({flags})") from error
+    path = _own_file(config, own, "train_file")
+    if path is None or own.regression or own.classes is not None:
         return {}
-    try:
-        return {"classification_data.classes": distinct_values(Path(path), own.label)}
-    except UserError as error:
-        raise UserError(f"{error} (--classification-data.train-file, --classification-data.label)") from error
+    return {"classification_data.classes": distinct_values(path, own.label)}
+
+
+def _own_columns(config: TrainingConfig, own: ClassificationData) -> Dict[str, List[str]]:
+    """Return the columns that the run reads from each of the user's files."""
+    scored = "train_file" if own.validation_file is None else "validation_file"
+    read = {"train_file": config.do_training, scored: config.do_validation}
+    columns = {field: [*own.text, own.label] for field, is_read in read.items() if is_read}
+    return {**columns, "test_file": own.text} if config.do_test else columns
+
+
+def _own_file(config: TrainingConfig, own: ClassificationData, field: str) -> Optional[Path]:
+    """Return the path of one of the user's files; None if it is not there, or random data is used."""
+    path = os.path.join(config.dataset_dir or "", getattr(own, field) or "")
+    return Path(path) if os.path.isfile(path) and not config.generated_dataset else None
 
 
 def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
@@ -102,6 +124,19 @@ def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple
     without_effect = with_origin(overruled, getattr(config, overruled), origins)
     sets_it = with_origin(used, getattr(config, used), origins)
     return {overruled: None}, [f"{without_effect} has no effect: {sets_it} sets the length"]
+
+
+def _unused_rows(config: TrainingConfig, task: str) -> List[str]:
+    """Return a note if the model's vocabulary is larger than the data set's by more than padding.
+
+    Padding is up to the next multiple of 128 × ``embedding_serialization_factor``.
+    """
+    sizes, pieces = bert_sizes(config), _manifest_count(config, "vocabulary", "size")
+    unit = PADDED_TO * config.embedding_serialization_factor
+    if task != PRETRAINING or sizes is None or not pieces or sizes.vocab_size <= -(-pieces // unit) * unit:
+        return []
+    rows = f"the model's vocabulary has {sizes.vocab_size:,} rows, that of the data set {pieces:,} pieces"
+    return [f"{rows}: the other rows are never used; set bert_config.vocab_size to {pieces}, or use other data"]
 
 
 def _pipeline(config: TrainingConfig, task: str) -> Dict[str, Any]:
@@ -235,12 +270,14 @@ def manifest_records(config: TrainingConfig) -> Optional[int]:
 def _manifest_count(config: TrainingConfig, section: str, key: str) -> Optional[int]:
     if config.dataset_dir is None or config.generated_dataset:
         return None
-    try:
-        manifest = json.loads((Path(config.dataset_dir) / "manifest.json").read_text(encoding="utf-8"))
-        count = manifest[section][key]
-    except (OSError, ValueError, KeyError, TypeError):
+    path = Path(config.dataset_dir) / "manifest.json"
+    if not os.path.isfile(path):  # reading a pipe would never end
         return None
-    return count if isinstance(count, int) else None
+    try:
+        count = json.loads(path.read_text(encoding="utf-8"))[section][key]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return count if type(count) is int and 0 <= count < 2**63 else None
 
 
 def is_packed(config: TrainingConfig) -> bool:

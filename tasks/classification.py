@@ -125,7 +125,7 @@ class Classification(FineTuning):
             return [*lines, f"{dataset['label_variance']:8.4f}: always the mean of the scores"]
         if "label_entropy_nats" in dataset:
             lines.append(f"{dataset['label_entropy_nats']:8.4f}: knowing only how often each class occurs")
-        return [*lines, f"{math.log(self.benchmark.classes):8.4f}: knowing nothing, ln({self.benchmark.classes})"]
+        return [*lines, f"{math.log(self.benchmark.classes):8.4f}: uniform baseline, ln({self.benchmark.classes})"]
 
     def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
         """Return the model inputs of texts, one or two for each sample."""

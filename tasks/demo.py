@@ -163,7 +163,7 @@ def print_results(results: Sequence[Result]) -> None:
         ["", *(result.title for result in results)],
         ["masked-LM loss, held-out text", *(f"{result.masked_lm_loss:.3f} nats" for result in results)],
         ["knowing word frequencies only", *(f"{result.unigram_entropy:.3f} nats" for result in results)],
-        ["knowing nothing: ln(vocabulary)", *(f"{math.log(result.pieces):.3f} nats" for result in results)],
+        ["uniform baseline, ln(vocabulary)", *(f"{math.log(result.pieces):.3f} nats" for result in results)],
     ]
     print("\n=== what BERT learned")
     for label, *cells in rows:

@@ -82,13 +82,12 @@ class Pretraining:
         return {name: means[name] for name in MEASURED if name in means}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the masked-LM loss with that of a model that knows nothing, or only word frequencies."""
-        pieces = (dataset.get("vocabulary") or {}).get("size") or self._vocabulary
+        """Compare the masked-LM loss with that of a model that guesses, or knows only word frequencies."""
         entropy = dataset.get("unigram_entropy_nats")
         lines = [f"{metrics[MLM_LOSS]:8.4f} nats: the masked-LM loss of the last logging period, beside"]
         if entropy is not None:
             lines.append(f"{entropy:8.4f} nats: knowing only how often each word piece occurs (unigram entropy)")
-        return [*lines, f"{math.log(pieces):8.4f} nats: knowing nothing, ln({pieces:,})"]
+        return [*lines, f"{math.log(self._vocabulary):8.4f} nats: uniform baseline, ln({self._vocabulary:,})"]
 
     def _open_held_out(self) -> Optional[RecordReader]:
         """Open ``validation_dir``, or else the held-out records in ``dataset_dir``; None without either.

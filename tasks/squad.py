@@ -95,7 +95,7 @@ class Squad(FineTuning):
         places = self._config.max_seq_length
         return [
             f"{metrics[LOSS]:8.4f} nats: the loss of the last logging period, beside",
-            f"{math.log(places):8.4f} nats: knowing nothing, ln({places:,} places)",
+            f"{math.log(places):8.4f} nats: uniform baseline, ln({places:,} places)",
         ]
 
     def _read(self, file_name: str, split: str) -> SquadSet:

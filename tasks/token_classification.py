@@ -138,7 +138,7 @@ class TokenClassification(FineTuning):
         lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, beside"]
         if "tag_entropy_nats" in dataset:
             lines.append(f"{dataset['tag_entropy_nats']:8.4f}: knowing only how often each tag occurs")
-        return [*lines, f"{math.log(self.labels):8.4f}: knowing nothing, ln({self.labels})"]
+        return [*lines, f"{math.log(self.labels):8.4f}: uniform baseline, ln({self.labels})"]
 
     def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
         """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""

@@ -11,7 +11,7 @@ from keras_extensions.backend import tf
 from keras_extensions.callbacks.signals import StopRequest
 from training.run_folder import RunFolder
 from utilities.errors import LESS_MEMORY, ProcessLostError, Stopped, UserError
-from utilities.files import disk_error
+from utilities.files import disk_error, failed_write
 from utilities.history import INTERRUPT
 
 # How TensorFlow, XLA and NumPy say that memory is exhausted. Only some of their errors have a class of their own.
@@ -60,12 +60,11 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
     except OSError as error:
         if error.errno is None or current.folder is None:
             raise
-        place = error.filename2 or error.filename or current.folder.path  # the second is the target of a rename
-        raise UserError(f"{place}: {error.strerror}; {_remedy(current)}") from error
+        raise failed_write(error, current.folder.path, _remedy(current)) from error
     except tf.errors.OpError as error:
         refused = disk_error(str(error))
         if refused is not None and current.folder is not None:
-            raise UserError(f"{current.folder.path}: {refused.strerror}; {_remedy(current)}") from error
+            raise failed_write(refused, current.folder.path, _remedy(current)) from error
         if isinstance(error, tf.errors.ResourceExhaustedError) or _OUT_OF_MEMORY.search(str(error)):
             raise UserError(out_of_memory(error)) from error
         raise

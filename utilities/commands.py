@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any, Callable, Optional, Sequence
 
 from utilities.environment import program_version
 from utilities.errors import EXIT_USER_ERROR, UserError
+from utilities.files import NO_ROOM, failed_write
 from utilities.secrets import shown_line
+
+RUN_AGAIN = "run the command again: it resumes where it stopped"
 
 
 class ShowVersion(argparse.Action):
@@ -48,6 +52,8 @@ def run_main(
     except (UserError, OSError) as error:
         if options.debug:
             raise
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            error = _full_disk(error, options)
         print(f"error: {shown_line(str(error))}", file=sys.stderr)
         return EXIT_USER_ERROR
     except MemoryError as error:
@@ -62,3 +68,11 @@ def run_main(
             raise
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _full_disk(error: OSError, options: argparse.Namespace) -> UserError:
+    """Return the line for a full disk; of the commands with an output, those with workers resume."""
+    resumes = "workers" in options and "output" in options
+    fix = f"free space there and {RUN_AGAIN if resumes else 'run the command again'}"
+    another = ", or name another --output" if "output" in options else ""
+    return failed_write(error, getattr(options, "output", Path()), fix + another)

@@ -8,9 +8,11 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Union
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, Union
 
 from utilities.errors import UserError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the size of files
 
 
 def temporary_beside(path: Path) -> Path:
@@ -25,7 +27,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     No reader ever sees an incomplete file. If the block or the disk fails, the temporary file is removed.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; the error of a full disk names it.
     """
     temporary = temporary_beside(path)
     try:
@@ -34,7 +36,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        name_full_disk(error, path)
         temporary.unlink(missing_ok=True)
         raise
 
@@ -46,15 +49,51 @@ def write_atomically(path: Path, content: Union[str, bytes]) -> Path:
     return path
 
 
+def name_full_disk(error: Optional[BaseException], path: Path) -> None:
+    """Add the file to the error of a full disk, which does not name it if it is raised by a write to an open file."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
+        error.filename = str(path)
+
+
+def failed_write(error: OSError, folder: Path, fix: str) -> UserError:
+    """Return the line for an error of the file system: the file, or else the folder, the cause and the fix."""
+    path = error.filename2 or error.filename or folder  # the second is the target of a rename
+    return UserError(f"{path}: {error.strerror}; {fix}")
+
+
 def disk_error(message: str) -> Optional[OSError]:
     """Return the error of the file system that a library's message quotes, such as a full disk, or None."""
-    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+    for number in (*NO_ROOM, errno.EROFS):
         if os.strerror(number) in message:
             return OSError(number, os.strerror(number))
     return None
 
 
-def read_json_object(path: Path, prefix: str = "", fix: str = "get it anew") -> Dict[str, Any]:
+def parse_json(text: Union[str, bytes]) -> Any:
+    """Return a JSON value as ``json.loads`` does, but refuse what is a mistake in data.
+
+    Raises:
+        ValueError: it is not JSON, an object has a key twice, or a text has half a character.
+    """
+    value = json.loads(text, object_pairs_hook=_object)
+    if "\\ud" in str(text).lower():  # the escape of a surrogate; two make a character
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("it has half a character, a lone surrogate") from None
+    return value
+
+
+def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {json.dumps(twice)} appears twice in one object")
+    return values
+
+
+def read_json_object(path: Path, prefix: str = "", fix: str = "download it again") -> Dict[str, Any]:
     """Return the JSON object in a file.
 
     Raises:

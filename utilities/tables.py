@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from utilities.errors import UserError
+from utilities.files import parse_json
 
 # A row of a table by column: texts from CSV and TSV, any JSON values from JSON Lines.
 Row = Mapping[str, Any]
@@ -43,7 +45,7 @@ def read_table(path: Path) -> Iterator[Line]:
 
 def csv_rows(path: Path) -> Iterator[Line]:
     """Yield the rows of a CSV file, whose first line has the names of the columns."""
-    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     header: Sequence[str] = ()
     number = 1
     try:
@@ -51,10 +53,12 @@ def csv_rows(path: Path) -> Iterator[Line]:
             if values and header:
                 yield Line(number, _row(path, number, header, values))
             elif values:
-                header = [name.strip() for name in values]
+                header = _columns(path, values)
             number = reader.line_num + 1
     except csv.Error as error:
         fix = "put a text that has a quotation mark between quotation marks, and double those inside it"
+        if "field limit" in str(error):  # that of Python's module, for all readers of a process
+            fix = "shorten the text, of which BERT reads 512 pieces, or close the quotation marks around it"
         raise UserError(f"{path}: line {number}: is not CSV ({error}); {fix}") from error
     if not header:
         raise UserError(f"{path}: is empty; copy the original file again")
@@ -73,7 +77,7 @@ def tab_separated_rows(
     if header is None:
         if not lines:
             raise UserError(f"{path}: is empty; copy the original file again")
-        header = tuple(name.strip() for name in lines[0][1].split("\t"))
+        header = _columns(path, lines[0][1].split("\t"))
         lines = lines[1:]
     for number, line in lines:
         values = line.split("\t")
@@ -83,13 +87,16 @@ def tab_separated_rows(
 
 def json_rows(path: Path) -> Iterator[Line]:
     """Yield the object on each line."""
+    fix = "write one object {…} on each line, or copy the original file again"
     for number, line in _text_lines(path):
+        if not line.strip():
+            continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: line {number}: is not JSON ({error}); {REPAIR}") from error
+            raise UserError(f"{path}: line {number}: is not JSON ({error}); {fix}") from error
         if not isinstance(row, dict):
-            raise UserError(f"{path}: line {number}: is {short(row)}, not an object {{…}}; {REPAIR}")
+            raise UserError(f"{path}: line {number}: is {short(row)}, not an object {{…}}; {fix}")
         yield Line(number, row)
 
 
@@ -101,21 +108,28 @@ FORMATS: Dict[str, Callable[[Path], Iterator[Line]]] = {
 }
 
 
+def check_columns(path: Path, columns: Sequence[str]) -> None:
+    """Check that the first row of a file has these columns.
+
+    Raises:
+        UserError: the file cannot be read, has no rows, or lacks a column.
+    """
+    first = next(iter(read_table(path)), None)
+    if first is None or first.row is None:
+        raise UserError(f"{path}: has no rows, at most a header; add rows, or name another file")
+    for column in columns:
+        if column not in first.row:
+            raise UserError(f"{path}: has no column {column}; name one of its columns, {listed(first.row)}")
+
+
 def distinct_values(path: Path, column: str) -> List[str]:
     """Return the different values of a column as texts, sorted: whole numbers by size, other texts by characters.
 
     Raises:
-        UserError: the file cannot be read, or no row has such a column.
+        UserError: the file cannot be read.
     """
-    columns: Dict[str, None] = {}
-    values = set()
-    for _, row in read_table(path):
-        assert row is not None, "only broken lines have no row"
-        columns.update(dict.fromkeys(row))
-        if row.get(column) not in (None, ""):
-            values.add(text_of_value(row[column]))
-    if column not in columns:
-        raise UserError(f"{path}: has no column {column}; name one of its columns, {', '.join(columns)}")
+    rows = (row for _, row in read_table(path) if row is not None)
+    values = {text_of_value(row[column]) for row in rows if row.get(column) not in (None, "")}
     are_numbers = all(text.isdecimal() for text in values)
     return sorted(values, key=lambda text: (len(text) if are_numbers else 0, text))
 
@@ -131,26 +145,50 @@ def short(value: Any) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
+def listed(names: Iterable[str]) -> str:
+    """Return names for a message, at most the first ten."""
+    first = [name if len(name) <= 40 else name[:39] + "…" for name in itertools.islice(names, 11)]
+    return ", ".join(first[:10]) + (", …" if len(first) > 10 else "")
+
+
+def _columns(path: Path, values: Sequence[str]) -> Tuple[str, ...]:
+    """Return the names of the columns; those without a name cannot be chosen, so several are allowed."""
+    names = tuple(name.strip() for name in values)
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{path}: has the column {short(twice)} twice; give each column a name of its own")
+    return names
+
+
 def _row(path: Path, number: int, header: Sequence[str], values: Sequence[str]) -> Row:
     if len(values) != len(header):
-        columns = f"has {len(values)} columns, not the {len(header)} of {', '.join(header)}"
+        columns = f"has {len(values)} columns, not the {len(header)} of {listed(header)}"
         raise UserError(f"{path}: line {number}: {columns}; {REPAIR}")
     return dict(zip(header, values))
 
 
-def _text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file, without its byte order mark.
+
+    Raises:
+        UserError: it cannot be read, is not UTF-8, or has a NUL; names the line.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); copy it again") from error
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         number = data.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}: line {number}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+    if "\0" in text:
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise UserError(f"{path}: line {number}: has a NUL character, as UTF-16 does; save it as UTF-8, without NULs")
+    return text
 
 
 def _text_lines(path: Path) -> List[Tuple[int, str]]:
     """Return the lines of a file that are not empty, with their numbers from 1."""
-    lines = ((number, line.rstrip("\r")) for number, line in enumerate(_text_of(path).split("\n"), start=1))
+    lines = ((number, line.rstrip("\r")) for number, line in enumerate(read_text(path).split("\n"), start=1))
     return [(number, line) for number, line in lines if line]

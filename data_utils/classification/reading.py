@@ -16,10 +16,11 @@ import numpy as np
 from data_utils.classification.tasks import GLUE, OWN, BenchmarkTask, FieldError, Split
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
-from utilities.tables import REPAIR, Line, Row, json_rows, read_table, short, tab_separated_rows, text_of_value
+from utilities.tables import REPAIR, Line, Row, json_rows, listed, read_table, short, tab_separated_rows, text_of_value
 
 logger = logging.getLogger(__name__)
 
+LARGEST_SCORE = float(np.finfo(np.float32).max)
 OWN_REPAIR = "correct it there, or set classification_data (--classification-data.text, .label) to what the file has"
 
 
@@ -129,7 +130,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             is_number = task.benchmark != OWN and isinstance(identity, str) and identity.isdecimal()
             ids.append(int(identity) if is_number else identity)
         except FieldError as problem:
-            columns = f" (the columns are {', '.join(row)})" if problem.field.split(".")[0] not in row else ""
+            columns = f" (the columns are {listed(row)})" if problem.field.split(".")[0] not in row else ""
             repair = OWN_REPAIR if task.benchmark == OWN else REPAIR
             raise UserError(f"{origin}: line {number}: {problem}{columns}; {repair}") from None
     for kind, numbers in left_out.items():
@@ -142,7 +143,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
 
 def _label_text(row: Row, task: BenchmarkTask) -> str:
     value = row.get(task.label_field)
-    if value is None or isinstance(value, (list, dict)):
+    if value is None or isinstance(value, (list, dict)) or value != value:  # NaN, which Python writes as JSON
         raise FieldError(task.label_field, "is missing" if value is None else f"is {short(value)}, not one value")
     return text_of_value(value)
 
@@ -152,15 +153,14 @@ def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
     value = _label_text(row, task)
     if not task.is_regression:
         if value not in classes:
-            known = ", ".join(list(classes)[:8]) + (", …" if len(classes) > 8 else "")
-            raise FieldError(task.label_field, f"is {short(value)}, not one of {known}")
+            raise FieldError(task.label_field, f"is {short(value)}, not one of {listed(classes)}")
         return classes[value]
     try:
-        score = float(value)
+        score = math.nan if "_" in value else float(value)  # Python reads 1_000 as a number
     except ValueError:
         score = math.nan
     low, high = task.score_range
-    if not (math.isfinite(score) and low <= score <= high):
+    if not (abs(score) <= LARGEST_SCORE and low <= score <= high):
         bounds = f" from {low:g} to {high:g}" if math.isfinite(high) else ""
         raise FieldError(task.label_field, f"is {short(value)}, not a number{bounds}")
     return score

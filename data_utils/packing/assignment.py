@@ -79,6 +79,10 @@ def list_by_length(lengths: np.ndarray, counts: np.ndarray, seed: int, path: Pat
     """
     count = lengths.size
     listed = np.lib.format.open_memmap(path, "w+", np.uint32 if count < 1 << 32 else np.int64, (count,))
+    with open(path, "r+b") as stream:  # allocates the file; on a full disk, an assignment to it kills the process
+        stream.seek(listed.offset)
+        for begin in range(0, count, CHUNK):
+            stream.write(bytes(min(CHUNK, count - begin) * listed.itemsize))
     next_offset = np.concatenate(([0, 0], np.cumsum(counts)))[:-1]  # where the next record of each length goes
     for begin in range(0, count, CHUNK):
         positions = np.arange(begin, min(begin + CHUNK, count), dtype=np.int64)

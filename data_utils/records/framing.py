@@ -7,6 +7,7 @@ the payload (uint32), all little-endian (TensorFlow API documentation, "TFRecord
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from array import array
 from pathlib import Path
@@ -147,9 +148,11 @@ def renew_index(record_path: Path) -> str:
 def file_size(path: Path) -> int:
     """Return the size of a regular file in bytes; raise a ``UserError`` for anything else."""
     try:
-        if path.is_dir():
-            raise UserError(f"{path}: is a folder, not a record file; move it away")
-        return path.stat().st_size
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode):
+            return status.st_size
+        kind = "folder" if path.is_dir() else "device or pipe"
+        raise UserError(f"{path}: is a {kind}, not a record file; move it away")
     except OSError as error:
         raise unreadable(path, error) from error
 

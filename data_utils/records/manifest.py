@@ -64,7 +64,7 @@ class Manifest:
     Attributes:
         format: the kind of records, such as ``bert-pretraining``.
         settings: how the records were made (``max_seq_length``, ``vocab_size``, …).
-        vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary beside the records.
+        vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary next to the records.
         totals: counts over all files (``records``, ``documents``, ``tokens``, …).
         unigram_entropy_nats: entropy of the distribution of the corpus' word pieces, which is the masked-LM loss of a
             model that knows only how frequent each piece is; None if it is not known.
@@ -94,6 +94,8 @@ class Manifest:
 def load_manifest(folder: Path) -> Optional[Manifest]:
     """Return the manifest of a data set folder, or None if it has none; raise a ``UserError`` if it is invalid."""
     path = folder / MANIFEST_NAME
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is not a regular file; {_FIX}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -120,6 +122,14 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
         totals=fields.value("totals", dict, {}),
         unigram_entropy_nats=fields.value("unigram_entropy_nats", float, None),
     )
+    _Fields(path, "settings.", manifest.settings).check_sizes(_SIZES)
+    _Fields(path, "vocabulary.", manifest.vocabulary).check_sizes(("size",))
+    sequences = manifest.totals.get("sequences", manifest.records)
+    if type(sequences) is not int or not manifest.records <= sequences < 2**63:
+        raise UserError(f"{path}: totals.sequences is {short(sequences)}, not a count of sequences in packs; {_FIX}")
+    entropy = manifest.unigram_entropy_nats
+    if entropy is not None and not 0 <= entropy < _MOST_NATS:
+        raise UserError(f"{path}: unigram_entropy_nats is {short(entropy)}, not an entropy in nats; {_FIX}")
     if manifest.totals.get("records", manifest.records) != manifest.records:
         raise UserError(
             f"{path}: totals.records is {short(manifest.totals['records'])}, not "
@@ -129,7 +139,7 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
 
 
 def check_files(manifest: Manifest, folder: Path) -> None:
-    """Compare names and sizes of a folder's files with its manifest, without reading the files."""
+    """Compare names and sizes of a folder's files with its manifest."""
     for file in manifest.files:
         path = folder / file.name
         if not path.exists():
@@ -149,7 +159,7 @@ def check_files(manifest: Manifest, folder: Path) -> None:
 
 
 def check_vocabulary(manifest: Manifest) -> None:
-    """Compare the vocabulary beside the records with the manifest; its ids are meaningless with any other one."""
+    """Compare the vocabulary next to the records with the manifest; its ids are meaningless with any other one."""
     path, recorded = manifest.vocabulary_path, manifest.vocabulary.get("sha256")
     if path is not None and recorded is not None and sha256_of(path) != recorded:
         raise UserError(
@@ -197,7 +207,7 @@ def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
             )
     for section, key in (("settings", "vocab_size"), ("vocabulary", "size")):
         found = getattr(manifest, section).get(key)
-        if found is not None and (type(found) is not int or found > spec.vocab_size):
+        if found is not None and found > spec.vocab_size:
             raise UserError(
                 f"{manifest.path}: {section}.{key} is {short(found)}, the model has {spec.vocab_size} entries; "
                 f"set bert_config.vocab_size to {short(found)} or more, or dataset_dir to another data set"
@@ -218,6 +228,12 @@ def sha256_of(path: Path) -> str:
 
 _FIX = "delete it to read the data set without it, or make the data set again"
 _REQUIRED: Any = object()
+_SIZES = (
+    *("max_seq_length", "max_predictions_per_seq", "vocab_size"),
+    *("max_sequences_per_pack", "max_predictions_per_pack"),
+)
+_LARGEST_SIZE = 2**31 - 1  # of ids and positions, which are int32
+_MOST_NATS = 100  # of a vocabulary of e^100 pieces
 
 
 class _Fields:
@@ -243,6 +259,14 @@ class _Fields:
         if value < 0:
             raise UserError(f"{self._path}: {self._where}{name} is {value}, not a count; {_FIX}")
         return value
+
+    def check_sizes(self, names: Sequence[str]) -> None:
+        """Check that those of the fields that are there are sizes above 0."""
+        for name in names:
+            if name in self._content and not 0 < self.integer(name) <= _LARGEST_SIZE:
+                raise UserError(
+                    f"{self._path}: {self._where}{name} is {short(self._content[name])}, not a size; {_FIX}"
+                )
 
 
 _KINDS: Dict[type, str] = {

@@ -6,6 +6,7 @@ NumPy encodes whole batches as ``tf.train.Example`` messages, which is many time
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -17,7 +18,7 @@ import numpy as np
 
 from data_utils.records.framing import FRAMING_BYTES, masked_crc32c
 from data_utils.records.index import index_path
-from utilities.files import temporary_beside, write_atomically
+from utilities.files import name_full_disk, temporary_beside, write_atomically
 
 TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``utilities.files.temporary_beside`` returns
 
@@ -163,9 +164,11 @@ class RecordFile:
     def __enter__(self) -> RecordFile:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: Optional[BaseException], __: object) -> None:
+        name_full_disk(error, self.path)
         if not self._stream.closed:
-            self._stream.close()
+            with contextlib.suppress(OSError):  # a full disk refuses the rest of the buffer again
+                self._stream.close()
             self._temporary.unlink()
 
     def add(self, encoded: EncodedFile) -> None:

@@ -13,12 +13,13 @@ from data_utils.squad.examples import read_squad
 from data_utils.squad.metric import score
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
+from utilities.files import parse_json
 
 
 def read_predictions(path: Path) -> Dict[str, str]:
     """Return the answers in a file by the id of their question."""
     try:
-        predictions = json.loads(path.read_text(encoding="utf-8-sig"))
+        predictions = parse_json(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(predictions, dict) or not all(isinstance(text, str) for text in predictions.values()):

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
+from utilities.files import parse_json
 
 TRAIN, VALIDATION = "train", "validation"
 
@@ -106,7 +107,7 @@ def read_squad(path: Path) -> SquadSet:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the path of a SQuAD 1.1 file") from error
     try:
-        document = json.loads(content.decode("utf-8-sig"))
+        document = parse_json(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: byte {error.start} is not UTF-8; download the file again") from error
     except json.JSONDecodeError as error:

@@ -41,7 +41,12 @@ PACKED_FOLDER = "packed"
 def _vocabulary_recipe(options: argparse.Namespace, given: Vocabulary | None) -> dict[str, Any]:
     if given is not None:
         return {"sha256": given.sha256}
-    return {"pieces": options.vocab_size, "min_frequency": options.min_frequency, "lower_case": not options.cased}
+    return {
+        "pieces": options.vocab_size,
+        "min_frequency": options.min_frequency,
+        "lower_case": not options.cased,
+        "ideographs": "by coverage",
+    }
 
 
 def _trained(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Vocabulary:

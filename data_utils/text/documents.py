@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from data_utils.text.units import Span
 from utilities.errors import UserError
-from utilities.files import write_atomically
+from utilities.files import parse_json, write_atomically
 
 LINE_END = re.compile(rb"\n")
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
@@ -179,11 +179,13 @@ class JsonLines:
     def _document(self, text: bytes) -> Document | str:
         """Return the document, or the reason why it cannot be used."""
         try:
-            record = json.loads(text)
+            record = parse_json(text)
         except json.JSONDecodeError as error:
             return f"not JSON ({error.msg} at column {error.colno})"
         except UnicodeDecodeError as error:
             return f"not UTF-8 ({error.reason})"
+        except (ValueError, RecursionError) as error:
+            return f"not JSON ({error})"
         if isinstance(record, dict) and isinstance(record.get(self.field), str):
             return Document(str(record.get("title", "")), record[self.field])
         known = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else "not an object"

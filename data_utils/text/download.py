@@ -22,6 +22,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from data_utils.command_line import Progress, positive
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
+from utilities.files import NO_ROOM, name_full_disk
 
 DEFAULT_URL = "https://dumps.wikimedia.org/enwiki/latest/enwiki-latest-pages-articles.xml.bz2"
 AGENT = "bert-data-preparation/1.0 (python urllib)"
@@ -53,6 +54,7 @@ def download(
 
     Raises:
         UserError: The server does not have the file or cannot be reached, or the checksum is wrong.
+        OSError: The disk is full.
     """
     algorithm = _algorithm(checksum)
     if output.is_dir():
@@ -70,6 +72,9 @@ def download(
             if error.code < 500 or attempt == retries:
                 raise UserError(f"{url}: the server answers {error.code} {error.reason}") from error
         except (OSError, http.client.HTTPException) as error:
+            name_full_disk(error, partial)
+            if getattr(error, "errno", None) in NO_ROOM:
+                raise
             if attempt == retries:
                 reason = getattr(error, "reason", error)
                 raise UserError(f"{url}: {reason}; run the command again, it resumes where it stopped") from error

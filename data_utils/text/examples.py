@@ -30,12 +30,14 @@ from data_utils.text.sentences import Corpus, read_corpus
 from data_utils.text.shuffle import Layout, gather, plan_layout, read_pieces, write_records, write_spill
 from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import add_case_option
-from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
+from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
 FILE_PREFIX = "wiki"
+UNKNOWN_TOKENS = "unknown_tokens"  # in the manifest's totals: how many of its tokens are [UNK]
+MANY_UNKNOWN = 0.01  # share of the tokens above which the vocabulary does not fit the text
 BYTES_NEEDED = 3.6  # on disk, per byte of text and pass over it: the records, and the same again between the passes
 
 
@@ -128,7 +130,7 @@ def write_examples(
         {**settings.described(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
         entries,
-        {**totals, "set_aside": corpus.set_aside},
+        {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.id_of(UNKNOWN)]), "set_aside": corpus.set_aside},
         entropy_nats(pieces.tolist()),
     )
     clear_work(output)
@@ -211,15 +213,25 @@ def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
 
 
 def describe(manifest: Mapping[str, Any], folder: Path) -> str:
+    """Return the lines that end the preparation; a manifest of an earlier version does not have the share of [UNK]."""
     totals = manifest["totals"]
     bad = f", {totals['set_aside']:,} articles set aside ({SET_ASIDE_NAME})" if totals.get("set_aside") else ""
-    return (
+    lines = [
         f"{folder}: {totals['records']:,} records in {len(manifest['files']):,} files, from"
         f" {totals['documents']:,} documents, {totals['sentences']:,} sentences, {totals['words']:,} words,"
-        f" {totals['tokens']:,} tokens{bad}\n"
+        f" {totals['tokens']:,} tokens{bad}",
         f"entropy of the word pieces: {manifest['unigram_entropy_nats']:.3f} nats"
-        f" (ln of {manifest['vocabulary']['size']:,} pieces: {np.log(manifest['vocabulary']['size']):.3f})"
-    )
+        f" (ln of {manifest['vocabulary']['size']:,} pieces: {np.log(manifest['vocabulary']['size']):.3f})",
+    ]
+    if UNKNOWN_TOKENS in totals:
+        share = totals[UNKNOWN_TOKENS] / totals["tokens"]
+        lines.append(f"{UNKNOWN}: {share:.3%} of the tokens")
+        if share > MANY_UNKNOWN:
+            lines.append(
+                f"warning: the vocabulary lacks much of this text, which is {UNKNOWN} in the records; give a larger"
+                " --vocab-size, or a --vocab-file of its language"
+            )
+    return "\n".join(lines)
 
 
 def add_vocabulary_file_options(parser: argparse.ArgumentParser, otherwise: str, required: bool = False) -> None:

@@ -28,6 +28,7 @@ DEFAULT_SIZE = 30522
 DEFAULT_MIN_FREQUENCY = 2
 SAMPLE_MEGABYTES = 300
 MIN_ALPHABET = 1000
+MISSING_IDEOGRAPHS = 1e-4  # share of the text's characters
 CHUNK_BYTES = 1 << 20
 
 
@@ -56,8 +57,13 @@ def _lines_between(stream: BinaryIO, start: int, end: int) -> Iterator[str]:
             yield line.decode()
 
 
-def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[str]:
-    """Return the most frequent characters, as pieces that begin and that continue a word, sorted."""
+def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str]:
+    """Return the characters of a vocabulary of ``size`` pieces, as pieces that begin and that continue a word, sorted.
+
+    Of most scripts, these are the most frequent characters, because a rare one costs a few words. Ideographs are words
+    of their own in BERT, so each that is missing is [UNK]: all that occur more than once are added, the most frequent
+    first, until what is missing no longer matters or the room that is left is needed for longer pieces.
+    """
     words: Counter[str] = Counter()
     for line in lines:
         words.update(line.split())  # normalizing each distinct word once is a hundred times faster than all lines
@@ -68,8 +74,22 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], limit: int) -> list[st
             continuing.update(part[1:])
             for character in part:
                 characters[character] += count
-    frequent = sorted(characters, key=lambda character: (-characters[character], character))[:limit]
-    return sorted(frequent) + [CONTINUATION + character for character in sorted(continuing.intersection(frequent))]
+    ranked = sorted(characters, key=lambda character: (-characters[character], character))
+    limit, room = max(MIN_ALPHABET, size // 5), size - len(SPECIAL_TOKENS)
+    kept = []
+    for character in ranked[:limit]:
+        room -= 2 if character in continuing else 1
+        if room < 0:
+            break
+        kept.append(character)
+    ideographs = [c for c in ranked[limit:] if tokenizer.normalizer.normalize_str(c) == f" {c} "]
+    missing = sum(characters[c] for c in ideographs)
+    for character in ideographs[: max(0, room - size // 5)]:
+        if characters[character] == 1 or missing <= MISSING_IDEOGRAPHS * characters.total():
+            break
+        kept.append(character)
+        missing -= characters[character]
+    return sorted(kept) + [CONTINUATION + character for character in sorted(continuing.intersection(kept))]
 
 
 def train_vocabulary(
@@ -97,7 +117,7 @@ def train_vocabulary(
     # The trainer numbers the alphabet in the order of a hash table, which differs from run to run, and breaks ties by
     # number. An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer from adding
     # to it.
-    alphabet = _alphabet(tokenizer, _lines(files, limit), max(MIN_ALPHABET, size // 5))
+    alphabet = _alphabet(tokenizer, _lines(files, limit), size)
     trainer = WordPieceTrainer(
         vocab_size=size,
         min_frequency=min_frequency,

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -179,6 +180,17 @@ def at_step(monkeypatch: Any, step: int, action: Callable[[], None]) -> Iterator
     with monkeypatch.context() as patch:
         patch.setattr(MetricsFile, "period", period)
         yield
+
+
+@contextlib.contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """Within the block, no file can grow beyond this size, so writing fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def kill() -> None:

@@ -302,6 +302,24 @@ CASES = [
         ("manifest.json", "totals.records is 12", "11"),
     ),
     Broken("another vocabulary", vocabulary, ("vocab.txt: its SHA-256", "manifest.json", "make the data set again")),
+    Broken(
+        "manifest's entropy no number", manifest(unigram_entropy_nats=float("nan")), ("unigram_entropy_nats is nan",)
+    ),
+    Broken("manifest's entropy huge", manifest(unigram_entropy_nats=10**400), ("unigram_entropy_nats is 1000",)),
+    Broken(
+        "manifest's sequences negative", manifest(totals={"records": 11, "sequences": -3}), ("totals.sequences is -3",)
+    ),
+    Broken("manifest's sequences a text", manifest(totals={"records": 11, "sequences": "x"}), ("sequences is 'x'",)),
+    Broken("manifest's length a text", settings(max_seq_length="16"), ("settings.max_seq_length is '16'", "delete it")),
+    Broken(
+        "manifest's length huge", settings(max_seq_length=10**30), ("settings.max_seq_length is 10000", "not a size")
+    ),
+    Broken("manifest's vocabulary of nothing", manifest(vocabulary={"size": 0}), ("vocabulary.size is 0, not a size",)),
+    Broken("manifest's vocabulary true", manifest(vocabulary={"size": True}), ("vocabulary.size is True, not an",)),
+    Broken(
+        "manifest is a pipe", lambda folder: os.mkfifo(folder / "manifest.json"), ("manifest.json", "not a regular")
+    ),
+    Broken("a pipe named like a record file", lambda folder: os.mkfifo(folder / "c.tfrecord"), ("c.tfrecord", "pipe")),
     Broken("file not in the manifest", unlisted_file, ("c.tfrecord", "not in manifest.json", "move it")),
     Broken(
         "manifest of another sequence length",

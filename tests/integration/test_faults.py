@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +18,7 @@ from tests.integration.runs import (
     checkpoints,
     copy_of,
     events,
+    files_up_to,
     killed_at,
     logged,
     read_lines,
@@ -125,17 +124,6 @@ def resume(place: Path, name: str):
 
 def all_whole(run: Path) -> bool:
     return all(damage(run / "checkpoints" / name) is None for name in checkpoints(run))
-
-
-@contextlib.contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """Within the block, no file can grow beyond this size, so writing fails as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_disk_too_full_for_a_checkpoint(place, stopped):

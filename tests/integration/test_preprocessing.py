@@ -206,6 +206,7 @@ def test_entropy_and_counts_of_the_corpus(data_set: Path) -> None:
     assert manifest["unigram_entropy_nats"] == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-9)
     totals = manifest["totals"]
     assert totals["tokens"] == counts.total()
+    assert totals["unknown_tokens"] == counts[tokenizer.unk_token_id]
     assert totals["sentences"] == len(lines)
     assert totals["words"] == len(text.split())
     assert totals["documents"] == len(text.strip().split("\n\n"))

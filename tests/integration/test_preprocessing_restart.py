@@ -24,7 +24,10 @@ from data_utils.text import __main__ as whole
 from data_utils.text import examples, extract, sentences, sources
 from data_utils.text.markup import clean_wikitext
 from tests import ROOT
+from tests.integration.runs import files_up_to
 from tests.integration.test_preprocessing import read_records
+from tests.unit.data_utils.packing.samples import sequence
+from tests.unit.data_utils.packing.samples import write as write_sequences
 from tests.unit.data_utils.text.test_dump import HEAD, page
 
 PATIENCE = 300  # timeout in seconds, for a busy machine
@@ -115,6 +118,39 @@ def test_a_run_that_is_stopped_anywhere_goes_on(
         assert run(*arguments) == 0
     assert stops
     assert content(tmp_path / "out") == content(data_set)
+
+
+@pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (20_000, "punkt"), (100_000, "spill")])
+def test_a_full_disk_is_one_line_and_the_command_resumes(
+    limit: int, file: str, dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
+    with files_up_to(limit):
+        assert run(*arguments) == 2
+    *_, last = capsys.readouterr().err.splitlines()
+    path, cause, fix = last.removeprefix("error: ").split(": ", 2)
+    assert Path(path).is_relative_to(tmp_path / "out") and file in Path(path).name
+    assert cause.startswith("File too large; free space there") and "resumes" in fix and "another --output" in fix
+    assert run(*arguments) == 0
+    assert content(tmp_path / "out") == content(data_set)
+
+
+def test_packing_survives_a_disk_that_fills_up_under_its_memory_map(tmp_path: Path) -> None:
+    """A page of a file in memory for which there is no room ends the process with SIGBUS."""
+    write_sequences(tmp_path / "in", [[sequence(number, length=5) for number in range(60_000)]])
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        command = [sys.executable, "-m", "data_utils.packing", "--workers", "1", "--no-picture"]
+        ended = subprocess.run(
+            [*command, "--input", tmp_path / "in", "--output", disk / "out"], cwd=ROOT, capture_output=True, text=True
+        )
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert ended.returncode == 2
+    assert f"error: {disk / 'out'}: No space left on device; free space there" in ended.stderr
 
 
 def test_what_is_done_is_not_done_again(

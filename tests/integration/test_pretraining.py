@@ -51,6 +51,13 @@ def test_the_loss_falls_below_what_frequencies_give(run, dataset):
     assert abs(losses[0] - math.log(TEXT_VOCABULARY)) < 1.0
 
 
+def test_the_uniform_baseline_is_that_of_the_model(place, dataset, caplog):
+    config = write_config(place / "wide.json", total_num_train_samples=16)
+    run = trained(config, place / "runs", "--dataset-dir", str(dataset), "--bert-config.vocab-size", "1000")
+    assert f"1,000 rows, that of the data set {TEXT_VOCABULARY} pieces" in caplog.text
+    assert f"{math.log(1000):.4f} nats: uniform baseline, ln(1,000)" in (run / "train.log").read_text()
+
+
 def test_log_lines_are_those_that_scripts_parse(run):
     lines = [line for line in (run / "train.log").read_text().splitlines() if "throughput" in line]
     assert len(lines) == 60  # 240 updates, 4 per period

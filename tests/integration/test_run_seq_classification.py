@@ -95,7 +95,7 @@ def test_scores_are_printed_beside_the_majority_class(root: Path, printed: str) 
     positive = sum(line.endswith("1") for line in lines) / len(lines)
     assert f"the most frequent class: accuracy {max(positive, 1 - positive):.4f}" in printed
     assert "\naccuracy: " in printed
-    assert "knowing nothing, ln(2)" in printed
+    assert "uniform baseline, ln(2)" in printed
 
 
 def test_the_seeds_make_different_runs(root: Path, printed: str) -> None:

@@ -38,6 +38,13 @@ def test_a_unit_is_done_when_its_files_are_what_was_written(tmp_path: Path) -> N
     assert completion_log.done(3) is None
 
 
+def test_two_commands_in_one_folder(tmp_path: Path) -> None:
+    completion_log = CompletionLog.begin(tmp_path, "step", {})
+    clear_work(tmp_path)  # by the command that ends first
+    with pytest.raises(UserError, match="another command works in this folder; let it end"):
+        completion_log.finish(0, [], {})
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": 1}', "\x00"])
 def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path, content: str) -> None:
     completion_log = CompletionLog.begin(tmp_path, "step", {})

@@ -58,6 +58,23 @@ def test_epochs_are_counted_with_the_manifest(tmp_path: Path) -> None:
     write(tmp_path, {"totals": {"records": 100}}, "manifest.json")
     shown = plan(path)
     assert (shown["samples to train on"], shown["steps"]) == ("300", "12 weight updates")  # 300 / 24
+    for absurd in (10**400, -1, True):
+        write(tmp_path, {"totals": {"records": absurd}}, "manifest.json")
+        assert plan(path)["steps"] == "unknown until the data set is read"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "factor", "is_noted"),
+    [(400, 1, True), (896, 1, True), (897, 1, False), (1000, 1, False), (400, 5, True), (641, 5, False)],
+)
+def test_a_vocabulary_that_is_larger_than_by_padding_is_noted(
+    pieces: int, factor: int, is_noted: bool, tmp_path: Path
+) -> None:
+    path = write(tmp_path, {**TINY, "dataset_dir": str(tmp_path), "embedding_serialization_factor": factor})
+    write(tmp_path, {"vocabulary": {"size": pieces}}, "manifest.json")
+    lines = list(plan_lines(load_config("pretraining", ["--config", str(path)])))
+    line = f"warning: the model's vocabulary has 1,000 rows, that of the data set {pieces:,} pieces: "
+    assert any(shown.startswith(line) for shown in lines) == is_noted
 
 
 def test_learning_rate_is_scaled_with_the_batch(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from utilities.files import replacing, write_atomically
+from utilities.files import parse_json, replacing, write_atomically
 
 
 def test_content_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +27,12 @@ def test_a_failure_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
         raise KeyError
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_with_the_mistakes_of_data() -> None:
+    good = '{"a": [{"a": 1}, {"a": 2}], "b": "\\ud83d\\ude00 \\\\ud800"}'
+    assert parse_json(good) == parse_json(good.encode()) == {"a": [{"a": 1}, {"a": 2}], "b": "😀 \\ud800"}
+    with pytest.raises(ValueError, match='the key "a" appears twice'):
+        parse_json('[{"b": {"a": 1, "a": 1}}]')
+    with pytest.raises(ValueError, match="half a character"):
+        parse_json(b'{"\\uDe00": 1}')

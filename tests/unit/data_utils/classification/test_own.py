@@ -126,10 +126,19 @@ def test_broken_sections(section: dict[str, Any], flags: list[str], message: str
         ("a.csv", b'text,label\na,x\n"b\nc,y\n', r"line 3: is not CSV \(unexpected end of data\); put a text"),
         ("a.csv", b"text,label\na\xff,x\n", r"line 2: is not UTF-8"),
         ("a.csv", b"text,label\na,x\nb,x\n", r"label: no row to train on has the class y; add such rows"),
+        ("a.csv", b"text,text,label\na,b,x\n", r"a.csv: has the column 'text' twice; give each column a name"),
+        ("a.tsv", b"text\tlabel\tlabel\na\tx\ty\n", r"a.tsv: has the column 'label' twice"),
+        ("a.csv", b"text,label\na,x\n" + b"b" * 131_073 + b",y\n", r"line 3: is not CSV \(field larger.*; shorten"),
+        ("a.csv", "text,label\na,x\n".encode("utf-16-le"), r"line 1: has a NUL character, as UTF-16 does; save it"),
+        ("a.tsv", b"text\tlabel\na\tx\nb\0\ty\n", r"line 3: has a NUL character"),
         ("a.csv", b"text,label\n", r"holds no samples"),
         ("a.csv", b"", r"is empty"),
         ("a.txt", b"text,label\n", r"end it with .csv, .tsv or .jsonl"),
         ("a.jsonl", b'{"text": "a", "label": ["x"]}\n', r"line 1: label is \['x'\], not one value"),
+        ("a.jsonl", b'{"text": "a", "text": "b", "label": "x"}\n', r'line 1: .*key "text" appears twice.*; write'),
+        ("a.jsonl", b'{"text": "a\\uD83D", "label": "x"}\n', r"line 1: .*half a character"),
+        ("a.jsonl", b'{"text": "a", "label": NaN}\n', r"line 1: label is nan, not one value"),
+        ("a.jsonl", b'[\n{"text": "a"}\n]\n', r"line 1: is not JSON.*; write one object {…} on each line"),
         ("a.jsonl", b'{"text": 3, "label": "x"}\n', r"line 1: text is 3, not a text"),
     ],
 )
@@ -140,10 +149,54 @@ def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -
     assert "\n" not in str(caught.value)
 
 
+def test_blank_lines_and_columns_without_a_name_mean_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label,,\r\n\r\na,x,,\r\n\r\nb,y,1,2\r\n")
+    (tmp_path / "a.jsonl").write_text('\n{"text": "a", "label": "x"}\n \t\n{"text": "b", "label": "y"}\n\n')
+    for name in ("a.csv", "a.jsonl"):
+        found = read(tmp_path, train_file=name, classes=["x", "y"])
+        assert found.texts == [("a",), ("b",)] and found.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "section", "message"),
+    [
+        ("text,label\na,x\nb,y\n", {"text": ["review"]}, "train.csv: has no column review; name one of its columns"),
+        ("text,label\na,x\nb,y\n", {"text": ["text", "more"]}, "has no column more.*--classification-data.text"),
+        ("text,label\na,1\nb,2\n", {"label": "mood", "regression": True}, "has no column mood"),
+        ("text,label\na,x\nb,y\n", {"label": "mood", "classes": ["x", "y"]}, "has no column mood"),
+        ("text,label\n", {}, "train.csv: has no rows, at most a header; add rows"),
+        (",".join(f"c{number}" for number in range(9999)) + "\n" + "," * 9998 + "\n", {}, "c0, c1, .*c9, … "),
+    ],
+)
+def test_columns_are_checked_before_anything_is_loaded(
+    content: str, section: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.csv").write_text(content)
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, {**CSV, **section})
+
+
+@pytest.mark.parametrize(("field", "flag"), [("validation_file", "--do-validation"), ("test_file", "--do-test")])
+def test_columns_of_files_that_are_not_read_do_not_matter(field: str, flag: str, tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\n")
+    (tmp_path / "other.csv").write_text("words\na\n")
+    section = {**CSV, field: "other.csv"}
+    with pytest.raises(UserError, match=r"other\.csv: has no column text; name one of its columns, words"):
+        load(tmp_path, section, flag)
+    load(tmp_path, section, flag, "false")
+    (tmp_path / "other.csv").write_text("text\na\n")
+    if field == "test_file":
+        load(tmp_path, section, flag)  # nobody knows its labels
+
+
 def test_broken_numbers_and_parts(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\na,1e3\nb,-inf\n")
     with pytest.raises(UserError, match=r"line 3: label is '-inf', not a number; correct"):
         read(tmp_path, **CSV, regression=True)
+    for number in ("1_000", "1e39", "nan"):
+        (tmp_path / "train.csv").write_text(f"text,label\na,1e38\nb,{number}\n")
+        with pytest.raises(UserError, match=rf"line 3: label is '{number}', not a number; correct"):
+            read(tmp_path, **CSV, regression=True)
     with pytest.raises(UserError, match=r"there is no file .*no.csv; correct its path \(--classification-data.train"):
         read(tmp_path, train_file="no.csv", classes=["x", "y"])
     (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\n")

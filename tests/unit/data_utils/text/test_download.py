@@ -111,6 +111,15 @@ def test_goes_on_in_a_later_run(server: Server, tmp_path: Path) -> None:
     assert server.requests[1] == f"bytes={len(CONTENT) // 2}-"
 
 
+def test_a_full_disk_is_not_taken_for_a_broken_connection(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "f.part").symlink_to("/dev/full")
+    assert main(["--url", server.url, "--output", str(tmp_path / "f"), "--checksum", SHA1]) == 2
+    assert f"error: {tmp_path / 'f.part'}: No space left on device; free space" in capsys.readouterr().err
+    assert len(server.requests) == 1
+
+
 def test_a_changed_file_is_not_glued_to_the_old_one(server: Server, tmp_path: Path) -> None:
     server.break_after = 1
     with pytest.raises(UserError):

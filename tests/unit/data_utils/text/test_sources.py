@@ -78,6 +78,14 @@ def test_broken_inputs(tmp_path: Path, option: str, content: bytes, message: str
         ("--jsonl", b'{"text": "a"}\n{"text": \n{"text": "b"}\n', "", "line 2: not JSON"),
         ("--jsonl", b'{"text": "a"}\n{"text": "\xff"}\n{"text": "b"}', "", "line 2: not UTF-8"),
         ("--jsonl", b'{"text": "a"}\n{"body": "c"}\n{"text": "b"}', "", r"line 2: no text .*'text' \(it has body\)"),
+        (
+            "--jsonl",
+            b'{"text": "a"}\n{"text": "c", "text": "d"}\n{"text": "b"}',
+            "",
+            "line 2: not JSON .*appears twice",
+        ),
+        ("--jsonl", b'{"text": "a"}\n{"n": %s}\n{"text": "b"}' % (b"1" * 5000), "", "line 2: not JSON .*digits"),
+        ("--jsonl", b'{"text": "a"}\n{"text": "\\ud800"}\n{"text": "b"}', "", "line 2: not JSON .*half a character"),
         ("--jsonl", b'{"text": "a"}\n["c"]\n{"text": "b"}', "", "line 2: .*not an object"),
         ("--jsonl", b'{"text": "a"}\n{"text": 5}\n{"text": "b"}', "", "line 2: no text"),
         (

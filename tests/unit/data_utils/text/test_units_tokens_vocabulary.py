@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from data_utils.text.examples import describe
 from data_utils.text.tokens import tokenize_lines, tokenize_unit
 from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import train_vocabulary
@@ -73,6 +74,33 @@ def test_training_is_the_same_every_time(tmp_path: Path) -> None:
     assert {"fox", "jump", "今"} <= set(first.pieces)
     tokenizer = load_tokenizer(str(tmp_path / "v1.txt"), True)
     assert "[UNK]" not in tokenizer.encode("jumping zoe's 天 fox.", add_special_tokens=False).tokens
+
+
+TWICE, ONCE = [chr(0x4E00 + number) for number in range(3000)], [chr(0x7000 + number) for number in range(200)]
+
+
+@pytest.mark.parametrize(("size", "known"), [(300, 290), (1500, 1000), (3800, 3000), (6000, 3000)])
+def test_ideographs_that_occur_twice_are_pieces_as_room_allows(tmp_path: Path, size: int, known: int) -> None:
+    corpus = write(tmp_path / "a.txt", [["".join(TWICE[:1500]) + " word"], ["".join([*TWICE, *ONCE, *TWICE[1500:]])]])
+    pieces = train_vocabulary([corpus], tmp_path / "v.txt", size).pieces
+    assert len(pieces) == size
+    assert known <= len(set(TWICE).intersection(pieces)) and not set(ONCE).intersection(pieces)
+
+
+def test_ideographs_that_hardly_matter_leave_their_room_to_words(tmp_path: Path) -> None:
+    letters = [chr(0xA000 + number) for number in range(1100)]  # Yi: more than the alphabet takes by frequency alone
+    lines = [" ".join(letters)] * 20 + ["word " * 50] * 9000 + ["今天 今天"]
+    pieces = train_vocabulary([write(tmp_path / "a.txt", [lines])], tmp_path / "v.txt", 3000).pieces
+    assert "word" in pieces and "今" not in pieces
+
+
+def test_the_share_of_unknown_tokens_ends_a_preparation(tmp_path: Path) -> None:
+    totals = {"records": 1, "documents": 1, "sentences": 1, "words": 9, "tokens": 1000, "unknown_tokens": 11}
+    manifest = {"totals": totals, "files": [{}], "unigram_entropy_nats": 1.0, "vocabulary": {"size": 100}}
+    *_, share, warning = describe(manifest, tmp_path).split("\n")
+    assert share == "[UNK]: 1.100% of the tokens" and warning.startswith("warning: ") and "--vocab-size" in warning
+    totals["unknown_tokens"] = 10
+    assert "warning" not in describe(manifest, tmp_path)
 
 
 def test_cased_vocabulary(tmp_path: Path) -> None:
