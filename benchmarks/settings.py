@@ -14,7 +14,9 @@ VOCABULARY = 30528
 LEARNING_RATE = 1e-4
 WEIGHT_DECAY = 0.01
 SEED = 1984
-TINY_CONFIGS = ("configs/pretraining/pretrain_tiny_128_phase1.json", "configs/systems/pretraining_cpu.json")
+TINY_CONFIGS = (
+    "configs/pretraining/pretrain_tiny_128_phase1.json", "configs/devlin.json", "configs/systems/cpu.json"
+)  # fmt: skip
 
 # Trains a number of steps, and returns the seconds they took.
 Trainer = Callable[[int], float]

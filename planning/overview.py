@@ -25,6 +25,7 @@ from settings.derived import (
     training_samples,
     training_steps,
     warmup_steps,
+    weights_key,
 )
 from settings.fields import IpuOnly, Machine, value_at
 from settings.loading import LoadedConfig
@@ -51,8 +52,10 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
     architecture = architecture_of(config)
     blocks = blocks_of(config, task)
     if architecture is None or blocks is None:
+        source = weights_key(config)
+        assert source is not None, "the sizes are unknown only where weights decide them"
         yield ""
-        yield f"Parameters are unknown until {config.bert_model_name} is loaded."
+        yield f"Parameters are unknown until {getattr(config, source)} is loaded."
     else:
         yield from _parameter_tables(config, architecture, blocks)
     unused = list(_effect_rows(config, loaded.origins, processes))

@@ -15,6 +15,7 @@ from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 
 from reports.run_files import RunData, is_number, read_run_folder
 from utilities.errors import UserError
+from utilities.files import read_regular
 
 REFERENCE_NAME = "reference.json"
 AXES = ("samples", "steps")
@@ -22,6 +23,7 @@ METRICS = ("mlm_loss", "loss")  # in order of preference
 SMOOTHED_SHARE = 0.1
 FEWEST_POINTS = 5  # a shorter run is neither judged nor a reference
 MOST_POINTS = 2000  # number of points of a band made from a run
+LARGEST_CURVE = 1 << 26  # bytes of a file
 PATIENCE = 3  # consecutive points of one verdict before it is accepted
 
 ON_TRACK, ABOVE, BELOW = "on track", "above", "below"
@@ -167,7 +169,7 @@ def load_reference(path: Path, tolerance: float) -> Band:
     if path.is_dir():
         return band_of_run(path, tolerance)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(path, LARGEST_CURVE))
     except OSError as error:
         fix = "name the folder of an earlier run, or a JSON file"
         raise UserError(f"reference_curve: {path} cannot be read ({error.strerror}); {fix}") from error

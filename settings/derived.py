@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from model.architecture import (
     CLASSIFICATION,
+    EMB,
     HEADS,
+    HID,
     PRETRAINING,
     SPARSE_PARTS,
     Architecture,
@@ -23,6 +26,7 @@ from settings.schema import TrainingConfig
 from settings.sections import BertConfig, ClassificationData
 from utilities.environment import is_graphcore
 from utilities.errors import UserError
+from utilities.files import read_json_object
 from utilities.tables import check_columns, distinct_values
 
 # Sizes of Devlin et al. 2019, section 3, by the beginning of the names of released models.
@@ -39,7 +43,18 @@ _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 
 PADDED_TO = 128  # rows; vocabularies are padded to a multiple of 8, 64 or 128 for speed
 
-# Samples in the published pre-training runs, by sequence length.
+# Files that state the sizes of weights: of this project's checkpoints and runs, of Hugging Face, of Google.
+_SETTINGS_FILES = (
+    "checkpoint.json", "step-*/checkpoint.json", "checkpoints/step-*/checkpoint.json", "config.json", "bert_config.json"
+)  # fmt: skip
+
+STAGES = "ipu_config.pipeline_stages"
+DEVICES = "ipu_config.pipeline_device_mapping"
+PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
+
+# Samples by sequence length that the published program for IPUs trained on if its config gave no length, on which
+# published configs rely. The recipes of base and large here give the LAMB paper's (You et al. 2020): 65,536 × 7,038 in
+# phase 1, 32,768 × 1,563 in phase 2.
 PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
 
 
@@ -64,8 +79,10 @@ def derive(
         derived.update(_classification(config))
     length, notes = _length(config, task, origins)
     derived.update(length)
-    derived.update(_pipeline(config, task))
     notes += _unused_rows(config, task)
+    pipeline, refitted = _pipeline(config, task, origins)
+    derived.update(pipeline)
+    notes.extend(refitted)
     if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
         derived["packing.max_predictions_per_pack"] = predictions_per_pack(config)
     if config.optimizer_opts.gradient_accumulation_reduction is None:
@@ -139,20 +156,43 @@ def _unused_rows(config: TrainingConfig, task: str) -> List[str]:
     return [f"{rows}: the other rows are never used; set bert_config.vocab_size to {pieces}, or use other data"]
 
 
-def _pipeline(config: TrainingConfig, task: str) -> Dict[str, Any]:
+def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
+    """Return the stages and their IPUs where the config leaves them open, and a note if it has those of another model.
+
+    The stages of a recipe may be those of a model of another size than the weights that a flag or an overlay names. On
+    one device, where stages run in sequence anyway, the model is then one stage; elsewhere the rules refuse them.
+    """
     derived: Dict[str, Any] = {}
-    stages = config.ipu_config.pipeline_stages
-    if stages is None:
-        sizes = bert_sizes(config)
-        if sizes is None:
-            return derived
+    notes: List[str] = []
+    stages, sizes, source = config.ipu_config.pipeline_stages, bert_sizes(config), weights_key(config)
+    if stages is not None and sizes is not None and source is not None and not fits_stages(config, sizes):
+        foreign = config.bert_config is None and origins[source] != origins[STAGES]
+        if foreign and not runs_on_ipus(config) and (config.execution.pipeline_devices or 1) == 1:
+            notes = [
+                f"{STAGES} ({origins[STAGES]}) has no effect: {with_origin(source, getattr(config, source), origins)}"
+                f" has {sizes.num_hidden_layers} encoder layers, so the model is one stage"
+            ]
+            stages = [[EMB, *[HID] * sizes.num_hidden_layers, *tail_of_stages(stages)]]
+            derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None
+    elif stages is None and sizes is not None:
         stages = [expected_blocks(task, sizes.num_hidden_layers)]
-        derived["ipu_config.pipeline_stages"] = stages
-    if config.ipu_config.pipeline_device_mapping is None:
-        derived["ipu_config.pipeline_device_mapping"] = [
+        derived[STAGES] = stages
+    if config.ipu_config.pipeline_device_mapping is None and stages is not None:
+        derived[DEVICES] = [
             0 if task == PRETRAINING and HEADS in stage else number for number, stage in enumerate(stages)
         ]
-    return derived
+    return derived, notes
+
+
+def fits_stages(config: TrainingConfig, sizes: Union[BertConfig, Architecture]) -> bool:
+    """Return whether ``pipeline_stages``, if given, have as many encoder layers as the model."""
+    stages = config.ipu_config.pipeline_stages
+    return stages is None or sum(stage.count(HID) for stage in stages) == sizes.num_hidden_layers
+
+
+def tail_of_stages(stages: Sequence[Sequence[str]]) -> List[str]:
+    """Return the blocks after the encoder layers."""
+    return [block for stage in stages for block in stage if block not in (EMB, HID)]
 
 
 def _with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConfig:
@@ -177,17 +217,33 @@ def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
     """
     if config.bert_config is not None:
         return config.bert_config
-    name = config.bert_model_name or config.pretrained_ckpt_path
-    sizes = _folder_sizes(Path(name) / "config.json") if name else None
-    return sizes or (_named_sizes(config.bert_model_name) if config.bert_model_name else None)
+    saved = _saved_architecture(config)
+    if "num_hidden_layers" in saved:
+        with contextlib.suppress(ValueError):  # the loader of checkpoints reports the folder's problem
+            return BertConfig(**{key: saved[key] for key in BertConfig.model_fields if key in saved})
+    return _named_sizes(config.bert_model_name or "") if config.pretrained_ckpt_path is None else None
 
 
-def _folder_sizes(path: Path) -> Optional[BertConfig]:
+def weights_key(config: TrainingConfig) -> Optional[str]:
+    """Return the key that names the weights to start from; None if they are random."""
+    keys = ("pretrained_ckpt_path", "bert_model_name")
+    return next((key for key in keys if getattr(config, key) is not None), None)
+
+
+def _saved_architecture(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the sizes and layer options of the weights to start from, if a file in their folder states them."""
+    source = weights_key(config)
+    if source is None:
+        return {}
+    path = Path(getattr(config, source))
+    is_weights = os.path.isfile(path) or os.path.isfile(f"{path}.index")
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return BertConfig(**{key: values[key] for key in BertConfig.model_fields if key in values})
-    except (OSError, ValueError, TypeError):  # the loader of checkpoints reports the folder's problem
-        return None
+        file = next(file for name in _SETTINGS_FILES for file in (path.parent if is_weights else path).glob(name))
+        values = read_json_object(file)
+    except (OSError, ValueError, StopIteration, UserError):  # the loader of checkpoints reports the folder's problem
+        return {}
+    own = values.get("architecture")
+    return own if isinstance(own, dict) else {**values, **dict.fromkeys(LAYER_OPTIONS, True)}
 
 
 def _named_sizes(model_name: str) -> Optional[BertConfig]:
@@ -208,28 +264,31 @@ def number_of_labels(config: TrainingConfig) -> int:
 
 
 def options_come_from_checkpoint(config: TrainingConfig) -> bool:
-    """Return whether a layer option depends on a checkpoint, which is read when the run starts."""
-    unset = any(getattr(config, name) is None for name in LAYER_OPTIONS)
+    """Return whether a layer option depends on a checkpoint that says it only when it is read."""
+    saved = _saved_architecture(config)
+    unset = any(getattr(config, name) is None and name not in saved for name in LAYER_OPTIONS)
     return unset and config.pretrained_ckpt_path is not None
 
 
 def starts_from_checkpoint(config: TrainingConfig) -> bool:
     """Return whether the initial weights come from a checkpoint."""
-    return config.bert_model_name is not None or config.pretrained_ckpt_path is not None
+    return weights_key(config) is not None
 
 
 def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     """Return the architecture, with the published defaults for options that are unset.
 
     A Hugging Face model has every bias and the transform layer, so these are the defaults if ``bert_model_name`` is
-    given or its own layers are kept. With ``pretrained_ckpt_path`` the checkpoint decides when it is loaded; until then
-    the defaults of training from scratch are assumed.
+    given or its own layers are kept. With ``pretrained_ckpt_path`` the checkpoint decides; if no file in its folder
+    states them, the defaults of training from scratch are assumed until it is loaded.
     """
     sizes = bert_sizes(config)
     if sizes is None:
         return None
     like_hugging_face = config.bert_model_name is not None or not config.replace_layers
     unset: Dict[str, bool] = dict.fromkeys(LAYER_OPTIONS, True) if like_hugging_face else _FROM_SCRATCH
+    if config.replace_layers:
+        unset = {**unset, **{name: value for name, value in _saved_architecture(config).items() if name in unset}}
     given = {name: getattr(config, name) for name in LAYER_OPTIONS}
     options: Dict[str, Any] = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})

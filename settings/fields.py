@@ -224,23 +224,26 @@ class Leaf:
 
 @dataclass(frozen=True)
 class SectionInfo:
-    """One object of the config; ``path`` is empty for the config itself."""
+    """One object of the config; ``path`` is empty for the config itself, ``optional`` says whether it may be null."""
 
     path: Tuple[str, ...]
     description: str
     keys: Tuple[str, ...]
+    optional: bool = False
 
 
-def walk(model: Type[BaseModel], path: Tuple[str, ...], description: str) -> Iterator[Union[Leaf, SectionInfo]]:
+def walk(
+    model: Type[BaseModel], path: Tuple[str, ...], description: str, optional: bool = False
+) -> Iterator[Union[Leaf, SectionInfo]]:
     """Yield the sections and leaf fields of a model in their order, except keys that have a meaning only in files."""
-    yield SectionInfo(path, description, tuple(model.model_fields))
+    yield SectionInfo(path, description, tuple(model.model_fields), optional)
     for name, field in model.model_fields.items():
         annotations = tuple(field.metadata)
         if any(isinstance(mark, FileOnly) for mark in annotations):
             continue
         section = _section_type(field.annotation)
         if section is not None:
-            yield from walk(section, (*path, name), field.description or "")
+            yield from walk(section, (*path, name), field.description or "", field.get_default() is None)
             continue
         kind, choices, optional = _kind(field.annotation, annotations)
         assert kind is not None and field.description, f"{model.__name__}.{name} lacks a kind or a description"

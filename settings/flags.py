@@ -9,13 +9,14 @@ from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
 from model.architecture import TASKS
 from settings.fields import Leaf, OtherFlag
-from settings.problems import nearest, show
+from settings.problems import abbreviated, nearest, show
 from settings.schema import leaves, sections
 from utilities.commands import ShowVersion
 from utilities.errors import UserError
 
 TRUE_WORDS = ("true", "yes", "on", "1")
 FALSE_WORDS = ("false", "no", "off", "0")
+NONE_WORDS = ("none", "null")
 
 _METAVARS = {"int": "INT", "float": "FLOAT", "bool": "BOOL", "str": "NAME", "path": "PATH", "stages": "STAGE"}
 
@@ -55,7 +56,8 @@ def build_parser(task: str) -> argparse.ArgumentParser:
         nargs="+",
         action="extend",
         metavar="FILE",
-        help="JSON config to run (required), and overlays to merge over it in order, such as configs/systems/cpu.json",
+        help="JSON config to run (required), and overlays to merge over it in order, such as configs/systems/cpu.json; "
+        "looked for in the current folder, then in the project's",
     )
     run.add_argument("--plan", action="store_true", help="print the resolved config and derived figures, then exit")
     run.add_argument(
@@ -75,6 +77,17 @@ def build_parser(task: str) -> argparse.ArgumentParser:
             title = section or "run"
             about = sections()[section].description if section else "Top-level keys of the config."
             groups[section] = parser.add_argument_group(title, about.replace("%", "%%"))
+            if section and sections()[section].optional:
+                flag, unset = "--" + section.replace("_", "-"), "leave out the whole section that a config file has"
+                groups[section].add_argument(
+                    flag,
+                    dest=section,
+                    type=str.lower,
+                    choices=NONE_WORDS,
+                    default=argparse.SUPPRESS,
+                    metavar="none",
+                    help=unset,
+                )
         other = leaf.annotation(OtherFlag)
         names = [leaf.flag] if other is None else [leaf.flag, other.flag]
         groups[section].add_argument(*names, dest=leaf.name, default=argparse.SUPPRESS, **_arguments(leaf))
@@ -109,8 +122,10 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
         if _given(parsed, flag) and not _given(parsed, needed):
             raise UserError(f"{flag} has no effect without {needed}; add {needed}, or remove {flag}")
     fields = leaves()
-    options = argparse.Namespace(**{name: value for name, value in vars(parsed).items() if name not in fields})
-    return options, {name: read_value(leaf, getattr(parsed, name)) for name, leaf in fields.items() if name in parsed}
+    without: Dict[str, Any] = {name: None for name in sections() if name in parsed}  # before the keys of these sections
+    given = {name: read_value(leaf, getattr(parsed, name)) for name, leaf in fields.items() if name in parsed}
+    others = {name: value for name, value in vars(parsed).items() if name not in fields and name not in without}
+    return argparse.Namespace(**others), {**without, **given}
 
 
 def _given(parsed: argparse.Namespace, flag: str) -> bool:
@@ -132,7 +147,10 @@ def _unknown_flag(argument: str) -> str:
         "--help",
     ]
     plain = word.lower().replace("_", "-").lstrip("-")
-    guess = by_key.get(plain) or nearest("--" + plain, known) or by_key.get(nearest(plain, list(by_key)), "")
+    section, _, key = plain.replace("-", "_").rpartition(".")
+    short = leaves().get(abbreviated(key, section))
+    guess = by_key.get(plain) or (short.flag if short else nearest("--" + plain, known))
+    guess = guess or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help lists the flags"
     return f"{word}: unknown flag; {hint}"
 
@@ -141,7 +159,7 @@ def read_value(leaf: Leaf, given: Any) -> Any:
     """Return the value of a flag's text or texts; unreadable text is returned unchanged, and validation refuses it."""
     if isinstance(given, list):
         return _read_list(leaf, given)
-    if leaf.optional and given.lower() in ("none", "null"):
+    if leaf.optional and given.lower() in NONE_WORDS:
         return None
     return _read_word(leaf.kind.name, given)
 
@@ -170,7 +188,7 @@ def _read_list(leaf: Leaf, words: List[str]) -> Any:
             return json.loads(text)
         except (ValueError, RecursionError):
             return text
-    if leaf.optional and text.lower() in ("none", "null"):
+    if leaf.optional and text.lower() in NONE_WORDS:
         return None
     items = [item.strip() for word in words for item in word.split(",") if item.strip()]
     if leaf.kind.name == "stages":

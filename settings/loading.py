@@ -30,6 +30,7 @@ from settings.problems import (
 from settings.rules import broken_rules
 from settings.schema import TrainingConfig, leaves
 from utilities.errors import UserError
+from utilities.files import PROJECT, read_regular
 
 # A config file, its values, or an object made of them.
 Source = Union[str, "os.PathLike[str]", Mapping[str, Any], TrainingConfig]
@@ -233,7 +234,7 @@ def read_config(sources: Sequence[Source]) -> Tuple[Tree, List[Path]]:
         if isinstance(source, TrainingConfig):
             source = source.model_dump(mode="json", exclude_unset=True)
         if isinstance(source, (str, os.PathLike)):
-            about = _read_into(tree, files, Path(os.path.expanduser(source)), ())
+            about = _read_into(tree, files, located(Path(os.path.expanduser(source))), ())
         elif isinstance(source, Mapping):
             about = _merge_into(tree, files, _plain(dict(source), "config"), Path(), "config", ())
         else:
@@ -241,6 +242,12 @@ def read_config(sources: Sequence[Source]) -> Tuple[Tree, List[Path]]:
         if number == 0 and about is not None:  # the comment of an overlay does not describe the run
             tree.values["about"] = about
     return tree, files
+
+
+def located(path: Path) -> Path:
+    """Return the path of a config in the current folder, or else in the project's, which has the recipes."""
+    in_project = PROJECT / path  # an absolute path stays what it is
+    return in_project if os.path.exists(in_project) and not os.path.exists(path) else path
 
 
 def _read_into(tree: Tree, files: List[Path], path: Path, chain: Tuple[Path, ...]) -> Any:
@@ -262,7 +269,7 @@ def _merge_into(
     bases = _bases(values.pop("extends", None), label)
     about = values.pop("about", None)
     for name in bases:
-        base = folder / name
+        base = folder / name if chain else located(folder / name)
         if not os.path.isfile(base):  # unlike Path.is_file, this raises no error for a name that is too long
             raise UserError(
                 f"extends = {show(name)} ({label}): there is no such file; "
@@ -293,11 +300,13 @@ def _read_config_file(path: Path) -> Dict[str, Any]:
     """
     label = display(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{label}: byte {error.start} is not UTF-8; save the config file as UTF-8") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError) and not path.is_absolute():
+            reason += f" in {' or '.join(dict.fromkeys((os.getcwd(), str(PROJECT))))}"
         raise UserError(f"--config: cannot read {label}: {reason}; give the path of a JSON config file") from error
     if not text.strip():
         raise UserError(f"{label}: the file is empty; a config is a JSON object {{…}}")

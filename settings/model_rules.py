@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import Iterator
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, SPARSE_PARTS, accepted_blocks
-from settings.derived import LAYER_OPTIONS, bert_sizes, number_of_ipus, runs_on_ipus
+from settings.derived import (
+    DEVICES,
+    LAYER_OPTIONS,
+    PROPORTIONS,
+    STAGES,
+    bert_sizes,
+    fits_stages,
+    number_of_ipus,
+    runs_on_ipus,
+    weights_key,
+)
 from settings.problems import FieldError, nearest, show
 from settings.schema import TrainingConfig
 
-STAGES = "ipu_config.pipeline_stages"
-DEVICES = "ipu_config.pipeline_device_mapping"
 SCHEDULE = "ipu_config.pipeline_schedule"
-PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
 ACCUMULATION = "global_batch.grad_acc_steps_per_replica"
 
 BLOCK_SIZES = (1, 4, 8, 16)
@@ -83,7 +90,7 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     if known is not None and config.max_seq_length > known.max_position_embeddings:
         limit = known.max_position_embeddings
         yield FieldError(
-            ["max_seq_length", "bert_config.max_position_embeddings" if own else "bert_model_name"],
+            ["max_seq_length", "bert_config.max_position_embeddings" if own else str(weights_key(config))],
             f"sequences are longer than the model's {limit} positions",
             f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if own else ""),
         )
@@ -109,13 +116,14 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         hint = f"did you mean {guess}?" if guess else f"use the blocks {', '.join(BLOCK_NAMES)}"
         yield FieldError([STAGES], f"stage {number} has an unknown block {show(block)}", hint)
     layers = blocks.count(HID)
-    if sizes is not None and blocks and layers != sizes.num_hidden_layers:
+    if sizes is not None and not fits_stages(config, sizes):
         depth = "bert_config.num_hidden_layers"
+        proposal = f"--plan --suggest {number_of_ipus(config)} --execution.platform software proposes stages"
         yield FieldError(
-            [STAGES, depth if own else "bert_model_name"],
+            [STAGES, depth if own else str(weights_key(config))],
             f"the stages hold {layers} hid but the model has {sizes.num_hidden_layers} encoder layers",
             f"write {sizes.num_hidden_layers} hid in pipeline_stages"
-            + (f", or set {depth} to {layers}" if own else ""),
+            + (f", or set {depth} to {layers}" if own else f" ({proposal})"),
         )
     accepted = accepted_blocks(task, layers)
     if blocks and not unknown and blocks not in accepted:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
-from typing import Any, Dict, List, Sequence, Tuple
+import math
+import re
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from pydantic import ValidationError
 
@@ -88,6 +90,34 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return lower[found[0]] if found else ""
 
 
+def abbreviated(word: str, section: str = "") -> str:
+    """Return the field within a section that a word abbreviates by the beginnings of words, or an empty text.
+
+    Example:
+        >>> abbreviated("lr")
+        'optimizer_opts.learning_rate.max_learning_rate'
+    """
+    letters = re.sub("[-_]", "", word.lower())
+    prefix = f"{section}." if section else ""
+    matches = []
+    for name in leaves():
+        if not name.startswith(prefix) or len(letters) < 2:
+            continue
+        # Words of the name and of its sections that are not in the abbreviation; the fewer, the better it fits.
+        left = [_words_left(letters, key.split("_")) for key in name[len(prefix) :].split(".")]
+        if min(left) < math.inf:
+            matches.append((min(left), left[-1], name))
+    return min(matches, key=lambda match: match[:2], default=("",))[-1]
+
+
+def _words_left(letters: str, words: Sequence[str]) -> float:
+    """Return the number of words that an abbreviation by their beginnings leaves out; infinite if it is none."""
+    if not letters or not words:
+        return math.inf if letters else len(words)
+    used = [n for n in range(1, len(words[0]) + 1) if letters.startswith(words[0][:n])]
+    return min([_words_left(letters, words[1:]) + 1, *(_words_left(letters[n:], words[1:]) for n in used)])
+
+
 def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List[str]:
     """Return one line for each field that pydantic refused."""
     lines: Dict[str, None] = {}  # an ordered set, because one value may break several constraints
@@ -100,7 +130,8 @@ def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List
         name = ".".join(path)
         if name in leaves():
             index = next((part for part in item["loc"] if isinstance(part, int)), None)
-            lines[_wrong_value(leaves()[name], index, item["input"], origins)] = None
+            most = item.get("ctx", {}).get("le")
+            lines[_wrong_value(leaves()[name], index, item["input"], origins, most)] = None
         else:
             lines[_not_an_object(name, item["input"], origins)] = None
     return list(lines)
@@ -115,10 +146,13 @@ def _known_part(keys: Sequence[str]) -> Tuple[str, ...]:
     return tuple(keys)
 
 
-def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str]) -> str:
+def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str], most: Optional[int] = None) -> str:
+    """Return the line for a wrong value; ``most`` is the upper bound that it exceeds, if that is its problem."""
     place = leaf.name if index is None else f"{leaf.name}[{index}]"
     line = f"{place} = {show(value)} ({origin_of(leaf.name, origins)})"
-    return f"{line}: expected {leaf.kind.expected}; {_value_hint(leaf, value)}" + _flags_of([leaf.name])
+    # Only fields with a natural bound name it in general.
+    bound = "" if most is None or str(most) in leaf.kind.expected.replace(",", "") else f" and at most {most:,}"
+    return f"{line}: expected {leaf.kind.expected}{bound}; {_value_hint(leaf, value)}" + _flags_of([leaf.name])
 
 
 def _value_hint(leaf: Leaf, value: Any) -> str:
@@ -164,6 +198,8 @@ def _key_hint(section: str, key: str) -> str:
         full = ".".join((*elsewhere[0], key))
         return f"it belongs in section {place}: {full}" if place else f"{key} belongs at the top of the config"
     known = sections()[section].keys if section in sections() else ()
+    if abbreviated(key, section) and key not in known:
+        return f"did you mean {abbreviated(key, section)}?"
     if nearest(key, known):
         return f"did you mean {'.'.join(filter(None, (section, nearest(key, known))))}?"
     everywhere = {leaf.path[-1]: leaf.name for leaf in leaves().values()}

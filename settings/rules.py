@@ -22,11 +22,11 @@ def model_source(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         if config.pretrained_ckpt_path is None:
             hint = "add the section bert_config, or set pretrained_ckpt_path to weights, which decide it"
             yield FieldError(["bert_config"], "pre-training from random weights needs it", hint)
-    elif config.bert_config is None and config.bert_model_name is None:
+    elif config.bert_config is None and not starts_from_checkpoint(config):
         yield FieldError(
             ["bert_model_name"],
             "fine-tuning needs a model",
-            "set bert_model_name to a Hugging Face name or folder, or bert_config with pretrained_ckpt_path",
+            "set bert_model_name to a Hugging Face name or folder, or pretrained_ckpt_path to a checkpoint",
         )
     if config.bert_model_name is not None and task == PRETRAINING:
         yield FieldError(

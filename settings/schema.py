@@ -116,8 +116,8 @@ class TrainingConfig(Section):
     )
     bert_config: Optional[BertConfig] = Field(
         None,
-        description="Architecture; optional in fine-tuning with bert_model_name, in pre-training with "
-        "pretrained_ckpt_path.",
+        description="Architecture; optional where bert_model_name or pretrained_ckpt_path names weights, which decide "
+        "it.",
     )
     pretrained_ckpt_path: Optional[PathText] = Field(
         None,
@@ -144,8 +144,8 @@ class TrainingConfig(Section):
     total_num_train_samples: Optional[Count] = Field(
         None,
         description="Length of training in samples, packed or not; steps = samples / samples of a global batch, "
-        "rounded down. Unset, as num_epochs is: in pre-training the published number for the sequence length (128: "
-        "460,849,152; 384 and 512: 34,239,360).",
+        "rounded down. Unset, as num_epochs is: in pre-training what the published program for IPUs took for the "
+        "sequence length (128: 460,849,152; 384 and 512: 34,239,360).",
     )
     num_epochs: Optional[Count] = Field(
         None,

@@ -276,9 +276,9 @@ class Evaluation(Section):
 
     every: Optional[Union[Interval, Literal["epoch"]]] = Field(
         None,
-        description="Weight updates from one evaluation to the next, or epoch; each is made at the end of a logging "
-        "period. The best checkpoint is kept, and gives the final scores and predictions. Unset: only after training, "
-        "of the last state.",
+        description="Weight updates from one evaluation to the next, or epoch; on IPUs each is made at the end of an "
+        "execution. The best checkpoint is kept, and gives the final scores and predictions. Unset: only after "
+        "training, of the last state.",
     )
     patience: Optional[Count] = Field(
         None, description="Stop training after this many evaluations without a better one. Unset: train to the end."

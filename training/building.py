@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import List, Mapping, Sequence, Tuple
+from typing import Mapping, Sequence, Tuple
 
 from execution.interface import Platform
-from model.architecture import HID, Architecture, expected_blocks
+from model.architecture import Architecture, expected_blocks
 from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import build_hf_model
-from settings.derived import starts_from_checkpoint
+from settings.derived import fits_stages, starts_from_checkpoint, tail_of_stages
 from settings.schema import TrainingConfig
 from training.sparsity import choose_patterns
 from training.task import BuiltModel, InitializeSource
@@ -41,19 +41,13 @@ def build_model(
         source = build_hf_model(task, architecture, config.seed, labels)
     fill(source)
     with platform.scope():
-        tail = tail_blocks(config, task)
+        given = config.ipu_config.pipeline_stages
+        tail = tail_of_stages(given or [expected_blocks(task, num_layers=1)])
         blocks, conversion = convert(task, source, architecture, platform, tail, config.replace_layers)
-    stages = config.ipu_config.pipeline_stages or [[block.name for block in blocks]]
+    stages = given if given and fits_stages(config, architecture) else [[block.name for block in blocks]]
     model = assemble(blocks, shapes, outputs, stages, platform)
     if conversion is not None:
         if not starts_from_checkpoint(config):
             choose_patterns(config, blocks)
         conversion.transfer_weights(source)
     return BuiltModel(model, blocks, conversion)
-
-
-def tail_blocks(config: TrainingConfig, task: str) -> List[str]:
-    """Return the names of the blocks after the encoder layers, in the order of the config's stages."""
-    stages = config.ipu_config.pipeline_stages or [expected_blocks(task, num_layers=1)]
-    blocks = [block for stage in stages for block in stage]
-    return blocks[blocks.index(HID) + blocks.count(HID) :]

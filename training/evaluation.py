@@ -192,24 +192,30 @@ class EvaluateWhileTraining(UpdateCounter):
 
     def catch_up(self) -> bool:
         """Make an evaluation that an interruption prevented, and return whether training has ended."""
-        at_period_end = self.step % self._plan.updates_per_execution == 0
-        if at_period_end and self._is_due():
+        is_exact = self._session.platform.shortens_executions  # otherwise it follows the execution in which it is due
+        if self._is_due(1 if is_exact else self._plan.updates_per_execution):
             return self._evaluate()
         return self._patience_is_over()
 
+    def next_step(self, step: int) -> int:
+        """Return the number of updates after which the next evaluation is due, if ``step`` updates are done."""
+        rows = self._session.config.samples_per_update
+        intervals = step * rows // self._rows_between + 1
+        return -(-intervals * self._rows_between // rows)
+
     def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
-        if self.model.stop_training or not self._is_due():  # a signal may stop it within a logging period
+        if self.model.stop_training or not self._is_due(updates):  # a signal may stop it within a logging period
             return
         started = time.perf_counter()
         if self._evaluate():
             self.model.stop_training = True
         self._reporting.leave_out(time.perf_counter() - started)
 
-    def _is_due(self) -> bool:
-        """Return whether the interval has passed since the last evaluation, or training is at its end."""
-        rows, last = self._session.config.samples_per_update, self._records[-1].step if self._records else 0
-        passed = self.step * rows // self._rows_between > last * rows // self._rows_between
-        return passed or last < self.step == self._plan.updates
+    def _is_due(self, updates: int) -> bool:
+        """Return whether an evaluation was due in the last ``updates`` updates and was not made, or training ends."""
+        last = self._records[-1].step if self._records else 0
+        since = max(last, self.step - updates)
+        return self.next_step(since) <= self.step or last < self.step == self._plan.updates
 
     def _patience_is_over(self) -> bool:
         patience, best = self._session.config.evaluation.patience, best_of(self._records, self._metric) or 0

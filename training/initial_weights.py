@@ -14,9 +14,10 @@ from checkpoints.pretrained.weights import WORD_TABLE
 from checkpoints.state import load_weights
 from data_utils.records.manifest import check_vocabulary, load_manifest
 from data_utils.tokenizer import Vocabulary, read_vocabulary
+from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, Architecture
-from settings.derived import LAYER_OPTIONS, architecture_of, sparsity_options
+from settings.derived import LAYER_OPTIONS, architecture_of, fits_stages, sparsity_options, weights_key
 from settings.schema import TrainingConfig
 from utilities.errors import UserError
 
@@ -83,12 +84,11 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
     For pre-training, they get rows for the word pieces that the data set has beyond theirs, and where the config leaves
     the size of the vocabulary open, it is such that ``embedding_serialization_factor`` divides it.
     """
-    for key in ("pretrained_ckpt_path", "bert_model_name"):
-        name = getattr(config, key)
-        if name is not None:
-            start = open_pretrained(name, key, config.allow_missing_weights)
-            return _start_of_pretraining(config, start) if task == PRETRAINING else start
-    return None
+    key = weights_key(config)
+    if key is None:
+        return None
+    start = open_pretrained(getattr(config, key), key, config.allow_missing_weights)
+    return _start_of_pretraining(config, start) if task == PRETRAINING else start
 
 
 def _start_of_pretraining(config: TrainingConfig, start: Pretrained) -> Pretrained:
@@ -182,6 +182,25 @@ def resolved_architecture(
     return dataclasses.replace(architecture, **_layer_options(config, start, architecture))
 
 
+def check_stages(config: TrainingConfig, architecture: Architecture, platform: Platform) -> None:
+    """Check that the stages are those of the model, whose size may be known only from its weights.
+
+    On one device stages do not matter, and :func:`training.building.build_model` makes one of them.
+
+    Raises:
+        UserError: the stages are laid out on several devices and do not fit the model.
+    """
+    layers = architecture.num_hidden_layers
+    if fits_stages(config, architecture):
+        return
+    if platform.name != "software" or platform.pipelined:
+        raise UserError(
+            f"ipu_config.pipeline_stages do not have the {layers} encoder layers of the weights; write {layers} hid"
+            " there"
+        )
+    logger.warning("ipu_config.pipeline_stages: the weights have %d encoder layers; the model is one stage", layers)
+
+
 def _layer_options(config: TrainingConfig, start: InitialWeights, architecture: Architecture) -> Dict[str, Any]:
     """Return the layers' options: the config's, else those of the weights, else those of ``architecture``."""
     if not config.replace_layers:  # Hugging Face's own layers have all of these parts
@@ -212,7 +231,8 @@ def _check_sizes(configured: Architecture, start: InitialWeights) -> None:
         if getattr(configured, size) != value:
             raise UserError(
                 f"bert_config.{size} is {getattr(configured, size)}, but {start.origin} was trained with"
-                f" {value}; set it to that, or name another checkpoint"
+                f" {value}; set it to that, leave all sizes to the weights (--bert-config none), or name another"
+                " checkpoint"
             )
 
 

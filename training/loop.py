@@ -140,11 +140,17 @@ class TrainingLoop:
         """Train from the saver's position to the end, to a divergence, or until the run is asked to stop."""
         session, plan, position = self._session, self._data.plan, saver.position
         reporting, checkpoints = self._reporting(position), saver.callback()
-        evaluation: List[keras.callbacks.Callback] = []
+        evaluation: List[EvaluateWhileTraining] = []
         if session.config.evaluation.every is not None and not session.config.generated_dataset:
             evaluation = [EvaluateWhileTraining(session, self._data, self._built.model, saver, checkpoints, reporting)]
             if evaluation[0].catch_up():
                 return
+
+        def period_end(step: int) -> int:
+            """Return the step at which the logging period that begins at ``step`` ends; an evaluation ends it, too."""
+            whole = (step // plan.updates_per_execution + 1) * plan.updates_per_execution
+            return min(whole, plan.updates, *(callback.next_step(step) for callback in evaluation))
+
         callbacks: List[keras.callbacks.Callback] = [
             PerExecutionMetrics(),
             *pattern_callbacks(session, self._data, self._built, position.step, position.skipped),
@@ -154,7 +160,7 @@ class TrainingLoop:
         ]
         stop = StopWhenRequested(session.stop, session.processes.maximum)
         if session.platform.shortens_executions:
-            callbacks = [ShortExecutions(callbacks, stop, plan.updates_per_execution, position.step, plan.updates)]
+            callbacks = [ShortExecutions(callbacks, stop, period_end, position.step)]
         else:
             callbacks.append(stop)
         try:
@@ -176,7 +182,8 @@ class TrainingLoop:
             samples_per_step=config.samples_per_update * plan.packing_factor,
             # The last two may end the run, after the others have written the metrics that led to it.
             listeners=[self._memory, corrupt_records, *session.listeners, OverflowCounter(), divergence],
-            steps_per_period=plan.updates_per_execution,
+            # Executions that can be shortened end with their period.
+            steps_per_period=1 if session.platform.shortens_executions else plan.updates_per_execution,
             first_step=position.step,
             started=session.started,
             rows=packs if is_packed(config) else None,

@@ -28,12 +28,11 @@ from reports.run_files import read_run_folder
 from settings.schema import TrainingConfig
 from training.run_folder import METRICS, RunFolder
 from utilities.environment import environment_facts
+from utilities.files import PROJECT
 from utilities.history import SKIP, History
 from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def reference_of(config: TrainingConfig) -> Optional[Band]:
@@ -61,7 +60,7 @@ def listeners_of(config: TrainingConfig, run: RunFolder, reference: Optional[Ban
         before = curve(read_run_folder(run.path), reference.metric, reference.axis)
         listeners.append(ReferenceCheck(reference, *before))
     if config.report:
-        listeners.append(LiveReport(report_command(run.path), ROOT, config.report_every_minutes * 60))
+        listeners.append(LiveReport(report_command(run.path), PROJECT, config.report_every_minutes * 60))
     return listeners
 
 

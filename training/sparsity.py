@@ -87,12 +87,13 @@ def pattern_callbacks(
     changes = 0 if config.sparsity.method == STATIC else config.sparsity.pattern_updates
     due = pattern_steps(updates, changes)
     per_execution = data.plan.updates_per_execution
-    times = {-(-step // per_execution) for step in due}
-    if len(times) < len(due):
+    # At the end of a logging period: where evaluations or signals end executions must not change the training.
+    ends = sorted({min(-(-step // per_execution) * per_execution, updates) for step in due})
+    if len(ends) < len(due):
         logger.warning(
             "sparsity.pattern_updates: the pattern changes at the end of an execution, so %d times in place of %d;"
             " lower global_batches_per_log (%d) for more",
-            len(times), len(due), per_execution,
+            len(ends), len(due), per_execution,
         )  # fmt: skip
     gradients = None
     if config.sparsity.method == RIGL and due:
@@ -100,7 +101,7 @@ def pattern_callbacks(
     optimizer = built.model.optimizer
     parts = session.platform.parts(optimizer)
     rule = PatternRule(config, updates, optimizer.moments, gradients, session.processes, parts)
-    return [PatternUpdates(layers, due, rule, session.run.path / PATTERNS, first_step)]
+    return [PatternUpdates(layers, ends, rule, session.run.path / PATTERNS, first_step)]
 
 
 def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) -> Callable[[int], Tensors]:

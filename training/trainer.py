@@ -26,6 +26,7 @@ from training.initial_weights import (
     InitialWeights,
     SavedState,
     cast_note,
+    check_stages,
     configured_weights,
     refuse_random_weights,
     resolved_architecture,
@@ -163,6 +164,7 @@ def starting_weights(
         start = configured_weights(config, loaded.task)
         architecture = resolved_architecture(config, start, platform.activation)
     check_same_precision(position, platform.precision)
+    check_stages(config, architecture, platform)
     return start, architecture
 
 

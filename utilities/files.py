@@ -7,12 +7,15 @@ import errno
 import json
 import os
 import socket
+import stat
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, Union
 
 from utilities.errors import UserError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the size of files
+PROJECT = Path(__file__).resolve().parent.parent  # the folder with configs/
+LARGEST_SETTINGS = 1 << 20  # bytes of a file of settings; configs have a few thousand
 
 
 def temporary_beside(path: Path) -> Path:
@@ -91,6 +94,29 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {json.dumps(twice)} appears twice in one object")
     return values
+
+
+def read_regular(path: Path, most: int = LARGEST_SETTINGS) -> bytes:
+    """Return the content of a file that a user names, without waiting for a device or a pipe that nobody writes.
+
+    A shell's own pipe is read: ``<(command)`` is ``/dev/fd/63``.
+
+    Args:
+        path: the file.
+        most: largest content, in bytes.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or is larger.
+    """
+    mode = os.stat(path).st_mode
+    from_shell = stat.S_ISFIFO(mode) and str(path).startswith("/dev/fd/")
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or from_shell):
+        raise OSError(errno.EINVAL, "it is a device, a pipe or a socket")
+    with open(path, "rb") as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+    return content
 
 
 def read_json_object(path: Path, prefix: str = "", fix: str = "download it again") -> Dict[str, Any]:

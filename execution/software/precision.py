@@ -78,14 +78,14 @@ def choose_numerics(
     """
     if precision != "auto":
         return Numerics(precision, "", stochastic_rounding, fp_exceptions)
+    forced = "--execution.precision float32 forces float32"
+    if fast.tensor_cores:
+        forced = f"this project has never run on a GPU in any format; {forced}"
     if fast.bfloat16:
         precision = MIXED
-        reason = f"bfloat16 is fast here because of {fast.bfloat16}; --execution.precision float32 forces float32"
+        reason = f"bfloat16 is fast here because of {fast.bfloat16}; {forced}"
     elif fast.tensor_cores:
-        precision, reason = (
-            FLOAT16,
-            "as published, because of tensor cores; --execution.precision float32 forces float32",
-        )
+        precision, reason = FLOAT16, f"as published, because of tensor cores; {forced}"
     else:
         precision = FLOAT32
         reason = "no fast float16 or bfloat16 here; --execution.precision float16 forces float16, as published"

@@ -134,8 +134,8 @@ class ShortExecutions(keras.callbacks.Callback):
     Args:
         callbacks: the callbacks to wrap.
         stop: the callback that is asked after every execution whether to stop.
-        updates_per_period: length of a period; periods end at its multiples.
-        first_step, total_steps: updates done before, and of the whole run.
+        period_end: returns the step at which a period ends, given the step at which it begins.
+        first_step: updates done before.
         clock: monotonic clock in seconds; tests replace it.
     """
 
@@ -143,20 +143,19 @@ class ShortExecutions(keras.callbacks.Callback):
         self,
         callbacks: Sequence[keras.callbacks.Callback],
         stop: StopWhenRequested,
-        updates_per_period: int,
+        period_end: Callable[[int], int],
         first_step: int,
-        total_steps: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._callbacks = list(callbacks)
         self._stop = stop
-        self._updates_per_period = updates_per_period
-        self._first_step, self._total_steps = first_step, total_steps
+        self._period_end = period_end
+        self._first_step = self._step = first_step
+        self._end = period_end(first_step)  # of the period
         self._clock = clock
         self._begins_period = True
-        self._done = 0  # updates of this fit
-        self._length = 1  # of the execution
+        self._length = 0  # of the execution
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
@@ -178,12 +177,13 @@ class ShortExecutions(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         seconds = self._clock() - self._started
-        self._done = batch + 1
-        left = self._left_in_period()
-        if not left:
+        self._step = self._first_step + batch + 1
+        ended = self._step == self._end
+        if ended:
             self._end_period(batch, logs)
+            self._end = self._period_end(self._step)
         self._stop.on_train_batch_end(batch, logs)
-        if self.model.stop_training and left:
+        if self.model.stop_training and not ended:
             self._end_period(batch, logs)
         allowed = int(EXECUTION_SECONDS / max(seconds / self._length, 1e-9))
         self._set_length(min(2 * self._length, allowed))
@@ -198,16 +198,9 @@ class ShortExecutions(keras.callbacks.Callback):
         self._begins_period = True
         self._all.on_train_batch_end(batch, logs)
 
-    def _left_in_period(self) -> int:
-        step = self._first_step + self._done
-        return min(-step % self._updates_per_period, self._total_steps - step)
-
     def _set_length(self, length: int) -> None:
         """Set the length of the next execution, which ends with the period at the latest; all processes agree on it."""
-        left = self._left_in_period() or min(
-            self._updates_per_period, self._total_steps - self._first_step - self._done
-        )
-        length = self._stop.maximum(min(max(length, 1), max(left, 1)))
-        if self._updates_per_period > 1:
+        length = self._stop.maximum(max(min(length, self._end - self._step), 1))
+        if length != self._length:
             self.model.steps_per_execution = length
         self._length = length

@@ -96,7 +96,7 @@ CONFIG_FILES: dict[str, tuple[Callable[[Path], list[str]], tuple[str, ...]]] = {
     "JSON lines of YAML": (overlay("---\nseed: 1\n"), ("overlay.json:1",)),
     "a loop of links": (a_loop_of_links, ("one.json",)),
     "a file for a folder": (below_a_file, ("more.json",)),
-    "the null device": (lambda folder: ["--config", "/dev/null"], ("/dev/null", "empty")),
+    "the null device": (lambda folder: ["--config", "/dev/null"], ("/dev/null", "device")),
 }  # fmt: skip
 
 

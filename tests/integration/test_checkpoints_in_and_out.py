@@ -12,6 +12,8 @@ from transformers import BertConfig, BertTokenizerFast
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
 from data_utils.tokenizer import load_tokenizer
+from settings import derived as figures
+from tests import ROOT
 from tests.integration.runs import (
     STILL,
     TEXT_PREDICTIONS,
@@ -22,8 +24,10 @@ from tests.integration.runs import (
     prepare,
     prepare_dataset,
     read_json,
+    run_command,
     train,
     trained,
+    write_json,
     write_text,
 )
 from tests.integration.runs import write_text_config as write_config
@@ -46,6 +50,29 @@ def exported(place, dataset) -> Path:
     run = trained(config, place / "runs", "--dataset-dir", str(dataset))
     assert export(["--checkpoint", str(run), "--output", str(place / "exported")]) == 0
     return place / "exported"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_recipe_of_base_takes_weights_of_another_size(
+    known: bool, place: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not known:  # as of a model that only its download tells the size of
+        monkeypatch.setattr(figures, "_SETTINGS_FILES", ())
+    changes = {
+        "extends": str(ROOT / "configs" / "squad" / "squad_base.json"),
+        "pretrained_ckpt_path": str(exported),
+        "generated_dataset": True,
+        "max_seq_length": 24,
+        "squad": {"max_query_length": 8},
+        "total_num_train_samples": 20,
+        "global_batch": {"micro_batch_size": 1, "replicas": 1, "grad_acc_steps_per_replica": 10},
+        "execution": {"platform": "software", "xla": False},
+    }
+    config = write_json(place / f"base-{known}.json", changes)
+    outcome = run_command("squad", config, "--output-dir", str(place / "runs"))
+    assert outcome.status == 0, outcome.errors
+    assert caplog.text.count("2 encoder layers") == 1 and "the model is one stage" in caplog.text
+    assert metrics(place / "runs" / f"base-{known}")[-1]["step"] == 2
 
 
 def weights(path: Path) -> dict[str, np.ndarray]:

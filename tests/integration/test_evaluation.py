@@ -23,6 +23,7 @@ from tests.integration.runs import (
     state,
     terminate,
     train,
+    trained,
     write_config,
     write_dataset,
 )
@@ -58,6 +59,13 @@ def whole(place: Path, config: Path) -> Path:
     return place / "runs" / "whole"
 
 
+@pytest.fixture(scope="module")
+def epochs(place: Path, dataset: Path) -> Path:
+    """A config whose epochs, of 5.6 updates, end within logging periods and global batches."""
+    changes = {"global_batches_per_log": 20, "checkpoint_minutes": 1e-6, "keep_last": None}
+    return write_config(place / "epochs.json", dataset, evaluation={"every": "epoch"}, **changes)
+
+
 def scores(run: Path) -> dict[str, float]:
     return read_json(run / "scores.json")
 
@@ -88,6 +96,21 @@ def test_evaluation_changes_nothing_of_the_training(place: Path, dataset: Path, 
     periods = [line for line in metrics(whole) if "metrics" in line]
     assert [line["metrics"] for line in plain] == [line["metrics"] for line in periods]
     assert set(scores(place / "runs" / "plain")) == {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}
+
+
+def test_an_evaluation_follows_each_epoch(place: Path, dataset: Path, epochs: Path, monkeypatch: Any) -> None:
+    run = trained(epochs, place / "runs")
+    ends = [-(-90 * epoch // 16) for epoch in (1, 2, 3, 4)]
+    assert [step for step, _ in evaluations(run)] == [*ends, 26]
+    periods = [line for line in metrics(run) if "metrics" in line]
+    assert [line["step"] for line in periods] == sorted([*ends, 20, 26])
+    plain = state(trained(write_config(place / "unevaluated.json", dataset), place / "runs"))
+    assert all(np.array_equal(plain[name], value) for name, value in state(run).items())
+
+    killed_at(monkeypatch, 20, epochs, place / "runs", "--name", "resumed")
+    outcome = train(epochs, place / "runs", "--name", "resumed")
+    assert outcome.status == 0 and "resuming from step 17" in outcome.errors, outcome.errors
+    assert_same(place / "runs" / "resumed", run)
 
 
 def test_evaluation_without_training(place: Path, config: Path, dataset: Path, whole: Path) -> None:

@@ -32,10 +32,12 @@ def config_of(place: Path, name: str, sparsity: dict, **changes) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(place, dataset):
-    """Uninterrupted runs, by method; RigL with recomputation."""
+    """Uninterrupted runs, by method; RigL with recomputation, and with evaluations within logging periods."""
+    evaluated = {"evaluation": {"every": 3}, "validation_dir": str(place / "data")}
     found = {}
     for method in ("set", "rigl"):
-        config = config_of(place, method, {"method": method}, enable_recomputation=method == "rigl")
+        changes = {"enable_recomputation": True, **evaluated} if method == "rigl" else {}
+        config = config_of(place, method, {"method": method}, **changes)
         outcome = train(config, place / "runs")
         assert outcome.status == 0, outcome.errors
         found[method] = place / "runs" / method, outcome.errors

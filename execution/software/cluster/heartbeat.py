@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from execution.software.cluster.membership import Membership
-from utilities.errors import EXIT_USER_ERROR, ProcessLostError
+from utilities.errors import EXIT_USER_ERROR, ProcessLostError, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -31,20 +31,28 @@ PROBE_TIMEOUT = 5.0  # seconds
 # After an error, a process stays this long; otherwise slower processes would report it as the first to end.
 SECONDS_TO_STAY = 4.0
 SECONDS_BETWEEN_WARNINGS, SECONDS_BETWEEN_PROBES = 60.0, 0.5
-LISTENS, REFUSES, SILENT = "listens", "refuses", "silent"  # results of a probe
+SECONDS_BEFORE_WARNING = 5.0
+SECONDS_WITHOUT_NAME = 600.0  # the names of Kubernetes' pods can be resolved only when these have started
+LISTENS, REFUSES, SILENT, NAMELESS = "listens", "refuses", "silent", "nameless"  # results of a probe
 
 _ERRORS_OF_OTHERS = ("ollective", "oordination", "task:", "GRPC", "RecvBuf", "heartbeat")
 _TASK = re.compile(r"/task:(\d+)")
 
 
 def probe(address: str) -> str:
-    """Try to connect to ``host:port``: ``LISTENS``, ``REFUSES``, or ``SILENT`` if nothing answers."""
+    """Try to connect to ``host:port``.
+
+    Returns:
+        ``LISTENS``, ``REFUSES``, ``SILENT`` if nothing answers, or ``NAMELESS`` if the host's name cannot be resolved.
+    """
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_TIMEOUT):
             return LISTENS
     except ConnectionRefusedError:
         return REFUSES
+    except (socket.gaierror, UnicodeError):  # UnicodeError: a part of the name is empty or too long
+        return NAMELESS
     except OSError:
         return SILENT
 
@@ -61,17 +69,34 @@ def unreachable(membership: Membership) -> List[int]:
     return [number for number, result in probe_others(membership).items() if result != LISTENS]
 
 
-def wait_for_all(membership: Membership, warn_every: float = SECONDS_BETWEEN_WARNINGS) -> None:
-    """Wait until every other process listens; every ``warn_every`` seconds, log those that do not listen yet."""
-    warned = time.monotonic()
+def wait_for_all(
+    membership: Membership,
+    warn_after: float = SECONDS_BEFORE_WARNING,
+    warn_every: float = SECONDS_BETWEEN_WARNINGS,
+    name_limit: float = SECONDS_WITHOUT_NAME,
+) -> None:
+    """Wait until every other process listens; log those that do not after ``warn_after``, then every ``warn_every`` s.
+
+    Raises:
+        UserError: the name of a host could not be resolved for ``name_limit`` seconds.
+    """
+    started = time.monotonic()
+    warn_at = started + warn_after
     while True:
-        absent = [f"{number} ({membership.addresses[number]})" for number in unreachable(membership)]
+        absent = {number: result for number, result in probe_others(membership).items() if result != LISTENS}
         if not absent:
             return
-        if time.monotonic() - warned >= warn_every:
-            warned = time.monotonic()
-            logger.warning("process %d waits for %s", membership.index, ", ".join(absent))
-        time.sleep(min(SECONDS_BETWEEN_PROBES, warn_every))
+        now = time.monotonic()
+        nameless = [membership.addresses[number] for number, result in absent.items() if result == NAMELESS]
+        unresolved = f"no address is known for the name of {', '.join(nameless)}"
+        if nameless and now - started >= name_limit:
+            raise UserError(f"{unresolved} after {name_limit:.0f} s; correct the name (TF_CONFIG), or the name service")
+        if now >= warn_at:
+            warn_at = now + warn_every
+            names = ", ".join(f"{number} ({membership.addresses[number]})" for number in absent)
+            why = f"; {unresolved}, which ends the run after {name_limit:.0f} s" if nameless else ""
+            logger.warning("process %d waits for %s%s", membership.index, names, why)
+        time.sleep(min(SECONDS_BETWEEN_PROBES, warn_after))
 
 
 def lost_message(membership: Membership, gone: Sequence[int]) -> str:

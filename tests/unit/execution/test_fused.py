@@ -137,6 +137,8 @@ def test_auto_takes_what_is_fast(wish, formats, expected, reason):
     chosen = choose_numerics(wish, formats)
     assert chosen.precision == expected and reason in chosen.describe()
     assert chosen.is_low_precision == (expected == "float16")
+    untried_on_gpus = wish == "auto" and formats.tensor_cores
+    assert ("has never run on a GPU" in chosen.describe()) == untried_on_gpus
 
 
 @pytest.mark.parametrize(("xla", "onednn", "expected"), [(False, "1", "amx_bf16"), (True, "1", ""), (False, "0", "")])

@@ -92,6 +92,48 @@ def test_fine_tuning_plans(tmp_path: Path) -> None:
     assert mnli["total"] == f"{108_891_648 + 590_592 + 3 * 769:,}"
 
 
+SMALLER = {**changed(TINY, {})["bert_config"], "num_hidden_layers": 4}
+
+
+@pytest.mark.parametrize(
+    ("task", "recipe", "tail", "settings"),
+    [
+        ("squad", "squad/squad_base.json", "qa_head", "config.json"),
+        ("squad", "squad/squad_large.json", "enc_out pool qa_head", "bert_config.json"),
+        ("classification", "glue/glue_base.json", "pool glue_head", "checkpoint.json"),
+        (
+            "token_classification",
+            "token_classification/conll2003_base.json",
+            "token_head",
+            "checkpoints/step-00000002/checkpoint.json",
+        ),
+    ],
+)
+def test_the_stages_follow_weights_of_another_size(
+    task: str, recipe: str, tail: str, settings: str, tmp_path: Path
+) -> None:
+    write(tmp_path, {"architecture": SMALLER} if "checkpoint" in settings else SMALLER, settings)
+    flags = ["--config", str(ROOT / "configs" / recipe), "--pretrained-ckpt-path", str(tmp_path)]
+    loaded = load_config(task, flags)
+    shown = plan_of(loaded)
+    assert shown["ipu_config.pipeline_stages"] == f"emb hid×4 {tail} derived"
+    assert shown["ipu_config.pipeline_device_mapping"] == "0 derived" and shown["IPUs"].startswith(("1 ", "4 = 1 per"))
+    assert len(loaded.notes) == 1 and "pretrained_ckpt_path" in loaded.notes[0] and recipe in loaded.notes[0]
+    unmapped = load_config(task, [*flags, "--ipu-config.pipeline-device-mapping", "none"])
+    assert unmapped.config.ipu_config.pipeline_device_mapping == [0]
+    for elsewhere in (("--execution.platform", "graphcore"), ("--execution.pipeline-devices", "2")):
+        with pytest.raises(UserError, match=r"the model has 4 encoder layers; write 4 hid in .* --suggest 4"):
+            load_config(task, [*flags, *elsewhere])
+
+
+def test_stages_that_do_not_fit_the_model_of_the_same_file_are_a_mistake(tmp_path: Path) -> None:
+    write(tmp_path, SMALLER, "config.json")
+    stages = {"pipeline_stages": ["emb", "hid hid", "qa_head"]}
+    path = write(tmp_path, {**FINE_TUNING, "bert_model_name": str(tmp_path), "ipu_config": stages})
+    with pytest.raises(UserError, match="the stages hold 2 hid but the model has 4 encoder layers"):
+        load_config("squad", ["--config", str(path)])
+
+
 def test_plan_of_a_model_that_only_loading_would_tell(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
     assert run_command("squad", ["--config", str(path), "--plan"]) == 0

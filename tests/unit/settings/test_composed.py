@@ -53,12 +53,15 @@ def one_device(task: str, layers: int, device: str) -> dict[str, Any]:
     return {**same, **({"enable_recomputation": False} if device == "cpu" else {"execution.precision": "float32"})}
 
 
+DEVLIN = ["devlin", "systems/cpu"]
+
+
 def batch(*sizes: int) -> dict[str, int]:
     return {f"global_batch.{key}": size for key, size in zip(BATCH, sizes, strict=True)}
 
 
 @pytest.mark.parametrize(("model", "phase"), PRETRAINING)
-def test_pretraining_on_a_cpu_is_devlins_recipe(model: str, phase: str) -> None:
+def test_devlins_recipe_on_a_cpu(model: str, phase: str) -> None:
     """The recipe of Devlin et al. 2019, appendix A.2, is batch 256, Adam, 1e-4, and dropout 0.1 everywhere."""
     name = f"pretrain_{model}_{phase}"
     devlin = {
@@ -69,9 +72,9 @@ def test_pretraining_on_a_cpu_is_devlins_recipe(model: str, phase: str) -> None:
         **batch(8, 1, 32),
         **one_device("pretraining", SIZES[model][0], "cpu"),
     }
-    assert flat(load(name, over=["systems/pretraining_cpu"])) == {**flat(load(name)), **devlin}
+    assert flat(load(name, over=DEVLIN)) == {**flat(load(name)), **devlin}
     length = {"total_num_train_samples": 230_400_000 if phase == "128_phase1" else 25_600_000}
-    whole = load(name, over=["systems/pretraining_cpu", f"devlin_{phase[-6:]}"])
+    whole = load(name, over=[*DEVLIN, f"devlin_{phase[-6:]}"])
     assert flat(whole) == {**flat(load(name)), **devlin, **length}
     assert training_steps(whole.config) == (900_000 if phase == "128_phase1" else 100_000)
 
@@ -87,7 +90,7 @@ def test_pretraining_on_a_gpu_makes_the_published_updates(model: str, phase: str
         assert gpu.config.samples_per_update == plain.config.samples_per_update
 
 
-@pytest.mark.parametrize("system", [[], ["systems/pretraining_cpu"], ["systems/pretraining_gpu_{length}"]])
+@pytest.mark.parametrize("system", [[], DEVLIN, ["systems/pretraining_gpu_{length}"]])
 @pytest.mark.parametrize(("model", "phase"), PRETRAINING)
 def test_packs_differ_in_their_data_alone(model: str, phase: str, system: list[str]) -> None:
     name, (length, predictions) = f"pretrain_{model}_{phase}", PHASES[phase]
@@ -107,7 +110,7 @@ def test_the_packed_recipe_is_the_overlay_on_packed_data() -> None:
 
 @pytest.mark.parametrize("model", list(SIZES))
 def test_sparse_encoder(model: str) -> None:
-    name, over = f"pretrain_{model}_128_phase1", ["systems/pretraining_cpu"]
+    name, over = f"pretrain_{model}_128_phase1", DEVLIN
     sparse = load(name, over=[*over, "sparse"])
     assert flat(sparse) == {**flat(load(name, over=over)), "sparsity.ratio": 0.9}
     sparsity = sparse.config.sparsity
@@ -138,7 +141,7 @@ def test_the_overlay_of_a_machine_keeps_any_recipes_update(machine: str, device:
 
 
 def test_tiny_fine_tuning_runs_on_a_cpu() -> None:
-    for kind, rate in (("squad", 3e-4), ("glue", 3e-4)):
+    for kind, rate in (("squad", 3e-4), ("glue", 3e-4), ("conll2003", 3e-4)):
         config = load(f"{kind}_tiny_checkpoint_path", over=["systems/cpu"]).config
         assert (config.samples_per_update, config.num_epochs, config.total_num_train_samples) == (32, 4, None)
         assert config.optimizer_opts.learning_rate.max_learning_rate == rate

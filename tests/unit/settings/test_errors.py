@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -53,7 +54,7 @@ WRONG_VALUES = [
     case({"max_seq_length": 4}, "max_seq_length", "at least 5"),
     case({"num_epochs": 0}, "num_epochs", "1 or more"),
     case({"num_epochs": -3}, "num_epochs", "1 or more"),
-    case({"total_num_train_samples": 1e300}, "total_num_train_samples", "a whole number"),
+    case({"total_num_train_samples": 1e300}, "total_num_train_samples", f"and at most {2**63 - 1:,}"),
     case({"generated_dataset": "yes"}, "generated_dataset", "true or false"),
     case({"generated_dataset": "true"}, "generated_dataset", "without quotes"),
     case({"generated_dataset": 1}, "generated_dataset", "true or false"),
@@ -101,6 +102,7 @@ UNKNOWN_KEYS = [
     case({"replicas": 4}, "replicas", "belongs in section global_batch"),
     case({"global_batch/seed": 4}, "global_batch.seed", "at the top"),
     case({"global_batch/micro_batchsize": 4}, "did you mean global_batch.micro_batch_size"),
+    case({"optimizer_opts/lr": 1}, "did you mean optimizer_opts.learning_rate.max_learning_rate?"),
     case({"global_batch.replicas": 4}, "global_batch.replicas", "write it as global_batch"),
     case({"ipu_config/pipeline_stage": []}, "did you mean ipu_config.pipeline_stages"),
     case({"bert_config/max_sequence_length": 128}, "bert_config.max_sequence_length", "did you mean max_seq_length"),
@@ -159,7 +161,7 @@ BROKEN_RULES = [
 ]
 
 BROKEN_FINE_TUNING = [
-    case({"bert_model_name": ...}, "bert_model_name", "bert_config", task="squad"),
+    case({"bert_model_name": ...}, "bert_model_name", "pretrained_ckpt_path", task="squad"),
     case({"num_epochs": ...}, "num_epochs", "set one", task="squad"),
     case({"glue_task": "mrpc"}, "glue_task", "remove", task="squad"),
     case({"do_test": True}, "do_test", "false", task="squad"),
@@ -198,6 +200,10 @@ BROKEN_FILES = [
 
 BROKEN_FLAGS = [
     (["--sed", "1"], "--sed", "did you mean --seed"),
+    (["--num-epochs", "1e308"], "num_epochs", f"a whole number, 1 or more and at most {2**63 - 1:,}"),
+    (["--optimizer-opts.lr", "1"], "did you mean --optimizer-opts.learning-rate.max-learning-rate?"),
+    (["--wd", "1"], "--wd", "did you mean --optimizer-opts.weight-decay-rate?"),
+    (["--batch-size", "1"], "did you mean --global-batch.micro-batch-size?"),
     (["--replicas", "1"], "--replicas", "did you mean --global-batch.replicas"),
     (["--global_batch.replicas", "1"], "--global_batch.replicas", "did you mean --global-batch.replicas"),
     (["--seed"], "--seed", "expected one argument"),
@@ -266,6 +272,15 @@ def test_missing_file_and_folder(tmp_path: Path, capsys: pytest.CaptureFixture) 
     for path in (tmp_path / "none.json", tmp_path, tmp_path / ("x" * 5000), Path("~no_such_user_here/x")):
         status = run_command("pretraining", ["--config", str(path)])
         check(status, capsys.readouterr(), ("--config", path.name, "give the path of"))
+
+
+def test_config_that_is_no_regular_file_or_too_large(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (Path("/dev/zero"), tmp_path / "fifo"):
+        status = run_command("pretraining", ["--config", str(path)])
+        check(status, capsys.readouterr(), (str(path), "device, a pipe or a socket"))
+    path = write(tmp_path, " " * 2**20 + json.dumps(TINY))
+    check(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), ("more than 1,048,576 bytes",))
 
 
 def test_file_in_another_encoding(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -12,6 +12,7 @@ from settings.schema import leaves
 from tasks.cli import main
 from tests.unit.settings.config_files import TINY, run_command, write
 from utilities.environment import program_version
+from utilities.errors import UserError
 
 # The keys of the configs of users of IPU systems, as given to us; their scripts have a flag for each.
 KNOWN_KEYS = set(
@@ -107,6 +108,29 @@ def test_both_forms_of_the_entity_that_published_commands_use(flag: str, tmp_pat
 def test_a_switch_alone_means_true(tmp_path: Path) -> None:
     assert value(tmp_path, "compile_only", "--compile-only") is True
     assert value(tmp_path, "compile_only", "--compile-only", "--seed", "3") is True
+
+
+def test_none_leaves_a_section_out(tmp_path: Path) -> None:
+    path = write(tmp_path, {"bert_model_name": "x", "num_epochs": 1, "bert_config": {"num_hidden_layers": 3}})
+    loaded = load_config("squad", ["--config", str(path), "--bert-config", "none"])
+    assert loaded.config.bert_config is None
+    flags = ["--bert-config.hidden-size", "24", "--bert-config", "none"]
+    sizes = load_config("squad", ["--config", str(path), *flags]).config.bert_config
+    assert sizes is not None and (sizes.hidden_size, sizes.num_hidden_layers) == (24, 12)
+    assert (
+        load_config("squad", ["--config", str(path), "--classification-data=none"]).config
+        == load_config("squad", ["--config", str(path)]).config
+    )
+    with pytest.raises(UserError, match=r"--bert-config.*none"):
+        load_config("squad", ["--config", str(path), "--bert-config", "small"])
+    with pytest.raises(UserError, match="--global-batch: unknown flag"):  # a section that may not be null
+        load_config("squad", ["--config", str(path), "--global-batch", "none"])
+
+
+def test_weights_alone_decide_the_model_of_a_fine_tuning(tmp_path: Path) -> None:
+    path = write(tmp_path, {"num_epochs": 1, "bert_config": {"num_hidden_layers": 3}})
+    loaded = load_config("squad", ["--config", str(path), "--bert-config", "none", "--pretrained-ckpt-path", "runs/x"])
+    assert loaded.config.bert_config is None and loaded.config.pretrained_ckpt_path == "runs/x"
 
 
 @pytest.mark.parametrize("words", [["0.3", "0.4"], ["0.3,0.4"], ["0.3, 0.4"], ["0.3 0.4"], ["[0.3, 0.4]"]])

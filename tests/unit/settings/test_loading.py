@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from settings.fields import value_at
 from settings.loading import LoadedConfig, config_of_call, load_config
 from settings.schema import TrainingConfig
+from tests import ROOT
 from tests.unit.settings.config_files import FINE_TUNING, TINY, changed, write
 from utilities.errors import UserError
 
@@ -234,6 +236,26 @@ def test_a_call_means_what_the_flags_mean(tmp_path: Path) -> None:
         assert (called.origins["seed"], called.origins["num_epochs"]) == ("config", "argument of train")
     assert values == {**TINY, "name": "run"}  # not changed by the call
     assert config_of_call("pretraining", TINY, {}).config.name == "pretraining"
+
+
+def test_recipes_are_read_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for recipe in ("configs/squad/squad_base.json", {"extends": "configs/squad/squad_base.json"}):
+        assert config_of_call("squad", [recipe, "configs/systems/cpu.json"], {}).config.max_seq_length == 384
+    write(tmp_path / "configs" / "squad", {**FINE_TUNING, "seed": 7}, "squad_base.json")
+    assert config_of_call("squad", "configs/squad/squad_base.json", {}).config.seed == 7  # the current folder first
+    with pytest.raises(UserError, match=f"No such file or directory in {tmp_path} or {ROOT};"):
+        config_of_call("squad", "configs/none.json", {})
+
+
+def test_a_config_may_come_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, json.dumps(TINY).encode())
+    os.close(writer)
+    assert load(Path(f"/dev/fd/{reader}")).config == load(write(tmp_path, TINY)).config.model_copy(
+        update={"name": str(reader)}
+    )
+    os.close(reader)
 
 
 @pytest.mark.parametrize(

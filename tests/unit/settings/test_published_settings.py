@@ -15,8 +15,10 @@ from tests import ROOT
 
 CONFIGS = ROOT / "configs"
 ROWS = json.loads((Path(__file__).parent / "published_settings.json").read_text(encoding="utf-8"))["rows"]
-FOLDERS = {"pretrain": "pretraining", "squad": "squad", "glue": "glue"}
-TASKS = {"pretrain": "pretraining", "squad": "squad", "glue": "classification"}
+FOLDERS = {"pretrain": "pretraining", "squad": "squad", "glue": "glue", "conll2003": "token_classification"}
+TASKS = {
+    "pretrain": "pretraining", "squad": "squad", "glue": "classification", "conll2003": "token_classification"
+}  # fmt: skip
 OWN = {  # recipes of this project
     "pretrain_tiny_128_phase1_packed", "pretrain_tiny_384_phase2", "pretrain_tiny_512_phase2",
     "pretrain_tiny_32_quick", "pretrain_tiny_128_quick",
@@ -182,7 +184,7 @@ def test_samples_are_those_of_the_lamb_paper() -> None:
 
 
 def test_every_config_says_its_command() -> None:
-    for folder in ("pretraining", "squad", "glue"):
+    for folder in ("pretraining", "squad", "glue", "token_classification"):
         for path in (CONFIGS / folder).glob("*.json"):
             about = json.loads(path.read_text(encoding="utf-8"))["about"]
             assert f"--config configs/{folder}/{path.name}" in about["command"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from model.architecture import Architecture
 from settings.loading import load_config
 from tests.integration.runs import write_text_config
 from tests.unit.settings.config_files import FINE_TUNING, changed, write
-from training.initial_weights import cast_note, refuse_random_weights, resolved_architecture
+from training.initial_weights import cast_note, check_stages, refuse_random_weights, resolved_architecture
 from utilities.errors import UserError
 
 EVERYTHING = dict.fromkeys(
@@ -35,6 +36,26 @@ def resolved(tmp_path: Path, held: dict[str, Any] | None = None, **change: Any) 
 
 def test_without_sizes_the_weights_decide_everything(tmp_path):
     assert resolved(tmp_path) == Architecture(**HELD, embedding_serialization_factor=2)
+
+
+def test_stages_on_several_devices_must_fit_weights_whose_size_only_loading_tells(tmp_path):
+    path = write(tmp_path, {**FINE_TUNING, "bert_model_name": "someone/some-bert"})
+    stages = [
+        "--ipu-config.pipeline-stages",
+        "emb",
+        "hid",
+        "hid",
+        "qa_head",
+        "--global-batch.grad-acc-steps-per-replica",
+        "8",
+    ]
+    config = load_config("squad", ["--config", str(path), *stages]).config
+    three = Architecture(num_hidden_layers=3)
+    for name, pipelined in (("graphcore", False), ("software", True)):
+        with pytest.raises(UserError, match=r"pipeline_stages .* 3 encoder layers"):
+            check_stages(config, three, SimpleNamespace(name=name, pipelined=pipelined))
+    check_stages(config, three, SimpleNamespace(name="software", pipelined=False))
+    check_stages(config, Architecture(num_hidden_layers=2), SimpleNamespace(name="graphcore"))
 
 
 def test_options_of_the_config_take_precedence(tmp_path):

@@ -23,7 +23,11 @@ from utilities.errors import UserError
 from utilities.history import END, History
 
 CONFIGS = ROOT / "configs"
-COMPOSED = [CONFIGS / "pretraining" / "pretrain_tiny_128_phase1.json", CONFIGS / "systems" / "pretraining_cpu.json"]
+COMPOSED = [
+    CONFIGS / "pretraining" / "pretrain_tiny_128_phase1.json",
+    CONFIGS / "devlin.json",
+    CONFIGS / "systems" / "cpu.json",
+]
 
 
 def config_of(*flags: str):

@@ -12,6 +12,7 @@ import pytest
 
 from execution.software.cluster.heartbeat import (
     LISTENS,
+    NAMELESS,
     PROBE_TIMEOUT,
     REFUSES,
     SILENT,
@@ -24,6 +25,7 @@ from execution.software.cluster.heartbeat import (
     wait_for_all,
 )
 from execution.software.cluster.membership import Membership
+from utilities.errors import UserError
 
 QUICK = Timing(interval=0.05, silence=0.5, patience=0.3)
 
@@ -119,5 +121,14 @@ def test_waiting_names_the_absent_processes(caplog):
         late.bind(("localhost", 0))
         member = membership(late)
         threading.Timer(0.4, late.listen).start()
-        wait_for_all(member, warn_every=0.05)
-    assert f"process 0 waits for 1 ({member.addresses[1]})" in caplog.text
+        wait_for_all(member, warn_after=0.05)
+    assert caplog.text.count(f"process 0 waits for 1 ({member.addresses[1]})") == 1
+
+
+def test_waiting_for_a_name_that_cannot_be_resolved_ends(caplog):
+    member = Membership(("localhost:1", "nowhere.invalid:1"), 0)  # RFC 6761: such names never resolve
+    assert probe(member.addresses[1]) == NAMELESS and probe("a..b:1") == NAMELESS
+    with pytest.raises(UserError, match=r"name of nowhere\.invalid:1 after 1 s; correct the name"):
+        wait_for_all(member, warn_after=0.05, name_limit=1)
+    assert caplog.text.count("waits for 1 (nowhere.invalid:1); no address is known") == 1
+    assert "ends the run after 1 s" in caplog.text

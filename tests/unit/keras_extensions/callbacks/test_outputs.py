@@ -11,7 +11,8 @@ import pytest
 
 from keras_extensions.callbacks.outputs import FIRST_REPORT_SECONDS, MAX_CPU_SHARE, LiveReport, MetricsFile
 from keras_extensions.callbacks.reporting import Period
-from training.monitoring import ROOT, report_command
+from training.monitoring import report_command
+from utilities.files import PROJECT
 
 WORKS = "open('ran', 'a').write('x')"
 
@@ -132,7 +133,7 @@ def test_the_real_command_writes_a_page_that_browsers_load_again(tmp_path):
     period = {"step": 10, "total_steps": 100, "samples": 80, "metrics": {"loss": 1.0}}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(period) + "\n")
     clock = Clock()
-    report = LiveReport(report_command(tmp_path), ROOT, 60.0, clock)
+    report = LiveReport(report_command(tmp_path), PROJECT, 60.0, clock)
     report.begin(0, 100)
     step(report, clock, FIRST_REPORT_SECONDS)
     wait_for(lambda: report._process.poll() is not None)

@@ -123,14 +123,17 @@ class Recorder(keras.callbacks.Callback):
         self.seen.append((batch + 1, logs["loss"]))
 
 
-def fitted(first_step, seconds, stop_at=None):
-    """Trains 23 updates in periods of 10; an execution of n updates takes n times so many seconds of the clock."""
+def fitted(first_step, seconds, stop_at=None, ends=(10, 20)):
+    """Trains 23 updates in periods; an execution of n updates takes n times so many seconds of the clock."""
     model = keras.Sequential([keras.layers.Dense(1, input_shape=(1,))])
     model.compile("sgd", "mse", steps_per_execution=10)
     now, lengths, request, recorder = [0.0], [], StopRequest(), Recorder()
 
     def clock():
         return now[0]
+
+    def period_end(step):
+        return min((end for end in ends if end > step), default=23)
 
     class Length(StopWhenRequested):
         def on_train_batch_end(self, batch, logs=None):
@@ -145,7 +148,7 @@ def fitted(first_step, seconds, stop_at=None):
             super().on_train_batch_end(batch, logs)
 
     data = tf.data.Dataset.from_tensors((tf.ones((2, 1)), tf.ones((2, 1)))).repeat()
-    divided = Time([recorder], Length(request), 10, first_step, 23, clock)
+    divided = Time([recorder], Length(request), period_end, first_step, clock)
     model.fit(data, steps_per_epoch=23 - first_step, verbose=0, callbacks=[divided])
     return [step for step, _ in recorder.seen], lengths
 
@@ -155,6 +158,7 @@ def test_long_periods_are_divided_into_short_executions():
     assert fitted(0, seconds=4.0) == ([10, 20, 23], [1, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 1])
     assert fitted(0, seconds=60.0) == ([10, 20, 23], [1] * 23)
     assert fitted(7, seconds=0.001)[0] == [3, 13, 16]  # of a run that was stopped within a period: its end comes first
+    assert fitted(0, seconds=0.001, ends=(10, 17, 20)) == ([10, 17, 20, 23], [1, 2, 4, 3, 6, 1, 2, 1, 2, 1])
 
 
 def test_a_stop_within_a_period_ends_it():
