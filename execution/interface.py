@@ -76,17 +76,31 @@ class ExecutionOptions:
     executable_cache: Optional[str] = None
 
 
+class HiddenMatrix(NamedTuple):
+    """A matrix from hidden states to hidden states.
+
+    Attributes:
+        variable: the matrix.
+        parts: number of equal parts of its columns that are matrices of their own, such as 3 for queries, keys and
+            values.
+    """
+
+    variable: tf.Variable
+    parts: int = 1
+
+
 class OptimizerSettings(NamedTuple):
     """An optimizer and its hyperparameters.
 
     Attributes:
-        name: ``AdamW`` or ``LAMB``.
+        name: ``AdamW``, ``LAMB`` or ``Muon``.
         learning_rate: schedule of the number of completed updates.
         weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
         max_gradient_norm: maximum global norm of the gradients; None: no clipping.
+        matrices: those that Muon updates; AdamW updates all other variables.
     """
 
     name: str
@@ -96,6 +110,7 @@ class OptimizerSettings(NamedTuple):
     beta_2: float = 0.999
     epsilon: float = 1e-6
     max_gradient_norm: Optional[float] = None
+    matrices: Sequence[HiddenMatrix] = ()
 
 
 class Update(NamedTuple):

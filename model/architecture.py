@@ -232,6 +232,16 @@ def _layer_parameters(architecture: Architecture) -> int:
     return matrices + biases + layer_norms
 
 
+def hidden_matrix_parameters(architecture: Architecture, block: str) -> int:
+    """Return the number of parameters in a block's dense matrices from hidden states to hidden states."""
+    square = architecture.hidden_size**2
+    if block == HID:
+        return sum(architecture.encoder_weights(part) for part in SPARSE_PARTS if not architecture.is_sparse(part))
+    if block == HEADS:
+        return square if architecture.use_cls_layer else 0
+    return square if block == POOL else 0
+
+
 def total_parameters(architecture: Architecture, task: str, num_labels: int = 2) -> int:
     """Return the number of trainable parameters of a task's model, with the tied embedding counted once."""
     blocks = expected_blocks(task, architecture.num_hidden_layers)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Collection, List, Mapping, Optional, Sequence, Set, Tuple
 
-from execution.interface import Platform, Tensors
+from execution.interface import HiddenMatrix, Platform, Tensors
 from keras_extensions.backend import keras, tf
 from model.heads import gather_positions
-from model.layers import Embeddings, attention_bias
+from model.layers import Embeddings, SelfAttention, attention_bias
 
 CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in the records of pre-training
 
@@ -42,6 +42,10 @@ class Block(keras.layers.Layer):
         present = tuple(name for name in self.reads_of_packs if name in inputs and name not in self.reads)
         if present:
             self.reads = (*self.reads, *present)
+
+    def hidden_layers(self) -> Sequence[keras.layers.Layer]:
+        """Return the layers whose dense matrices lead from hidden states to hidden states: all but classifiers."""
+        return [self]
 
 
 class EmbeddingsBlock(Block):
@@ -129,6 +133,9 @@ class PretrainingHeads(Block):
             "next_sentence": self.next_sentence(inputs["pooled"]),  # (B, 2), in packs (B, N, 2)
         }
 
+    def hidden_layers(self) -> Sequence[keras.layers.Layer]:
+        return [self.masked_lm]
+
 
 class SpanHeadBlock(Block):
     """``qa_head``: scores of every token as the start and as the end of the answer."""
@@ -143,6 +150,9 @@ class SpanHeadBlock(Block):
     def call(self, inputs: Tensors) -> Tensors:
         start, end = tf.unstack(self.head(inputs["hidden"]), axis=-1)  # (B, S) each
         return {"start_logits": start, "end_logits": end}
+
+    def hidden_layers(self) -> Sequence[keras.layers.Layer]:
+        return []
 
 
 class ClassifierBlock(Block):
@@ -163,6 +173,9 @@ class ClassifierBlock(Block):
     def call(self, inputs: Tensors, training: Optional[bool] = None) -> Tensors:
         # (B, C), in packs (B, N, C); of tokens (B, S, C)
         return {"logits": self.head(inputs[self.reads[0]], training=training)}
+
+    def hidden_layers(self) -> Sequence[keras.layers.Layer]:
+        return []
 
 
 class PassBlock(Block):
@@ -192,6 +205,20 @@ def block_inputs(blocks: List[Block]) -> List[str]:
         needed += [name for name in block.reads if name not in written and name not in needed]
         written.update(block.writes)
     return needed
+
+
+def hidden_matrices(blocks: Sequence[Block]) -> List[HiddenMatrix]:
+    """Return the dense matrices of the encoder layers, the pooler and the masked-LM head's transform, once built.
+
+    Embeddings and block-sparse matrices belong to no dense layer, so they are not among them.
+    """
+    layers = [layer for block in blocks for top in block.hidden_layers() for layer in (top, *top.submodules)]
+    merged = [getattr(layer, "qkv", None) for layer in layers if isinstance(layer, SelfAttention)]
+    return [
+        HiddenMatrix(layer.kernel, parts=3 if any(layer is one for one in merged) else 1)
+        for layer in layers
+        if isinstance(layer, keras.layers.Dense)
+    ]
 
 
 def assemble(

@@ -118,13 +118,23 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         if getattr(self, "_built", False):
             return
         self._built = True
-        self._current_update.shapes = [variable.shape for variable in var_list]
+        self._current_update.variables = list(var_list)
         self._first_moments: List[tf.Variable] = [self.add_moment(variable, "m") for variable in var_list]
         self._second_moments: List[tf.Variable] = [self.add_moment(variable, "v") for variable in var_list]
 
+    def moment_shape(self, variable: tf.Variable, name: str) -> tf.TensorShape:
+        """Return the unsharded shape of a variable's first ("m") or second ("v") moment; (0,) if there is none."""
+        return variable.shape
+
+    def owner(self, variable: tf.Variable) -> Optional[int]:
+        """Return the process that keeps the whole moments of a variable; None: each process keeps a shard of them."""
+        return None
+
     def add_moment(self, variable: tf.Variable, name: str) -> tf.Variable:
-        """Create a float32 moment of zeros: of the variable's shape or, if sharded, of the shard's shape (n,)."""
-        shape = variable.shape if self.shards is None else [self.shards.length(variable)]
+        """Create this process' part of a float32 moment of zeros."""
+        shape = self.moment_shape(variable, name)
+        if self.shards is not None:
+            shape = self.shards.part(shape, self.owner(variable))
         stem = variable.name.split(":")[0]
         place = (
             tf.distribute.get_strategy().extended.colocate_vars_with(variable)
@@ -172,10 +182,14 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             weights, gradient = self.shards.own(weights), self.shards.own(gradient)
             self._current_update.steps.append((variable, weights, self._direction(gradient, variable, weights)))
             return
+        variable.assign(self.updated_weights(gradient, variable, weights))
+
+    def updated_weights(self, gradient: tf.Tensor, variable: tf.Variable, weights: tf.Tensor) -> tf.Tensor:
+        """Update the moments; return the new weights in the variable's dtype, given the float32 weights."""
         direction = self._direction(gradient, variable, weights)
         ratio = self.trust_ratio(tf.norm(weights), tf.norm(direction)) if self.uses_norms(variable) else 1.0
         rate = self._learning_rate_float32() * ratio
-        variable.assign(self._round(weights - rate * direction, variable))
+        return self._round(weights - rate * direction, variable)
 
     def uses_norms(self, variable: tf.Variable) -> bool:
         """Return whether the variable's learning rate is multiplied by a trust ratio."""
@@ -192,16 +206,22 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         with tf.control_dependencies(self._current_update.last_moments):
             old_m, old_v = first.read_value(), second.read_value()
         with contextlib.nullcontext() if self.state_device is None else tf.device(variable.device):
-            m = self.beta_1 * old_m + (1 - self.beta_1) * gradient
-            v = self.beta_2 * old_v + (1 - self.beta_2) * tf.square(gradient)
-            correction_1, correction_2 = _bias_corrections(self.beta_1, self.beta_2, self.iterations)
-            direction = (m / correction_1) / (tf.sqrt(v / correction_2) + self.epsilon)
+            direction, m, v = self.undecayed_direction(gradient, variable, old_m, old_v)
             if self._uses_decay(variable):
                 direction += self.weight_decay_rate * weights
         stored = [first.assign(m, read_value=False), second.assign(v, read_value=False)]
         if self.state_device is not None and not tf.executing_eagerly():
             self._current_update.last_moments = stored
         return direction
+
+    def undecayed_direction(
+        self, gradient: tf.Tensor, variable: tf.Variable, m: tf.Tensor, v: tf.Tensor
+    ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return d without the decay, and both moments after this update, given those before; all are float32."""
+        m = self.beta_1 * m + (1 - self.beta_1) * gradient
+        v = self.beta_2 * v + (1 - self.beta_2) * tf.square(gradient)
+        correction_1, correction_2 = _bias_corrections(self.beta_1, self.beta_2, self.iterations)
+        return (m / correction_1) / (tf.sqrt(v / correction_2) + self.epsilon), m, v
 
     def _apply_shards(self, shards: Shards) -> None:
         """Update all variables from the shards of all processes."""
@@ -241,7 +261,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         return False
 
     def moments(self, variable: tf.Variable) -> Tuple[tf.Variable, tf.Variable]:
-        """Return the first and second moment of a variable, in float32; see :meth:`add_moment` for their shape."""
+        """Return this process' parts of the first and second moment of a variable, in float32."""
         index = self._index_dict[self._var_key(variable)]
         return self._first_moments[index], self._second_moments[index]
 
@@ -249,8 +269,12 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         """Return access to the unsharded moments, for checkpoints; None if they are not sharded."""
         if self.shards is None:
             return None
-        moments = [*self._first_moments, *self._second_moments]
-        return ShardedMoments(self.shards, moments, self._current_update.shapes * 2)
+        parts = [
+            (moment, self.moment_shape(variable, name), self.owner(variable))
+            for variable in self._current_update.variables
+            for name, moment in zip("mv", self.moments(variable))
+        ]
+        return ShardedMoments(self.shards, [part for part in parts if part[1].num_elements() > 0])
 
     def _learning_rate_float32(self) -> tf.Tensor:
         return tf.cast(self.learning_rate, tf.float32)
@@ -291,7 +315,7 @@ class AdamW(DecoupledOptimizer):
         bias correction is switched off (powers of beta of 0), because it computes 1 - βᵗ from a rounded βᵗ and adds ε
         to the uncorrected moment.
         """
-        if variable.dtype != tf.float32 or self.shards is not None or self.state_device is not None:
+        if not self.uses_kernel(variable):
             super().update_step(gradient, variable)
             return
         step = self.compiled_step or adamw_step
@@ -300,6 +324,10 @@ class AdamW(DecoupledOptimizer):
         first, second = self.moments(variable)
         handles = (variable.handle, first.handle, second.handle)
         step(gradient, *handles, rate, updates, decay, self.beta_1, self.beta_2, self.epsilon)
+
+    def uses_kernel(self, variable: tf.Variable) -> bool:
+        """Return whether TensorFlow's fused kernel can update the variable."""
+        return variable.dtype == tf.float32 and self.shards is None and self.state_device is None
 
     def compile_steps(self) -> bool:
         if self.global_clipnorm is None:
@@ -382,18 +410,20 @@ class _CurrentUpdate:
     """Values that an optimizer must not save, as Keras would if these lists were attributes of the optimizer.
 
     Attributes:
-        shapes: unsharded shapes of the variables.
+        variables: the variables with which the optimizer was built.
         steps: with sharded state, variable, own shard of its weights, and own shard of d, both (n,) float32, of every
             variable that the current update has processed so far.
+        owned: with sharded state, the new weights of the variables whose moments this process owns, by reference.
         last_moments: the operations that stored the previous variable's moments.
     """
 
     def __init__(self) -> None:
-        self.shapes: List[tf.TensorShape] = []
+        self.variables: List[tf.Variable] = []
         self.begin()
 
     def begin(self) -> None:
         self.steps: List[Tuple[tf.Variable, tf.Tensor, tf.Tensor]] = []
+        self.owned: Dict[Any, tf.Tensor] = {}
         self.last_moments: List[Any] = []
 
 

@@ -4,6 +4,9 @@ Every variable is flattened, padded with zeros to a multiple of R, and cut into 
 its shard of each variable, computes the new weights of that shard, and receives the other shards from their processes.
 Norms of whole layers are roots of sums of squares over all shards, so LAMB stays exact.
 
+Muon needs whole matrices. A process owns some of them: it keeps their moments and computes their new weights. The
+matrices that all processes own in one round have the same shape, so they are exchanged like shards of one variable.
+
 R  number of processes
 n  elements of one shard of a variable
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -37,9 +40,22 @@ class Shards:
     total: Callable[[tf.Tensor], tf.Tensor]
     gathered: Callable[[tf.Tensor], tf.Tensor]
 
-    def length(self, variable: tf.Variable) -> int:
-        """Return n for a variable."""
-        return -(-int(np.prod(variable.shape)) // self.count)
+    def part(self, shape: tf.TensorShape, owner: Optional[int]) -> Sequence[int]:
+        """Return the shape of this process' part of a variable: (n,) or, if one process owns all of it, all or (0,)."""
+        if owner is not None:
+            return shape if owner == self.index else [0]
+        return [-(-shape.num_elements() // self.count)]
+
+    def rounds(self, variables: Sequence[tf.Variable]) -> List[List[tf.Variable]]:
+        """Divide variables into rounds of at most R with one shape; process i owns the i-th of each round."""
+        same: Dict[Tuple[int, ...], List[tf.Variable]] = {}
+        for variable in variables:
+            same.setdefault(tuple(variable.shape), []).append(variable)
+        return [
+            members[start : start + self.count]
+            for members in same.values()
+            for start in range(0, len(members), self.count)
+        ]
 
     def own(self, whole: tf.Tensor) -> tf.Tensor:
         """Return this process' shard (n,) of a tensor of static shape."""
@@ -80,33 +96,41 @@ class ShardedMoments:
 
     Args:
         shards: the optimizer's shards.
-        moments: its moments, each of shape (n,).
-        shapes: unsharded shape of each moment.
+        parts: its sharded moments, with the unsharded shape of each, and the process that owns all of it (None: each
+            process has a shard).
     """
 
-    def __init__(self, shards: Shards, moments: Sequence[tf.Variable], shapes: Sequence[tf.TensorShape]) -> None:
+    def __init__(self, shards: Shards, parts: Sequence[Tuple[tf.Variable, tf.TensorShape, Optional[int]]]) -> None:
         self._shards = shards
-        self._shapes = {moment.ref(): shape for moment, shape in zip(moments, shapes)}
+        self._parts = {moment.ref(): (shape, owner) for moment, shape, owner in parts}
         # One function for each n, because TensorFlow warns of a function that it traces for many shapes.
         self._gathered: Dict[int, Any] = {}
 
     def whole(self, variable: tf.Variable) -> np.ndarray:
         """Return a variable's unsharded value; all processes must call this in the same order."""
-        shape = self._shapes.get(variable.ref())
-        if shape is None:
+        if variable.ref() not in self._parts:
             return variable.numpy()
-        length = variable.shape[0]
+        shape, owner = self._parts[variable.ref()]
+        length = variable.shape[0] if owner is None else shape.num_elements()
+        own = tf.reshape(variable, [-1]) if owner in (None, self._shards.index) else tf.zeros([length])
         if length not in self._gathered:
             self._gathered[length] = tf.function(functools.partial(self._shards.gathered), autograph=False)
-        return self._gathered[length](variable.read_value()).numpy()[: shape.num_elements()].reshape(shape)
+        start = (owner or 0) * length
+        return self._gathered[length](own).numpy()[start : start + shape.num_elements()].reshape(shape)
 
     def blank(self, variable: tf.Variable) -> np.ndarray:
         """Return zeros with the shape and dtype of a variable's unsharded value."""
-        return np.zeros(self._shapes.get(variable.ref(), variable.shape), variable.dtype.as_numpy_dtype)
+        shape, _ = self._parts.get(variable.ref(), (variable.shape, None))
+        return np.zeros(shape, variable.dtype.as_numpy_dtype)
 
     def own(self, variable: tf.Variable, whole: np.ndarray) -> np.ndarray:
-        """Return this process' shard of a variable's unsharded value."""
-        return self._shards.own(tf.constant(whole)).numpy() if variable.ref() in self._shapes else whole
+        """Return this process' part of a variable's unsharded value."""
+        if variable.ref() not in self._parts:
+            return whole
+        owner = self._parts[variable.ref()][1]
+        if owner is None:
+            return self._shards.own(tf.constant(whole)).numpy()
+        return whole if owner == self._shards.index else np.zeros([0], whole.dtype)
 
 
 def pieces(lengths: Sequence[int], limit: int = PIECE) -> List[List[int]]:

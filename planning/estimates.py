@@ -12,7 +12,18 @@ from __future__ import annotations
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
-from model.architecture import EMB, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, Architecture, block_flops, block_parameters
+from model.architecture import (
+    EMB,
+    GLUE_HEAD,
+    HEADS,
+    HID,
+    POOL,
+    QA_HEAD,
+    Architecture,
+    block_flops,
+    block_parameters,
+    hidden_matrix_parameters,
+)
 from settings.derived import architecture_of, blocks_of, masked_positions, number_of_labels
 from settings.schema import LOW_PRECISION, TrainingConfig
 
@@ -22,7 +33,7 @@ STREAMING_MEMORY = 64_000 * MEGABYTE  # minimum for one IPU in the published sys
 TILES, TILE_MEMORY = 1472, 624 * 1024  # of one Mk2 IPU, and bytes of each
 
 HALF, SINGLE = 2, 4  # bytes
-MOMENTS = 2 * SINGLE  # moments of AdamW and LAMB per weight
+MOMENTS = 2 * SINGLE  # moments of AdamW and LAMB per weight; of its matrices, Muon has only the first
 
 # Rules of thumb for the program, in bytes; no figure was published. Outlined encoder layers share their code.
 CODE_OF_A_PROGRAM = 60 * MEGABYTE
@@ -87,6 +98,14 @@ class Planned(NamedTuple):
         labels = number_of_labels(self.config)
         return sum(block_parameters(self.architecture, block, labels) for block in blocks)
 
+    def moments(self, blocks: Sequence[str]) -> float:
+        """Return the bytes of optimizer state of these blocks that one replica keeps, on or off the chip."""
+        size = MOMENTS * self.parameters(blocks)
+        if self.config.optimizer_opts.name == "Muon":
+            size -= SINGLE * sum(hidden_matrix_parameters(self.architecture, block) for block in blocks)
+        sharded = self.config.ipu_config.replicated_tensor_sharding
+        return size / self.config.global_batch.replicas if sharded else size
+
     def parameters_by_ipu(self) -> List[int]:
         """Return the number of parameters on each IPU."""
         return [self.parameters(self.blocks_on(ipu)) for ipu in range(max(self.devices) + 1)]
@@ -121,7 +140,7 @@ def ipu_memory(run: Planned) -> List[IpuMemory]:
             IpuMemory(
                 weights=HALF * parameters,
                 gradients=HALF * parameters,
-                optimizer=0.0 if config.optimizer_state_offchip else moments_per_weight(config) * parameters,
+                optimizer=0.0 if config.optimizer_state_offchip else run.moments(run.blocks_on(ipu)),
                 activations=activations,
                 temporaries=temporaries(proportions[ipu] if proportions else None),
                 code=CODE_OF_A_PROGRAM + CODE_OF_A_BLOCK * different(config, run.blocks_on(ipu)),
@@ -130,15 +149,10 @@ def ipu_memory(run: Planned) -> List[IpuMemory]:
     return found
 
 
-def moments_per_weight(config: TrainingConfig) -> float:
-    """Return the bytes of optimizer state per weight that one replica keeps, on or off the chip."""
-    replicas = config.global_batch.replicas
-    return MOMENTS / replicas if config.ipu_config.replicated_tensor_sharding else MOMENTS
-
-
 def streaming_memory(run: Planned) -> float:
     """Return the bytes outside the chips for the IPU that needs most."""
-    return moments_per_weight(run.config) * max(run.parameters_by_ipu()) if run.config.optimizer_state_offchip else 0.0
+    moments = [run.moments(run.blocks_on(ipu)) for ipu in range(max(run.devices) + 1)]
+    return max(moments) if run.config.optimizer_state_offchip else 0.0
 
 
 def temporaries(proportion: Optional[float]) -> float:
@@ -204,9 +218,11 @@ def host_memory(run: Planned) -> float:
     width = HALF if config.execution.precision in LOW_PRECISION else SINGLE
     if not config.do_training:
         return width * run.parameters(blocks)
-    moments = 0 if config.ipu_config.replicated_tensor_sharding else MOMENTS  # other processes may have them
+    moments = (
+        0 if config.ipu_config.replicated_tensor_sharding else run.moments(blocks)
+    )  # other processes may have them
     activations = stage_activations(run, blocks, kept=1)
-    return (2 * width + moments) * run.parameters(blocks) + activations * width / HALF
+    return 2 * width * run.parameters(blocks) + moments + activations * width / HALF
 
 
 # Balance, waiting and communication
@@ -270,9 +286,10 @@ def communication(run: Planned) -> Communication:
     config, batch = run.config, run.config.global_batch
     tokens = batch.micro_batch_size * config.max_seq_length
     links = sum(one != other for one, other in zip(run.devices, run.devices[1:]))
-    parameters = sum(run.parameters_by_ipu())
+    blocks = [block for stage in run.stages for block in stage]
+    parameters = run.parameters(blocks)
     return Communication(
         between_stages=2.0 * HALF * tokens * run.architecture.hidden_size * links * batch.grad_acc_steps_per_replica,
         between_replicas=2.0 * HALF * parameters * (batch.replicas - 1) / batch.replicas,
-        streaming=2.0 * moments_per_weight(config) * parameters if config.optimizer_state_offchip else 0.0,
+        streaming=2.0 * run.moments(blocks) if config.optimizer_state_offchip else 0.0,
     )

@@ -7,7 +7,15 @@ import os
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from model.architecture import BLOCK_NAMES, EMB, HEADS, SQUAD, Architecture, block_parameters
+from model.architecture import (
+    BLOCK_NAMES,
+    EMB,
+    HEADS,
+    SQUAD,
+    Architecture,
+    block_parameters,
+    hidden_matrix_parameters,
+)
 from settings.derived import (
     architecture_of,
     betas,
@@ -197,6 +205,9 @@ def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks
         for ipu in range(number_of_ipus(config))
     ]
     yield from titled("Parameters by IPU", ("IPU", "parameters"), of_ipus, "<>")
+    if config.optimizer_opts.name == "Muon":
+        matrices = sum(hidden_matrix_parameters(architecture, block) for block in blocks)
+        yield f"Muon updates {matrices:,} of the {total:,} parameters, with one moment; AdamW the others, with two."
     if EMB in each and HEADS in each:
         yield "The masked-LM head uses the word embedding's table, which is counted in emb."
     if options_come_from_checkpoint(config):

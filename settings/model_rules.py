@@ -212,6 +212,12 @@ def layer_options(config: TrainingConfig, task: str) -> Iterator[FieldError]:
             "on IPUs sharded optimizer state must be off the chip",
             "set optimizer_state_offchip to true, or replicated_tensor_sharding to false",
         )
+    if config.optimizer_opts.name == "Muon" and runs_on_ipus(config):
+        yield FieldError(
+            ["optimizer_opts.name", "execution.platform"],
+            "Graphcore's TensorFlow has no Muon",
+            "set name to AdamW or LAMB, or execution.platform to software",
+        )
     if config.use_qkv_bias and not config.use_qkv_split:
         yield FieldError(
             ["use_qkv_bias", "use_qkv_split"],

@@ -116,7 +116,11 @@ def _unneeded_loss_scale(value: Any, machine: Machine) -> bool:
 class OptimizerOptions(Section):
     """Optimizer and its constants."""
 
-    name: Literal["LAMB", "AdamW"] = Field("LAMB", description="Optimizer.")
+    name: Literal["LAMB", "AdamW", "Muon"] = Field(
+        "LAMB",
+        description="Optimizer. Muon orthogonalizes the updates of the dense matrices of encoder, pooler and masked-LM "
+        "head, with AdamW's learning rate and decay; AdamW updates the other weights. Not on IPUs.",
+    )
     weight_decay_rate: NonNegative = Field(
         0.01,
         description="Decoupled weight decay; biases and LayerNorm are left out (LAMB on IPUs decays LayerNorm's gains, "
@@ -135,7 +139,7 @@ class OptimizerOptions(Section):
         description="Factor on the loss before the backward pass, so that small gradients survive in float16; auto: "
         "halved when gradients overflow, doubled after 2,000 updates without; null or none: no scaling.",
     )
-    beta_1: BelowOne = Field(0.9, description="Decay of the first moment.")
+    beta_1: BelowOne = Field(0.9, description="Decay of the first moment; that of Muon's matrices is always 0.95.")
     beta_2: BelowOne = Field(0.999, description="Decay of the second moment.")
     epsilon: Positive = Field(1e-6, description="Number added to the root of the second moment.")
     max_gradient_norm: Optional[Positive] = Field(

@@ -12,6 +12,7 @@ from keras_extensions.backend import keras
 from keras_extensions.callbacks.reporting import Listener, PerExecutionMetrics, Period, Reporting, Rows
 from keras_extensions.callbacks.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
 from keras_extensions.callbacks.signals import ShortExecutions, StopWhenRequested
+from model.blocks import hidden_matrices
 from model.losses import SEQUENCES_PER_PACK, TOKENS_PER_PACK
 from settings.derived import betas, is_packed
 from training.checkpointing import Saver, rewind
@@ -111,7 +112,8 @@ class TrainingLoop:
         if is_packed(config):
             factor = plan.packing_factor
             logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, *betas(config, factor))
-        optimizer = platform.optimizer(optimizer_settings(config, plan.updates, plan.packing_factor))
+        settings = optimizer_settings(config, plan.updates, plan.packing_factor, hidden_matrices(blocks))
+        optimizer = platform.optimizer(settings)
         update = update_settings(config, session.processes, plan.micro_batches)
         platform.compile(model, optimizer, session.task.objective, update, plan.updates_per_execution)
         state = TrainingState(blocks, platform.state(optimizer), model.trainable_variables, platform.other_state())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from typing import Sequence
 
-from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
+from execution.interface import ExecutionOptions, HiddenMatrix, OptimizerSettings, Platform, Update
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.select import processes_for, select_platform
 from keras_extensions.schedules import make_schedule
@@ -84,12 +85,15 @@ def warn_of_ignored_settings(loaded: LoadedConfig, platform: Platform, processes
         logger.warning(line)
 
 
-def optimizer_settings(config: TrainingConfig, updates: int, packing_factor: float = 1.0) -> OptimizerSettings:
-    """Return LAMB or AdamW with the config's learning-rate schedule.
+def optimizer_settings(
+    config: TrainingConfig, updates: int, packing_factor: float = 1.0, matrices: Sequence[HiddenMatrix] = ()
+) -> OptimizerSettings:
+    """Return the config's optimizer with its learning-rate schedule.
 
     Args:
         updates: weight updates of the whole run.
         packing_factor: average number of samples per row of the batch.
+        matrices: the model's hidden matrices.
     """
     options, rate = config.optimizer_opts, config.optimizer_opts.learning_rate
     beta_1, beta_2 = betas(config, packing_factor)
@@ -103,6 +107,7 @@ def optimizer_settings(config: TrainingConfig, updates: int, packing_factor: flo
         beta_2=beta_2,
         epsilon=options.epsilon,
         max_gradient_norm=options.max_gradient_norm,
+        matrices=matrices,
     )
 
 

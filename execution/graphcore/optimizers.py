@@ -66,8 +66,13 @@ def constants(settings: OptimizerSettings) -> Dict[str, Any]:
     """Return the arguments that Graphcore's optimizers share.
 
     Raises:
-        UserError: the settings ask for gradient clipping.
+        UserError: the settings ask for Muon or for gradient clipping.
     """
+    if settings.name == "Muon":
+        raise UserError(
+            "optimizer_opts.name: Graphcore's TensorFlow has no Muon; set it to AdamW or LAMB, or execution.platform to"
+            " software"
+        )
     if settings.max_gradient_norm is not None:
         raise UserError(
             "optimizer_opts.max_gradient_norm: on IPUs gradients are not clipped (the norm of scaled float16 gradients"

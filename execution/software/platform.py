@@ -14,7 +14,9 @@ from execution.software.dropout import Dropout, DropoutSeeds
 from execution.software.pipeline.engine import PipelineEngine
 from execution.software.pipeline.schedule import make_schedule
 from execution.software.precision import (
+    BFLOAT16,
     FLOAT32,
+    MIXED,
     CheckedObjective,
     FiniteCheck,
     Numerics,
@@ -25,10 +27,11 @@ from execution.software.training_step import Engine, SequentialEngine, Trainable
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
 from optimization.loss_scaling import AutomaticLossScale
+from optimization.muon import Muon
 from optimization.optimizers import LAMB, AdamW, DecoupledOptimizer
 from optimization.sharding import Shards
 
-OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB}
+OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB, "Muon": Muon}
 
 
 class PipelineLayout(NamedTuple):
@@ -187,6 +190,10 @@ class SoftwarePlatform(Platform):
 
     def optimizer(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
         rounded = self._numerics.is_low_precision and self._numerics.stochastic_rounding
+        options: Dict[str, Any] = {}
+        if settings.name == "Muon":
+            dtype = "bfloat16" if self.precision in (BFLOAT16, MIXED) else FLOAT32
+            options = {"matrices": settings.matrices, "product_dtype": dtype}
         return OPTIMIZERS[settings.name](
             learning_rate=settings.learning_rate,
             weight_decay_rate=settings.weight_decay_rate,
@@ -197,6 +204,7 @@ class SoftwarePlatform(Platform):
             rounding_seed=self._seed & 0x7FFFFFFF if rounded else None,
             shards=self._shards,
             state_device=self._state_device,
+            **options,
         )
 
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:

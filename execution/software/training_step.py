@@ -24,6 +24,7 @@ from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from optimization import accumulation
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
+from optimization.muon import Muon
 from optimization.optimizers import DecoupledOptimizer, dense_float32
 
 
@@ -157,7 +158,8 @@ class UpdateRule:
         # Unscaling and clipping are fused with the update only if XLA compiles all of it at once.
         unscaled = isinstance(self.loss_scale, StaticLossScale) and self.loss_scale.factor == 1.0
         self._by_weight = xla and unscaled and isinstance(optimizer, DecoupledOptimizer) and optimizer.compile_steps()
-        self.apply = tf.function(self._apply, jit_compile=xla and not self._by_weight, autograph=False)
+        whole = xla and not self._by_weight and not isinstance(optimizer, Muon)  # XLA's products are slower
+        self.apply = tf.function(self._apply, jit_compile=whole, autograph=False)
 
     def seed(self, run_seed: int, index: tf.Tensor) -> tf.Tensor:
         """Return the dropout seed (2,) of this process' micro batch ``index`` in the current update."""

@@ -26,6 +26,7 @@ from execution.software.precision import FLOAT32, MIXED, Numerics
 from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING
+from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from settings.schema import TrainingConfig
@@ -64,8 +65,14 @@ CASES = [
     Case("LAMB", sharded=True, pipelined=True, reduction="running_mean", offchip=True),
     Case("AdamW", precision=MIXED),
     Case("AdamW", precision=MIXED, resumed=True),
+    Case("Muon", sharded=True, pipelined=True, clipped=True, offchip=True),
+    Case("Muon", sharded=True, precision=MIXED),
+    Case("Muon", sharded=True, precision=MIXED, resumed=True),
 ]
-FURTHER = {2: [Case("AdamW"), Case("LAMB", sharded=True)], 4: CASES[1:]}  # by number of processes
+FURTHER = {  # by number of processes
+    2: [Case("AdamW"), Case("LAMB", sharded=True), Case("Muon"), Case("Muon", sharded=True, sparse=True)],
+    4: CASES[1:],
+}
 SPARSE = {"sparsity_ratio": 0.75, "sparsity_block_size": 4}
 
 
@@ -93,7 +100,10 @@ def compiled(case: Case, processes: Processes) -> Training:
     )  # others begin with other weights
     pair = pair_of(source, a, on, stages=STAGES if case.pipelined else None)
     norm = 0.5 if case.clipped else None
-    optimizer = on.optimizer(OptimizerSettings(case.optimizer, UpDown(0.01, UPDATES, 0.4), max_gradient_norm=norm))
+    matrices = hidden_matrices(pair.blocks)
+    optimizer = on.optimizer(
+        OptimizerSettings(case.optimizer, UpDown(0.01, UPDATES, 0.4), max_gradient_norm=norm, matrices=matrices)
+    )
     share = MICRO_BATCHES // processes.count
     update = Update(share, virtual_replicas=4 / processes.count, reduction=case.reduction)
     on.compile(pair.model, optimizer, PretrainingObjective(), update, updates_per_execution=2)

@@ -13,6 +13,7 @@ from execution.software.precision import Numerics
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, QA_HEAD, SQUAD
+from model.blocks import hidden_matrices
 from model.losses import PretrainingObjective, SpanObjective
 from tests.equivalence.bert_pairs import (
     ROUNDING,
@@ -53,22 +54,23 @@ def built(precision, xla=False, recompute=False, layout=ONE_DEVICE, **numerics):
     return pair_of(source(), A, on, stages=STAGES if layout.is_spread else None)
 
 
-def fitted(pair, objective, update, data, rate=0.02):
+def fitted(pair, objective, update, data, rate=0.02, name="AdamW"):
     """Return the optimizer and the metrics of the last update; updates are proportional to the gradient."""
     # With so large an epsilon the update is proportional to the gradient, whose noise Adam would amplify.
-    optimizer = pair.platform.optimizer(OptimizerSettings("AdamW", UpDown(rate, 8, 0.0), 0.0, epsilon=0.1))
+    settings = OptimizerSettings(name, UpDown(rate, 8, 0.0), 0.0, epsilon=0.1, matrices=hidden_matrices(pair.blocks))
+    optimizer = pair.platform.optimizer(settings)
     pair.platform.compile(pair.model, optimizer, objective, update, 1)
     seen = keras.callbacks.History()
     pair.platform.fit(pair.model, dataset_of(data, update.micro_batches), len(data), [seen])
     return optimizer, {name: values[-1] for name, values in seen.history.items()}
 
 
-def trained(precision, update=None, steps=2, spoil=lambda model: None, **options):
+def trained(precision, update=None, steps=2, spoil=lambda model: None, name="AdamW", **options):
     """Return the model, its optimizer and the metrics of the last update."""
     pair = built(precision, **options)
     spoil(pair.model)
     data = [batch(A, SAMPLES, seed=step) for step in range(steps)]
-    return (pair.model, *fitted(pair, PretrainingObjective(), update or Update(2), data))
+    return (pair.model, *fitted(pair, PretrainingObjective(), update or Update(2), data, name=name))
 
 
 def arrays(variables):
@@ -136,6 +138,22 @@ def assert_gradients(one, other, largest, length):
         assert np.linalg.norm(found - wanted) / norm < length * ROUNDING["bfloat16"], weight.name
 
 
+@pytest.mark.parametrize("precision", [*LOW_PRECISION, "mixed_bfloat16"])
+def test_muon_updates_in_all_formats_as_in_float32(precision):
+    """Where singular values of a gradient are as small as its noise, singular vectors differ, hence the low bound."""
+    before = arrays(built("float32").model.trainable_variables)
+    models = [
+        trained(one, Update(2, loss_scale=128.0 if one == "float16" else 1.0), name="Muon", stochastic_rounding=True)
+        for one in (precision, "float32")
+    ]
+    ours, theirs = (
+        np.concatenate([(after - start).ravel() for after, start in zip(arrays(model.trainable_variables), before)])
+        for model, *_ in models
+    )
+    assert ours @ theirs > 0.9 * np.linalg.norm(ours) * np.linalg.norm(theirs)
+    assert np.linalg.norm(ours) == pytest.approx(np.linalg.norm(theirs), rel=0.05)
+
+
 @pytest.fixture(scope="module")
 def mixed():
     return trained("mixed_bfloat16", steps=1)
@@ -184,10 +202,12 @@ def spans(precision, layout, xla):
     return pair.model
 
 
-@pytest.mark.parametrize("scaling", [{}, {"adaptive_loss_scale": True}], ids=["static", "automatic"])
-def test_an_update_that_overflows_is_left_out_to_the_bit(scaling):
+@pytest.mark.parametrize(
+    "scaling, name", [({}, "AdamW"), ({"adaptive_loss_scale": True}, "Muon")], ids=["static", "automatic"]
+)
+def test_an_update_that_overflows_is_left_out_to_the_bit(scaling, name):
     before = built("float16").model
-    model, optimizer, history = trained("float16", Update(2, loss_scale=2.0**24, **scaling), steps=1)
+    model, optimizer, history = trained("float16", Update(2, loss_scale=2.0**24, **scaling), steps=1, name=name)
     assert history["overflows"] == 1.0
     assert int(optimizer.iterations) == 0
     assert not any(moment.numpy().any() for weight in model.trainable_variables for moment in optimizer.moments(weight))

@@ -5,9 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from execution.interface import Update
+from execution.interface import OptimizerSettings, Update
 from keras_extensions.backend import keras, tf
-from model.architecture import PRETRAINING
+from keras_extensions.schedules import UpDown
+from model.architecture import (
+    CLASSIFICATION,
+    PRETRAINING,
+    SQUAD,
+    TOKEN_CLASSIFICATION,
+    expected_blocks,
+    hidden_matrix_parameters,
+)
+from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from tests.equivalence.bert_pairs import (
@@ -31,12 +40,16 @@ FURTHER_SPLITS = [
 RECOMPUTED, COMPILED = {"recompute": True}, {"xla": True}
 
 
-def trained(update=None, micro_batches=1, steps=2, dropout=0.0, rate=0.5, executions=1, **platform):
+def trained(update=None, micro_batches=1, steps=2, dropout=0.0, rate=0.5, executions=1, muon=False, **platform):
     """Return the weights by name, and the metrics, after updates on the same data, split in any way."""
     a = architecture(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     pair = pair_of(build_hf_model(PRETRAINING, a, seed=11), a, on_cpu(**platform))
     update = update or Update(micro_batches)
-    pair.platform.compile(pair.model, keras.optimizers.SGD(rate), PretrainingObjective(), update, executions)
+    optimizer = keras.optimizers.SGD(rate)
+    if muon:  # so large an epsilon makes the other weights' updates proportional to the gradient
+        settings = OptimizerSettings("Muon", UpDown(0.02, 8, 0.0), epsilon=0.1, matrices=hidden_matrices(pair.blocks))
+        optimizer = pair.platform.optimizer(settings)
+    pair.platform.compile(pair.model, optimizer, PretrainingObjective(), update, executions)
     data = dataset_of([batch(a, SAMPLES, seed=step) for step in range(steps)], update.micro_batches)
     history = pair.model.fit(data, steps_per_epoch=steps, verbose=0).history
     return weights_by_name(pair.blocks), {name: values[-1] for name, values in history.items()}
@@ -76,6 +89,42 @@ def test_how_it_executes_changes_nothing(whole, options):
 @pytest.mark.parametrize("options", [{"update": Update(1, loss_scale=4096.0)}, {"executions": 2}], ids=str)
 def test_loss_scale_and_several_updates_in_one_execution_leave_the_update_alone(whole, options):
     assert_same(trained(**options)[0], whole[0])
+
+
+def test_muon_on_micro_batches_compiled_and_recomputed():
+    whole, _ = trained(muon=True)
+    split, _ = trained(Update(4, reduction="running_mean"), muon=True, recompute=True, xla=True)
+    assert_same(split, whole, rtol=1e-4, atol=1e-5)
+
+
+H, WIDE = 32, 64
+SQUARES = [(H, H, 1)] * 4  # query, key, value, projection
+POOLER = {PRETRAINING: [(H, H, 1)], CLASSIFICATION: [(H, H, 1)]}
+MERGED = {"use_qkv_split": False, "use_qkv_bias": False, "use_cls_layer": False}
+SPARSE = {"sparsity_ratio": 0.5, "sparsity_block_size": 8, "sparse_parts": ["qkv", "output"]}
+
+
+@pytest.mark.parametrize("task", [PRETRAINING, SQUAD, CLASSIFICATION, TOKEN_CLASSIFICATION])
+@pytest.mark.parametrize(
+    "options, layer, transforms",
+    [
+        ({}, [*SQUARES, (H, WIDE, 1), (WIDE, H, 1)], 1),
+        (MERGED, [(H, 3 * H, 3), (H, H, 1), (H, WIDE, 1), (WIDE, H, 1)], 0),
+        (SPARSE, [(H, H, 1), (H, WIDE, 1)], 1),
+        (None, [*SQUARES, (H, WIDE, 1), (WIDE, H, 1)], 1),
+    ],
+    ids=["split", "merged", "sparse", "Hugging Face's layers"],
+)
+def test_hidden_matrices_are_those_of_encoder_pooler_and_transform(task, options, layer, transforms):
+    a = architecture(intermediate_size=WIDE, **(options or {}))
+    pair = pair_of(build_hf_model(task, a, seed=11), a, on_cpu(), task, replace=options is not None, transfer=False)
+    found = hidden_matrices(pair.blocks)
+    expected = layer * 2 + POOLER.get(task, []) + [(H, H, 1)] * (transforms if task == PRETRAINING else 0)
+    assert sorted((*one.variable.shape, one.parts) for one in found) == sorted(expected)
+    trained = {variable.ref() for variable in pair.model.trainable_variables}
+    assert len({one.variable.ref() for one in found} & trained) == len(found)
+    planned = sum(hidden_matrix_parameters(a, block) for block in expected_blocks(task, 2))
+    assert planned == sum(rows * columns for rows, columns, _ in expected)
 
 
 @pytest.fixture(scope="module")

@@ -221,6 +221,7 @@ def test_other_numbers_of_replicas_at_the_same_global_batch(stopped, whole, conf
 
 CHANGES = {
     "seed": ("--seed", "7"),
+    "optimizer_opts.name": ("--optimizer-opts.name", "Muon"),
     "optimizer_opts.learning_rate.max_learning_rate": ("--optimizer-opts.learning-rate.max-learning-rate", "0.02"),
     "total_num_train_samples": ("--total-num-train-samples", "1600"),
     "data.shuffle": ("--data.shuffle", "false"),
@@ -292,21 +293,22 @@ def test_nothing_to_resume(config, place, whole):
 
 
 @pytest.mark.long
-def test_packs_lamb_and_a_loss_scale(place, dataset, monkeypatch):
+@pytest.mark.parametrize("name", ["LAMB", "Muon"])
+def test_packs_other_optimizers_and_a_loss_scale(name, place, dataset, monkeypatch):
     """Generated packs have 64 global batches per epoch, and the kill comes in the second epoch."""
     config = write_config(
-        place / "packs.json",
+        place / f"packs-{name}.json",
         dataset,
         dataset_dir=None,
         generated_dataset=True,
         total_num_train_samples=2 * 16 * 80,
         packing={"max_sequences_per_pack": 2},
-        optimizer_opts={"name": "LAMB", "loss_scaling": 64.0, "gradient_accumulation_reduction": "running_mean"},
+        optimizer_opts={"name": name, "loss_scaling": 64.0, "gradient_accumulation_reduction": "running_mean"},
         ckpt_every_n_steps_per_execution=10,
     )
-    assert train(config, place / "runs", "--name", "packs-whole").status == 0
-    assert logged(place / "runs" / "packs-whole")[-1]["step"] == 80
-    killed_at(monkeypatch, 70, config, place / "runs", "--name", "packs")
-    outcome = train(config, place / "runs", "--name", "packs")
+    assert train(config, place / "runs", "--name", f"packs-{name}-whole").status == 0
+    assert logged(place / "runs" / f"packs-{name}-whole")[-1]["step"] == 80
+    killed_at(monkeypatch, 70, config, place / "runs", "--name", f"packs-{name}")
+    outcome = train(config, place / "runs", "--name", f"packs-{name}")
     assert outcome.status == 0 and "resuming from step 60" in outcome.errors
-    assert_same_run(place / "runs" / "packs", place / "runs" / "packs-whole")
+    assert_same_run(place / "runs" / f"packs-{name}", place / "runs" / f"packs-{name}-whole")

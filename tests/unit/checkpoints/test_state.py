@@ -9,6 +9,7 @@ from checkpoints.folder import Checkpoint, damage, find_checkpoint
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras, tf
+from optimization.muon import Muon
 from optimization.optimizers import LAMB
 from utilities.errors import UserError
 
@@ -29,12 +30,12 @@ class Block(keras.layers.Layer):
         super().build(shape)
 
 
-def trained(updates=2):
+def trained(updates=2, muon=False):
     """Return blocks and an optimizer whose moments are not zero."""
     shared = keras.layers.Dense(3, name="shared")
     blocks = [Block("first", shared), Block("second", shared)]
     variables = list({id(v): v for block in blocks for v in block.trainable_variables}.values())
-    optimizer = LAMB(0.1)
+    optimizer = Muon(0.1, matrices=[(shared.kernel, 1)]) if muon else LAMB(0.1)
     optimizer.build(variables)
     for update in range(updates):
         optimizer.apply_gradients([(tf.fill(v.shape, 0.5 + update), v) for v in variables])
@@ -65,11 +66,12 @@ def test_the_same_names_types_and_values_as_tensorflow_writes(tmp_path):
                 np.testing.assert_array_equal(ours.get_tensor(key), theirs.get_tensor(key))
 
 
-def test_restored_to_the_bit(tmp_path):
-    blocks, optimizer = trained()
+@pytest.mark.parametrize("muon", [False, True])
+def test_restored_to_the_bit(tmp_path, muon):
+    blocks, optimizer = trained(muon=muon)
     before = values(blocks, optimizer)
     save(tmp_path, 2, blocks, optimizer, {})
-    others, other = trained(updates=3)
+    others, other = trained(updates=3, muon=muon)
     TrainingState(others, other).restore(find_checkpoint(tmp_path))
     for left, right in zip(before, values(others, other)):
         np.testing.assert_array_equal(left, right)

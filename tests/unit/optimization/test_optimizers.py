@@ -1,4 +1,4 @@
-"""AdamW and LAMB, compared with the papers' algorithms in numpy (float64), and with PyTorch if it is installed."""
+"""AdamW, LAMB and Muon, compared with the papers' algorithms in numpy (float64), and with PyTorch if installed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import keras, tf
+from optimization.muon import Muon, orthogonalized
 from optimization.optimizers import LAMB, AdamW
 from utilities.errors import UserError
 
@@ -33,7 +34,7 @@ def reference(name, weights, gradients, rates, adapted):
 
 
 def make(name, rate=RATE, **kwargs):
-    return {"AdamW": AdamW, "LAMB": LAMB}[name](
+    return {"AdamW": AdamW, "LAMB": LAMB, "Muon": Muon}[name](
         rate, weight_decay_rate=DECAY, beta_1=BETA_1, beta_2=BETA_2, epsilon=EPSILON, **kwargs
     )
 
@@ -108,6 +109,119 @@ def test_adamw_equals_torch(problem):
         optimizer.step()
     for variable, parameter in zip(variables, parameters, strict=True):
         np.testing.assert_allclose(variable.numpy(), parameter.detach().numpy(), atol=2e-6, rtol=0)
+
+
+MATRICES = {"square": (24, 24), "tall": (40, 16), "wide": (16, 40)}
+
+
+def newton_schulz(x):
+    """Return an orthogonalized matrix, by Jordan et al. 2024 in float64; the smaller side is transposed to the rows."""
+    if x.shape[0] > x.shape[1]:
+        return newton_schulz(x.T).T
+    x = x / np.linalg.norm(x)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x
+
+
+def muon_reference(weights, gradients):
+    """Return a matrix after updates with momentum 0.95, and the scale and decay of Liu et al. 2025, in float64."""
+    w, m = weights.astype(np.float64), 0.0
+    for g in gradients:
+        m = 0.95 * m + 0.05 * g.astype(np.float64)
+        update = newton_schulz(0.95 * m + 0.05 * g) * 0.2 * np.sqrt(max(w.shape))
+        w = w - RATE * (update + DECAY * w)
+    return w
+
+
+@pytest.fixture(scope="module")
+def matrices():
+    """Initial values, and the gradients of five updates, of matrices and of a table and a vector for AdamW."""
+    rng = np.random.default_rng(8)
+    shapes = [*MATRICES.values(), (30, 8), (9,)]
+    start = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    return start, [[1e-3 * rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(5)]
+
+
+def run_muon(start, gradients, parts=1, wrap=tf.function, dtype="float32", **options):
+    """Return the variables and the optimizer after updates; those with names of ``MATRICES`` are Muon's."""
+    variables = [tf.Variable(value, dtype=dtype) for value in start]
+    pairs = [(variable, parts) for variable in variables[: len(MATRICES)]]
+    optimizer = make("Muon", matrices=pairs, **options)
+    step = wrap(lambda values: optimizer.apply_gradients(list(zip(values, variables, strict=True))))
+    for values in gradients:
+        step([tf.constant(value, dtype) for value in values])
+    return variables, optimizer
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)], ids=["eager", "graph", "xla"]
+)
+def test_muon_follows_the_papers_and_other_variables_adamw(matrices, wrap):
+    start, gradients = matrices
+    variables, optimizer = run_muon(start, gradients, wrap=wrap)
+    for k, variable in enumerate(variables):
+        of_k = [values[k] for values in gradients]
+        if k < len(MATRICES):
+            expected = muon_reference(start[k], of_k)
+        else:
+            expected = reference("AdamW", start[k], of_k, [RATE] * 5, start[k].ndim >= 2)
+        np.testing.assert_allclose(variable.numpy(), expected, atol=1e-5, rtol=0)
+        assert np.abs(expected - start[k]).max() > 1e-2
+    first, second = optimizer.moments(variables[0])
+    assert first.shape == (24, 24) and second.shape == (0,)
+
+
+def test_muon_equals_torch_to_the_digits_of_its_bfloat16(matrices):
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
+    if not hasattr(torch.optim, "Muon"):
+        pytest.skip("needs PyTorch 2.9 or later")
+    start, gradients = matrices
+    variables, _ = run_muon(start, gradients, product_dtype="bfloat16")
+    parameters = [torch.nn.Parameter(torch.tensor(w)) for w in start[: len(MATRICES)]]
+    optimizer = torch.optim.Muon(parameters, lr=RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
+    for values in gradients:
+        for parameter, gradient in zip(parameters, values, strict=False):
+            parameter.grad = torch.tensor(gradient)
+        optimizer.step()
+    for variable, parameter, before in zip(variables, parameters, start, strict=False):
+        theirs = parameter.detach().numpy()
+        assert np.linalg.norm(variable.numpy() - theirs) < 0.04 * np.linalg.norm(theirs - before)
+
+
+@pytest.mark.parametrize("shape", MATRICES.values(), ids=MATRICES)
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_singular_values_of_an_orthogonalized_matrix(shape, dtype):
+    """The band is that of Jordan et al. 2024; bfloat16 adds its roundings. Singular vectors stay."""
+    rng, rank = np.random.default_rng(9), min(shape)
+    u, v = (np.linalg.qr(rng.normal(size=(side, rank)))[0] for side in shape)
+    x = (u * np.geomspace(1e-3, 2e-2, rank)) @ v.T
+    found = u.T @ orthogonalized(tf.constant(x, tf.float32), dtype).numpy() @ v
+    slack = 0.0 if dtype == tf.float32 else 0.05
+    assert np.all((np.diag(found) > 0.68 - slack) & (np.diag(found) < 1.21 + slack))
+    assert np.abs(found - np.diag(np.diag(found))).max() < 1e-5 + slack
+
+
+def test_merged_matrices_are_three_separate_ones(matrices):
+    start, gradients = matrices
+    alone = [start[0][:, :8], start[0][:, 8:16], start[0][:, 16:]]
+    of_alone = [[values[0][:, :8], values[0][:, 8:16], values[0][:, 16:]] for values in gradients]
+    separate, _ = run_muon(alone, of_alone)
+    merged, _ = run_muon(start[:1], [values[:1] for values in gradients], parts=3)
+    np.testing.assert_allclose(merged[0].numpy(), np.concatenate(separate, axis=1), atol=1e-6)
+
+
+def test_muon_in_narrow_formats_has_float32_momentum(matrices):
+    start, gradients = matrices
+    for dtype in ("float16", "bfloat16"):
+        variables, optimizer = run_muon(start, gradients, dtype=dtype, rounding_seed=3)
+        assert {moment.dtype for moment in optimizer.variables[2:]} == {tf.float32}
+        for k, (variable, before) in enumerate(zip(variables[:3], start)):
+            expected = muon_reference(before, [values[k] for values in gradients])
+            difference = tf.cast(variable, tf.float32).numpy() - expected
+            assert np.abs(difference).max() < 5 * (2**-8 if dtype == "bfloat16" else 2**-11) * np.abs(before).max()
+            assert np.abs(difference.mean()) < np.abs(difference).max() / 10  # stochastic rounding has no bias
 
 
 @pytest.mark.parametrize("name", ["AdamW", "LAMB"])
@@ -190,7 +304,7 @@ def test_training_through_keras_fit_and_checkpoint(tmp_path):
         np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
 
 
-@pytest.mark.parametrize("name", ["AdamW", "LAMB"])
+@pytest.mark.parametrize("name", ["AdamW", "LAMB", "Muon"])
 @pytest.mark.parametrize("scheduled", [False, True])
 def test_configuration_round_trip(name, scheduled):
     rate = keras.optimizers.schedules.PolynomialDecay(0.25, 10) if scheduled else 0.25

@@ -111,6 +111,10 @@ def test_weights_and_moments_add_up_to_the_model():
     sharded = planned(BASE, *flags)
     expected = MOMENTS * parameters / sharded.config.global_batch.replicas
     assert sum(ipu.optimizer for ipu in ipu_memory(sharded)) == expected
+    muon = planned(BASE, "--optimizer-state-offchip", "false", "--optimizer-opts.name", "Muon")
+    matrices = 12 * (4 * 768**2 + 2 * 768 * 3072) + 768**2  # encoder layers and the pooler
+    assert sum(ipu.optimizer for ipu in ipu_memory(muon)) == 8 * parameters - 4 * matrices
+    assert host_memory(run) - host_memory(muon) == 4 * matrices
 
 
 def test_recomputation_needs_less():

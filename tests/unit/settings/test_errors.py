@@ -72,7 +72,7 @@ WRONG_VALUES = [
     case({"global_batch": 24}, "global_batch", "expected an object", "micro_batch_size"),
     case({"global_batch": [1, 2, 3]}, "global_batch", "expected an object"),
     case({"optimizer_opts/name": "Adam"}, "optimizer_opts.name", 'did you mean "AdamW"'),
-    case({"optimizer_opts/name": "SGD"}, "optimizer_opts.name", "one of LAMB, AdamW"),
+    case({"optimizer_opts/name": "SGD"}, "optimizer_opts.name", "one of LAMB, AdamW, Muon"),
     case({"optimizer_opts/weight_decay_rate": -0.1}, "optimizer_opts.weight_decay_rate", "0 or more"),
     case({"optimizer_opts/loss_scaling": 0}, "optimizer_opts.loss_scaling", "none"),
     case({"optimizer_opts/loss_scaling": "big"}, "optimizer_opts.loss_scaling", "above 0"),
@@ -135,6 +135,7 @@ BROKEN_RULES = [
     case(
         {**ON_IPU, SCHEDULE: "interleaved"}, "pipeline_schedule", "pipeline_device_mapping", "on one IPU", "to grouped"
     ),
+    case({**ON_IPU, "optimizer_opts/name": "Muon"}, "optimizer_opts.name", "no Muon", "to AdamW or LAMB"),
     case({"use_qkv_bias": True}, "use_qkv_bias", "set use_qkv_split to true"),
     case({"max_seq_length": 1024}, "max_seq_length", "at most 512"),
     case({"max_predictions_per_seq": 200}, "about 15 %", "(flags: --max-predictions-per-seq, --max-seq-length)"),

@@ -176,9 +176,15 @@ def test_what_ipus_lack_is_refused(recorder: Recorder) -> None:
         platform.compile(None, None, None, Update(1, adaptive_loss_scale=True), 1)
 
 
-def test_gradient_clipping_is_refused(adapter: ModuleType) -> None:
-    settings = OptimizerSettings("LAMB", UpDown(0.1, 10, 0.1), max_gradient_norm=1.0)
-    with pytest.raises(UserError, match="max_gradient_norm"):
+@pytest.mark.parametrize(
+    "settings, field",
+    [
+        (OptimizerSettings("LAMB", UpDown(0.1, 10, 0.1), max_gradient_norm=1.0), "max_gradient_norm"),
+        (OptimizerSettings("Muon", UpDown(0.1, 10, 0.1)), "optimizer_opts.name: Graphcore's TensorFlow has no Muon"),
+    ],
+)
+def test_gradient_clipping_and_muon_are_refused(adapter: ModuleType, settings: OptimizerSettings, field: str) -> None:
+    with pytest.raises(UserError, match=field):
         adapter.make_optimizer(settings, ExecutionOptions())
 
 
