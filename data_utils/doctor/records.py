@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data_utils.packing.merge import holds_one_sequence
-from data_utils.records.decoding import ExampleError, decode_examples
+from data_utils.records.decoding import ExampleDecoder, ExampleError
 from data_utils.records.features import (
     PACKS_FORMAT,
     WEIGHTS,
@@ -30,16 +30,14 @@ from data_utils.records.files import files_of_folder
 from data_utils.records.framing import FRAMING_BYTES, RecordError, masked_crc32c, unframe
 from data_utils.records.index import find_index, load_index
 from data_utils.records.manifest import Manifest, load_manifest
-from data_utils.records.validation import find_problem
+from data_utils.records.validation import Batch, Problem, find_problem, good_records
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
 from utilities.errors import UserError
 
 FILES_TRIED, RECORDS_TRIED = 16, 20  # to find out which form the records have
-RECORDS_AT_ONCE = 4096
+RECORDS_AT_ONCE = 512
 ANY_VOCABULARY = 1 << 31  # upper limit of ids if the vocabulary is not known
 _HEADER = struct.Struct("<QI")
-
-Batch = dict[str, np.ndarray]
 
 
 class Form(NamedTuple):
@@ -64,7 +62,6 @@ class DataSet:
     manifest: Manifest | None
     vocabulary: Vocabulary | None
     form: Form
-    corpus: list[Path]  # sentence files that the records were made from
     wrong: list[str]
     notes: list[str]
 
@@ -79,7 +76,7 @@ class Chunk(NamedTuple):
     """Records that were read together: the good ones, their arrays, and the problem of each bad one."""
 
     payloads: list[bytes]
-    batch: Batch | None
+    batch: Batch
     problems: dict[int, str]
 
 
@@ -88,43 +85,27 @@ class Checker:
 
     def __init__(self, data: DataSet) -> None:
         self.spec = data.form.features(data.vocab_size or ANY_VOCABULARY)
+        self.decoder = ExampleDecoder(self.spec.features)
         self.special: list[int] | None = None  # ids of [PAD], [UNK], [CLS], [SEP] and [MASK]
         if data.vocabulary is not None:
             self.special = data.vocabulary.special_ids().tolist()
 
     def read(self, path: Path) -> Iterator[Chunk]:
-        """Yield the records of a file, good and bad, a few thousand at a time."""
+        """Yield the records of a file, good and bad, a few hundred at a time."""
         records = enumerate(read_records(path))
         while chunk := dict(itertools.islice(records, RECORDS_AT_ONCE)):
             problems = {number: record for number, record in chunk.items() if isinstance(record, str)}
             payloads = {number: record for number, record in chunk.items() if isinstance(record, bytes)}
-            batches = list(self._good_batches(list(payloads.items()), problems))
-            batch = {name: np.concatenate([part[name] for part in batches]) for name in batches[0]} if batches else None
+            batch, bad = good_records(list(payloads.values()), self.decoder.decode, self._find_problem)
+            numbers = list(payloads)
+            problems.update({numbers[row]: problem.reason for row, problem in bad.items()})
             yield Chunk([payload for number, payload in payloads.items() if number not in problems], batch, problems)
 
-    def _good_batches(self, payloads: list[tuple[int, bytes]], problems: dict[int, str]) -> Iterator[Batch]:
-        """Yield the arrays of the good records; isolate the bad ones by halving and add them to ``problems``."""
-        if not payloads:
-            return
-        try:
-            batch = decode_examples([payload for _, payload in payloads], self.spec.features)
-            reason = self._problem(batch)
-        except ExampleError as error:
-            reason = error.reason
-        if reason is None:
-            yield batch
-        elif len(payloads) == 1:
-            problems[payloads[0][0]] = reason
-        else:
-            middle = len(payloads) // 2
-            yield from self._good_batches(payloads[:middle], problems)
-            yield from self._good_batches(payloads[middle:], problems)
-
-    def _problem(self, batch: Batch) -> str | None:
-        """Return the first bad record of a batch and its problem, if there is one."""
+    def _find_problem(self, batch: Batch) -> Problem | None:
+        """Return a problem of a batch, if it has one."""
         problem = find_problem(self.spec, batch)
         if problem is not None:
-            return problem.reason
+            return problem
         numbers, weights = batch["input_mask"], batch["masked_lm_weights"]
         checks = [((weights <= 0).all(1), "masks nothing")]
         if not self.spec.packed:
@@ -141,7 +122,7 @@ class Checker:
             ids = batch["input_ids"]
             checks.append(((starts & (ids != cls_id)).any(1), "has a sequence that does not begin with [CLS]"))
             checks.append(((ends & (ids != sep_id)).any(1), "has a sequence that does not end with [SEP]"))
-        return next((reason for wrong, reason in checks if wrong.any()), None)
+        return next((Problem(int(wrong.argmax()), reason, "") for wrong, reason in checks if wrong.any()), None)
 
 
 def index_of(path: Path) -> tuple[np.ndarray | None, str | None]:
@@ -204,13 +185,12 @@ def _end_of_record(data: mmap.mmap, begin: int) -> int | None:
     return end if end <= len(data) and masked_crc32c(data[begin : begin + 8]) == checksum else None
 
 
-def open_dataset(folder: Path, vocabulary_file: Path | None, corpus: Path | None) -> DataSet:
+def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
     """Examine a folder without reading all of its records.
 
     Args:
         folder: The folder of the record files.
         vocabulary_file: The vocabulary; None: the one in the folder.
-        corpus: Folder of sentence files; None: the folder's ``corpus``.
 
     Raises:
         UserError: There are no record files, or none of them holds pre-training records.
@@ -239,10 +219,7 @@ def open_dataset(folder: Path, vocabulary_file: Path | None, corpus: Path | None
             if vocabulary_file is not None:
                 raise
             wrong.append(str(error))
-    lines = sorted((corpus or folder / "corpus").glob("*.txt"))
-    if corpus is not None and not lines:
-        raise UserError(f"--sentences {corpus}: no .txt files")
-    return DataSet(folder, files, manifest, vocabulary, _form_of(files, manifest), lines, wrong, notes)
+    return DataSet(folder, files, manifest, vocabulary, _form_of(files, manifest), wrong, notes)
 
 
 def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
@@ -271,10 +248,10 @@ def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
 def _form_of_record(record: bytes | str) -> Form:
     if isinstance(record, str):
         raise ExampleError(0, record)
-    batch = decode_examples([record], pretraining_features(1, 1, ANY_VOCABULARY).features, any_length=True)
+    batch = ExampleDecoder(pretraining_features(1, 1, ANY_VOCABULARY).features).decode([record], any_length=True)
     sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
     try:
         weights = Feature("next_sentence_weights", 1, WEIGHTS)
-        return Form(*sizes, decode_examples([record], [weights], any_length=True)[weights.name].size)
+        return Form(*sizes, ExampleDecoder([weights]).decode([record], any_length=True)[weights.name].size)
     except ExampleError:
         return Form(*sizes)

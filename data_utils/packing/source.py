@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from data_utils.command_line import Progress
 from data_utils.completion_log import WORK_FOLDER, CompletionLog, Done, digest_of, identity_of, run_units
 from data_utils.packing.merge import holds_one_sequence
 from data_utils.parallel import Pool
-from data_utils.records.decoding import ExampleError, decode_examples
-from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, Feature, pretraining_features
+from data_utils.records.decoding import ExampleDecoder, ExampleError
+from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, pretraining_features
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.manifest import Manifest
@@ -60,9 +60,12 @@ class Source:
         if manifest is not None and manifest.format != SEQUENCES_FORMAT:
             what = "packed already" if manifest.format == PACKS_FORMAT else f"of format {manifest.format!r}"
             raise UserError(f"{manifest.path}: the data set is {what}; name one of {SEQUENCES_FORMAT!r} records")
-        first = self._decode(np.zeros(1, np.int64), pretraining_features(1, 1, _ANY_VOCABULARY).features, True)
+        any_shape = ExampleDecoder(pretraining_features(1, 1, _ANY_VOCABULARY).features)
+        first = self._decode(np.zeros(1, np.int64), any_shape, True)
         self.shape = Shape(first["input_ids"].shape[1], first["masked_lm_ids"].shape[1])
-        self._features = pretraining_features(*self.shape, _ANY_VOCABULARY).features
+        features = pretraining_features(*self.shape, _ANY_VOCABULARY).features
+        self._all = ExampleDecoder(features)
+        self._measured = ExampleDecoder([feature for feature in features if feature.name in _MEASURED])
 
     @functools.cached_property
     def identity(self) -> Dict[str, Any]:
@@ -82,7 +85,7 @@ class Source:
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the records at some positions: feature → (B, L, Q or 1), int64 or float32."""
-        return self._decode(positions, self._features)
+        return self._decode(positions, self._all)
 
     def measure(self, positions: np.ndarray) -> np.ndarray:
         """Return the numbers of tokens and of masked positions of the records at some positions, uint16 (B, 2).
@@ -90,7 +93,7 @@ class Source:
         Raises:
             RecordError: a record is damaged, or its mask or masked positions are invalid.
         """
-        batch = self._decode(positions, [feature for feature in self._features if feature.name in _MEASURED])
+        batch = self._decode(positions, self._measured)
         good = holds_one_sequence(batch["input_mask"])
         if not good.all():
             reason = "has an input_mask that is not ones followed by zeros: not one padded sequence"
@@ -105,10 +108,10 @@ class Source:
         return np.stack([lengths, masked.sum(axis=1)], axis=1).astype(np.uint16)
 
     def _decode(
-        self, positions: np.ndarray, features: Sequence[Feature], any_length: bool = False
+        self, positions: np.ndarray, decoder: ExampleDecoder, any_length: bool = False
     ) -> Dict[str, np.ndarray]:
         try:
-            return decode_examples(self._files.fetch(positions), features, any_length)
+            return decoder.decode(self._files.fetch(positions), any_length)
         except ExampleError as error:
             raise self._error(positions, error.row, error.reason) from None
 

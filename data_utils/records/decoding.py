@@ -7,7 +7,7 @@ Source: tensorflow/core/example/{example,feature}.proto and the protobuf wire fo
 
 from __future__ import annotations
 
-from typing import Container, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -20,8 +20,11 @@ _THIRD_FIELD = 0x1A  # Feature.int64_list
 _ONE_INTEGER = 0x08  # values that are not packed, which readers must accept too
 _ONE_FLOAT = 0x0D
 
-INTEGERS, FLOATS = "int64_list", "float_list"
-_LISTS = {_THIRD_FIELD: INTEGERS, _SECOND_FIELD: FLOATS, _FIRST_FIELD: "bytes_list"}
+_INTEGERS, _FLOATS, _NO_LIST = "int64_list", "float_list", "no list"
+_LISTS = {_THIRD_FIELD: _INTEGERS, _SECOND_FIELD: _FLOATS, _FIRST_FIELD: "bytes_list"}
+_KEY_BYTES = 8  # of a header: the size of the feature and the beginning of its name
+
+_REMAKE = "set dataset_dir to a data set made for this task, or make the data set again"
 
 
 class ExampleError(ValueError):
@@ -30,82 +33,127 @@ class ExampleError(ValueError):
     Attributes:
         row: the message's place in the batch.
         reason: a clause that follows "record … ".
+        fix: what to change before training.
     """
 
-    def __init__(self, row: int, reason: str) -> None:
+    def __init__(self, row: int, reason: str, fix: str = _REMAKE) -> None:
         super().__init__(f"message {row} {reason}")
         self.row = row
         self.reason = reason
+        self.fix = fix
 
 
-class _Values(NamedTuple):
-    """The encoded numbers of a feature."""
+_Values = Tuple[str, bytes]  # the name of a feature's list, and its encoded numbers
 
+
+class _Header(NamedTuple):
+    """The bytes of a feature before its numbers, and their meaning."""
+
+    content: bytes
+    name: str
     list_name: str
-    data: bytes
+    size: int  # bytes of the numbers
+    is_packed: bool  # otherwise each number, or group of numbers, is a field
 
 
-def decode_examples(
-    messages: Sequence[bytes], features: Sequence[Feature], any_length: bool = False
-) -> Dict[str, np.ndarray]:
-    """Decode some features of a batch; other features of the messages are ignored.
+class ExampleDecoder:
+    """Decodes some features of messages and ignores the others. It may be used from several threads.
+
+    Messages that were written alike have the same headers, which are parsed once and then only compared.
 
     Args:
-        messages: N ≥ 1 serialised messages.
         features: the features that each message must have.
-        any_length: whether a feature's length is taken from the first message instead of ``features``.
-
-    Returns:
-        feature → (N, length), int64 or float32.
-
-    Raises:
-        ExampleError: a message is damaged, lacks a feature, or has another number of values.
 
     Example:
         >>> from data_utils.records.features import TOKENS
         >>> from data_utils.records.writer import encode_examples
         >>> messages = encode_examples({"ids": np.array([[7, 300], [0, 70000]])})
-        >>> decode_examples(messages, [Feature("ids", 2, TOKENS)])["ids"].tolist()
+        >>> ExampleDecoder([Feature("ids", 2, TOKENS)]).decode(messages)["ids"].tolist()
         [[7, 300], [0, 70000]]
     """
-    keys = [feature.name.encode() for feature in features]
-    rows = [_fields(message, row, set(keys)) for row, message in enumerate(messages)]
-    decoded = {}
-    for feature, key in zip(features, keys):
-        name, size = feature.name, None if any_length else feature.length
-        expected, decode = (FLOATS, _floats) if feature.dtype == "float32" else (INTEGERS, _integers)
-        values = [_checked(fields.get(key), expected, name, row) for row, fields in enumerate(rows)]
-        decoded[name] = decode(values, name, size)
-    return decoded
+
+    def __init__(self, features: Sequence[Feature]) -> None:
+        self.features = features
+        self._headers: Dict[bytes, _Header] = {}
+
+    def decode(self, messages: Sequence[bytes], any_length: bool = False) -> Dict[str, np.ndarray]:
+        """Decode a batch.
+
+        Args:
+            messages: N serialised messages.
+            any_length: whether a feature's length is that in the first message instead of ``Feature.length``.
+
+        Returns:
+            feature → (N, length), int64 or float32.
+
+        Raises:
+            ExampleError: a message is damaged, lacks a feature, or has another number of values.
+        """
+        rows = [self._fields(message, row) for row, message in enumerate(messages)]
+        return {feature.name: _decode_feature(feature, rows, any_length) for feature in self.features}
+
+    def _fields(self, message: bytes, row: int) -> Dict[str, _Values]:
+        """Return all features of a message, still encoded."""
+        fields: Dict[str, _Values] = {}
+        try:
+            at, end = _delimited(message, 0, len(message), _FIRST_FIELD) if message else (0, 0)
+            if end != len(message):
+                raise ValueError
+            while at < end:
+                header = self._headers.get(message[at : at + _KEY_BYTES])
+                if header is None or not message.startswith(header.content, at):
+                    header = _parse_header(message, at, end)
+                    self._headers[header.content[:_KEY_BYTES]] = header
+                content, name, list_name, size, is_packed = header
+                begin = at + len(content)
+                at = begin + size
+                if at > end:
+                    raise ValueError
+                data = message[begin:at]
+                fields[name] = list_name, data if is_packed else _packed(data, list_name)
+        except (LookupError, ValueError):  # the latter also for a name that is not UTF-8
+            raise ExampleError(row, "is not a tf.train.Example") from None
+        return fields
 
 
-def _fields(message: bytes, row: int, wanted: Container[bytes]) -> Dict[bytes, _Values]:
-    """Return the wanted features of a message, still encoded."""
-    found: Dict[bytes, _Values] = {}
-    try:
-        at, end = _delimited(message, 0, len(message), _FIRST_FIELD)
-        if end != len(message):
+def _parse_header(message: bytes, at: int, end: int) -> _Header:
+    """Parse the feature that begins at ``at``, up to its numbers."""
+    key, entry_end = _delimited(message, at, end, _FIRST_FIELD)
+    name, name_end = _delimited(message, key, entry_end, _FIRST_FIELD)
+    begin, stop = _delimited(message, name_end, entry_end, _SECOND_FIELD)
+    list_name, is_packed = _NO_LIST, True
+    if begin < stop:
+        list_name = _LISTS[message[begin]]
+        begin, stop = _delimited(message, begin, stop, message[begin])
+    if stop != entry_end:
+        raise ValueError
+    if begin < stop and list_name in (_INTEGERS, _FLOATS):
+        first, last = _delimited(message, begin, stop, _FIRST_FIELD) if message[begin] == _FIRST_FIELD else (0, 0)
+        is_packed = last == stop
+        begin = first if is_packed else begin
+    return _Header(message[at:begin], message[name:name_end].decode("utf-8"), list_name, stop - begin, is_packed)
+
+
+def _packed(data: bytes, list_name: str) -> bytes:
+    """Return the numbers of a list as packed values."""
+    at, parts = 0, []
+    while at < len(data):
+        begin, tag = at + 1, data[at]
+        if tag == _FIRST_FIELD:
+            begin, at = _delimited(data, at, len(data), tag)
+        elif tag == (_ONE_INTEGER if list_name == _INTEGERS else _ONE_FLOAT):
+            at = _varint(data, begin)[1] if list_name == _INTEGERS else begin + 4
+        else:
             raise ValueError
-        while at < end:
-            entry, at = _delimited(message, at, end, _FIRST_FIELD)
-            key_begin, key_end = _delimited(message, entry, at, _FIRST_FIELD)
-            key = message[key_begin:key_end]
-            if key in wanted:
-                value_begin, value_end = _delimited(message, key_end, at, _SECOND_FIELD)
-                found[key] = _values(message, value_begin, value_end)
-    except (IndexError, ValueError):
-        raise ExampleError(row, "is not a tf.train.Example") from None
-    return found
+        parts.append(data[begin:at])
+    return b"".join(parts)
 
 
 def _delimited(message: bytes, at: int, limit: int, tag: int) -> Tuple[int, int]:
     """Return the bounds of the content of the field that begins at ``at``; it must end within ``limit``."""
     if message[at] != tag:
         raise ValueError
-    size = message[at + 1]
-    at += 2
-    if size > 127:
-        size, at = _varint(message, at - 1)
+    size, at = _varint(message, at + 1)
     if at + size > limit:
         raise ValueError
     return at, at + size
@@ -121,68 +169,65 @@ def _varint(message: bytes, at: int) -> Tuple[int, int]:
     return value | message[at] << shift, at + 1
 
 
-def _values(message: bytes, at: int, end: int) -> _Values:
-    """Return the encoded numbers of a Feature."""
-    if at == end:
-        return _Values("no list", b"")
-    tag = message[at]
-    list_name = _LISTS.get(tag, "an unknown list")
-    begin, stop = _delimited(message, at, end, tag)
-    parts: List[bytes] = []
-    while begin < stop and list_name in (INTEGERS, FLOATS):
-        tag = message[begin]
-        if tag == _FIRST_FIELD:
-            first, begin = _delimited(message, begin, stop, tag)
-        elif tag == (_ONE_INTEGER if list_name == INTEGERS else _ONE_FLOAT):
-            first = begin + 1
-            begin = first + 4 if list_name == FLOATS else _varint(message, first)[1]
-        else:
-            raise ValueError
-        parts.append(message[first:begin])
-    return _Values(list_name, parts[0] if len(parts) == 1 else b"".join(parts))
+def _decode_feature(feature: Feature, rows: Sequence[Mapping[str, _Values]], any_length: bool) -> np.ndarray:
+    """Return the numbers of a feature, (rows, length)."""
+    expected = _FLOATS if feature.dtype == "float32" else _INTEGERS
+    encoded = []
+    for row, fields in enumerate(rows):
+        list_name, data = fields.get(feature.name, (_NO_LIST, b""))
+        if list_name != expected:
+            reason = f"has {feature.name} as {list_name}, not {expected}"
+            if list_name == _NO_LIST:
+                reason = f"has no feature {feature.name} (it has {_names(fields)})"
+            raise ExampleError(row, reason)
+        encoded.append(data)
+    bounds = np.cumsum([0, *map(len, encoded)])
+    data = b"".join(encoded)
+    if expected == _FLOATS:
+        length = _check_lengths(np.diff(bounds) / 4, feature, any_length)
+        return np.frombuffer(data, "<f4").reshape(len(rows), length).astype(np.float32)
+    return _integers(np.frombuffer(data, np.uint8), bounds, feature, any_length)
 
 
-def _checked(values: Optional[_Values], expected: str, name: str, row: int) -> bytes:
-    if values is None:
-        raise ExampleError(row, f"has no feature {name}")
-    if values.list_name != expected:
-        raise ExampleError(row, f"has {name} as {values.list_name}, not {expected}")
-    return values.data
-
-
-def _floats(rows: Sequence[bytes], name: str, size: Optional[int]) -> np.ndarray:
-    _check_sizes(np.array([len(row) for row in rows]) / 4, name, size)
-    return np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), -1).astype(np.float32)
-
-
-def _integers(rows: Sequence[bytes], name: str, size: Optional[int]) -> np.ndarray:
+def _integers(data: np.ndarray, bounds: np.ndarray, feature: Feature, any_length: bool) -> np.ndarray:
     """Decode rows of numbers in base 128: seven bits per byte, lowest first; the eighth bit says that more follow."""
-    data = np.frombuffer(b"".join(rows), np.uint8)
-    is_last = data < 128
-    bounds = np.cumsum([0, *map(len, rows)])
-    _check_sizes(np.diff(np.concatenate(([0], np.cumsum(is_last)))[bounds]), name, size)
-    filled = np.flatnonzero(np.diff(bounds))
-    cut = filled[~is_last[bounds[filled + 1] - 1]] if data.size else filled
+    ends = np.flatnonzero(data < 128)  # last byte of each number
+    shape = len(bounds) - 1, _check_lengths(np.diff(np.searchsorted(ends, bounds)), feature, any_length)
+    if ends.size == data.size:
+        return data.reshape(shape).astype(np.int64)
+    cut = np.flatnonzero(data[bounds[1:] - 1] > 127)
     if cut.size:
-        raise ExampleError(int(cut[0]), f"has {name} that ends within a number")
-    if is_last.all():
-        return data.reshape(len(rows), -1).astype(np.int64)
-    ends = np.flatnonzero(is_last)
-    begins = np.concatenate(([0], ends[:-1] + 1))
-    width = ends - begins + 1
-    if width.max() > 10:
-        row = int(np.searchsorted(bounds, begins[width.argmax()], "right")) - 1
-        raise ExampleError(row, f"has {name} with a number of more than 64 bits")
-    values = (data[begins] & 127).astype(np.uint64)
-    for place in range(1, int(width.max())):
-        longer = np.flatnonzero(width > place)
-        values[longer] |= (data[begins[longer] + place] & 127).astype(np.uint64) << np.uint64(7 * place)
-    return values.view(np.int64).reshape(len(rows), -1)
+        raise ExampleError(int(cut[0]), f"has {feature.name} that ends within a number")
+    widths = np.diff(ends, prepend=-1)
+    widest = int(widths.max())
+    if widest > 10:
+        row = int(np.searchsorted(bounds, ends[widths.argmax()], "right")) - 1
+        raise ExampleError(row, f"has {feature.name} with a number of more than 64 bits")
+    # At each byte, the number that begins there; the numbers that begin at first bytes are the result.
+    wide = np.uint32 if widest < 5 else np.uint64
+    low, carry = (data & 127).astype(wide), (data & 128).astype(wide)
+    numbers = low.copy()
+    for _ in range(widest - 1):
+        numbers[:-1] = low[:-1] + carry[:-1] * numbers[1:]
+    return numbers[ends - widths + 1].astype(np.int64).reshape(shape)
 
 
-def _check_sizes(counts: np.ndarray, name: str, size: Optional[int]) -> None:
-    expected = counts[0] if size is None else size
+def _check_lengths(counts: np.ndarray, feature: Feature, any_length: bool) -> int:
+    """Return the length of a feature after comparing it with the number of values in each row."""
+    expected = int(counts[0]) if any_length else feature.length
     wrong = np.flatnonzero(counts != expected)
     if wrong.size:
         row = int(wrong[0])
-        raise ExampleError(row, f"has {counts[row]:g} values of {name}, {expected:g} are expected")
+        reason, fix = f"has {counts[row]:g} values of {feature.name}, {expected} are expected", _REMAKE
+        if feature.length_setting is not None and counts[row] > 0:
+            fix = (
+                f"set {feature.length_setting} to {counts[row]:g}, or dataset_dir to a data set made with"
+                f" {feature.length_setting} {expected}"
+            )
+        raise ExampleError(row, reason, fix)
+    return expected
+
+
+def _names(names: Iterable[str]) -> str:
+    shown = [name[:40] if name.isprintable() else ascii(name[:40]) for name in sorted(names)]
+    return ", ".join(shown[:8]) + (", …" if len(shown) > 8 else "") or "none"

@@ -8,24 +8,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from functools import partial
 from pathlib import Path
-from typing import Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Deque, Dict, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
-from data_utils.records.features import Feature, FeatureSpec
+from data_utils.records.decoding import ExampleDecoder
+from data_utils.records.features import FeatureSpec
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.manifest import Manifest, check_settings
-from data_utils.records.validation import Problem, find_problem
-from keras_extensions.backend import tf
+from data_utils.records.validation import Problem, find_problem, good_records
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 FAIL, SKIP = "fail", "skip"  # choices for a record that cannot be used
 
-_CHUNK = 1024  # Bounds the memory of parsing; larger chunks are no faster.
+_CHUNK = 128  # so that the arrays stay in the processor's cache while they are decoded and checked
 _FILES_CHECKED_AT_START = 8
 _REPORTED = 10  # corrupt records that are logged one by one; further ones are only counted
 
@@ -49,7 +50,6 @@ class RecordReader:
 
     Construction reads the manifest or the indices, and the first record of the first files, so that data of another
     sequence length or vocabulary is rejected before a model is built. :meth:`read` may be called from several threads.
-    TensorFlow's runtime starts here, so devices and threads must be configured earlier.
 
     Args:
         source: the data set folder, or a list of record files.
@@ -84,9 +84,8 @@ class RecordReader:
         self._files = RecordFiles(source, verify_checksums)
         self._skips = on_corrupt == SKIP
         self._corrupt = _CorruptRecords(self._files.count, max_corrupt_records)
-        self._parse_spec = {
-            feature.name: tf.io.FixedLenFeature([feature.length], _stored_type(feature)) for feature in spec.features
-        }
+        self._decoder = ExampleDecoder(spec.features)
+        self._find_problem = partial(find_problem, spec)
         if self.manifest is not None:
             check_settings(self.manifest, spec)
         self._check_first_records()
@@ -149,7 +148,7 @@ class RecordReader:
         return {name: np.concatenate([values, instead[name]])[order] for name, values in batch.arrays.items()}
 
     def _read_each(self, positions: np.ndarray) -> _Batch:
-        """Return the good records at these positions, and all errors, or only the first if errors are raised."""
+        """Return the good records at these positions, and all errors, or some of them if an error ends the run."""
         errors: Dict[int, RecordError] = {}
         payloads: Dict[int, bytes] = {}
         for row, payload in enumerate(self._files.fetch_each(positions)):
@@ -159,30 +158,12 @@ class RecordReader:
                 payloads[row] = payload
         if errors and not self._skips:
             return _Batch({}, np.empty(0, int), errors)
-        arrays = self._parse(list(payloads.values()))
-        if arrays is None:
-            for row, reason in list(_explain(payloads, self.spec)):
-                errors[row] = self._record_error(positions, row, reason)
-                del payloads[row]
-            arrays = self._parse(list(payloads.values()))
-            assert arrays is not None, "what remains was found to be good"
+        arrays, problems = good_records(list(payloads.values()), self._decoder.decode, self._find_problem)
         rows = list(payloads)
-        problem = find_problem(self.spec, arrays) if rows else None
-        while problem is not None:
-            row = rows.pop(problem.row)
-            errors[row] = self._record_error(positions, row, problem)
-            arrays = {name: np.delete(values, problem.row, axis=0) for name, values in arrays.items()}
-            problem = find_problem(self.spec, arrays) if rows and self._skips else None
-        return _Batch(arrays, np.array(rows, int), errors)
-
-    def _parse(self, payloads: List[bytes]) -> Optional[Dict[str, np.ndarray]]:
-        """Return the arrays of some records; None if one of them cannot be parsed."""
-        try:
-            with tf.device("CPU:0"):
-                parsed = tf.io.parse_example(tf.constant(payloads, tf.string), self._parse_spec)
-        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
-            return None  # the latter if TensorFlow's own message quotes a payload that is not text
-        return {name: values.numpy() for name, values in parsed.items()}
+        errors.update(
+            {rows[place]: self._record_error(positions, rows[place], problem) for place, problem in problems.items()}
+        )
+        return _Batch(arrays, np.array([row for row in rows if row not in errors], int), errors)
 
     def _record_error(self, positions: np.ndarray, row: int, problem: Problem) -> RecordError:
         path, record = self._files.locate(int(positions[row]))
@@ -238,54 +219,3 @@ class _CorruptRecords:
                 if number == _REPORTED:
                     logger.warning("further records that are skipped are counted, not listed")
             self._errors = known  # replaced rather than changed, because other threads read it
-
-
-def _stored_type(feature: Feature) -> tf.DType:
-    return tf.float32 if feature.dtype == "float32" else tf.int64
-
-
-def _explain(payloads: Mapping[int, bytes], spec: FeatureSpec) -> Iterator[Tuple[int, Problem]]:
-    """Yield the records that TensorFlow cannot parse, with the reasons, which its own message does not give."""
-    found = False
-    for row, payload in payloads.items():
-        problem = _problem_of_payload(row, payload, spec)
-        if problem is not None:
-            found = True
-            yield row, problem
-    if not found:
-        for row in payloads:
-            yield row, Problem(row, f"or one of the {len(payloads) - 1} read with it cannot be parsed", _REMAKE)
-
-
-def _problem_of_payload(row: int, payload: bytes, spec: FeatureSpec) -> Optional[Problem]:
-    try:
-        features = tf.train.Example.FromString(payload).features.feature
-    except Exception:  # The protobuf package's exception has moved between its releases.
-        return Problem(row, "is not a tf.train.Example", _REMAKE)
-    for feature in spec.features:
-        kind = features[feature.name].WhichOneof("kind") if feature.name in features else None
-        if kind is None:
-            return Problem(row, f"has no feature {feature.name} (it has {_names(features)})", _REMAKE)
-        expected = "float_list" if feature.dtype == "float32" else "int64_list"
-        if kind != expected:
-            return Problem(row, f"has {feature.name} as {kind}, not {expected}", _REMAKE)
-        length = len(getattr(features[feature.name], kind).value)
-        if length != feature.length:
-            reason = f"has {length} values of {feature.name}, {feature.length} are expected"
-            return Problem(row, reason, _fix_of_length(feature, length))
-    return None
-
-
-def _fix_of_length(feature: Feature, found: int) -> str:
-    setting = feature.length_setting
-    if setting is None or found == 0:
-        return _REMAKE
-    return f"set {setting} to {found}, or dataset_dir to a data set made with {setting} {feature.length}"
-
-
-def _names(features: Sequence[str]) -> str:
-    names = [name[:40] if name.isprintable() else ascii(name[:40]) for name in sorted(features)]
-    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
-
-
-_REMAKE = "set dataset_dir to a data set made for this task, or make the data set again"

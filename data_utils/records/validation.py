@@ -1,11 +1,12 @@
-"""Checks that the numbers of a batch are valid for the model, and reports the first record that is not."""
+"""Checks that records can be decoded and that their numbers are valid for the model."""
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from data_utils.records.decoding import ExampleError
 from data_utils.records.features import PACKING_COMMAND, Feature, FeatureSpec
 
 
@@ -15,6 +16,40 @@ class Problem(NamedTuple):
     row: int  # the record's place in the batch
     reason: str
     fix: str
+
+
+Batch = Dict[str, np.ndarray]
+
+
+def good_records(
+    messages: Sequence[bytes],
+    decode: Callable[[Sequence[bytes]], Batch],
+    find: Callable[[Batch], Optional[Problem]],
+) -> Tuple[Batch, Dict[int, Problem]]:
+    """Decode the good records of a batch, and isolate the others by halving the batch.
+
+    Args:
+        messages: the serialised records.
+        decode: ``ExampleDecoder.decode``.
+        find: returns a problem of a batch, if it has one.
+
+    Returns:
+        The arrays of the good records, and the problem of each other record by its place in the batch.
+    """
+    try:
+        batch = decode(messages)
+        problem = find(batch) if messages else None
+    except ExampleError as error:
+        problem = Problem(error.row, error.reason, error.fix)
+    if problem is None:
+        return batch, {}
+    if len(messages) == 1:
+        return decode([]), {0: problem}
+    middle = len(messages) // 2
+    first, problems = good_records(messages[:middle], decode, find)
+    second, others = good_records(messages[middle:], decode, find)
+    problems.update({middle + row: problem for row, problem in others.items()})
+    return {name: np.concatenate([values, second[name]]) for name, values in first.items()}, problems
 
 
 def find_problem(spec: FeatureSpec, batch: Mapping[str, np.ndarray]) -> Optional[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_utils.records.decoding import ExampleError, decode_examples
+from data_utils.records.decoding import ExampleDecoder, ExampleError
 from data_utils.records.features import TOKENS, WEIGHTS, Feature, pretraining_features
 from keras_extensions.backend import tf
 from tests.unit.data_utils.packing.samples import LENGTH, PREDICTIONS, VOCABULARY, sequence
@@ -17,16 +17,25 @@ PAIR = [Feature("x", 2, TOKENS)]
 
 def test_records_as_tensorflow_wrote_them() -> None:
     sequences = [sequence(number) for number in range(50)]
-    found = decode_examples([example(one) for one in sequences], SPEC.features)
+    found = ExampleDecoder(SPEC.features).decode([example(one) for one in sequences])
     for feature in SPEC.features:
         assert np.array_equal(found[feature.name], np.stack([one[feature.name] for one in sequences]))
         assert found[feature.name].dtype == (np.float32 if feature.name == "masked_lm_weights" else np.int64)
 
 
-def test_numbers_at_the_borders() -> None:
-    rows = [[0, 127, 128, 16383, 16384, 2**31, 2**62, 2**63 - 1], [-1, -(2**63), 1, 2, 3, 4, 5, 6]]
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0, 127, 128, 16383, 16384, 2**31, 2**62, 2**63 - 1], [-1, -(2**63), 1, 2, 3, 4, 5, 6]],
+        [[2**28 - 1, 0, 2**21], [2**21 - 1, 2**14, 128]],
+        [[2**28, 1], [1, 2**28]],
+        [[0, 127], [5, 6]],
+        [[], []],
+    ],
+)
+def test_numbers_at_the_borders(rows: list[list[int]]) -> None:
     messages = [example({"x": row}) for row in rows]
-    assert decode_examples(messages, PAIR, any_length=True)["x"].tolist() == rows
+    assert ExampleDecoder(PAIR).decode(messages, any_length=True)["x"].tolist() == rows
 
 
 def test_numbers_that_are_not_packed() -> None:
@@ -43,7 +52,7 @@ def test_numbers_that_are_not_packed() -> None:
     ]
     message = field(0x0A, b"".join(field(0x0A, entry) for entry in entries))
     assert tf.train.Example.FromString(message).features.feature["x"].int64_list.value == [5, 300, 7]
-    found = decode_examples([message], [Feature("x", 3, TOKENS), Feature("y", 2, WEIGHTS)])
+    found = ExampleDecoder([Feature("x", 3, TOKENS), Feature("y", 2, WEIGHTS)]).decode([message])
     assert (found["x"].tolist(), found["y"].tolist()) == ([[5, 300, 7]], [[1.5, -2.0]])
 
 
@@ -51,20 +60,22 @@ def test_numbers_that_are_not_packed() -> None:
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
-        (example({"y": [1]}), "has no feature x"),
+        (example({"y": [1]}), "has no feature x (it has y)"),
         (example({"x": [1, 2, 3]}), "has 3 values of x, 2 are expected"),
         (example({"x": []}), "has 0 values of x, 2 are expected"),
-        (example({"x": None}), "has x as no list, not int64_list"),
+        (example({"x": None}), "has no feature x (it has x)"),
         (example({"x": [1.0, 2.0]}), "has x as float_list, not int64_list"),
         (example({"x": [b"ab"]}), "has x as bytes_list"),
-        (b"", "is not a tf.train.Example"),
+        (b"", "has no feature x (it has none)"),
         (b"no message", "is not a tf.train.Example"),
         (example({"x": [1, 300]})[:-1], "is not a tf.train.Example"),
+        (example({"x": [1, 2, 3]})[:-1] + b"\x83", "has x that ends within a number"),
+        (example({"x": [5, -1, 1]})[:-2] + b"\x81\x01", "has x with a number of more than 64 bits"),
     ],
 )
 def test_errors_name_the_right_message(second: bytes, reason: str, any_length: bool) -> None:
     with pytest.raises(ExampleError) as caught:
-        decode_examples([example({"x": [1, 300]}), second], PAIR, any_length)
+        ExampleDecoder(PAIR).decode([example({"x": [1, 300]}), second], any_length)
     assert caught.value.row == 1
     assert caught.value.reason.startswith(reason)
 
@@ -72,6 +83,7 @@ def test_errors_name_the_right_message(second: bytes, reason: str, any_length: b
 def test_damaged_messages_are_refused_or_read_as_tensorflow_reads_them() -> None:
     whole = example(sequence(7))
     rng = np.random.default_rng(0)
+    decoder = ExampleDecoder(SPEC.features[:1])  # which knows the headers of earlier messages
     read = refused = 0
     for _ in range(3000):
         damaged = bytearray(whole)
@@ -79,7 +91,7 @@ def test_damaged_messages_are_refused_or_read_as_tensorflow_reads_them() -> None
             damaged[place] = int(rng.integers(256))
         message = bytes(damaged[: int(rng.integers(1, len(damaged) + 1))] if rng.random() < 0.2 else damaged)
         try:
-            found = decode_examples([message], SPEC.features[:1])
+            found = decoder.decode([message])
         except ExampleError:
             refused += 1
             continue
