@@ -49,7 +49,8 @@ class ExecutionOptions:
         fp_exceptions: whether training stops at the first floating-point exception.
         min_remote_tensor_size: size in bytes of the smallest tensor that is kept outside the device's memory.
         compile_only: whether to compile without a device.
-        executable_cache: folder in which compiled programs are cached.
+        executable_cache: folder in which compiled programs are kept for later runs; ``auto``: the platform's default;
+            None: they are not kept.
     """
 
     platform: str = "software"
@@ -372,6 +373,14 @@ class Platform(abc.ABC):
             model: the model.
             element_spec: the ``element_spec`` of the data set on which the model would be trained.
         """
+
+    def keep_programs(self) -> str:
+        """Keep the compiled programs of the training step for later runs; call it once they are compiled.
+
+        Returns:
+            Where the programs came from, for the log; empty if that need not be said.
+        """
+        return ""
 
     def fit(self, model: keras.Model, data: Any, updates: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         """Train a compiled model with Keras' ``fit``.

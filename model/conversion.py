@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import List, Optional, Sequence, Tuple
 
-from transformers.models.bert import modeling_tf_bert as hf
-
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.layer_replacement import Conversion, Rule, WeightMapping
@@ -22,6 +20,7 @@ from model.blocks import (
     SpanHeadBlock,
 )
 from model.heads import Classifier, HeadTransform, MaskedLMHead, NextSentenceHead, Pooler, SpanHead
+from model.huggingface import modeling_tf_bert as hf
 from model.layers import Embeddings, EncoderLayer, Intermediate, SelfAttention, residual_output
 
 DENSE = (WeightMapping("dense.kernel", ("dense.kernel",)), WeightMapping("dense.bias", ("dense.bias",)))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from keras_extensions.backend import set_random_seed  # before Transformers, which reads the variables that it sets
+
+# isort: split
 import transformers
 from transformers import BertConfig, TFPreTrainedModel
+from transformers.models.bert import modeling_tf_bert
 
-from keras_extensions.backend import set_random_seed
 from model.architecture import TASKS, Architecture
+
+__all__ = ["BertConfig", "hugging_face_config", "modeling_tf_bert", "transformers", "untrained"]
 
 
 def hugging_face_config(architecture: Architecture) -> BertConfig:

@@ -247,12 +247,10 @@ class Execution(Section):
     threads: Annotated[Optional[Workers], PER_PROCESS] = Field(
         None, description="CPU threads to compute with. Unset: all cores."
     )
-    executable_cache: Annotated[
-        Optional[PathText],
-        PER_PROCESS,
-        IpuOnly("keeps compiled programs for later runs", "every run compiles again"),
-    ] = Field(
-        None, description="Folder in which compiled IPU programs are kept for later runs. Unset: they are not kept."
+    executable_cache: Annotated[Optional[PathText], PER_PROCESS] = Field(
+        "auto",
+        description="Folder in which compiled programs are kept for later runs. auto: in the user's cache folder "
+        "(CPU), or not kept (IPU). Unset: not kept.",
     )
 
 

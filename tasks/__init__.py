@@ -103,8 +103,13 @@ class Restored(NamedTuple):
 
 def prediction_config(**settings: Any) -> TrainingConfig:
     """Return the config of a model that is restored to predict, in float32; ``settings`` are fields of it."""
-    execution = {"platform": "software", "precision": "float32", "xla": False}
-    fixed = {"do_training": False, "do_validation": False, "embedding_serialization_factor": 1, "execution": execution}
+    fixed = {
+        "do_training": False,
+        "do_validation": False,
+        "enable_recomputation": False,  # of a backward pass, which does not happen
+        "embedding_serialization_factor": 1,
+        "execution": {"platform": "software", "precision": "float32", "xla": False, "executable_cache": None},
+    }
     return TrainingConfig.model_validate({**settings, **fixed})
 
 

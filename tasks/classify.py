@@ -48,6 +48,7 @@ def classify(options: argparse.Namespace) -> List[str]:
         vocab_file=options.vocab_file,
     )
     model, built, platform = restored(start, name, config)
+    built.model.run_eagerly = True  # tracing a graph takes longer than one prediction
     lines: List[str] = model.describe(Predictor(built.model, 1, platform), options.texts)
     return lines
 

@@ -79,6 +79,7 @@ class TrainingLoop:
         if session.config.compile_only:
             specification = self._dataset(session.position).element_spec
             session.platform.compile_step(self._built.model, specification)
+            session.platform.keep_programs()
             logger.info("compiled; not training, as compile_only asks")
             return None
         saver = Saver(session, self._data, state, lambda: self._memory.seconds)
@@ -190,6 +191,7 @@ class TrainingLoop:
             started=session.started,
             rows=packs if is_packed(config) else None,
             seconds_before=position.seconds,
+            programs=session.platform.keep_programs,
         )
 
     def _restore_best(self, saver: Saver, state: TrainingState) -> None:

@@ -15,7 +15,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 VERSION = "1.0.0"  # of this project; see CHANGELOG.md
 PACKAGES = ("tensorflow", "tf-keras", "keras", "transformers", "tokenizers", "numpy", "pydantic")
@@ -69,6 +69,14 @@ def is_graphcore(platform: str) -> bool:
     return platform == "graphcore" or (platform == "auto" and graphcore_installed())
 
 
+def tensorflow_version() -> Tuple[int, ...]:
+    """Return the first two numbers of the installed TensorFlow's version, without importing it; (0, 0) if unknown."""
+    try:
+        return tuple(map(int, importlib.metadata.version("tensorflow").split(".")[:2]))
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return (0, 0)
+
+
 def usable_cores() -> int:
     """Return the number of cores that this process may use: those of its container, not of the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -118,6 +126,17 @@ def fast_bfloat16() -> str:
     if "avx512_bf16" in found and _cpu_field("vendor_id") == "AuthenticAMD":
         return "avx512_bf16"
     return ""
+
+
+def processor_identity() -> str:
+    """Return all that /proc/cpuinfo says of the first processor's model and features; empty if unknown.
+
+    A program that was compiled for one processor may crash on another with a different identity.
+    """
+    names = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")  # x86
+    arm = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features")
+    fields = [f"{name}: {_cpu_field(name)}" for name in (*names, *arm)]
+    return "\n".join([platform.machine(), *fields]) if _cpu_field("flags", "Features") else ""
 
 
 def git_commit(folder: Path) -> Optional[str]:

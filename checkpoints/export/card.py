@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from transformers import BertConfig
-
 from checkpoints.export.arrays import Head
 from checkpoints.pretrained.pretrained import Pretrained
 from model.architecture import TASKS
+from model.huggingface import BertConfig
 from reports.run_files import RunData, read_run_folder
 
 _SETTINGS: Tuple[Tuple[str, str], ...] = (

@@ -8,9 +8,7 @@ import shutil
 from pathlib import Path
 from typing import List, NamedTuple, Optional
 
-import transformers
 from safetensors.numpy import save_file
-from transformers import BertConfig, BertTokenizerFast
 
 from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
@@ -30,7 +28,7 @@ from data_utils.tokenizer import (
     vocabulary_file,
 )
 from model.architecture import CLASSIFICATION, TASKS, Architecture
-from model.huggingface import hugging_face_config
+from model.huggingface import BertConfig, hugging_face_config, transformers
 from utilities.errors import UserError
 
 _TOKENIZER_FILES = (SETTINGS_NAME, TOKENIZER_NAME, "special_tokens_map.json", "added_tokens.json", VOCABULARY_NAME)
@@ -183,5 +181,6 @@ def _write_tokenizer(
     cases = (lower_case, None if vocabulary == start.vocabulary else words.lower_case, start.lower_case)
     lower_case = next((case for case in cases if case is not None), words.looks_lower_cased())
     words_file = str(folder / VOCABULARY_NAME)
-    tokenizer = BertTokenizerFast(vocab_file=words_file, do_lower_case=lower_case, model_max_length=positions)
+    make = transformers.BertTokenizerFast
+    tokenizer = make(vocab_file=words_file, do_lower_case=lower_case, model_max_length=positions)
     tokenizer.save_pretrained(str(folder))

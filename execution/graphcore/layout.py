@@ -64,5 +64,5 @@ def micro_batches(data: Any, ahead: int) -> Any:
 def use_executable_cache(folder: Optional[str]) -> None:
     """Cache compiled programs in ``folder``; Poplar reads this setting when it is first used."""
     flags = os.environ.get("TF_POPLAR_FLAGS", "")
-    if folder is not None and EXECUTABLE_CACHE not in flags:
+    if folder not in (None, "auto") and EXECUTABLE_CACHE not in flags:
         os.environ["TF_POPLAR_FLAGS"] = f"{flags} {EXECUTABLE_CACHE}{folder}".strip()

@@ -63,14 +63,18 @@ def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     XLA fuses these few integer operations into the layer and repeats them in the backward pass, whereas it would write
     the numbers of TensorFlow's generator to memory and keep them.
 
+    Rows and columns are numbered apart, because TensorFlow computes what depends on no input while it compiles: the
+    products of all numbers would be constants of the program, of several bytes per element.
+
     Args:
-        shape: shape of the mask, an int32 vector.
+        shape: shape of the mask, an int32 vector of at least one dimension.
         rate: dropout rate.
         seed: (2,) int32.
     """
     start, key = tf.unstack(tf.bitcast(seed, tf.uint32))
-    number = tf.cast(tf.range(tf.reduce_prod(shape)), tf.uint32)
-    mixed = number * np.uint32(0x9E3779B1) + start
+    row, column = (tf.cast(tf.range(count), tf.uint32) for count in (tf.reduce_prod(shape[:-1]), shape[-1]))
+    step = np.uint32(0x9E3779B1)
+    mixed = row[:, None] * (tf.cast(shape[-1], tf.uint32) * step) + (column * step + start)  # number · step + start
     mixed = _xor_shifted(mixed, 16) * np.uint32(0x85EBCA6B) + key
     mixed = _xor_shifted(mixed, 13) * np.uint32(0xC2B2AE35)
     return tf.reshape(_xor_shifted(mixed, 16) >= np.uint32(round(rate * 2**32)), shape)

@@ -20,7 +20,7 @@ from execution.interface import Objective, Tensors, Update
 from execution.software.cluster.collectives import Collectives
 from execution.software.dropout import DropoutSeeds, micro_batch_seed
 from execution.software.precision import FLOAT16, FLOAT32, LOW_PRECISION, WeightCopies
-from keras_extensions.backend import keras, tf
+from keras_extensions.backend import align_names, keras, tf
 from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from optimization import accumulation
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
@@ -259,6 +259,7 @@ class SequentialEngine:
         self._compiled_gradients = tf.function(self._gradients, jit_compile=xla, autograph=False)
 
     def update(self, batch: Tensors) -> Tensors:
+        align_names()
         weights = self._rule.loss_weights(batch)
         copies = [tf.cast(variable, tf.bfloat16) for variable in self._copies.variables]
         if self._rule.update.micro_batches == 1:
@@ -268,14 +269,22 @@ class SequentialEngine:
         return {**self._rule.totals(sums), **self._rule.apply(gradients)}
 
     def compile_step(self, element_spec: Tensors) -> None:
-        tf.function(self.update).get_concrete_function(element_spec)
-        if self._xla:
+        tf.function(self.update, autograph=False).get_concrete_function(element_spec)
+
+        # XLA compiles a function when it is called first; its programs are those of training if a graph calls it.
+        @tf.function(autograph=False)
+        def update_with_zeros() -> None:
             micro_batch = {name: tf.zeros(spec.shape[1:], spec.dtype) for name, spec in element_spec.items()}
             weights = {name: tf.zeros([]) for name in self._rule.objective.losses}
             copies = [tf.zeros(variable.shape, tf.bfloat16) for variable in self._copies.variables]
-            seed = tf.zeros([2], tf.int32)
-            compiled = self._compiled_gradients.experimental_get_compiler_ir(micro_batch, weights, copies, seed)
-            compiled(stage="optimized_hlo")
+            gradients, _ = self._compiled_gradients(micro_batch, weights, copies, tf.zeros([2], tf.int32))
+            self._rule.apply(gradients)
+
+        state = [*self._rule.variables, *self._rule.optimizer.variables()]
+        values = [variable.numpy() for variable in state]
+        update_with_zeros()
+        for variable, value in zip(state, values):  # weights decay without gradients, too
+            variable.assign(value)
 
     def _gradients(
         self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor], seed: tf.Tensor

@@ -115,8 +115,11 @@ class Listener:
     def begin(self, first_step: int, total_steps: int) -> None:
         """Training begins."""
 
-    def first_execution(self, seconds: float, updates: int) -> None:
-        """The first execution, including compilation, ended ``seconds`` after the start."""
+    def first_execution(self, seconds: float, updates: int, programs: str) -> None:
+        """The first execution, including compilation, ended ``seconds`` after the start.
+
+        ``programs`` says where the compiled programs came from, unless it is empty.
+        """
 
     def period(self, period: Period) -> None:
         """A logging period ended."""
@@ -207,6 +210,7 @@ class Reporting(UpdateCounter):
             measured from the beginning of training.
         rows: describes the batch rows if they have several samples each.
         seconds_before: seconds of training before a resume.
+        programs: called after the first execution; returns where its compiled programs came from.
         clock: monotonic clock in seconds; tests bring their own.
     """
 
@@ -220,6 +224,7 @@ class Reporting(UpdateCounter):
         started: Optional[float] = None,
         rows: Optional[Rows] = None,
         seconds_before: float = 0.0,
+        programs: Callable[[], str] = str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(first_step)
@@ -230,6 +235,7 @@ class Reporting(UpdateCounter):
         self._started = started
         self._rows = rows
         self._seconds_before = seconds_before
+        self._programs = programs
         self._clock = clock
         self._compiled_at: Optional[float] = None  # end of the first execution
         self._compiled_step = first_step
@@ -248,10 +254,11 @@ class Reporting(UpdateCounter):
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value * updates
         if self._compiled_at is None:
+            programs = self._programs()
             self._compiled_at, self._compiled_step = now, self.step
             start = self._begin if self._started is None else self._started
             for listener in self.listeners:
-                listener.first_execution(now - start, updates)
+                listener.first_execution(now - start, updates, programs)
         if self.step - self._period_step >= self.steps_per_period or self.step >= self.total_steps:
             self._report(now)
 

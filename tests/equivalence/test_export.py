@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from checkpoints.folder import read_facts
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.writer import rewrite_facts
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
+from tests import ROOT
 from tests.equivalence.bert_pairs import architecture, batch
 from tests.integration.runs import read_json, write_json
 from tests.unit.checkpoints.pretrained.models import (
@@ -213,6 +216,12 @@ def test_other_projects_checkpoints_are_exported_with_every_bit_and_all_rows(wri
     for name in expected:
         np.testing.assert_array_equal(after[name], expected[name])
     assert BertConfig.from_pretrained(tmp_path / "out").architectures == ["BertForPreTraining"]
+
+
+def test_export_does_not_load_pytorch():
+    code = "import sys, checkpoints.export.hf_folder; print('torch' in sys.modules, 'tensorflow' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["False", "True"]
 
 
 def test_encoder_only(published, place):

@@ -107,5 +107,9 @@ def test_compiled_with_xla(in_sequence):
     assert_same(trained(SQUAD, 2, "grouped", xla=True, compiled=True), in_sequence[SQUAD])
 
 
+def test_compiling_first_changes_nothing_in_sequence(in_sequence):
+    assert_same(trained(PRETRAINING, compiled=True), in_sequence[PRETRAINING])
+
+
 def test_running_mean(in_sequence):
     assert_same(trained(PRETRAINING, 4, "interleaved", reduction="running_mean"), in_sequence[PRETRAINING])

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_extensions.backend import tf
+from tests import ROOT
 from tests.integration.runs import (
+    BASE,
     STILL,
     TEXT_VOCABULARY,
+    assert_same_run,
     copy_of,
     last_checkpoint,
     metrics,
@@ -24,6 +29,7 @@ from tests.integration.runs import (
     write_text,
 )
 from tests.integration.runs import write_text_config as write_config
+from utilities.environment import processor_identity
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +134,21 @@ def test_generated_data_and_lamb_need_no_data_set(place):
 def test_compile_only_trains_nothing(place):
     config = write_config(place / "compile.json", generated_dataset=True, execution={"xla": True})
     assert not (trained(config, place / "runs", "--compile-only") / "metrics.jsonl").exists()
+
+
+@pytest.mark.skipif(not processor_identity(), reason="programs are kept only for a known processor")
+def test_second_start_uses_compiled_programs(place):
+    """The first process only compiles; the second trains as one that does not use what the first has kept."""
+    config = write_config(place / "kept.json", generated_dataset=True, execution={**BASE["execution"], "xla": True})
+    cache, runs = str(place / "compiled"), str(place / "runs")
+    command = [sys.executable, "run_pretraining.py", "--config", str(config), "--execution.executable-cache", cache]
+    for arguments in (["--name", "compiling", "--compile-only"], ["--name", "training"]):
+        subprocess.run([*command, "--output-dir", runs, *arguments], cwd=ROOT, check=True, capture_output=True)
+    log = (place / "runs" / "training" / "train.log").read_text(encoding="utf-8")
+    assert re.search(r"first [\w ]+ after [\d.]+ s, with the compiled programs of an earlier run", log), log
+    without = trained(config, place / "without", "--execution.executable-cache", "none")
+    assert "s, with compilation\n" in (without / "train.log").read_text(encoding="utf-8")
+    assert_same_run(place / "runs" / "training", without)
 
 
 def test_unreplaced_layers_train_too(place, dataset):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from execution.software.dropout import Dropout, DropoutSeeds, micro_batch_seed
+from execution.software.dropout import Dropout, DropoutSeeds, keep_mask, micro_batch_seed
 from execution.software.layers import LayerNormalization, embedding_lookup, exact_gelu, serialized_matmul
 from keras_extensions.backend import keras, tf
 
@@ -34,6 +34,21 @@ def test_gelu_gradient_is_the_derivative(compiled):
     v = x.numpy().astype("float64")
     normal = np.array([0.5 * (1 + math.erf(w / math.sqrt(2))) for w in v])
     np.testing.assert_allclose(derivative(x), normal + v * np.exp(-v * v / 2) / math.sqrt(2 * math.pi), atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("shape", [(7,), (3, 5), (2, 3, 4, 5)])
+def test_mask_is_a_hash_of_the_element_number(shape, compiled):
+    seed = np.array([-5, 123456789], np.int32)
+    start, key = (int(word) for word in seed.view(np.uint32))
+    kept = []
+    for number in range(math.prod(shape)):
+        word = (number * 0x9E3779B1 + start) % 2**32
+        word = ((word ^ word >> 16) * 0x85EBCA6B + key) % 2**32
+        word = (word ^ word >> 13) * 0xC2B2AE35 % 2**32
+        kept.append(word ^ word >> 16 >= round(0.3 * 2**32))
+    mask = tf.function(lambda seed: keep_mask(tf.constant(shape), 0.3, seed), jit_compile=compiled)
+    np.testing.assert_array_equal(mask(seed), np.reshape(kept, shape))
 
 
 def test_embedding_gradient_sums_repeated_rows():

@@ -36,7 +36,7 @@ class Collected(Listener):
     def __init__(self):
         self.periods, self.firsts, self.ends = [], [], 0
 
-    def first_execution(self, seconds, updates):
+    def first_execution(self, seconds, updates, programs):
         self.firsts.append((seconds, updates))
 
     def period(self, period):
