@@ -11,7 +11,7 @@ from transformers.models.bert import modeling_tf_bert
 
 from model.architecture import TASKS, Architecture
 
-__all__ = ["BertConfig", "hugging_face_config", "modeling_tf_bert", "transformers", "untrained"]
+__all__ = ["BertConfig", "build_hf_model", "hugging_face_config", "modeling_tf_bert", "transformers"]
 
 
 def hugging_face_config(architecture: Architecture) -> BertConfig:
