@@ -125,7 +125,7 @@ fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (a m
 fine-tuning-speed: $(BENCH)  ## fine-tuning speed on SQuAD and SST-2, packed, beside peers that pad to the longest of a batch (long; wants an idle machine); needs PyTorch, real data: SQuAD, GLUE
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning_speed $(BENCHMARK_ARGS)
 
-precision: $(RUNTIME)  ## loss of BERT-tiny in float16, rounded at random and to nearest, beside float32 (5 minutes); uses real data, Wikipedia, where there is any
+precision: $(RUNTIME)  ## loss of BERT-tiny in float16, with stochastic rounding and rounded to nearest, compared with float32 (5 minutes); uses real data, Wikipedia, where there is any
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.learning precision $(BENCHMARK_ARGS)
 
 recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; wants an idle machine)

@@ -1,1 +1,1 @@
-"""Speed, memory and learning of this project beside Hugging Face's, measured by commands anyone can run."""
+"""Speed, memory and learning of this project compared with Hugging Face's, measured by commands anyone can run."""

@@ -1,9 +1,9 @@
 """Seconds from a file to a model, by format, and to export one: ``python -m benchmarks.checkpoint_formats``.
 
-A pre-training model of random weights is written in every format that a run can start from. Reading begins with
-nothing: finding out what the file is and its architecture, making the Hugging Face model, and filling it. Beside it,
-where Hugging Face reads the format without PyTorch: ``TFBertForPreTraining.from_pretrained``, which does the same.
-Without PyTorch, which writes it, ``pytorch_model.bin`` is left out.
+A pre-training model with random weights is written in every format that a run can start from. Reading includes
+everything: detecting the format and the architecture, making the Hugging Face model, and setting its weights. It is
+compared with ``TFBertForPreTraining.from_pretrained``, which does the same, if Hugging Face reads the format without
+PyTorch. ``pytorch_model.bin`` is left out if PyTorch, which writes it, is not installed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write_formats(source: Any, architecture: Architecture, work: Path) -> dict[s
     write_checkpoint(TrainingState(blocks, keras.optimizers.SGD(0.1)).copy(), folders[OWN], 1, facts)
     export(str(folders[OWN]), folders[SAFETENSORS], None, True)
     source.save_pretrained(folders[TF_SAFETENSORS], safe_serialization=True)
-    called = TFBertForPreTraining(source.config)  # files of the hub: called before it was named, as here
+    called = TFBertForPreTraining(source.config)  # called before it is named, like files on the hub
     called(tf.ones((1, 4), tf.int32))
     by_ending = {variable.name.split("/", 1)[1]: variable for variable in called.weights}
     for variable in source.weights:
@@ -100,7 +100,7 @@ def _google_name(name: str) -> tuple[str, bool]:
 
 
 def read(folder: Path) -> None:
-    """Make a Hugging Face model and fill it from the files, as a run does before it converts the model."""
+    """Make a Hugging Face model and set its weights from files, as a run does before it converts the model."""
     start = open_pretrained(str(folder), "pretrained_ckpt_path")
     start.initialize_source(build_hf_model(PRETRAINING, Architecture(**start.architecture), seed=1))
 
@@ -112,16 +112,16 @@ def seconds(action: Callable[..., object], *arguments: object) -> float:
 
 
 def measure(folder: Path, output: Path, theirs: bool) -> measuring.Values:
-    """Return the seconds of each way to read the folder, from nothing to a model, and of its export.
+    """Return the seconds of each way to read the folder as a model, and of its export.
 
     Args:
         theirs: whether Hugging Face reads it without PyTorch.
     """
-    found = {"read": seconds(read, folder), "export": seconds(export, str(folder), output, None, True)}
+    values = {"read": seconds(read, folder), "export": seconds(export, str(folder), output, None, True)}
     shutil.rmtree(output)
     if theirs:
-        found["theirs"] = seconds(TFBertForPreTraining.from_pretrained, folder)
-    return found
+        values["theirs"] = seconds(TFBertForPreTraining.from_pretrained, folder)
+    return values
 
 
 @measuring.benchmark({"--size": {"choices": SIZES, "default": "base", "help": "of the model"}}, rounds=5)

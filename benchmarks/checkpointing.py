@@ -1,8 +1,8 @@
-"""What checkpoints cost, one every ten steps: ``python -m benchmarks.checkpointing``.
+"""Measures the cost of a checkpoint every ten steps: ``python -m benchmarks.checkpointing``.
 
-One process, one model: stretches of 20 steps with two checkpoints alternate with stretches without. The time of a
-stretch ends when its last checkpoint is on disk. Checkpoints are whole ones, of weights and optimizer, checksummed and
-flushed to disk as in every run.
+In one process, periods of 20 steps with two checkpoints alternate with periods without. The time of a period ends when
+its last checkpoint is on disk. Checkpoints contain weights and optimizer, and are checksummed and flushed to disk as in
+every run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SECONDS, PROCESSOR, PAUSE = "seconds", "processor_seconds", "pause"
 
 
 class PeriodClock(keras.callbacks.Callback):
-    """Times a stretch from the end of its first step, and saves in the middle of each ten steps if it has a writer."""
+    """Times a period from the end of its first step, and saves in the middle of each ten steps if it has a writer."""
 
     def __init__(self, writer: CheckpointWriter | None) -> None:
         super().__init__()
@@ -60,8 +60,8 @@ class PeriodClock(keras.callbacks.Callback):
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "--size": {"choices": SIZES, "default": "mini", "help": "of the model"},
-    "--micro-batches": {"type": measuring.at_least_one, "default": 4, "help": f"of {MICRO_BATCH} samples, a step"},
-    "--steps": {"type": measuring.at_least_one, "default": 20, "help": "of a stretch"},
+    "--micro-batches": {"type": measuring.at_least_one, "default": 4, "help": f"of {MICRO_BATCH} samples, per step"},
+    "--steps": {"type": measuring.at_least_one, "default": 20, "help": "of a period"},
 }
 
 
@@ -94,7 +94,7 @@ def main(options: argparse.Namespace) -> Report:
     ]
     about = (
         f"BERT-{options.size}, {options.micro_batches * MICRO_BATCH} samples a step, a checkpoint of {megabytes:.0f} MB"
-        f" every {EVERY} steps; median (min–max) of {options.rounds} pairs of stretches."
+        f" every {EVERY} steps; median (min–max) of {options.rounds} pairs of periods."
     )
     goal = Goal("cost of checkpoints", 0.05, measuring.median_of(cost), at_least=False, form="{:.1%}")
     table = measuring.table("", {WITHOUT: WITHOUT, WITH: WITH}, columns)

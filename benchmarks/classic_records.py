@@ -65,10 +65,10 @@ def make_instances(documents: list[Document], words: Sequence[str], rng: random.
 def instances_of_document(
     documents: list[Document], number: int, words: Sequence[str], rng: random.Random
 ) -> Iterator[Instance]:
-    """Walk a document sentence by sentence and pair what was gathered."""
+    """Walk a document sentence by sentence and make pairs of the collected sentences."""
     document = documents[number]
-    room = MAX_SEQ_LENGTH - 3
-    target = aimed_length(room, rng)
+    longest = MAX_SEQ_LENGTH - 3
+    target = target_length(longest, rng)
     chunk: list[list[str]] = []
     length = at = 0
     while at < len(document):
@@ -89,28 +89,28 @@ def instances_of_document(
                     second.extend(sentence)
                     if len(second) >= target - len(first):
                         break
-                at -= len(chunk) - first_end  # what was not used is used again
+                at -= len(chunk) - first_end  # unused sentences are used again
             else:
                 for sentence in chunk[first_end:]:
                     second.extend(sentence)
-            shorten(first, second, room, rng)
+            truncate(first, second, longest, rng)
             tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
             segment_ids = [0] * (len(first) + 2) + [1] * (len(second) + 1)
             masked, positions, labels = mask(tokens, words, rng)
             yield Instance(masked, segment_ids, is_random, positions, labels)
             chunk, length = [], 0
-            target = aimed_length(room, rng)
+            target = target_length(longest, rng)
         at += 1
 
 
-def aimed_length(room: int, rng: random.Random) -> int:
-    """Return the aimed length: mostly all the room there is."""
-    return rng.randint(2, room) if rng.random() < SHORT_SEQ_PROB else room
+def target_length(longest: int, rng: random.Random) -> int:
+    """Return the target length, which is mostly the longest."""
+    return rng.randint(2, longest) if rng.random() < SHORT_SEQ_PROB else longest
 
 
-def shorten(first: list[str], second: list[str], room: int, rng: random.Random) -> None:
-    """Take tokens off the longer segment, in front or behind."""
-    while len(first) + len(second) > room:
+def truncate(first: list[str], second: list[str], longest: int, rng: random.Random) -> None:
+    """Remove tokens from the start or the end of the longer segment."""
+    while len(first) + len(second) > longest:
         longer = first if len(first) > len(second) else second
         if rng.random() < 0.5:
             del longer[0]
@@ -120,17 +120,17 @@ def shorten(first: list[str], second: list[str], room: int, rng: random.Random) 
 
 def mask(tokens: list[str], words: Sequence[str], rng: random.Random) -> tuple[list[str], list[int], list[str]]:
     """Return masked tokens, positions and labels."""
-    candidates = [place for place, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
+    candidates = [index for index, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     rng.shuffle(candidates)
     count = min(MAX_PREDICTIONS, max(1, round(len(tokens) * MASKED_LM_PROB)))
     masked = list(tokens)
     positions = sorted(candidates[:count])
-    for place in positions:
+    for index in positions:
         if rng.random() < 0.8:
-            masked[place] = "[MASK]"
+            masked[index] = "[MASK]"
         elif rng.random() >= 0.5:
-            masked[place] = words[rng.randint(0, len(words) - 1)]
-    return masked, positions, [tokens[place] for place in positions]
+            masked[index] = words[rng.randint(0, len(words) - 1)]
+    return masked, positions, [tokens[index] for index in positions]
 
 
 def example(instance: Instance, tokenizer: BertTokenizer) -> Any:

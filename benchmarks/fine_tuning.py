@@ -1,11 +1,11 @@
-"""Fine-tuning from a checkpoint, beside Hugging Face's Trainer: ``python -m benchmarks.fine_tuning --checkpoint PATH``.
+"""Fine-tunes a checkpoint here and in HF's Trainer: ``python -m benchmarks.fine_tuning --checkpoint PATH``.
 
-PATH is a model that this project has pre-trained, or a Hugging Face folder of a BERT. It is fine-tuned through the
-product's own commands on SST-2, MRPC, SQuAD, and on pairs of a question and a sentence, made of SQuAD as own CSV files.
-Beside it: the same model from random weights; the same weights in Hugging Face's ``Trainer``; and the best answer that
-does not look at the sample. Each run evaluates every epoch, and its scores are those of the best. Several seeds each;
-with several learning rates, each variant at its best. PyTorch and Accelerate (requirements-bench.txt) are needed for
-the ``Trainer`` only. What has been done in ``--work`` is not done again.
+PATH is a model that this project has pre-trained, or a Hugging Face folder of a BERT. It is fine-tuned by this
+project's commands on SST-2, MRPC, SQuAD, and on pairs of a question and a sentence, made of SQuAD as own CSV files. It
+is compared with the same model from random weights, the same weights in Hugging Face's ``Trainer``, and the best answer
+that ignores the sample. Each run evaluates every epoch and reports the best one. Each variant is trained with several
+seeds; of several learning rates, the best one is reported. PyTorch and Accelerate (requirements-bench.txt) are needed
+for the ``Trainer`` only. Runs that are complete in ``--work`` are not repeated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TITLES = {
 }
 GUESSED = "guessing without looking (always the most frequent class; in SQuAD always the same words)"
 BIASES = ("use_qkv_split", "use_qkv_bias", "use_projection_bias")
-SECONDS = "seconds"  # of a run as a whole, from the start of its process to its scores
+SECONDS = "seconds"  # of a whole run, from the start of its process to its scores
 ADAMW = {"warmup": 0.1, "weight_decay": 0.01, "epsilon": 1e-6}
 
 
@@ -52,9 +52,9 @@ class Recipe(NamedTuple):
     Attributes:
         configs: of the folder ``configs``.
         metrics: the last one decides which evaluation is the best.
-        stride, query: tokens, of SQuAD's windows.
-        packed: samples in a row at most; the ``rows`` of a batch then hold about as many samples as ``batch``.
-        samples, evaluated: how many there are at most for training and evaluation, evenly spread; None: all.
+        stride, query: tokens of SQuAD's windows.
+        packed: most samples in a row; the ``rows`` of a batch then contain about as many samples as ``batch``.
+        samples, evaluated: most samples for training and evaluation, evenly spread; None: all.
     """
 
     configs: tuple[str, ...]
@@ -91,7 +91,7 @@ RELEASED = {
 }  # fmt: skip
 
 
-def task_of(name: str, recipe: Recipe, data: Path, model: Path) -> Classification | Squad:
+def make_task(name: str, recipe: Recipe, data: Path, model: Path) -> Classification | Squad:
     """Return a task on the vocabulary of a Hugging Face folder."""
     if name == SQUAD:
         return Squad(data, model, Geometry(recipe.length, recipe.query, recipe.stride))
@@ -99,12 +99,12 @@ def task_of(name: str, recipe: Recipe, data: Path, model: Path) -> Classificatio
 
 
 class Study:
-    """One pre-trained model, and a folder for all that is made of it.
+    """One pre-trained model, and a folder for all runs that start from it.
 
     Attributes:
         model: Hugging Face folder of the model.
-        data: folder with the samples of all tasks, of the form of the folder of real data.
-        counts: of the samples for training and evaluation, by task.
+        data: folder with the samples of all tasks, laid out as the folder of real data.
+        counts: number of samples for training and evaluation, by task.
     """
 
     def __init__(self, options: argparse.Namespace, work: Path):
@@ -124,12 +124,12 @@ class Study:
 
     @cached_property
     def number_format(self) -> str:
-        """What this project's ``precision`` auto is here; PyTorch computes in the same."""
-        found: str = measuring.in_process("benchmarks.ours:number_format", precision="auto")
-        return found
+        """The number format of ``precision`` auto on this machine; PyTorch computes in the same."""
+        name: str = measuring.in_process("benchmarks.ours:number_format", precision="auto")
+        return name
 
     def task(self, name: str) -> Classification | Squad:
-        return task_of(name, self.recipes[name], self.data, self.model)
+        return make_task(name, self.recipes[name], self.data, self.model)
 
     def scores(self, name: str, variant: str, rate: float, seed: int) -> Scores:
         """Train and evaluate once, and return the scores with ``SECONDS``."""
@@ -145,8 +145,8 @@ class Study:
                 scores = self._train_ours(name, variant, rate, seed, folder)
             folder.mkdir(parents=True, exist_ok=True)
             measuring.write_json(done, {**scores, SECONDS: time.monotonic() - begin})
-        found: Scores = json.loads(done.read_text(encoding="utf-8"))
-        return found
+        content: Scores = json.loads(done.read_text(encoding="utf-8"))
+        return content
 
     def _folder(self, name: str, variant: str, rate: float, seed: int) -> Path:
         return self._work / f"{name}-{variant}-{rate:g}-{seed}"
@@ -192,7 +192,7 @@ class Study:
         return path
 
     def _start(self, variant: str) -> dict[str, Any]:
-        """Return the part of a config that says which weights a run starts from."""
+        """Return the part of a config that selects the weights to start from."""
         if variant == RANDOM:
             kept = (*SIZES["tiny"].config(), "initializer_range", "max_position_embeddings", "vocab_size")
             sizes = {key: self._theirs[key] for key in kept}
@@ -209,8 +209,8 @@ class Study:
         scores: Scores = measuring.in_process("benchmarks.peers_pytorch:fine_tune", measuring.only("TORCH"), **job)
         return scores
 
-    def tried(self, rate: float, seed: int) -> str:
-        """Return what the product says about a pair that it was not trained on."""
+    def classified_pair(self, rate: float, seed: int) -> str:
+        """Return the command that classifies a pair that was not trained on, and its output."""
         examples = read_split(PAIRS_TASK, PAIRS_TASK.validation[0], self.data / PAIRS)
         assert examples is not None
         log, words = self._work / "classify.log", examples.texts[-1]
@@ -226,31 +226,31 @@ def study(made: Study, options: argparse.Namespace) -> Results:
     results: Results = {}
     for name in options.tasks:
         recipe = made.recipes[name]
-        found: dict[str, ByRate] = {}
+        by_variant: dict[str, ByRate] = {}
         for seed in options.seeds:
             for variant in options.variants:
                 for rate in options.learning_rates or [recipe.learning_rate]:
                     scores = made.scores(name, variant, rate, seed)
-                    found.setdefault(variant, {}).setdefault(rate, []).append(scores)
+                    by_variant.setdefault(variant, {}).setdefault(rate, []).append(scores)
                     figures = ", ".join(f"{metric} {scores[metric]:.4f}" for metric in recipe.metrics)
                     line = f"{name}, {variant}, {rate:g}, seed {seed}: {figures} ({scores[SECONDS]:.0f} s)"
                     print(line, file=sys.stderr, flush=True)
-        found[GUESSED] = {0.0: [made.task(name).guessed()]}
-        results[name] = found
+        by_variant[GUESSED] = {0.0: [made.task(name).guessed()]}
+        results[name] = by_variant
     return results
 
 
 # --- The report ---
 
 
-def best(recipe: Recipe, found: ByRate) -> tuple[float, list[Scores]]:
+def best(recipe: Recipe, by_rate: ByRate) -> tuple[float, list[Scores]]:
     """Return the learning rate whose mean score, by the task's last metric, is the highest, and its scores."""
     metric = recipe.metrics[-1]
-    return max(found.items(), key=lambda one: statistics.mean(scores[metric] for scores in one[1]), default=(0.0, []))
+    return max(by_rate.items(), key=lambda one: statistics.mean(scores[metric] for scores in one[1]), default=(0.0, []))
 
 
 def cell(values: Sequence[float], percent: bool) -> str:
-    """Return the mean, and the standard deviation where there are several seeds, in percent."""
+    """Return the mean and, for several seeds, the standard deviation, in percent."""
     scale = 100 if percent else 1
     mean = f"{scale * statistics.mean(values):.1f}"
     return f"{mean} ± {scale * statistics.stdev(values):.1f}" if len(values) > 1 else mean
@@ -260,7 +260,7 @@ def table(results: Results, recipes: Mapping[str, Recipe]) -> str:
     """Return a row for each variant at its best learning rate, columns for the metrics and the time of each task."""
     columns = [(name, value) for name in results for value in (*recipes[name].metrics, SECONDS)]
     rows = [["mean ± deviation", *(f"{name} {value}" for name, value in columns)]]
-    for variant in dict.fromkeys(variant for found in results.values() for variant in found):
+    for variant in dict.fromkeys(variant for by_variant in results.values() for variant in by_variant):
         cells = []
         for name, value in columns:
             seeds = best(recipes[name], results[name].get(variant, {}))[1]
@@ -272,8 +272,8 @@ def table(results: Results, recipes: Mapping[str, Recipe]) -> str:
 
 
 def described(results: Results, made: Study) -> str:
-    """Return how each task was trained, and which learning rates the table has."""
-    lines = [f"This project's precision auto, and PyTorch's likewise: {made.number_format}"]
+    """Describe the training of each task, and the learning rates in the table."""
+    lines = [f"Number format, of PyTorch too: {made.number_format} (precision auto)"]
     for name, variants in results.items():
         recipe, (samples, evaluated) = made.recipes[name], made.counts[name]
         rates = [f"{kind} {best(recipe, of)[0]:g}" for kind, of in variants.items() if kind != GUESSED]
@@ -290,8 +290,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--tasks": {"nargs": "+", "choices": RELEASED, "default": list(RELEASED), "help": "to fine-tune on"},
     "--variants": {"nargs": "+", "choices": TITLES, "default": list(TITLES), "help": "to be trained"},
     "--seeds": {"nargs": "+", "type": int, "default": [1, 2, 3], "help": "of each variant"},
-    "--learning-rates": {"nargs": "+", "type": float, "help": "each variant at its best; None: the task's"},
-    "--samples": {"type": measuring.at_least_one, "metavar": "N", "help": "trained on at most; None: the task's"},
+    "--learning-rates": {"nargs": "+", "type": float, "help": "the best of each variant counts; None: the task's"},
+    "--samples": {"type": measuring.at_least_one, "metavar": "N", "help": "most to train on; None: the task's"},
     "--data": {"type": Path, "default": measuring.real_data_root(), "metavar": "DIR", "help": "has glue/ and squad/"},
     "--work": {"type": Path, "metavar": "DIR", "help": "keep runs here; None: a temporary folder"},
 }
@@ -309,7 +309,7 @@ def main(options: argparse.Namespace) -> Report:
         parts = [table(results, made.recipes), described(results, made)]
         if OURS in results.get(PAIRS, {}):
             rate, _ = best(made.recipes[PAIRS], results[PAIRS][OURS])
-            parts.append(made.tried(rate, options.seeds[0]))
+            parts.append(made.classified_pair(rate, options.seeds[0]))
     return Report(parts, results)
 
 

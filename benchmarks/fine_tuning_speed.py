@@ -1,4 +1,4 @@
-"""Fine-tuning speed on SQuAD and SST-2 beside Hugging Face's: ``python -m benchmarks.fine_tuning_speed``.
+"""Fine-tuning speed on SQuAD and SST-2, and Hugging Face's: ``python -m benchmarks.fine_tuning_speed``.
 
 Samples are those of real questions and sentences, in random order. Hugging Face pads each batch to its longest sample;
 this project packs. Every competitor trains the same model in a process of its own; the processes take turns.
@@ -40,18 +40,18 @@ from model.architecture import CLASSIFICATION, SQUAD, Architecture
 
 WARM_UP = 6
 PADDED = "ours-padded"
-MOST = 8192  # samples that are prepared
+MOST = 8192  # samples to prepare
 AIM = 1.5
 Prepared = tuple[Trainer, float]  # how to train a number of steps, and the samples in a step
 
 
 class Task(NamedTuple):
-    """What is trained.
+    """A task to train on.
 
     Attributes:
-        length: tokens of a sample at most.
-        batch: samples of a weight update; packed, about as many.
-        places: samples in a pack at most.
+        length: most tokens of a sample.
+        batch: samples of a weight update; with packs, on average.
+        most_in_pack: most samples in a pack.
         files: in the folder of real data.
     """
 
@@ -59,7 +59,7 @@ class Task(NamedTuple):
     title: str
     length: int
     batch: int
-    places: int
+    most_in_pack: int
     files: tuple[str, ...]
 
     def samples(self, data: Path) -> Arrays:
@@ -89,7 +89,7 @@ def _ours(
     features = squad_features if task.name == SQUAD else partial(classification_features, classes=2)
     padded = ArrayReader(features(task.length, VOCABULARY), samples)
     lengths = samples["input_mask"].sum(axis=1)
-    reader = rows_of(padded, lengths, task.places if packed else None, SEED, task.name == CLASSIFICATION)
+    reader = rows_of(padded, lengths, task.most_in_pack if packed else None, SEED, task.name == CLASSIFICATION)
     in_a_row = sequences_per_pack(reader)
     rows = max(1, round(task.batch / in_a_row))
     platform = cpu_platform(precision=precision)
@@ -135,17 +135,17 @@ def measure(competitor: str, task: str, size: str, data: str, steps: int) -> mea
 
 def report(measured: Measured, options: argparse.Namespace) -> list[str]:
     """Return medians, and ratios taken within a round."""
-    places = [f"{task}, {size}" for task in options.tasks for size in options.sizes]
+    cases = [f"{task}, {size}" for task in options.tasks for size in options.sizes]
     titles = {name: COMPETITORS[name].title for name in options.competitors}
     tasks = [TASKS[name] for name in options.tasks]
-    said = "; ".join(f"{task.title}, at most {task.length} tokens, {task.batch} an update" for task in tasks)
+    tasks_text = "; ".join(f"{task.title}, at most {task.length} tokens, {task.batch} per update" for task in tasks)
     about = (
-        f"Fine-tuning on {said}; dropout 0.1, AdamW; median (min–max) of {options.rounds} processes in alternation."
-        " Hugging Face's pad each batch to its longest sample."
+        f"Fine-tuning on {tasks_text}; dropout 0.1, AdamW; median (min–max) of {options.rounds} processes in"
+        " alternation. Hugging Face pads each batch to its longest sample."
     )
-    best = {place: measuring.median_of(over_best(measured, place, list(PYTORCH))) for place in places}
-    goals = [Goal(f"{place}: speed over the best of PyTorch", AIM, found) for place, found in best.items()]
-    return [about, *speed_tables(measured, titles, places), measuring.goal_table(*goals)]
+    best = {case: measuring.median_of(over_best(measured, case, list(PYTORCH))) for case in cases}
+    goals = [Goal(f"{case}: speed over the best of PyTorch", AIM, ratio) for case, ratio in best.items()]
+    return [about, *speed_tables(measured, titles, cases), measuring.goal_table(*goals)]
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

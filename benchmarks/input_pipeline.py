@@ -1,4 +1,4 @@
-"""How fast samples come, beside how fast BERT-base takes them: ``python -m benchmarks.input_pipeline``.
+"""Speed of the input pipeline, compared with that of BERT-base: ``python -m benchmarks.input_pipeline``.
 
 Records of sequence 128 are read, checked and shuffled as in training, with the config's default threads, in a process
 that does nothing else; BERT-base trains on this machine in another. The processes take turns.
@@ -64,8 +64,8 @@ def measure(updates: int) -> measuring.Values:
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--updates": {"type": measuring.at_least_one, "default": 150, "help": "that are read"},
-    "--steps": {"type": measuring.at_least_one, "default": SIZES["base"].steps, "help": "that are trained"},
+    "--updates": {"type": measuring.at_least_one, "default": 150, "help": "to read"},
+    "--steps": {"type": measuring.at_least_one, "default": SIZES["base"].steps, "help": "to train"},
 }
 
 

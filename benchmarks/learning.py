@@ -1,10 +1,10 @@
-"""Do two ways to train learn the same? ``python -m benchmarks.learning pytorch`` or ``precision``.
+"""Compares learning curves: ``python -m benchmarks.learning pytorch`` or ``precision``.
 
-pytorch: a BERT beside a plain Hugging Face PyTorch loop, from the same initial weights on the same
+pytorch: a BERT and a plain Hugging Face PyTorch loop, from the same initial weights on the same
     samples, without dropout: the loss of every step.
 precision: the same model at a learning rate so small that most updates are less than half the distance of two float16
-    numbers: in float32; in float16 with weights rounded at random; and in float16 with weights rounded to nearest,
-    where such updates are lost. With ``--precisions``: in these formats beside float32.
+    numbers: in float32; in float16 with stochastic rounding; and in float16 with weights rounded to nearest,
+    where such updates are lost. With ``--precisions``: these formats and float32.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def means_of_sixths(losses: Sequence[float]) -> list[float]:
     return [float(np.mean(part)) for part in np.array_split(losses, 6)]
 
 
-def samples_of(options: argparse.Namespace, count: int) -> tuple[str, Arrays]:
-    """Return what the data is, and the data: name → (count, …)."""
+def load_samples(options: argparse.Namespace, count: int) -> tuple[str, Arrays]:
+    """Return the name of the data, and the data: name → (count, …)."""
     if options.dataset_dir:
         return str(options.dataset_dir), read_samples(options.dataset_dir, VOCABULARY, count)
     real = None if options.generated else real_samples(VOCABULARY, count)
@@ -91,12 +91,12 @@ def our_losses(
     return losses(made, steps)
 
 
-# --- Beside PyTorch ---
+# --- Compared with PyTorch ---
 
 OURS, PYTORCH = "this project", "Hugging Face PyTorch"
 
 
-def beside_pytorch(
+def pytorch_and_our_losses(
     architecture: Architecture, data: Arrays, steps: int, learning_rate: float, rows: int = MICRO_BATCH
 ) -> Curves:
     """Train on both sides from the same weights; see :func:`our_losses`. The architecture has all biases."""
@@ -118,28 +118,28 @@ def beside_pytorch(
 def study_pytorch(options: argparse.Namespace) -> tuple[Curves, list[str], bool]:
     measuring.require(["torch"])
     os.environ["USE_TORCH"] = "AUTO"  # Transformers reads it when it is imported, and loads both frameworks
-    data, samples = samples_of(options, options.steps * options.micro_batch)
+    data, samples = load_samples(options, options.steps * options.micro_batch)
     architecture = architecture_of(options.size, **without_dropout())
-    curves = beside_pytorch(architecture, samples, options.steps, options.learning_rate, options.micro_batch)
-    apart = deviations(curves[OURS], curves[PYTORCH])
-    worst = max(apart)
+    curves = pytorch_and_our_losses(architecture, samples, options.steps, options.learning_rate, options.micro_batch)
+    by_step = deviations(curves[OURS], curves[PYTORCH])
+    worst = max(by_step)
     verdict = "within" if worst <= LIMIT else "NOT within"
     parts = [
         f"{options.steps} AdamW steps of BERT-{options.size} on {data}, dropout 0",
         *(f"{name}: loss {losses[0]:.4f} → {losses[-1]:.4f}" for name, losses in curves.items()),
-        f"largest deviation {worst:.4%} at step {apart.index(worst) + 1}: {verdict} {LIMIT:.1%} at every step",
+        f"largest deviation {worst:.4%} at step {by_step.index(worst) + 1}: {verdict} {LIMIT:.1%} at every step",
     ]
     return curves, parts, worst <= LIMIT
 
 
 # --- Number formats ---
 
-FLOAT32, AT_RANDOM, TO_NEAREST = "float32", "float16, rounded at random", "float16, rounded to nearest"
-FORMATS = {FLOAT32: ("float32", False), AT_RANDOM: ("float16", True), TO_NEAREST: ("float16", False)}
+FLOAT32, STOCHASTIC, TO_NEAREST = "float32", "float16, stochastic rounding", "float16, rounded to nearest"
+FORMATS = {FLOAT32: ("float32", False), STOCHASTIC: ("float16", True), TO_NEAREST: ("float16", False)}
 
 
 def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], bool]:
-    data, samples = samples_of(options, options.steps * options.micro_batch)
+    data, samples = load_samples(options, options.steps * options.micro_batch)
     formats = {name: (name, False) for name in [FLOAT32, *options.precisions]} if options.precisions else FORMATS
     size, curves = SIZES[options.size], {}
     initial = round(0.7 / math.sqrt(size.hidden), 2)  # suits small models
@@ -166,9 +166,9 @@ def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], boo
     if not options.precisions:
         fallen = {name: losses[0] - float(np.mean(losses[-20:])) for name, losses in curves.items()}
         share = fallen[TO_NEAREST] / fallen[FLOAT32] if fallen[FLOAT32] else float("nan")
-        verdict += f"; rounded to nearest, the loss fell by {share:.0%} of what it fell in float32"
+        verdict += f"; rounded to nearest, the loss fell {share:.0%} as far as in float32"
     about = f"{options.steps} AdamW updates of {options.micro_batch} samples at {options.learning_rate:g}, {data}"
-    parts = [about, markdown(rows), f"all others: {verdict}" if options.precisions else f"rounded at random: {verdict}"]
+    parts = [about, markdown(rows), f"{'all others' if options.precisions else 'stochastic rounding'}: {verdict}"]
     return curves, parts, reached
 
 
@@ -176,18 +176,18 @@ def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], boo
 
 
 def draw(curves: Curves, path: Path) -> None:
-    """Draw all curves, each a mean over ten steps, and below them how far each is from the first."""
+    """Draw all curves, each a mean over ten steps, and below them the deviation of each from the first."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 5), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     (_, reference), *_ = curves.items()
     count = 10 if len(reference) > 50 else 1
-    for place, (name, losses) in enumerate(curves.items()):
+    for index, (name, losses) in enumerate(curves.items()):
         smooth = [np.mean(losses[max(0, end - count) : end]) for end in range(1, len(losses) + 1)]
-        look: dict[str, Any] = {"linewidth": 1.3, "alpha": 1.0} if place else {"linewidth": 4, "alpha": 0.4}
+        look: dict[str, Any] = {"linewidth": 1.3, "alpha": 1.0} if index else {"linewidth": 4, "alpha": 0.4}
         above.plot(range(1, len(losses) + 1), smooth, label=name, **look)
-        if place:
+        if index:
             below.plot(range(1, len(losses) + 1), [100 * share for share in deviations(losses, reference)], linewidth=1)
     above.set_ylabel("loss (nats)")
     above.legend(frameon=False)
@@ -199,11 +199,11 @@ STUDIES = {"pytorch": (study_pytorch, 100, 1e-3), "precision": (study_precision,
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "study": {"choices": STUDIES, "help": "what to compare"},
-    "--learning-rate": {"type": float, "help": "at its peak; None: 1e-3 beside PyTorch, 3e-5 of number formats"},
-    "--steps": {"type": measuring.at_least_one, "help": "weight updates; None: 100 beside PyTorch, 300 of formats"},
+    "--learning-rate": {"type": float, "help": "peak; None: 1e-3 for pytorch, 3e-5 for precision"},
+    "--steps": {"type": measuring.at_least_one, "help": "weight updates; None: 100 for pytorch, 300 for precision"},
     "--micro-batch": {"type": measuring.at_least_one, "default": MICRO_BATCH, "help": "samples of an update"},
     "--dataset-dir": {"type": Path, "metavar": "FOLDER", "help": "records of length 128; None: made of Wikipedia"},
-    "--generated": {"action": "store_true", "help": "generated samples, also where there is real text"},
+    "--generated": {"action": "store_true", "help": "use generated samples even if there is real text"},
     "--precisions": {"nargs": "+", "help": "values of execution.precision to compare with float32; None: float16"},
     "--size": {"choices": SIZES, "default": "tiny", "help": "of the model"},
     "--picture": {"type": Path, "metavar": "FILE", "help": "draw the curves (.svg, .png)"},

@@ -1,4 +1,4 @@
-"""The frame of all benchmarks: command line, processes, variants in alternation, medians with their spread, tables.
+"""The parts that all benchmarks share: command line, processes, variants in alternation, medians, tables.
 
 Variants take turns, round after round (A B C, A B C, …), so that a machine that drifts drifts for all of them; ratios
 are taken within a round. Nothing here imports TensorFlow or PyTorch, so that the process that starts the others stays
@@ -46,11 +46,11 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
 
 
 class Report(NamedTuple):
-    """What a benchmark found.
+    """The results of a benchmark.
 
     Attributes:
         parts: paragraphs and tables to print.
-        content: to be written to ``--json``; None where :func:`alternate` has written the measurements.
+        content: to be written to ``--json``; None if :func:`alternate` has written the measurements.
         reached: whether all goals that decide the exit status were reached.
     """
 
@@ -72,7 +72,7 @@ def benchmark(
 ) -> Callable[[Callable[[argparse.Namespace], Report]], Callable[..., int]]:
     """Decorate a function that measures: make it a command ``python -m benchmarks.MODULE``.
 
-    The command prints the machine and the report. Its status is 0; 1 where the report's goals were not reached; 2 after
+    The command prints the machine and the report. Its status is 0; 1 if the report's goals were not reached; 2 after
     an error that the user can fix, which is one line.
 
     Args:
@@ -81,7 +81,7 @@ def benchmark(
     """
 
     def decorate(measure: Callable[[argparse.Namespace], Report]) -> Callable[..., int]:
-        parser = parser_of(measure, arguments)
+        parser = module_parser(measure, arguments)
         if rounds is not None:
             parser.add_argument("--rounds", type=at_least_one, default=rounds, metavar="N", help="of measurements")
         parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
@@ -90,7 +90,7 @@ def benchmark(
         def main(words: Sequence[str] | None = None) -> int:
             options = parser.parse_args(words)
             report = measure(options)
-            facts = facts_of_machine()
+            facts = machine_facts()
             print("\n\n".join([machine(facts), *report.parts]))
             if report.content is not None:
                 write_json(options.json, {"machine": facts, "measurements": report.content})
@@ -102,7 +102,7 @@ def benchmark(
     return decorate
 
 
-def parser_of(main: Callable[..., Any], arguments: Mapping[str, Mapping[str, Any]]) -> argparse.ArgumentParser:
+def module_parser(main: Callable[..., Any], arguments: Mapping[str, Mapping[str, Any]]) -> argparse.ArgumentParser:
     """Return a parser for the module of ``main``, whose docstring is the description."""
     name = Path(main.__code__.co_filename).stem
     text = sys.modules[main.__module__].__doc__
@@ -134,26 +134,26 @@ def command_line(main: Callable[..., int]) -> Callable[..., int]:
 
 
 def write_json(path: Path | None, content: Any) -> None:
-    """Write a JSON file; nothing where ``path`` is None."""
+    """Write a JSON file, unless ``path`` is None."""
     if path is not None:
         path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-# --- What a benchmark needs ---
+# --- Requirements of a benchmark ---
 
 
 def real_data_root() -> Path:
-    """Return the folder of real data: ``BERT_REAL_DATA``, or ``../shared/data`` beside the repository."""
+    """Return the folder of real data: ``BERT_REAL_DATA``, or ``../shared/data`` next to the repository."""
     return Path(os.environ.get("BERT_REAL_DATA") or REPOSITORY.parent / "shared" / "data")
 
 
 def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: str = "") -> None:
-    """Check what a benchmark needs before it starts, and print it in one line.
+    """Check the requirements of a benchmark before it starts, and print them on one line.
 
     Args:
         packages: of requirements-bench.txt.
         data: files or folders.
-        otherwise: how to do without.
+        otherwise: how to run the benchmark without them.
 
     Raises:
         UserError: something is missing.
@@ -167,14 +167,14 @@ def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: 
             raise UserError(f"{path} does not exist; set BERT_REAL_DATA to the folder of real data{hint}")
     needed = dict.fromkeys([*packages, *map(str, data)])
     if needed:
-        print(f"needs and found: {', '.join(needed)}", file=sys.stderr)
+        print(f"requirements are available: {', '.join(needed)}", file=sys.stderr)
 
 
 # --- Processes ---
 
 
 def command(*arguments: object, log: Path | None = None, **environment: str) -> None:
-    """Run one of the product's commands.
+    """Run one of this project's commands.
 
     Args:
         arguments: of Python.
@@ -238,7 +238,7 @@ def child_arguments(function: Callable[..., Any] | str, **arguments: Any) -> lis
 def only(framework: str) -> dict[str, str]:
     """Return the variables of a process in which Transformers loads one of ``FRAMEWORKS`` and not the other.
 
-    Both are set: a process that has loaded TensorFlow passes on to its children that PyTorch is not wanted.
+    Both are set, because a child process inherits the variables of a process that has loaded TensorFlow.
     """
     assert framework in FRAMEWORKS
     return {f"USE_{name}": str(int(name == framework)) for name in FRAMEWORKS}
@@ -268,7 +268,7 @@ class Measured:
         return median_of(self.values(variant, name))
 
     def ratios(self, variant: Hashable, other: Hashable, name: str) -> list[float]:
-        """Return how many times the other's value a variant has, in each round."""
+        """Return the ratio of a variant's value to that of another, in each round."""
         return [own / theirs for own, theirs in zip(self.values(variant, name), self.values(other, name))]
 
     def column(self, title: str, name: str, form: str = "{:.2f}", scale: float = 1.0) -> Column:
@@ -291,28 +291,28 @@ def alternate(
     mirrored: bool = False,
     quiet: bool = False,
 ) -> Measured:
-    """Measure all variants in turn, round after round, and print each and the remaining time on standard error.
+    """Measure all variants in turn, round after round, and print each value and the remaining time on standard error.
 
     Args:
-        variants: how to measure each.
+        variants: function that measures, by variant.
         rounds: measurements of each.
         save_to: JSON file that is written after each measurement.
         mirrored: reverse the order in every second round.
         quiet: print nothing.
     """
     measured, took = Measured(), dict.fromkeys(variants, 0.0)
-    facts = facts_of_machine() if save_to else None
+    facts = machine_facts() if save_to else None
     for number in range(rounds):
         order = list(reversed(variants) if mirrored and number % 2 else variants)
-        for place, variant in enumerate(order, start=1):
+        for number_in_round, variant in enumerate(order, start=1):
             begin = time.monotonic()
             values = variants[variant]()
             measured.add(variant, values)
             took[variant] = time.monotonic() - begin
-            left = (rounds - number - 1) * sum(took.values()) + sum(took[other] for other in order[place:])
+            left = (rounds - number - 1) * sum(took.values()) + sum(took[other] for other in order[number_in_round:])
             title = variant if isinstance(variant, str) else ", ".join(map(str, variant))
             figures = ", ".join(f"{name} {value:,.4g}" for name, value in values.items())
-            remaining = f"; about {left / 60:.0f} min left" if number or place == len(variants) else ""
+            remaining = f"; about {left / 60:.0f} min left" if number or number_in_round == len(variants) else ""
             if not quiet:
                 print(f"round {number + 1} of {rounds}, {title}: {figures}{remaining}", file=sys.stderr, flush=True)
             write_json(save_to, {"machine": facts, "measurements": measured.as_json()})
@@ -322,14 +322,14 @@ def alternate(
 def gflops(product: Callable[[], Any], shape: tuple[int, int, int]) -> Values:
     """Return the rate of matrix products of a shape (rows, inner, columns): the median of several windows."""
     product()
-    found = []
+    rates = []
     for _ in range(GFLOPS_WINDOWS):
         count, begin = 0, time.perf_counter()
         while time.perf_counter() - begin < GFLOPS_SECONDS:
             product()
             count += 1
-        found.append(count * 2e-9 * math.prod(shape) / (time.perf_counter() - begin))
-    return {GFLOPS: median(found)}
+        rates.append(count * 2e-9 * math.prod(shape) / (time.perf_counter() - begin))
+    return {GFLOPS: median(rates)}
 
 
 def median_of(values: Sequence[float]) -> float | None:
@@ -337,7 +337,7 @@ def median_of(values: Sequence[float]) -> float | None:
 
 
 def spread(values: Sequence[float], form: str = "{:.2f}") -> str:
-    """Return ``median (min–max)``; only the value where there is one, and a dash where there is none."""
+    """Return ``median (min–max)``; the value alone if there is only one, and a dash if there is none."""
     if len(values) < 2:
         return form.format(values[0]) if values else NOTHING
     number = form.split()[0]  # without a unit
@@ -374,35 +374,35 @@ def table(corner: str, rows: Mapping[Any, str], columns: Sequence[Column]) -> st
 
 
 class Goal(NamedTuple):
-    """A figure to be reached.
+    """A target value.
 
     Attributes:
-        found: None where it was not measured.
+        measured: None if it was not measured.
         at_least: whether ``bound`` is a lower one.
-        form: of the figure.
+        form: of the value.
     """
 
     target: str
     bound: float
-    found: float | None
+    measured: float | None
     at_least: bool = True
     form: str = "{:.2f} ×"
 
     @property
     def reached(self) -> bool | None:
-        """Return whether it was reached; None where it was not measured."""
-        if self.found is None:
+        """Return whether it was reached; None if it was not measured."""
+        if self.measured is None:
             return None
-        return self.found >= self.bound if self.at_least else self.found <= self.bound
+        return self.measured >= self.bound if self.at_least else self.measured <= self.bound
 
 
 def goal_table(*goals: Goal) -> str:
     words = {True: "reached", False: "NOT reached", None: "not measured"}
-    rows = [["target", "wanted", "found", ""]]
+    rows = [["target", "required", "measured", ""]]
     for goal in goals:
-        wanted = f"{'at least' if goal.at_least else 'at most'} {goal.form.format(goal.bound)}"
-        found = NOTHING if goal.found is None else goal.form.format(goal.found)
-        rows.append([goal.target, wanted, found, words[goal.reached]])
+        required = f"{'at least' if goal.at_least else 'at most'} {goal.form.format(goal.bound)}"
+        measured = NOTHING if goal.measured is None else goal.form.format(goal.measured)
+        rows.append([goal.target, required, measured, words[goal.reached]])
     return markdown(rows)
 
 
@@ -421,8 +421,8 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 # --- The machine ---
 
 
-def facts_of_machine() -> dict[str, Any]:
-    """Return facts about machine and software, with GPUs, and PyTorch where it is installed."""
+def machine_facts() -> dict[str, Any]:
+    """Return facts about machine and software, with GPUs, and PyTorch if it is installed."""
     facts = {**environment_facts(), "gpus": gpus()}
     if importlib.util.find_spec("torch") is not None:
         facts["packages"]["torch"] = importlib.metadata.version("torch")

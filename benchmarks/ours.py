@@ -1,4 +1,4 @@
-"""This project's model, built and compiled as the trainer does it, and its training on a clock."""
+"""This project's model, built and compiled as the trainer does it, and the timing of its training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cpu_platform(**options: Any) -> Platform:
 
 
 def describe(precision: str) -> str:
-    """Return what the platform makes of a precision, as the first line of a run's log has it."""
+    """Return the platform's description for a precision, which is in the first line of a run's log."""
     return cpu_platform(precision=precision).describe()
 
 
@@ -137,7 +137,7 @@ def trainer(
 
     Args:
         steps: of an execution. A model compiled for a single step has no loop, hence at least two; Keras shortens an
-            execution where fewer are left.
+            execution if fewer are left.
     """
     made = training(task, architecture, reader, rows, platform=platform, updates_per_execution=max(steps, 2))
 
@@ -151,16 +151,16 @@ def trainer(
 
 def losses(made: Training, steps: int) -> list[float]:
     """Train on the samples in their order, and return masked-LM plus next-sentence loss of each step."""
-    found: list[float] = []
+    losses_of_steps: list[float] = []
     collect = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda _, logs: found.append(float(logs["mlm_loss"] + logs["nsp_loss"]))
+        on_train_batch_end=lambda _, logs: losses_of_steps.append(float(logs["mlm_loss"] + logs["nsp_loss"]))
     )
     made.run(steps, [PerExecutionMetrics(), collect], shuffle=False)
-    return found
+    return losses_of_steps
 
 
 class Clock(keras.callbacks.Callback):
-    """Seconds, and processor seconds of all cores, at the begin and end of each execution of a ``fit``."""
+    """Records seconds, and processor seconds of all cores, at the start and end of each execution of a ``fit``."""
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.begins: list[tuple[float, float]] = []
@@ -174,10 +174,10 @@ class Clock(keras.callbacks.Callback):
 
     @property
     def seconds(self) -> float:
-        """Return the time from the begin of the first execution to the end of the last."""
+        """Return the time from the start of the first execution to the end of the last."""
         return self.ends[-1][0] - self.begins[0][0]
 
     def executions(self) -> list[tuple[float, float]]:
-        """Return seconds and processor seconds of each execution but the first, which compiles."""
+        """Return seconds and processor seconds of each execution except the first, which compiles."""
         pairs = list(zip(self.begins, self.ends))[1:]
         return [(end[0] - begin[0], end[1] - begin[1]) for begin, end in pairs]

@@ -1,8 +1,8 @@
-"""What packing gains: ``python -m benchmarks.packed_training``.
+"""Measures the gain of packing: ``python -m benchmarks.packed_training``.
 
 Trains on Wikipedia's distribution of lengths, padded and in packs, in alternation in one process, and prints real
-tokens per second of both. Rows cost the same, so the gain can at best be the ratio of real tokens in a pack to those in
-a padded row. That of the rows at hand, which are few, differs a little from the packing factor of the whole histogram.
+tokens per second of both. Rows cost the same, so the gain is at most the ratio of real tokens in a pack to those in a
+padded row. For the few rows here, this ratio differs a little from the packing factor of the whole histogram.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--max-sequences-per-pack": {"type": int, "default": 3, "metavar": "N", "help": "as in data_utils.packing"},
     "--algorithm": {"choices": ALGORITHMS, "default": "optimal", "help": "as in data_utils.packing"},
     "--tokens": {"type": int, "default": 2048, "help": "of a micro batch, with padding"},
-    "--steps": {"type": measuring.at_least_one, "default": 8, "help": "weight updates of a round, each"},
+    "--steps": {"type": measuring.at_least_one, "default": 8, "help": "weight updates of each variant in a round"},
 }
 
 

@@ -1,7 +1,7 @@
-"""Plans of packing beside the published ones: ``python -m benchmarks.packing_plans``.
+"""Compares packing plans with the published ones: ``python -m benchmarks.packing_plans``.
 
-Packs the lengths of Wikipedia's sequences by every algorithm, and prints efficiency and run time beside what was
-published for the same lengths. The published times come from another machine.
+Packs the lengths of Wikipedia's sequences by every algorithm, and prints efficiency and run time with the published
+values for the same lengths. The published times come from another machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOCK, PROCESSOR = "seconds", "processor_seconds"
 
 
 def published() -> dict[str, Any]:
-    """Return rows and run times as published."""
+    """Return the published rows and run times."""
     return json.loads(PUBLISHED.read_text(encoding="utf-8"))
 
 
@@ -43,8 +43,8 @@ def main(options: argparse.Namespace) -> Report:
 
     variants = {variant: partial(make, variant) for variant in (*known, *OURS)}
     measured = measuring.alternate(variants, options.rounds, options.json, quiet=True)
-    head = ["algorithm, sequences at most", "published %", "here %", "packs", "fewest proven", "factor"]
-    table = [[*head, "published s", "here s", "of processor"]]
+    head = ["algorithm, most sequences", "published %", "here %", "packs", "proven minimum", "factor"]
+    table = [[*head, "published s", "here s", "processor s"]]
     for variant, plan in plans.items():
         row = known.get(variant)
         before = facts["run_time_seconds"].get(variant[0]) if row else None

@@ -29,7 +29,7 @@ from transformers import (
     set_seed,
 )
 
-from benchmarks.fine_tuning import ADAMW, Recipe, task_of
+from benchmarks.fine_tuning import ADAMW, Recipe, make_task
 from benchmarks.measuring import Values, gflops
 from benchmarks.real_tasks import Scores
 from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, rows_of
@@ -37,7 +37,7 @@ from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
 from utilities.environment import keep_freed_memory, usable_cores
 
-keep_freed_memory()  # as this project does, so that both allocate alike
+keep_freed_memory()  # as this project does, so that both allocate in the same way
 
 Batch = dict[str, torch.Tensor]
 MODELS: dict[str, Any] = {
@@ -53,12 +53,12 @@ PADDED_LOGIT = -100.0  # as Trainer pads
 
 
 class Way(NamedTuple):
-    """How PyTorch trains.
+    """Options of training with PyTorch.
 
     Attributes:
         tuned: with fused AdamW and, in pre-training, the masked-LM head on the masked positions only; else as shipped.
         bfloat16: computation in ``torch.autocast``; weights stay float32.
-        compiled: the loss by ``torch.compile``.
+        compiled: the loss is compiled by ``torch.compile``.
     """
 
     tuned: bool = True
@@ -198,7 +198,7 @@ def fine_tune(
     torch.set_num_threads(usable_cores())
     set_seed(seed)
     made = Recipe(**recipe)
-    task = task_of(name, made, Path(data), Path(model))
+    task = make_task(name, made, Path(data), Path(model))
     options: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
     if task.classes is None:
         bert = AutoModelForQuestionAnswering.from_pretrained(model, **options)
@@ -206,7 +206,7 @@ def fine_tune(
         bert = AutoModelForSequenceClassification.from_pretrained(model, **options, num_labels=task.classes)
     training, evaluation = task.training(), task.evaluation()
     by_length = np.argsort(evaluation["input_mask"].sum(axis=1), kind="stable")
-    # Trainer computes metrics only where there are labels; the task knows the right ones.
+    # Trainer computes metrics only if there are labels; the scores come from the task.
     unused = {label: np.zeros(len(by_length), int) for label in LABELS if label in training}
     with tempfile.TemporaryDirectory() as folder:
         trainer = _Trainer(
@@ -236,11 +236,13 @@ def fine_tune(
             DataCollatorWithPadding(AutoTokenizer.from_pretrained(model)),
             _features(training),
             _features({name: values[by_length] for name, values in {**evaluation, **unused}.items()}),
-            compute_metrics=lambda found: task.scores(_outputs(found.predictions, made.length, np.argsort(by_length))),
+            compute_metrics=lambda result: task.scores(
+                _outputs(result.predictions, made.length, np.argsort(by_length))
+            ),
         )
         trainer.train()
-        found = trainer.evaluate()
-    return {metric: float(found[f"eval_{metric}"]) for metric in made.metrics}
+        metrics = trainer.evaluate()
+    return {metric: float(metrics[f"eval_{metric}"]) for metric in made.metrics}
 
 
 def _features(samples: Arrays) -> list[dict[str, Any]]:

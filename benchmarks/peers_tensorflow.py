@@ -1,4 +1,4 @@
-"""Hugging Face's TensorFlow BERT, its optimizer and its data, as its documentation has them, and tuned by hand.
+"""Hugging Face's TensorFlow BERT, its optimizer and its data, as in its documentation, and tuned by hand.
 
 B micro batch · S sequence · P masked positions · H hidden · V vocabulary
 """

@@ -1,7 +1,7 @@
-"""Do pipeline stages overlap? Two stages on one thread each, pipelined and in sequence, side by side.
+"""Measures whether pipeline stages overlap: two stages on one thread each, pipelined and in sequence.
 
-``python -m benchmarks.pipeline --picture timeline.svg`` prints the throughput of each schedule as a ratio to the same
-stages in sequence, beside its bounds, and draws the last update of each schedule as it ran.
+``python -m benchmarks.pipeline --picture timeline.svg`` prints the throughput of each schedule relative to the same
+stages in sequence, with its bound, and draws the last update of each schedule.
 
 B micro batch · S sequence
 """
@@ -75,7 +75,7 @@ class JobClock:
 
 
 def timed_stage(clock: JobClock) -> Callable[..., Stage]:
-    """Return a maker of stages whose three functions are on the clock."""
+    """Return a function that makes stages whose three functions are timed."""
     made: list[Stage] = []
 
     def make(*arguments: Any) -> Stage:
@@ -143,8 +143,7 @@ def report(measured: Measured) -> list[str]:
         "Bound: the time of the update in sequence, over the time that the schedule needs for the same jobs if each"
         " takes as long as in sequence, a stage does one job at a time, and all work between the jobs of the sequence"
         " (sums of gradients, the optimizer) is done meanwhile; two cores allow 2 at most. On a CPU a stage can do two"
-        " jobs at once, its forward pass beside its backward pass. The last column is the share of the update in which"
-        " it did."
+        " jobs at once, a forward pass and a backward pass. The last column is the share of the update in which it did."
     )
     return [measuring.table("schedule", {name: name for name in SCHEDULES}, columns), text, *above_bounds(measured)]
 
@@ -155,7 +154,7 @@ def above_bounds(measured: Measured) -> list[str]:
     With stages that do two jobs at once for a share d of an update, an update takes at least 1 / (1 + d) of the time
     that it takes with one job at a time, and two cores take at least half of the time of one.
     """
-    found = []
+    sentences = []
     for name in SCHEDULES[1:]:
         ratio = statistics.median(measured.ratios(SEQUENTIAL, name, SECONDS))
         bound, share = (statistics.median(measured.values(name, value)) for value in (BOUND, DOUBLED))
@@ -164,9 +163,9 @@ def above_bounds(measured: Measured) -> list[str]:
             reason = (
                 f"for {share:.0%} of the update a stage did two jobs at once, which raises the bound to {raised:.2f}"
             )
-            noise = "; what is above that is noise, so repeat it on an idle machine" if ratio > raised else ""
-            found.append(f"{name}: {ratio:.2f} × is above the bound of {bound:.2f}: {reason}{noise}.")
-    return found
+            noise = "; the rest is noise, so repeat it on an idle machine" if ratio > raised else ""
+            sentences.append(f"{name}: {ratio:.2f} × is above the bound of {bound:.2f}: {reason}{noise}.")
+    return sentences
 
 
 def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
@@ -178,7 +177,7 @@ def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
     for axis, (name, jobs) in zip(axes, stamps.items()):
         begun = min(start for _, start, _ in jobs)
         for (kind, stage), start, end in jobs:
-            # Thin and in front: on a CPU a stage's forward pass may run beside its backward pass.
+            # Thin and in front, because on a CPU a stage's forward and backward pass may overlap.
             color, height, order = ("tab:blue", 0.4, 2) if kind == FORWARD else ("tab:orange", 0.8, 1)
             look = {"color": color, "edgecolor": "white", "linewidth": 0.4, "zorder": order}
             axis.barh(stage, end - start, height, start - begun, **look)

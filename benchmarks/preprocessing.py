@@ -1,13 +1,13 @@
-"""Preparing pre-training data, beside an imitation of the classic script, and over one and two workers.
+"""Preparation of pre-training data, compared with an imitation of the classic script, and with one and two workers.
 
 ``python -m benchmarks.preprocessing`` measures, in processes that take turns, round after round:
 
 - sentences to TFRecords in one process: this project, and our imitation of the classic script, plain Python with
   Hugging Face's slow tokenizer (``benchmarks/classic_records.py``): text per second of processor time;
 - the whole command ``python -m data_utils.text``, text to records, with one worker and with two: seconds by the
-  clock, so this wants an idle machine; and the memory of its largest process. It runs on little text as well: the
-  difference is what more text costs, without what is the same for any amount (loading code, training Punkt, starting
-  and ending workers).
+  clock, so this needs an idle machine; and the memory of its largest process. It also runs on a small text: the
+  difference is the cost of more text, without the constant part (loading code, training Punkt, starting and ending
+  workers).
 
 ``--only scaling`` leaves out the first, which takes most of the time.
 """
@@ -103,7 +103,7 @@ def _processor_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
-# --- What is measured on ---
+# --- The text ---
 
 
 class Material(NamedTuple):
@@ -123,7 +123,7 @@ class Material(NamedTuple):
 
 
 def prepare_material(options: argparse.Namespace, folder: Path) -> Material:
-    """Link as much text as is asked for, and make sentences of the first part of it where they are needed."""
+    """Link the requested amount of text, and make sentences of the first part of it if they are needed."""
     files = sorted(path for path in options.text.rglob("wiki_*") if path.is_file())
     if not files:
         raise UserError(f"--text {options.text}: no files wiki_*; name a folder that WikiExtractor wrote")
@@ -139,7 +139,7 @@ def prepare_material(options: argparse.Namespace, folder: Path) -> Material:
         arguments = ["-m", "data_utils.text.sentences", "--wikiextractor", few, "--output", sentences]
         measuring.command(*arguments, log=folder / "sentences.log")
     patterns = {sentences: "sentences_*.txt", text: "wiki_*", few: "wiki_*"}
-    sizes = [sum(path.stat().st_size for path in place.glob(pattern)) / 1e6 for place, pattern in patterns.items()]
+    sizes = [sum(file.stat().st_size for file in folder.glob(pattern)) / 1e6 for folder, pattern in patterns.items()]
     return Material(sentences, sizes[0], text, sizes[1], few, sizes[2])
 
 
@@ -154,7 +154,7 @@ def speed_report(measured: Measured, material: Material) -> tuple[str, list[Goal
             lambda name: [material.sentence_mb / seconds for seconds in measured.values(name, PROCESSOR)],
             "{:.3f}",
         ),
-        Column("against the imitation", lambda name: measured.ratios(CLASSIC, name, PROCESSOR), "{:.1f} ×"),
+        Column("over the imitation", lambda name: measured.ratios(CLASSIC, name, PROCESSOR), "{:.1f} ×"),
     ]
     titles = {name: name for name in COMPARED[SPEED]}
     speed = measuring.median_of(measured.ratios(CLASSIC, OURS, PROCESSOR))
@@ -163,7 +163,7 @@ def speed_report(measured: Measured, material: Material) -> tuple[str, list[Goal
 
 
 def growth(measured: Measured, material: Material, name: str, little: str) -> tuple[float, float]:
-    """Return seconds for any amount of text, and for a megabyte more, from the medians over little and over all."""
+    """Return the constant seconds, and those per megabyte, from the medians on the small text and on all text."""
     few, all_of_it = (measured.median(which, SECONDS) or 0.0 for which in (little, name))
     more = material.text_mb - material.little_mb
     slope = (all_of_it - few) / more if more > 0 else float("nan")
@@ -171,7 +171,7 @@ def growth(measured: Measured, material: Material, name: str, little: str) -> tu
 
 
 def scaling_report(measured: Measured, material: Material) -> tuple[str, list[Goal]]:
-    """Return what one worker and two take."""
+    """Return the comparison of one worker with two."""
 
     def size(name: str) -> float:
         return material.text_mb if name in (ONE, TWO) else material.little_mb
@@ -211,7 +211,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "nargs": "+",
         "choices": tuple(COMPARED),
         "default": tuple(COMPARED),
-        "help": "speed beside the imitation of the classic script, scaling from one worker to two",
+        "help": "speed over the imitation of the classic script, scaling from one worker to two",
     },
     "--sentence-megabytes": {"type": float, "default": 8, "help": "for the comparison, and little text"},
     "--megabytes": {"type": float, "default": 150, "help": "for the whole command"},
@@ -237,9 +237,9 @@ def main(options: argparse.Namespace) -> Report:
             " The classic script is our imitation: the published procedure in plain Python with Hugging Face's slow"
             " tokenizer (benchmarks/classic_records.py)."
         )
-    found = [REPORTS[what](measured, material) for what in COMPARED if what in options.only]
-    goals = [goal for _, goals in found for goal in goals]
-    return Report([about, *(part for part, _ in found), measuring.goal_table(*goals)])
+    reports = [REPORTS[what](measured, material) for what in COMPARED if what in options.only]
+    goals = [goal for _, goals in reports for goal in goals]
+    return Report([about, *(part for part, _ in reports), measuring.goal_table(*goals)])
 
 
 if __name__ == "__main__":

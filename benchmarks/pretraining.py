@@ -1,7 +1,7 @@
-"""Training speed and memory beside Hugging Face's, in TensorFlow and PyTorch: ``python -m benchmarks.pretraining``.
+"""Training speed and memory, and Hugging Face's in TensorFlow and PyTorch: ``python -m benchmarks.pretraining``.
 
 Every competitor trains the same model on the same data in a process of its own. The processes take turns, round after
-round. So does the machine itself: its rate of matrix products in both formats and both frameworks.
+round. The machine's rate of matrix products, in both formats and both frameworks, is measured in turn with them.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def measure(competitor: str, size: str, warm_up: int, steps: int, started: float
         competitor: key of ``COMPETITORS``.
         size: key of ``SIZES``.
         warm_up: steps before the measured ones, at least 1.
-        steps: that are measured.
+        steps: number of measured steps.
         started: ``time.time()`` just before the process was started.
         **options: of the competitor.
     """
@@ -147,11 +147,11 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-# --- What the measurements mean ---
+# --- Derived figures ---
 
 
 def flops_per_sample(size: str) -> int:
-    """Return the model operations to pre-train on one sample."""
+    """Return the model FLOPs to pre-train on one sample."""
     return model_flops_per_sample(architecture_of(size), PRETRAINING, SEQUENCE_LENGTH, MASKED_POSITIONS)
 
 
@@ -163,7 +163,7 @@ def over_best(measured: Measured, size: str, others: Sequence[str]) -> list[floa
 
 
 def memory_share(measured: Measured, size: str) -> float | None:
-    """Return our peak memory over that of the fastest of PyTorch's."""
+    """Return our peak memory divided by that of the fastest variant of PyTorch."""
     ours = measured.median((OURS, size), MEMORY)
     speeds = {name: measured.median((name, size), SPEED) or 0.0 for name in PYTORCH}
     theirs = measured.median((max(speeds, key=lambda name: speeds[name]), size), MEMORY)
@@ -177,45 +177,45 @@ def share_of_products(measured: Measured, size: str) -> list[float]:
 
 
 def goals(measured: Measured, sizes: Sequence[str]) -> list[Goal]:
-    """Return what is to be reached at these sizes, and what was."""
-    wanted: list[Goal] = []
+    """Return the goals at these sizes, with the measured values."""
+    table: list[Goal] = []
     for size in sizes:
         speed, memory = {"mini": (1.05, 1.3), "small": (1.2, None), "base": (1.3, 1.0)}.get(size, (1.0, None))
         best = measuring.median_of(over_best(measured, size, list(PYTORCH)))
-        wanted.append(Goal(f"{size}: speed over the best of PyTorch, tuned", speed, best))
+        table.append(Goal(f"{size}: speed over the best of PyTorch, tuned", speed, best))
         best = measuring.median_of(over_best(measured, size, list(TENSORFLOW)))
-        wanted.append(Goal(f"{size}: speed over the best of HF TensorFlow", 1.0, best))
+        table.append(Goal(f"{size}: speed over the best of HF TensorFlow", 1.0, best))
         if memory:
             share = memory_share(measured, size)
-            wanted.append(Goal(f"{size}: peak memory over that PyTorch's", memory, share, at_least=False))
-    return wanted
+            table.append(Goal(f"{size}: peak memory over that of PyTorch", memory, share, at_least=False))
+    return table
 
 
-def table_by_place(
-    corner: str, titles: Mapping[str, str], places: Sequence[str], values: Callable[[Any], Sequence[float]], form: str
+def table_by_case(
+    corner: str, titles: Mapping[str, str], cases: Sequence[str], values: Callable[[Any], Sequence[float]], form: str
 ) -> str:
-    """Return a row for each competitor and a column for each place (a size, or a task and a size)."""
-    columns = [Column(place, lambda name, place=place: values((name, place)), form) for place in places]
+    """Return a row for each competitor and a column for each case (a size, or a task and a size)."""
+    columns = [Column(case, lambda name, case=case: values((name, case)), form) for case in cases]
     return measuring.table(corner, titles, columns)
 
 
-def speed_tables(measured: Measured, titles: Mapping[str, str], places: Sequence[str]) -> list[str]:
+def speed_tables(measured: Measured, titles: Mapping[str, str], cases: Sequence[str]) -> list[str]:
     """Return speed, ratios within a round, and memory."""
     others = {name: title for name, title in titles.items() if name != OURS}
 
     def ratios(variant: tuple[str, str]) -> list[float]:
         return measured.ratios((OURS, variant[1]), variant, SPEED)
 
-    tables = [table_by_place("samples/s", titles, places, measured.column("", SPEED).values, "{:.2f}")]
+    tables = [table_by_case("samples/s", titles, cases, measured.column("", SPEED).values, "{:.2f}")]
     if OURS in titles:
         corner = "this project, precision auto, is faster than"
-        tables.append(table_by_place(corner, others, places, ratios, "{:.2f} ×"))
+        tables.append(table_by_case(corner, others, cases, ratios, "{:.2f} ×"))
     memory = measured.column("", MEMORY).values
-    return [*tables, table_by_place("peak memory of the process, MiB", titles, places, memory, "{:,.0f}")]
+    return [*tables, table_by_case("peak memory of the process, MiB", titles, cases, memory, "{:,.0f}")]
 
 
 def report(measured: Measured, sizes: Sequence[str], competitors: Sequence[str], rounds: int) -> list[str]:
-    """Return everything that a run of the benchmark found."""
+    """Return the tables of all measurements."""
     titles = {name: COMPETITORS[name].title for name in competitors}
     first = measured.column("", FIRST_STEP).values
     parts = [
@@ -225,7 +225,7 @@ def report(measured: Measured, sizes: Sequence[str], competitors: Sequence[str],
         " positions only, and fused AdamW.",
         measuring.table("matrix products of this machine", PRODUCTS, [measured.column("GFLOP/s", GFLOPS, "{:,.0f}")]),
         *speed_tables(measured, titles, sizes),
-        table_by_place("start of the process to first step done, s", titles, sizes, first, "{:.1f}"),
+        table_by_case("start of the process to first step done, s", titles, sizes, first, "{:.1f}"),
     ]
     ours = {name: title for name, title in titles.items() if name in OWN}
     if ours:

@@ -1,4 +1,4 @@
-"""Tasks of fine-tuning on real data: samples, the scores of a model's outputs, and the scores of guessing.
+"""Fine-tuning tasks on real data: samples, the scores of a model's outputs, and the scores of guessing.
 
 N samples · S sequence · K classes
 """
@@ -36,7 +36,7 @@ Scores = dict[str, float]
 
 LONGEST_GUESS = 12  # words, of the baseline for SQuAD
 SQUAD_DEV = "squad/dev-v1.1.json"
-PAIRS = "pairs"  # own files: does a sentence hold the answer to a question?
+PAIRS = "pairs"  # own files: does a sentence contain the answer to a question?
 PAIR_FILES: dict[str, Any] = {  # fields of classification_data
     "train_file": "train.csv",
     "validation_file": "dev.csv",
@@ -108,31 +108,31 @@ def _write_pairs(source: Path, target: Path, most: int | None) -> int:
 
 
 def pairs_of(squad: SquadSet) -> Iterator[tuple[str, str, str]]:
-    """Yield a question, a sentence of its context, and whether that holds the answer: "no" and "yes" in turn.
+    """Yield a question, a sentence of its context, and whether it contains the answer: "no" and "yes" in turn.
 
     QNLI (Wang et al. 2019) was made of SQuAD like this, but from the sentences that share many words with the question.
     Questions whose context has no sentence of both kinds are left out.
     """
     parameters = train_splitter(paragraph.context for paragraph in squad.paragraphs)
-    sentences = [list(_places(paragraph.context, parameters)) for paragraph in squad.paragraphs]
-    found = 0
+    sentences = [list(_sentences(paragraph.context, parameters)) for paragraph in squad.paragraphs]
+    count = 0
     for question in squad.questions:
-        holding: list[str] = []
+        answering: list[str] = []
         others: list[str] = []
         for begin, sentence in sentences[question.paragraph]:
             end = begin + len(sentence)
             if any(begin <= answer.start <= end - len(answer.text) for answer in question.answers):
-                holding.append(sentence)
+                answering.append(sentence)
             elif not any(answer.text in sentence for answer in question.answers):
                 others.append(sentence)
-        if holding and others:
-            other = others[found // 2 % len(others)]
-            yield question.text, holding[0] if found % 2 else other, "yes" if found % 2 else "no"
-            found += 1
+        if answering and others:
+            other = others[count // 2 % len(others)]
+            yield question.text, answering[0] if count % 2 else other, "yes" if count % 2 else "no"
+            count += 1
 
 
-def _places(context: str, parameters: Parameters) -> Iterator[tuple[int, str]]:
-    """Yield the place and the text of each sentence."""
+def _sentences(context: str, parameters: Parameters) -> Iterator[tuple[int, str]]:
+    """Yield the start and the text of each sentence."""
     end = 0
     for sentence in punkt_sentences(context, parameters):
         begin = context.index(sentence, end)
@@ -190,7 +190,7 @@ class Classification:
 
 
 class Squad:
-    """SQuAD 1.1: the training questions that there are, and the development set."""
+    """SQuAD 1.1: the available training questions, and the development set."""
 
     classes: int | None = None
 
@@ -224,12 +224,12 @@ class Squad:
 
     def scores(self, outputs: Arrays) -> Scores:
         answers = best_answers(self._dev, self._windows, outputs["start_logits"], outputs["end_logits"], 20, 30)
-        return _scored(self._dev, {identity: found[0].text for identity, found in answers.items()})
+        return _scored(self._dev, {identity: candidates[0].text for identity, candidates in answers.items()})
 
     def guessed(self) -> Scores:
         """Always answer the words of the context from a to b, the a and b that score best in training."""
-        places = [(a, b) for a in range(LONGEST_GUESS) for b in range(a + 1, a + 1 + LONGEST_GUESS)]
-        best = max(places, key=lambda place: _scored(self._train, dict(words_at(self._train, *place)))["f1"])
+        spans = [(a, b) for a in range(LONGEST_GUESS) for b in range(a + 1, a + 1 + LONGEST_GUESS)]
+        best = max(spans, key=lambda span: _scored(self._train, dict(words_at(self._train, *span)))["f1"])
         return _scored(self._dev, dict(words_at(self._dev, *best)))
 
 

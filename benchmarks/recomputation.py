@@ -1,8 +1,8 @@
-"""What ``enable_recomputation`` saves in memory, and what it costs in time: ``python -m benchmarks.recomputation``.
+"""Measures the memory and the time of ``enable_recomputation``: ``python -m benchmarks.recomputation``.
 
 Each measurement is a process of its own that trains a BERT of 12 layers as the trainer does. Activation memory is what
-XLA sets aside for temporaries of a micro batch, above weights and gradients, by its own account of its buffers. Time is
-the median of the updates.
+XLA reserves for temporaries of a micro batch, besides weights and gradients, according to its buffer assignment. Time
+is the median of the updates.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def measure(
 
 
 def in_own_process(options: argparse.Namespace, recompute: bool) -> measuring.Values:
-    """Measure in a process of its own, with the bytes of ``activations`` of the largest program that XLA compiled."""
+    """Measure in a process of its own; ``activations`` are the bytes of the largest program that XLA compiled."""
     with tempfile.TemporaryDirectory() as dump:
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={dump} --xla_dump_hlo_as_text"
         job = {name: getattr(options, name) for name in NAMES}
-        found = measuring.in_process(measure, {"XLA_FLAGS": flags}, **job, recompute=recompute)
+        values = measuring.in_process(measure, {"XLA_FLAGS": flags}, **job, recompute=recompute)
         texts = [path.read_text(encoding="utf-8") for path in Path(dump).glob("*buffer-assignment.txt")]
-    return {**found, "activations": max(sum(map(int, TEMPORARY.findall(text))) for text in texts)}
+    return {**values, "activations": max(sum(map(int, TEMPORARY.findall(text))) for text in texts)}
 
 
 @measuring.benchmark(ARGUMENTS, rounds=3)

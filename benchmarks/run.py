@@ -23,10 +23,10 @@ from benchmarks.measuring import (
     REPOSITORY,
     at_least_one,
     command_line,
-    facts_of_machine,
     machine,
+    machine_facts,
     markdown,
-    parser_of,
+    module_parser,
 )
 from utilities.errors import UserError
 from utilities.secrets import mask
@@ -85,16 +85,16 @@ def figures(entry: dict[str, Any], log: str) -> dict[str, float]:
     Raises:
         UserError: the log lacks a figure.
     """
-    found = {}
+    reduced = {}
     for label, metric_name in entry["output"]:
         metric = entry["data"][metric_name]
         values = [float(value.replace(",", "")) for value in re.findall(metric["regexp"], log)]
         kept = sorted(values)[metric.get("skip", 0) :]  # compilation makes the first periods the slowest
         if not kept:
             raise UserError(f"the log has {len(values)} values of {label}; run longer")
-        reduced = {"mean": fmean(kept), "value": values[0], "final": values[-1]}
-        found[label] = reduced[metric.get("reduction_type", "mean")]
-    return found
+        reductions = {"mean": fmean(kept), "value": values[0], "final": values[-1]}
+        reduced[label] = reductions[metric.get("reduction_type", "mean")]
+    return reduced
 
 
 def run(command: Sequence[str], entry: dict[str, Any]) -> dict[str, float]:
@@ -110,7 +110,7 @@ def run(command: Sequence[str], entry: dict[str, Any]) -> dict[str, float]:
     return figures(entry, log)
 
 
-def system_of_machine(facts: dict[str, Any]) -> str:
+def detect_system(facts: dict[str, Any]) -> str:
     """Return ``ipu``, ``gpu`` or ``cpu``."""
     if importlib.util.find_spec("ipu_tensorflow_addons") is not None:
         return "ipu"
@@ -119,12 +119,12 @@ def system_of_machine(facts: dict[str, Any]) -> str:
 
 @command_line
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 1 where a benchmark failed, 2 after an error that the user can fix."""
-    options = parser_of(commands, ARGUMENTS).parse_args(arguments)
-    facts = facts_of_machine()
+    """Run the command; return 1 if a benchmark failed, 2 after an error that the user can fix."""
+    options = module_parser(commands, ARGUMENTS).parse_args(arguments)
+    facts = machine_facts()
     measured: dict[str, dict[str, float]] = {}
     failed = False
-    for name, entry in entries(options.benchmark, options.system or system_of_machine(facts)).items():
+    for name, entry in entries(options.benchmark, options.system or detect_system(facts)).items():
         for variant, command in commands(name, entry).items():
             if options.list:
                 print(f"{variant}\n    {shlex.join(['python3', *command[1:]])}")

@@ -30,7 +30,7 @@ SAMPLES = 256
 # In the folder of real data
 TEXT = "wikipedia_en/AA"  # as WikiExtractor writes it, a megabyte a file
 WORDS = "vocab/vocab-bert-base-uncased.txt"
-SQUAD_TRAINING = "squad/train-v1.1-prefix.json"  # the part of the training set that there is
+SQUAD_TRAINING = "squad/train-v1.1-prefix.json"  # the available part of the training set
 
 # --- Pre-training ---
 
@@ -94,11 +94,11 @@ def real_text(folder: Path, files: int) -> Path:
     Raises:
         UserError: there is no text.
     """
-    found = sorted((real_data_root() / TEXT).glob("wiki_*"))[:files]
-    if not found:
+    paths = sorted((real_data_root() / TEXT).glob("wiki_*"))[:files]
+    if not paths:
         raise UserError(f"no text in {real_data_root() / TEXT}; set BERT_REAL_DATA to the folder of real data")
     (folder / "AA").mkdir(parents=True, exist_ok=True)
-    for file in found:
+    for file in paths:
         link = folder / "AA" / file.name
         link.unlink(missing_ok=True)  # of a run that was stopped
         link.symlink_to(file)
@@ -106,7 +106,7 @@ def real_text(folder: Path, files: int) -> Path:
 
 
 def real_samples(vocabulary: int, count: int) -> Arrays | None:
-    """Return records made from a megabyte of English Wikipedia; None where the text is absent."""
+    """Return records made from a megabyte of English Wikipedia; None if the text is absent."""
     words = real_data_root() / WORDS
     if not ((real_data_root() / TEXT).exists() and words.exists()):
         return None
@@ -168,17 +168,17 @@ def packed_samples(
     counts = histogram(max_seq_length)
     plan = plan_packing(counts, max_seq_length, max_sequences_per_pack, algorithm)
     chosen = [plan.packs[kind] for kind in spread_over(np.asarray(plan.repeats), rows, random)]
-    places = np.cumsum([0, *map(len, chosen)])
+    bounds = np.cumsum([0, *map(len, chosen)])
     in_packs = _random_sequences(np.concatenate(chosen), max_seq_length, vocab_size, random)
-    of_packs = [range(begin, end) for begin, end in itertools.pairwise(places)]
+    of_packs = [range(begin, end) for begin, end in itertools.pairwise(bounds)]
     needed = max(int(_masked_tokens(np.array(pack), max_seq_length).sum()) for pack in plan.packs)
     predictions = PREDICTIONS[max_seq_length]
-    room = max(needed, predictions + max_sequences_per_pack)  # as data_utils.packing makes it
-    packed = pack_arrays(in_packs, of_packs, max_seq_length, room, max_sequences_per_pack)
+    most = max(needed, predictions + max_sequences_per_pack)  # masked tokens of a pack, as in data_utils.packing
+    packed = pack_arrays(in_packs, of_packs, max_seq_length, most, max_sequences_per_pack)
     alone = _random_sequences(1 + spread_over(counts, rows, random), max_seq_length, vocab_size, random)
     return PackedSamples(
         ArrayReader(pretraining_features(max_seq_length, predictions, vocab_size), alone),
-        ArrayReader(packed_pretraining_features(max_seq_length, room, max_sequences_per_pack, vocab_size), packed),
+        ArrayReader(packed_pretraining_features(max_seq_length, most, max_sequences_per_pack, vocab_size), packed),
         plan.packing_factor,
         plan.efficiency,
     )
@@ -204,14 +204,14 @@ def _random_sequences(lengths: np.ndarray, max_seq_length: int, vocab_size: int,
     assert lengths.min() >= SHORTEST
     count, columns = len(lengths), np.arange(max_seq_length)
     mask = (columns < lengths[:, None]).astype(np.int32)
-    places = np.where(mask, random.random(mask.shape), 2.0).argsort(axis=1)[:, : PREDICTIONS[max_seq_length]]
-    real = np.arange(places.shape[1]) < _masked_tokens(lengths, max_seq_length)[:, None]
+    positions = np.where(mask, random.random(mask.shape), 2.0).argsort(axis=1)[:, : PREDICTIONS[max_seq_length]]
+    real = np.arange(positions.shape[1]) < _masked_tokens(lengths, max_seq_length)[:, None]
     return {
         "input_ids": random.integers(0, vocab_size, mask.shape) * mask,
         "input_mask": mask,
         "segment_ids": (columns >= lengths[:, None] // 2) * mask,
-        "masked_lm_positions": places * real,
-        "masked_lm_ids": random.integers(0, vocab_size, places.shape) * real,
+        "masked_lm_positions": positions * real,
+        "masked_lm_ids": random.integers(0, vocab_size, positions.shape) * real,
         "masked_lm_weights": real.astype(np.float32),
         "next_sentence_labels": random.integers(0, 2, (count, 1)),
     }

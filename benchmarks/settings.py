@@ -23,7 +23,7 @@ Trainer = Callable[[int], float]
 
 
 class Size(NamedTuple):
-    """Sizes of one BERT, and how many steps give a steady figure in reasonable time."""
+    """Sizes of one BERT, and the number of steps to measure."""
 
     layers: int
     hidden: int
@@ -49,7 +49,7 @@ SIZES = {
 
 
 def architecture_of(size: str, **changes: Any) -> Architecture:
-    """Return BERT as Hugging Face ships it, with all biases; ``changes`` override fields."""
+    """Return the architecture of Hugging Face's BERT, with all biases; ``changes`` override fields."""
     biases = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer")
     fields: dict[str, Any] = {"vocab_size": VOCABULARY, **dict.fromkeys(biases, True), **SIZES[size].config()}
     return Architecture(**{**fields, **changes})
@@ -61,5 +61,5 @@ def small_architecture(layers: int, hidden: int, vocab_size: int) -> Architectur
 
 
 def without_dropout() -> dict[str, float]:
-    """Return the changes to an architecture that switch dropout off."""
+    """Return the changes to an architecture that disable dropout."""
     return {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

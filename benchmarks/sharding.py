@@ -28,8 +28,8 @@ def measure(size: str, folder: str) -> None:
     processes = processes_for("software")
     processes.join()
     shapes = [weight.shape for weight in build_hf_model(PRETRAINING, architecture_of(size), 0).trainable_weights]
-    found = {name: moments(shapes, processes, name == SHARDED) for name in (SHARDED, WHOLE)}
-    (Path(folder) / f"{processes.index}.json").write_text(json.dumps(found), encoding="utf-8")
+    sizes = {name: moments(shapes, processes, name == SHARDED) for name in (SHARDED, WHOLE)}
+    (Path(folder) / f"{processes.index}.json").write_text(json.dumps(sizes), encoding="utf-8")
     processes.barrier()
 
 
@@ -61,12 +61,12 @@ def main(options: argparse.Namespace) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         child = measuring.child_arguments(measure, size=options.size, folder=folder)
         measuring.command("-m", "execution.launch", "--replicas", options.replicas, "--", *child)
-        found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in Path(folder).glob("*.json")}
-    for process, held in sorted(found.items()):
-        less = 1 - held[SHARDED] / held[WHOLE]
-        rows.append([process, f"{held[WHOLE] / 1e6:.1f}", f"{held[SHARDED] / 1e6:.1f}", f"{less:.1%}"])
+        measured = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in Path(folder).glob("*.json")}
+    for process, sizes in sorted(measured.items()):
+        less = 1 - sizes[SHARDED] / sizes[WHOLE]
+        rows.append([process, f"{sizes[WHOLE] / 1e6:.1f}", f"{sizes[SHARDED] / 1e6:.1f}", f"{less:.1%}"])
     about = f"BERT-{options.size}, optimizer of each of {options.replicas} processes"
-    return Report([about, measuring.markdown(rows)], found)
+    return Report([about, measuring.markdown(rows)], measured)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A block-sparse layer beside a dense one: ``python -m benchmarks.sparse_layer``.
+"""Compares a block-sparse layer with a dense one: ``python -m benchmarks.sparse_layer``.
 
 One matrix, forward and backward: output, gradient of the input, gradients of the weights. Every way of multiplying that
 this machine has takes its turn in each round; ratios are taken within a round, medians over rounds.
@@ -35,7 +35,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--inputs": {"type": int, "default": 768, "help": "rows of the matrix"},
     "--outputs": {"type": int, "default": 3072, "help": "its columns"},
     "--tokens": {"type": int, "default": 1024, "help": "of the input"},
-    "--ratio": {"type": float, "default": 0.9, "help": "share of the blocks that is absent"},
+    "--ratio": {"type": float, "default": 0.9, "help": "fraction of absent blocks"},
     "--clock": {"choices": list(CLOCKS), "default": "wall", "help": "cpu: processor time, for a machine in use"},
 }
 
@@ -60,10 +60,10 @@ def candidates(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[]
         tf.constant(normal(shape, np.float32))
         for shape in ((options.tokens, inputs), (options.tokens, outputs), (inputs, outputs))
     )
-    found: dict[tuple[str, str], Callable[[], Any]] = {}
+    functions: dict[tuple[str, str], Callable[[], Any]] = {}
     for xla in (True, False):
         run = step(tf.matmul, xla)
-        found[DENSE, compiled("", xla)] = lambda run=run: run(x, dy, matrix)
+        functions[DENSE, compiled("", xla)] = lambda run=run: run(x, dy, matrix)
     for b in BLOCK_SIZES:
         count = Architecture(sparsity_ratio=options.ratio, sparsity_block_size=b).kept_blocks(inputs, outputs)
         positions = tf.constant(random_pattern(Grid(inputs // b, outputs // b), count, 0), tf.int64)
@@ -74,8 +74,8 @@ def candidates(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[]
             if kernel == GATHER and b < 4:
                 continue  # gigabytes for single weights
             run = step(product_of(kernel, inputs, outputs, b), xla)
-            found[f"{b}×{b}", compiled(kernel, xla)] = lambda run=run, w=blocks, p=positions: run(x, dy, w, p)
-    return found
+            functions[f"{b}×{b}", compiled(kernel, xla)] = lambda run=run, w=blocks, p=positions: run(x, dy, w, p)
+    return functions
 
 
 def compiled(kernel: str, xla: bool) -> str:
@@ -84,7 +84,7 @@ def compiled(kernel: str, xla: bool) -> str:
 
 
 def on_clock(run: Callable[[], Any], clock: Callable[[], float]) -> Callable[[], measuring.Values]:
-    """Return a measurement; a way that is slower than a second is measured three times, and then assumed."""
+    """Return a function that measures; if it takes more than a second, it measures only three times."""
     run()  # compiles
     taken: list[float] = []
 

@@ -1,8 +1,8 @@
 """Dense, static, SET and RigL at equal training FLOPs: ``python -m benchmarks.sparse_pareto``.
 
-Pre-trains BERTs of two widths on English Wikipedia through the product's own command, each with the same number of
-model FLOPs, so that a sparse model sees more sequences, and prints the masked-LM loss against FLOPs. FLOPs are counted
-and not time, so runs go side by side, a thread each. What has been done in ``--work`` is not repeated.
+Pre-trains BERTs of two widths on English Wikipedia by this project's command, each with the same number of model FLOPs,
+so that a sparse model sees more sequences, and prints the masked-LM loss against FLOPs. FLOPs are counted instead of
+time, so runs are parallel, with one thread each. Runs that are complete in ``--work`` are not repeated.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 5
 TEXT_FILES = 24  # a megabyte each
 POINTS = (0.25, 0.5, 0.75, 1.0)  # of the FLOPs, at which losses are printed
 WINDOW = 0.1  # of the FLOPs, over which a loss is a mean
-HIDDEN = 0.04  # of the FLOPs, at the begin, where all losses fall from ln(vocabulary): left out of the picture
+HIDDEN = 0.04  # of the FLOPs, at the start, where all losses fall from ln(vocabulary): left out of the picture
 
 
-# --- The runs: how long each is, side by side, each kept once it is done ---
+# --- The runs ---
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Run:
         width: one of ``WIDTHS``.
         method: one of ``METHODS``.
         learning_rate: at its peak.
-        flops: model FLOPs to be spent.
-        ratio: share of the blocks that is absent from a sparse model.
-        interval: weight updates between two changes of the pattern, about.
+        flops: model FLOPs of the run.
+        ratio: fraction of the blocks that are absent from a sparse model.
+        interval: approximate number of weight updates between two changes of the pattern.
         data: folder of the records.
     """
 
@@ -143,14 +143,14 @@ def sparse_learning_rate(dense: float, ratio: float) -> float:
 
 
 def train_all(runs: Sequence[Run], work: Path, jobs: int, threads: int) -> dict[Run, Curve]:
-    """Train all runs; those that ``work`` holds already are not done again.
+    """Train all runs, except those that are already in ``work``.
 
     Args:
         jobs: runs at a time.
         threads: of each.
 
     Raises:
-        UserError: a run failed; those that ran beside it are kept, and no other is started.
+        UserError: a run failed; those that ran at the same time are kept, and no other is started.
     """
     missing = [run for run in runs if kept(run, work) is None]
     with ThreadPoolExecutor(max(1, jobs)) as pool:
@@ -165,7 +165,7 @@ def train_all(runs: Sequence[Run], work: Path, jobs: int, threads: int) -> dict[
 
 
 def train(run: Run, work: Path, threads: int) -> None:
-    """Do one run by the product's command, and keep its curve."""
+    """Do one run by this project's command, and keep its curve."""
     folder = work / "runs" / run.name
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # of a study that was stopped, or of other settings
@@ -188,20 +188,20 @@ def train(run: Run, work: Path, threads: int) -> None:
         log=folder.with_name(f"{run.name}.log"),
     )
     curve = read(folder, run)
-    if curve.sequences < run.updates * SEQUENCES_PER_UPDATE:  # the user stopped it, which is no error there
-        raise UserError(f"{folder} was stopped; the same command resumes with the runs that are not done")
+    if curve.sequences < run.updates * SEQUENCES_PER_UPDATE:  # the user stopped it, which is not an error there
+        raise UserError(f"{folder} was stopped; the same command continues with the remaining runs")
     write_atomically(work / f"{run.name}.json", json.dumps({"run": asdict(run), "curve": curve}) + "\n")
 
 
 def kept(run: Run, work: Path) -> Curve | None:
-    """Return the curve of a run that was done before with the same settings; None where there is none."""
+    """Return the curve of an earlier run with the same settings; None if there is none."""
     path = work / f"{run.name}.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return Curve(*content["curve"]) if content.get("run") == asdict(run) else None
 
 
 def read(folder: Path, run: Run) -> Curve:
-    """Return what a run logged."""
+    """Return the curve that a run logged."""
     data = read_run_folder(folder)
     steps, losses = data.series("mlm_loss")
     samples = data.series("samples")[1]
@@ -229,8 +229,8 @@ def prepare(text: Path | None, work: Path) -> Path:
     return data
 
 
-def runs_of(options: argparse.Namespace, data: Path) -> list[Run]:
-    """Return all runs, the longest ones, which are sparse, first, so that none is left alone at the end."""
+def all_runs(options: argparse.Namespace, data: Path) -> list[Run]:
+    """Return all runs; the longest ones, which are sparse, come first, so that cores are not idle at the end."""
     published = [sparse_learning_rate(rate, options.ratio) for rate in options.learning_rates]
     rates = dict.fromkeys(METHODS, options.sparse_learning_rates or published) | {DENSE: options.learning_rates}
     fixed = (options.flops, options.ratio, options.block_size, options.interval, options.seed, str(data))
@@ -284,11 +284,11 @@ def summary(curves: dict[Run, Curve], options: argparse.Namespace, data: Path) -
         lines.append(f"{width}: {order} (lower is better).")
     if manifest.get("unigram_entropy_nats") is not None:
         entropy = manifest["unigram_entropy_nats"]
-        lines.append(f"Knowing only how often each word piece occurs gives a loss of {entropy:.3f} nats.")
+        lines.append(f"The loss of the unigram baseline is {entropy:.3f} nats.")
     if len(curves) > len(best):
-        lines.append(f"Of {len(curves)} runs those of the best learning rate.")
+        lines.append(f"Of {len(curves)} runs, the table has those with the best learning rate.")
     if seen > 1:
-        lines.append(f"There are {records:,} sequences, of which some runs saw each up to {np.ceil(seen):.0f} times.")
+        lines.append(f"There are {records:,} sequences; some runs saw each of them up to {np.ceil(seen):.0f} times.")
     return [about, measuring.markdown(rows), "\n".join(lines)]
 
 
@@ -322,7 +322,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--wikiextractor": {"type": Path, "metavar": "DIR", "help": "text; None: real data's Wikipedia"},
     "--dataset": {"type": Path, "metavar": "DIR", "help": f"records of {SEQUENCE} tokens, {VOCABULARY:,} word pieces"},
     "--flops": {"type": float, "default": 8e12, "help": "of each run"},
-    "--ratio": {"type": float, "default": 0.9, "help": "share of the blocks that is absent"},
+    "--ratio": {"type": float, "default": 0.9, "help": "fraction of absent blocks"},
     "--block-size": {"type": int, "default": 16, "help": "rows and columns of a block"},
     "--interval": {"type": int, "default": 44, "help": "updates between changes of the pattern, as 160 over phase 1"},
     "--learning-rates": {"type": float, "nargs": "+", "default": [1e-3], "help": "of dense models; the best counts"},
@@ -340,12 +340,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 @measuring.benchmark(ARGUMENTS)
 def main(options: argparse.Namespace) -> Report:
     if options.interval < UPDATES_PER_LOG:
-        raise UserError(f"--interval: a pattern changes after {UPDATES_PER_LOG} updates at the soonest")
+        raise UserError(f"--interval: a pattern can change only every {UPDATES_PER_LOG} updates or more; raise it")
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         data = options.dataset.resolve() if options.dataset else prepare(options.wikiextractor, work)
-        curves = train_all(runs_of(options, data), work, options.jobs, options.threads)
+        curves = train_all(all_runs(options, data), work, options.jobs, options.threads)
         parts = summary(curves, options, data)
     if options.picture:
         draw(curves, options.flops, options.picture)

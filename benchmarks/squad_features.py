@@ -1,8 +1,8 @@
-"""How long features of SQuAD take, beside Hugging Face's: ``python -m benchmarks.squad_features``.
+"""Time to make features of SQuAD, compared with Hugging Face's: ``python -m benchmarks.squad_features``.
 
 From questions and contexts in memory to dense arrays of ids, masks, segments and labels; reading the file is left out.
-All competitors work in this process and those that they start, in alternation; each may use all cores. The one to
-beat is Hugging Face's fast tokenizer; its own function for SQuAD takes the slow one.
+All competitors work in this process and those that they start, in alternation; each may use all cores. The goal is set
+against Hugging Face's fast tokenizer; its own function for SQuAD uses the slow one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Prepare = Callable[[], int]  # makes features, and returns the number of windows
 
 
 class Material(NamedTuple):
-    """What all competitors work on."""
+    """The input of all competitors."""
 
     squad: SquadSet
     vocabulary: Path
@@ -87,7 +87,7 @@ def hugging_face_processor(material: Material) -> Prepare:
 
 
 def hugging_face_fast(material: Material) -> Prepare:
-    """Prepare as Transformers' documentation does: its fast tokenizer cuts the windows, a loop places the answers."""
+    """Prepare as Transformers' documentation does: its fast tokenizer cuts the windows, a loop labels the answers."""
     from transformers import BertTokenizerFast
 
     tokenizer = BertTokenizerFast(vocab_file=str(material.vocabulary), do_lower_case=True)
@@ -118,7 +118,7 @@ def hugging_face_fast(material: Material) -> Prepare:
 
 
 def label(offsets: Any, sequence: Any, start: int, end: int) -> tuple[int, int]:
-    """Return the first and last token of an answer in a window; [CLS] where the window does not have it."""
+    """Return the first and last token of an answer in a window; [CLS] if the window does not contain it."""
     first = sequence.index(1)
     last = len(sequence) - 1 - sequence[::-1].index(1)
     if offsets[first][0] > start or offsets[last][1] < end:
@@ -181,6 +181,6 @@ def first_questions(squad: SquadSet, count: int | None) -> SquadSet:
 
 
 if __name__ == "__main__":
-    # Read by transformers when it is imported: only tokenizers are used, frameworks would be loaded beside them.
+    # Transformers reads them when it is imported: only tokenizers are used, so no framework should be loaded.
     os.environ.update(USE_TF="0", USE_TORCH="0", TOKENIZERS_PARALLELISM="true")
     sys.exit(main())

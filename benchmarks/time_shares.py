@@ -1,8 +1,8 @@
-"""What a training step spends its time on: ``python -m benchmarks.time_shares``.
+"""Measures how the time of a training step is divided: ``python -m benchmarks.time_shares``.
 
 TensorFlow's profiler records every operation of some steps, with those inside of functions that XLA compiles. Their
 times are summed over all threads, and each part's share of the sum is printed. Without XLA (``--precision float32
---separate``) there is one operation for each elementary step; in mixed precision the elementwise work is fused.
+--separate``) each elementary step is an operation of its own; in mixed precision the elementwise work is fused.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def operations(record: bytes) -> Iterator[tuple[str, int]]:
 
 
 def closed(event: list[Any]) -> Iterator[tuple[str, int]]:
-    """Yield an event if it is an operation, and not what TensorFlow does around operations."""
+    """Yield an event if it is an operation, and not TensorFlow's overhead."""
     name, _, own = event
     if ("/" in name and ":" in name) or name.startswith("a_inference_"):
         yield name, own

@@ -1,4 +1,4 @@
-"""Checkpoint folders: their files on disk, their verification, and the choice of one checkpoint among several.
+"""Checkpoint folders: their files, their verification, and the choice of one checkpoint among several.
 
     <checkpoints>/step-00000120/
         weights.index, weights.data-…       TensorFlow's format, one object per block
@@ -54,7 +54,7 @@ class Checkpoint:
     """A checkpoint to read weights from.
 
     Attributes:
-        weights: prefix of the TensorFlow checkpoint that holds the weights.
+        weights: prefix of the TensorFlow checkpoint that contains the weights.
         facts: content of checkpoint.json; None for a plain TensorFlow checkpoint.
     """
 
@@ -151,7 +151,7 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
     folder = inner if inner.is_dir() else folder
     best = best_step(folder)
     if best is not None and not (folder / folder_name(best)).exists():
-        logger.warning("the best checkpoint, %s, is not there; taking the newest one", folder / folder_name(best))
+        logger.warning("the best checkpoint, %s, is missing; using the newest one", folder / folder_name(best))
     problems = []
     for candidate in sorted(
         step_folders(folder), key=lambda path: (step_of(path) == best, step_of(path)), reverse=True
@@ -170,8 +170,8 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
 
 def newest_tensorflow(folder: Path) -> Optional[Path]:
     """Return the prefix of the newest plain TensorFlow checkpoint in a folder, by modification time."""
-    found = (path for path in folder.glob("*.index") if path.is_file())
-    indices: List[Path] = sorted(found, key=lambda path: (path.stat().st_mtime, path.name))
+    files = (path for path in folder.glob("*.index") if path.is_file())
+    indices: List[Path] = sorted(files, key=lambda path: (path.stat().st_mtime, path.name))
     return indices[-1].with_suffix("") if indices else None
 
 
@@ -208,7 +208,7 @@ def read_facts(checkpoint: Path) -> Dict[str, Any]:
     path = checkpoint / DESCRIPTION
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        problem = _problem_of(facts)
+        problem = _format_problem(facts)
     except (OSError, ValueError, RecursionError) as error:
         problem = getattr(error, "strerror", None) or type(error).__name__
     else:
@@ -219,7 +219,7 @@ def read_facts(checkpoint: Path) -> Dict[str, Any]:
     return facts
 
 
-def _problem_of(facts: Any) -> Optional[str]:
+def _format_problem(facts: Any) -> Optional[str]:
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         return f"format is not {FORMAT}"
     version = facts.get("version")
@@ -241,7 +241,7 @@ def _problem_of(facts: Any) -> Optional[str]:
 
 
 def set_aside(checkpoint: Path, reason: str) -> Path:
-    """Rename a checkpoint to keep it without ever using it, and return its new path.
+    """Rename a checkpoint, which is kept but never used again, and return its new path.
 
     The new name begins with ``reason``, such as ``damaged``.
 

@@ -25,10 +25,10 @@ BROADCAST_BYTES = 1 << 26  # bytes that the chief broadcasts at a time
 
 
 class Parts(Protocol):
-    """Access to variables of which each process holds only a part."""
+    """Access to variables of which each process has only a part."""
 
     def whole(self, variable: tf.Variable) -> np.ndarray:
-        """Return the whole value of which a variable may hold a part; all processes must call it together."""
+        """Return the whole value of a variable that may be a part of it; all processes must call it together."""
 
     def blank(self, variable: tf.Variable) -> np.ndarray:
         """Return an array with the shape and dtype of the whole value."""
@@ -42,7 +42,7 @@ class TrainingState:
 
     Args:
         blocks: the model's blocks, whose names are used in the checkpoint.
-        optimizer: the optimizer, whose moments and counter are saved beside the weights.
+        optimizer: the optimizer, whose moments and counter are saved with the weights.
         variables: the variables with which the optimizer was built; its moments are saved in their order.
         others: other trackable objects that training changes, by name, such as an adaptive loss scale.
 
@@ -123,8 +123,8 @@ class TrainingState:
         if saved != self._order:
             first = next(pair for pair in zip_longest(saved, self._order) if pair[0] != pair[1])
             raise UserError(
-                f"{checkpoint.folder}: its optimizer's moments are those of a model that is built in another way"
-                f" ({first[0]} where {first[1]} is expected); train on from its weights with pretrained_ckpt_path"
+                f"{checkpoint.folder}: its optimizer's moments are those of a model that is built differently"
+                f" ({first[0]} where {first[1]} is expected); start from its weights with pretrained_ckpt_path"
             )
 
 
@@ -186,9 +186,9 @@ class HostCopy:
 
     def __init__(self, objects: Mapping[str, Any], value: Optional[Callable[[tf.Variable], np.ndarray]] = None) -> None:
         read = value or _value
-        found = tracked_objects(objects)
-        self._children = [children for _, children in found]
-        self._values = [np.asarray(read(thing)) if isinstance(thing, tf.Variable) else None for thing, _ in found]
+        tracked = tracked_objects(objects)
+        self._children = [children for _, children in tracked]
+        self._values = [np.asarray(read(thing)) if isinstance(thing, tf.Variable) else None for thing, _ in tracked]
 
     def write(self, prefix: Path) -> None:
         """Write a TensorFlow checkpoint, from any thread.
@@ -198,7 +198,7 @@ class HostCopy:
         """
         try:
             with tf.device("CPU:0"):
-                self._checkpoint_of(self._new_objects()).write(str(prefix))
+                self._as_checkpoint(self._new_objects()).write(str(prefix))
         except tf.errors.OpError as error:
             raise disk_error(error.message) or OSError(" ".join(error.message.split())[:200]) from error
 
@@ -210,13 +210,13 @@ class HostCopy:
         """
         with tf.device("CPU:0"):
             objects = self._new_objects()
-            read(self._checkpoint_of(objects))
+            read(self._as_checkpoint(objects))
         return [thing.numpy() for thing, value in zip(objects, self._values) if value is not None]
 
     def _new_objects(self) -> List[Any]:
         return [tf.Module() if value is None else tf.Variable(value) for value in self._values]
 
-    def _checkpoint_of(self, objects: List[Any]) -> tf.train.Checkpoint:
+    def _as_checkpoint(self, objects: List[Any]) -> tf.train.Checkpoint:
         """Connect objects by the names of the copied ones."""
         for thing, children in zip(objects, self._children):
             for name, number in children.items():
@@ -228,7 +228,7 @@ def tracked_objects(objects: Mapping[str, Any]) -> List[Tuple[Any, Children]]:
     """List each object below some others once, breadth first, with its children; the first one is the common root."""
     root = tf.train.Checkpoint(**objects)
     numbers = {id(root): 0}
-    things, found = [root], []
+    things, tracked = [root], []
     for thing in things:  # grows during the loop
         children: Children = {}
         for name, child in ({} if isinstance(thing, tf.Variable) else _children(thing)).items():
@@ -236,18 +236,18 @@ def tracked_objects(objects: Mapping[str, Any]) -> List[Tuple[Any, Children]]:
                 numbers[id(child)] = len(things)
                 things.append(child)
             children[name] = numbers[id(child)]
-        found.append((thing, children))
-    return found
+        tracked.append((thing, children))
+    return tracked
 
 
 def variable_names(variables: Sequence[tf.Variable], objects: Mapping[str, Any]) -> List[str]:
     """Return the path of each variable below some objects, such as ``hid_0/layer/attention/qkv/kernel``."""
-    found = tracked_objects(objects)
+    tracked = tracked_objects(objects)
     names = {0: ""}
-    for number, (_, children) in enumerate(found):
+    for number, (_, children) in enumerate(tracked):
         for name, child in children.items():
             names.setdefault(child, f"{names[number]}/{name}".lstrip("/"))
-    by_identity = {id(thing): names[number] for number, (thing, _) in enumerate(found)}
+    by_identity = {id(thing): names[number] for number, (thing, _) in enumerate(tracked)}
     return [by_identity[id(variable)] for variable in variables]
 
 

@@ -79,8 +79,8 @@ def write_checkpoint(
         copy: the state to write.
         folder: the run's checkpoints folder.
         step: weight updates done.
-        facts: what a reader must know to build the model (task, architecture, seed, …).
-        vocabulary: ``vocab.txt``, or the ``tokenizer.json`` to store as one, beside the weights.
+        facts: the facts that are needed to build the model (task, architecture, seed, …).
+        vocabulary: ``vocab.txt``, or a ``tokenizer.json`` to convert to it, stored with the weights.
     """
     with atomic_checkpoint(folder, step, {**facts, **copy.facts}) as temporary:
         copy.write_files(temporary)
@@ -179,9 +179,9 @@ class CheckpointWriter:
         state: the state to save.
         facts: function that returns the facts for checkpoint.json, given the number of updates done.
         run: the run's id, which is added to the facts; only checkpoints of this run are ever removed.
-        vocabulary: ``vocab.txt`` to store beside the weights.
+        vocabulary: ``vocab.txt`` to store with the weights.
         rotation: which checkpoints to keep.
-        on_written: called with the folder of every finished checkpoint, by the method that finds it finished.
+        on_written: called with the folder of every finished checkpoint, by the method that notices it.
 
     Attributes:
         best: step of the best checkpoint so far, which is kept in any case; None if unknown.

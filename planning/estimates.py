@@ -129,24 +129,24 @@ def ipu_memory(run: Planned) -> List[IpuMemory]:
     config = run.config
     proportions = config.ipu_config.matmul_available_memory_proportion_per_pipeline_stage
     schedule = make_schedule(config.ipu_config.pipeline_schedule, len(run.stages))
-    found: List[IpuMemory] = []
+    memory: List[IpuMemory] = []
     for ipu, parameters in enumerate(run.parameters_by_ipu()):
         activations = sum(
             stage_activations(run, stage, schedule.kept(number))
             for number, (stage, device) in enumerate(zip(run.stages, run.devices))
             if device == ipu
         )
-        found.append(
+        memory.append(
             IpuMemory(
                 weights=HALF * parameters,
                 gradients=HALF * parameters,
                 optimizer=0.0 if config.optimizer_state_offchip else run.moments(run.blocks_on(ipu)),
                 activations=activations,
                 temporaries=temporaries(proportions[ipu] if proportions else None),
-                code=CODE_OF_A_PROGRAM + CODE_OF_A_BLOCK * different(config, run.blocks_on(ipu)),
+                code=CODE_OF_A_PROGRAM + CODE_OF_A_BLOCK * separately_compiled(config, run.blocks_on(ipu)),
             )
         )
-    return found
+    return memory
 
 
 def streaming_memory(run: Planned) -> float:
@@ -163,7 +163,7 @@ def temporaries(proportion: Optional[float]) -> float:
     return TILES * TILE_MEMORY * (0.6 if proportion is None else proportion) / 4
 
 
-def different(config: TrainingConfig, blocks: Sequence[str]) -> int:
+def separately_compiled(config: TrainingConfig, blocks: Sequence[str]) -> int:
     """Return the number of blocks that have their own code."""
     return len(set(blocks)) if config.use_outlining else len(blocks)
 
@@ -176,7 +176,7 @@ def stage_activations(run: Planned, blocks: Sequence[str], kept: int) -> float:
     inner = [block_activations(run, block) for block in blocks]
     if not config.enable_recomputation:
         return kept * sum(inner)
-    # The stage keeps its input for each micro batch. For the one in its backward pass it holds a checkpoint after each
+    # The stage keeps its input for each micro batch. For the one in its backward pass it also keeps the output of each
     # block, and the activations inside one block at a time.
     return kept * boundary + len(blocks) * boundary + max(inner)
 
@@ -225,7 +225,7 @@ def host_memory(run: Planned) -> float:
     return 2 * width * run.parameters(blocks) + moments + activations * width / HALF
 
 
-# Balance, waiting and communication
+# Balance, idle time and communication
 
 
 class Communication(NamedTuple):

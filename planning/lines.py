@@ -64,13 +64,13 @@ def planner_lines(
 
 def host_memory_lines(run: Planned) -> Iterator[str]:
     """Yield a warning if the memory of this machine is too small for the run on its CPU."""
-    needed, there = host_memory(run), memory_bytes()
-    if runs_on_ipus(run.config) or run.config.execution.device == "gpu" or there is None or needed <= there:
+    needed, available = host_memory(run), memory_bytes()
+    if runs_on_ipus(run.config) or run.config.execution.device == "gpu" or available is None or needed <= available:
         return
     yield ""
     yield (
         f"warning: on a CPU this run needs at least {needed / 2**30:,.1f} GiB of memory, and this machine has "
-        f"{there / 2**30:,.1f} GiB; {LESS_MEMORY}"
+        f"{available / 2**30:,.1f} GiB; {LESS_MEMORY}"
     )
 
 
@@ -118,7 +118,7 @@ def pipeline_rows(run: Planned) -> Iterator[Tuple]:
 def duration_rows(run: Planned, throughput: Optional[float]) -> Iterator[Tuple]:
     """Yield the duration of the whole run."""
     config = run.config
-    samples_per_row = packing_factor(config) or 1  # of packs whose data must be read to know it, no duration is given
+    samples_per_row = packing_factor(config) or 1  # if it is unknown until the data is read, no duration is shown
     if throughput is None:
         from planning.calibration import SHARE, matrix_flops  # imports NumPy, otherwise not needed
 
@@ -139,8 +139,8 @@ def duration_rows(run: Planned, throughput: Optional[float]) -> Iterator[Tuple]:
 
 def suggestion_lines(run: Planned, ipus: int, limit: float) -> Iterator[str]:
     """Yield a partition, and the config fragment that selects it."""
-    found = suggest(run, ipus, limit)
+    suggestion = suggest(run, ipus, limit)
     yield ""
     yield f"Suggested for {ipus} IPUs"
-    yield f"  balance {balance(found.run):.0%}; the fullest IPU holds {_mega(found.memory)} MB"
-    yield from ("  " + line for line in json.dumps(fragment(found), indent=2).splitlines())
+    yield f"  balance {balance(suggestion.run):.0%}; the fullest IPU uses {_mega(suggestion.memory)} MB"
+    yield from ("  " + line for line in json.dumps(fragment(suggestion), indent=2).splitlines())

@@ -61,7 +61,7 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
     blocks = blocks_of(config, task)
     if architecture is None or blocks is None:
         source = weights_key(config)
-        assert source is not None, "the sizes are unknown only where weights decide them"
+        assert source is not None, "the sizes are unknown only if weights determine them"
         yield ""
         yield f"Parameters are unknown until {getattr(config, source)} is loaded."
     else:
@@ -81,18 +81,18 @@ def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
     if (config.dataset_dir is None and own is None) or config.generated_dataset:
         return
     folder = Path(config.dataset_dir or "")
-    wanted = {"dataset_dir": folder}
+    needed = {"dataset_dir": folder}
     for key in ("train_file", "validation_file", "test_file") if own is not None and folder.is_dir() else ():
         file = getattr(own, key)
-        wanted.update({f"classification_data.{key}": folder / file} if file is not None else {})
+        needed.update({f"classification_data.{key}": folder / file} if file is not None else {})
     if loaded.task == SQUAD and folder.is_dir() and config.do_training:
-        wanted["squad.train_file"] = folder / config.squad.train_file
+        needed["squad.train_file"] = folder / config.squad.train_file
     if loaded.task == SQUAD and folder.is_dir() and config.do_validation:
-        wanted["squad.dev_file"] = folder / config.squad.dev_file
-    for name, path in wanted.items():
+        needed["squad.dev_file"] = folder / config.squad.dev_file
+    for name, path in needed.items():
         if not os.path.exists(path):  # unlike Path.exists, this raises no error for a name that is too long
-            place = with_origin(name, value_at(config, leaves()[name].path), loaded.origins)
-            yield f"{place}: {path} is not there; correct it, or give {leaves()[name].flag} PATH"
+            field = with_origin(name, value_at(config, leaves()[name].path), loaded.origins)
+            yield f"{field}: {path} does not exist; correct it, or give {leaves()[name].flag} PATH"
 
 
 def _config_rows(loaded: LoadedConfig) -> Iterator[Row]:
@@ -154,7 +154,7 @@ def _processes(config: TrainingConfig, count: int) -> str:
     parts = config.global_batch.micro_batches
     if count == 1:
         return f"1; {parts:,} micro batches of an update, which processes may share (python -m execution.launch)"
-    share = f"{parts // count:,} of the" if parts % count == 0 else "not to be shared evenly:"
+    share = f"{parts // count:,} of the" if parts % count == 0 else "cannot be shared evenly:"
     return f"{count}, each {share} {parts:,} micro batches of an update"
 
 
@@ -174,7 +174,7 @@ def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, s
     if figures:
         yield "sparse encoder", f"{figures['encoder_density']:.1%} of its matrices' weights exist"
         yield (
-            "beside the same, dense",
+            "compared with dense",
             f"{figures['parameters_of_dense']:.1%} of the parameters, {figures['flops_of_dense']:.1%} of the FLOPs",
         )
     if steps is not None:
@@ -211,7 +211,7 @@ def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks
     if EMB in each and HEADS in each:
         yield "The masked-LM head uses the word embedding's table, which is counted in emb."
     if options_come_from_checkpoint(config):
-        yield "Unset use_… options are taken as from scratch here; the checkpoint decides them when it is loaded."
+        yield "Unset use_… options are assumed as from scratch; the checkpoint determines them when it is loaded."
 
 
 def titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator[str]:
@@ -247,12 +247,12 @@ def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Mac
         origins: origin of every value, as in :class:`settings.loading.LoadedConfig`.
         machine: the machine that the run uses.
     """
-    found = []
+    ignored = []
     for name, leaf in leaves().items():
-        mark = leaf.annotation(IpuOnly)
-        if mark is not None and mark.ignored(value_at(config, leaf.path), machine):
-            found.append(Ignored(name, mark, origins.get(name, DEFAULT)))
-    return found
+        ipu_only = leaf.annotation(IpuOnly)
+        if ipu_only is not None and ipu_only.ignored(value_at(config, leaf.path), machine):
+            ignored.append(Ignored(name, ipu_only, origins.get(name, DEFAULT)))
+    return ignored
 
 
 def warning_line(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> Optional[str]:
@@ -260,11 +260,11 @@ def warning_line(config: TrainingConfig, origins: Dict[str, str], machine: Machi
 
     Defaults are shown only in the plan, because nobody asked for them.
     """
-    given = [found for found in ignored_fields(config, origins, machine) if found.origin not in (DEFAULT, DERIVED)]
+    given = [field for field in ignored_fields(config, origins, machine) if field.origin not in (DEFAULT, DERIVED)]
     if not given:
         return None
-    listed = ", ".join(f"{found.name} ({found.ipu_only.effect})" for found in given)
-    return f"without effect on this machine, and what it does on an IPU: {listed}; --plan says what happens instead"
+    listed = ", ".join(f"{field.name} ({field.ipu_only.effect})" for field in given)
+    return f"without effect on this machine (effect on an IPU): {listed}; --plan says what happens instead"
 
 
 def _effect_rows(config: TrainingConfig, origins: Dict[str, str], processes: int) -> Iterator[Row]:

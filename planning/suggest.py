@@ -10,7 +10,7 @@ from utilities.errors import UserError
 
 
 class Suggestion(NamedTuple):
-    """The best partition found.
+    """The best partition.
 
     Attributes:
         run: the config with the suggested stages.
@@ -49,16 +49,16 @@ def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Sugg
         if memory <= limit:
             best[count] = flops, memory, [count]
     for ipu in range(1, ipus):
-        following: Dict[int, Tuple[int, float, List[int]]] = {}
+        extended: Dict[int, Tuple[int, float, List[int]]] = {}
         for done, (bottleneck, fullest, counts) in best.items():
             for count in range(1, layers - done + 1):
                 flops, memory = cost(ipu, count)
                 if memory > limit:
                     break
                 candidate = max(bottleneck, flops), max(fullest, memory), [*counts, count]
-                if done + count not in following or candidate < following[done + count]:
-                    following[done + count] = candidate
-        best = following
+                if done + count not in extended or candidate < extended[done + count]:
+                    extended[done + count] = candidate
+        best = extended
     if layers not in best:
         raise UserError(
             f"--suggest {ipus}: no partition of {layers} encoder layers over {ipus} IPUs keeps each within"

@@ -77,11 +77,11 @@ def render(title: str, answered: Sequence[Answered], scores: Mapping[str, float]
 def _header(title: str) -> Markup:
     legend = join(
         [
-            "Each answer stands ",
+            "Each answer is ",
             element("mark", "marked", class_="answer"),
-            " in its context; where it is not right, so does what people ",
-            element("mark", "answered", class_="expected"),
-            ". Confidence is the answer's share among the model's candidates for the question.",
+            " in its context; if it is not right, so is the ",
+            element("mark", "expected", class_="expected"),
+            " answer. Confidence is the answer's share among the model's candidates for the question.",
         ]
     )
     return element("header", element("h1", title), element("p", legend, class_="soft"))
@@ -110,7 +110,7 @@ def _calibration(answered: Sequence[Answered]) -> Markup:
             rows.append([f"{low:.0%} to {high:.0%}", f"{len(band):,}", f"{exact:.1f}", f"{f1:.1f}"])
     if not rows:
         return Markup("")
-    heading = element("h2", "How sure, and how often right")
+    heading = element("h2", "Accuracy by confidence")
     return join([heading, table(["confidence", "questions", "exact match, %", "F1, %"], rows)])
 
 
@@ -119,7 +119,7 @@ def _mean(answered: Sequence[Answered], mark: Callable[[Answered], Optional[floa
 
 
 def _filter(answered: Sequence[Answered]) -> Markup:
-    """Return buttons that select the questions of one verdict, by CSS alone."""
+    """Return buttons that select the questions of one verdict, without a script."""
     heading = element("h2", "Questions")
     if all(each.verdict == UNMARKED for each in answered):
         return heading
@@ -142,7 +142,7 @@ def _article(name: str, answered: List[Answered]) -> Markup:
 
 
 def _question(each: Answered) -> Markup:
-    facts = [f"{each.confidence:.0%} sure"]
+    facts = [f"{each.confidence:.0%} confidence"]
     if each.verdict != UNMARKED:
         facts = [f"{VERDICTS[each.verdict]}, F1 {each.f1:.2f}", *facts]
         if each.verdict != RIGHT:
@@ -168,16 +168,16 @@ def _excerpt(each: Answered) -> Markup:
         gap = " … " if before > shown else ""
         parts.append(verbatim(gap + each.context[before:begin]))
         parts.append(element("mark", verbatim(each.context[begin:end]), class_=kind))
-        following = min((mark[0] for mark in marks if mark[0] >= end), default=len(each.context))
-        shown = min(_word_end(each.context, end + _AROUND), following)
+        next_mark = min((mark[0] for mark in marks if mark[0] >= end), default=len(each.context))
+        shown = min(_word_end(each.context, end + _AROUND), next_mark)
         parts.append(verbatim(each.context[end:shown]))
     return join([*parts, Markup(" …" if shown < len(each.context) else "")])
 
 
-def _word_start(context: str, place: int) -> int:
-    return 0 if place <= 0 else context.rfind(" ", 0, place) + 1
+def _word_start(context: str, index: int) -> int:
+    return 0 if index <= 0 else context.rfind(" ", 0, index) + 1
 
 
-def _word_end(context: str, place: int) -> int:
-    end = context.find(" ", place)
+def _word_end(context: str, index: int) -> int:
+    end = context.find(" ", index)
     return len(context) if end < 0 else end

@@ -23,9 +23,9 @@ from utilities.files import write_atomically
 from utilities.secrets import mask
 
 LONGEST_CELL = 48  # characters
-SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the samples that all runs have seen; losses are compared there
+SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the samples that all runs have seen, after which losses are compared
 # Names and paths differ between any two runs and explain nothing.
-PLACES = ("name", "output_dir", "save_ckpt_path", "about")
+NAMES_AND_PATHS = ("name", "output_dir", "save_ckpt_path", "about")
 MACHINE = ("cpu", "cpu_cores_usable", "gpus", "memory_gib", "packages.tensorflow", "git_commit")
 
 Cells = Tuple[Optional[str], ...]
@@ -54,25 +54,25 @@ def read_runs(folders: Sequence[Path]) -> List[RunData]:
     runs = [read_run_folder(folder) for folder in folders]
     for run in runs:
         if not (run.periods or run.scores or run.config):
-            raise UserError(f"{run.folder} holds no run (no metrics.jsonl, scores.json or resolved_config.json)")
+            raise UserError(f"{run.folder} contains no run (no metrics.jsonl, scores.json or resolved_config.json)")
     return runs
 
 
-def labels_of(runs: Sequence[RunData]) -> List[str]:
+def run_labels(runs: Sequence[RunData]) -> List[str]:
     """Return a short name for each run: its folder, with as many parent folders as make the names unique."""
     paths = [run.folder.resolve() for run in runs]
     for depth in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-depth:]) for path in paths]
         if len(set(names)) == len(names):
             return names
-    return [f"{path} ({place})" for place, path in enumerate(paths, start=1)]  # one folder given twice
+    return [f"{path} ({number})" for number, path in enumerate(paths, start=1)]  # one folder given twice
 
 
-def tables_of(runs: Sequence[RunData]) -> List[Table]:
+def comparison_tables(runs: Sequence[RunData]) -> List[Table]:
     """Return all tables that have rows."""
     tables = [
         Table("Runs", _progress(runs)),
-        Table("Config: what differs", differences([run.config for run in runs], PLACES)),
+        Table("Config: what differs", differences([run.config for run in runs], NAMES_AND_PATHS)),
         Table("Final values", _final(runs)),
         Table("Curves", _curves(runs)),
         Table("Machine: what differs", _machine(runs)),
@@ -149,18 +149,18 @@ def _curves(runs: Sequence[RunData]) -> List[Row]:
     curves = [curve(run, metric, "samples") for run in runs]
     end = min(positions[-1] for positions, _ in curves)
     first = max(positions[0] for positions, _ in curves)
-    places = [place for place in dict.fromkeys(round(end * share) for share in SHARES) if place >= first]
+    points = [point for point in dict.fromkeys(round(end * share) for share in SHARES) if point >= first]
     return [
-        Row(f"{metric} after {place:,} samples", tuple(_smoothed_at(*each, float(place)) for each in curves))
-        for place in places
+        Row(f"{metric} after {point:,} samples", tuple(_smoothed_at(*each, float(point)) for each in curves))
+        for point in points
     ]
 
 
-def _smoothed_at(positions: Sequence[float], values: Sequence[float], place: float) -> str:
-    """Return the smoothed loss at the last point up to a place."""
+def _smoothed_at(positions: Sequence[float], values: Sequence[float], end: float) -> str:
+    """Return the smoothed loss at the last position up to ``end``."""
     mean, last = TrailingMean(), 0.0
     for position, value in zip(positions, values):
-        if position > place:
+        if position > end:
             break
         last = mean.add(position, value)
     return f"{last:.4f}"
@@ -190,10 +190,10 @@ def write_page(runs: Sequence[RunData], path: Path) -> Path:
 
 def render(runs: Sequence[RunData]) -> str:
     """Return the page as HTML."""
-    labels = labels_of(runs)
+    labels = run_labels(runs)
     title = f"{len(runs)} runs compared"
     parts: List[Markup] = [element("header", element("h1", title), element("p", ", ".join(labels), class_="soft"))]
-    first, *others = tables_of(runs)
+    first, *others = comparison_tables(runs)
     parts += [_table(first, labels), _charts(runs, labels)]
     parts += [_table(other, labels) for other in others]
     return page(title, STYLE.read_text(encoding="utf-8"), *parts)
@@ -208,7 +208,7 @@ def _charts(runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
     names = dict.fromkeys(name for run in runs for name in run.metric_names())
     losses = [name for name in names if name.endswith("_loss")] or [name for name in names if name == "loss"]
     others = [name for name in names if name.endswith("accuracy")]
-    charts = [_chart(f"chart-{place}", name, runs, labels) for place, name in enumerate([*losses, *others])]
+    charts = [_chart(f"chart-{index}", name, runs, labels) for index, name in enumerate([*losses, *others])]
     drawn = [chart for chart in charts if chart]
     notes = []
     if len(runs) > MOST_CURVES:
@@ -223,7 +223,7 @@ def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence
     if not kept:
         return Markup("")
     title = name.replace("_", " ")
-    lines = [thinned(Curve(label, places, values)) for label, places, values in kept]
+    lines = [thinned(Curve(label, positions, values)) for label, positions, values in kept]
     unit = "loss in nats" if name.endswith("loss") else "share"
     return chart_card(identifier, title, unit, lines, axis="samples")
 
@@ -233,8 +233,8 @@ def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence
 
 def lines(runs: Sequence[RunData]) -> Iterator[str]:
     """Return the tables as lines of text."""
-    labels = labels_of(runs)
-    for content in tables_of(runs):
+    labels = run_labels(runs)
+    for content in comparison_tables(runs):
         yield ""
         yield content.title
         yield from _aligned(content, labels)
@@ -269,7 +269,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
 def _compare(options: argparse.Namespace) -> None:
     if len(options.runs) < 2:
-        raise UserError("one run is nothing to compare; name two or more")
+        raise UserError("one run cannot be compared; name two or more")
     runs = read_runs(options.runs)
     try:
         print("\n".join(lines(runs)).lstrip("\n"))

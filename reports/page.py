@@ -65,7 +65,7 @@ def _skipped(run: RunData) -> Optional[str]:
 
 
 def _overflowed(run: RunData) -> Optional[str]:
-    """Report overflowed updates and the loss scale of a run in a narrow number format."""
+    """Report overflowed updates and the loss scale of a run in a low-precision format."""
     counts, scales = run.series(OVERFLOWS)[1], run.series(LOSS_SCALE)[1]
     if not counts:
         return None
@@ -110,19 +110,19 @@ def _verdict(run: RunData) -> Optional[str]:
         )
     return (
         f"The masked-LM loss is {loss - entropy:.3f} nats above the entropy of the corpus' unigram "
-        "distribution, which word frequencies alone would reach: the model does not use context yet."
+        "distribution, the unigram baseline: the model does not use context yet."
     )
 
 
 def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
-    """Return names and losses of predictors that ignore the context."""
+    """Return names and losses of baselines that ignore the context."""
     if metric == "nsp_loss":
-        return [("ln 2, a coin", math.log(2))]
+        return [("uniform baseline, ln 2", math.log(2))]
     if metric != "mlm_loss":
         return []
     entropy, vocabulary = run.unigram_entropy(), run.vocabulary_size()
     references = [("unigram entropy", entropy)] if entropy is not None else []
-    return references + ([("ln(vocabulary)", math.log(vocabulary))] if vocabulary else [])
+    return references + ([("uniform baseline, ln(vocabulary)", math.log(vocabulary))] if vocabulary else [])
 
 
 def final_value(run: RunData, metric: str) -> Optional[float]:
@@ -212,7 +212,7 @@ def _tables(run: RunData) -> List[Markup]:
     if run.conversion:
         sections += [
             element("h2", "Conversion of the model"),
-            element("p", "The layers that were replaced, and where their weights went.", class_="soft"),
+            element("p", "The layers that were replaced, and the layers that got their weights.", class_="soft"),
             records_table(run.conversion),
         ]
     if len(run.history) > 1:
@@ -245,13 +245,13 @@ def _track_sentence(run: RunData) -> Optional[str]:
         monitor.add(*point)
     if monitor.state is None:
         beyond = positions and len(values) >= FEWEST_POINTS and band.at(positions[-1]) is None
-        reason = f"which has no loss at {positions[-1]:,.0f} {band.axis}" if beyond else "but too young to be judged"
+        reason = f"which has no loss at {positions[-1]:,.0f} {band.axis}" if beyond else "but has too few losses so far"
         return f"The run is compared with {band.source}, {reason}."
     edges = band.at(positions[-1]) or (math.nan, math.nan)
     where = f"{band.metric.replace('_', ' ')} {monitor.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
     reference = f"the reference's {edges[0]:.3f} to {edges[1]:.3f} ({band.source})"
     if monitor.state == ON_TRACK:
-        return f"On track: {where}, beside {reference}."
+        return f"On track: {where}, compared with {reference}."
     since = f"since {monitor.since:,.0f} {band.axis}"
     if monitor.state == ABOVE:
         return f"Not on track {since}: {where}, above {reference}."
@@ -265,7 +265,7 @@ def _band_area(run: RunData, metric: str) -> Optional[Area]:
     if band is None or scale is None:
         return None
     last = run.periods[-1]["step"]
-    kept = [index for index, place in enumerate(band.positions) if place / scale <= last]
+    kept = [index for index, position in enumerate(band.positions) if position / scale <= last]
     if not kept:
         return None
     low, high = ([edge[index] for index in kept] for edge in (band.low, band.high))

@@ -1,4 +1,4 @@
-"""Reads the reference band of a run's loss from a file or an earlier run, and judges whether a run is on track.
+"""Reads the reference band of a run's loss from a file or an earlier run, and decides whether a run is on track.
 
 Runs are compared by samples seen, so their batch sizes may differ. Both the loss and the reference are smoothed by the
 mean over the last tenth of the samples so far, which makes them lag equally while losses fall fast.
@@ -21,7 +21,7 @@ REFERENCE_NAME = "reference.json"
 AXES = ("samples", "steps")
 METRICS = ("mlm_loss", "loss")  # in order of preference
 SMOOTHED_SHARE = 0.1
-FEWEST_POINTS = 5  # a shorter run is neither judged nor a reference
+FEWEST_POINTS = 5  # a shorter run is not compared, and cannot be a reference
 MOST_POINTS = 2000  # number of points of a band made from a run
 LARGEST_CURVE = 1 << 26  # bytes of a file
 PATIENCE = 3  # consecutive points of one verdict before it is accepted
@@ -151,8 +151,8 @@ def curve(run: RunData, metric: str, axis: str) -> Tuple[List[float], List[float
     """Return positions and values of a run's loss as logged."""
     key = "samples" if axis == "samples" else "step"
     pairs = [(period.get(key), period["metrics"].get(metric)) for period in run.periods]
-    kept = [(float(place), float(value)) for place, value in pairs if is_number(place) and is_number(value)]
-    return [place for place, _ in kept], [value for _, value in kept]
+    kept = [(float(position), float(value)) for position, value in pairs if is_number(position) and is_number(value)]
+    return [position for position, _ in kept], [value for _, value in kept]
 
 
 def load_reference(path: Path, tolerance: float) -> Band:
@@ -190,7 +190,7 @@ def band_of_run(folder: Path, tolerance: float) -> Band:
         if len(values) >= FEWEST_POINTS and _ascending(positions):
             means = smoothed(positions, values)
             kept = range(len(means) - 1, -1, -(1 + len(means) // MOST_POINTS))[::-1]
-            points = [positions[place] for place in kept], [means[place] for place in kept]
+            points = [positions[index] for index in kept], [means[index] for index in kept]
             return _around(metric, "samples", *points, tolerance, str(folder))
     raise UserError(
         f"reference_curve: {folder} has no metrics.jsonl with {FEWEST_POINTS} or more losses; name a run that has"
@@ -216,7 +216,9 @@ def read_band(content: Any, path: Path, tolerance: float) -> Band:
         if lengths_fit and all(a <= b for a, b in zip(low, high)):
             return Band(metric, str(axis), positions, low, high, source)
     form = '{"metric": "mlm_loss", "samples": [ascending numbers], "values": [as many]}'
-    raise UserError(f'reference_curve: {path} is no reference; write {form}, or "low" and "high" in place of "values"')
+    raise UserError(
+        f'reference_curve: {path} is not a reference; write {form}, or "low" and "high" instead of "values"'
+    )
 
 
 def _around(metric: str, axis: str, positions: List[float], values: List[float], tolerance: float, source: str) -> Band:
@@ -236,7 +238,7 @@ def _ascending(positions: Sequence[float]) -> bool:
 
 
 def kept_band(folder: Path) -> Optional[Band]:
-    """Read the band that a run was compared with from its folder; None without a readable one."""
+    """Read the band that a run was compared with from its folder; None if there is no readable one."""
     path = folder / REFERENCE_NAME
     try:
         return read_band(json.loads(path.read_text(encoding="utf-8")), path, 0.0)

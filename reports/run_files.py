@@ -15,7 +15,7 @@ from utilities.secrets import mask_value
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
 
-_RUN_FILES = (HISTORY_NAME, "metrics.jsonl", "scores.json", "resolved_config.json")  # a run has one of them, or more
+_RUN_FILES = (HISTORY_NAME, "metrics.jsonl", "scores.json", "resolved_config.json")  # a run has at least one of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +66,8 @@ class RunData:
     def evaluation_series(self, name: str) -> Tuple[List[int], List[float]]:
         """Return steps and values of a score of the evaluations while training that have it."""
         pairs = [(record["step"], record["evaluation"].get(name)) for record in self.evaluations]
-        found = [(step, float(value)) for step, value in pairs if is_number(value)]
-        return [step for step, _ in found], [value for _, value in found]
+        numbers = [(step, float(value)) for step, value in pairs if is_number(value)]
+        return [step for step, _ in numbers], [value for _, value in numbers]
 
     def score_names(self) -> List[str]:
         """Return the names of all scores of evaluations while training, in the order of their first appearance."""
@@ -80,7 +80,7 @@ class RunData:
     def origin(self, key: str) -> str:
         """Return the origin of the value of a dotted config key; a part of a value has the origin of the whole.
 
-        An empty text means that it is not known.
+        It is empty if it is unknown.
         """
         parts = key.split(".")
         for length in range(len(parts), 0, -1):
@@ -112,7 +112,7 @@ def read_run_folder(folder: Path) -> RunData:
     if not folder.is_dir():
         raise UserError(f"run folder {folder} does not exist; give the folder that a training run wrote")
     if not any((folder / name).is_file() for name in _RUN_FILES):
-        raise UserError(f"{folder} holds no run (no {', '.join(_RUN_FILES)}); name the folder of one")
+        raise UserError(f"{folder} contains no run (no {', '.join(_RUN_FILES)}); name the folder of one")
     notes: List[str] = []
     resolved = _read_object(folder / "resolved_config.json", notes)
     conversion = _read_json(folder / "conversion.json", notes)
@@ -130,7 +130,7 @@ def read_run_folder(folder: Path) -> RunData:
         scores=flatten(_read_object(folder / "scores.json", notes)),
         conversion=_rows(conversion),
         checkpoints=_rows(checkpoints),
-        history=[_row_of(event) for event in History(folder).events()],
+        history=[_history_row(event) for event in History(folder).events()],
         patterns=_read_patterns(folder / "sparsity.jsonl"),
         notes=notes,
     )
@@ -157,7 +157,7 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
 
 
-def _row_of(event: Dict[str, Any]) -> Dict[str, Any]:
+def _history_row(event: Dict[str, Any]) -> Dict[str, Any]:
     """Return an event as a row, with its details in one cell and without the run's id."""
     columns = ("time", "event", "step")
     others = {key: value for key, value in event.items() if key not in (*columns, "id", "task") and value}

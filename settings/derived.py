@@ -52,9 +52,9 @@ STAGES = "ipu_config.pipeline_stages"
 DEVICES = "ipu_config.pipeline_device_mapping"
 PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
 
-# Samples by sequence length that the published program for IPUs trained on if its config gave no length, on which
-# published configs rely. The recipes of base and large here give the LAMB paper's (You et al. 2020): 65,536 × 7,038 in
-# phase 1, 32,768 × 1,563 in phase 2.
+# Samples, by sequence length, on which the published program for IPUs trained if its config gave no length; published
+# configs rely on them. The recipes for base and large here use those of the LAMB paper (You et al. 2020):
+# 65,536 × 7,038 in phase 1, 32,768 × 1,563 in phase 2.
 PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
 
 
@@ -92,10 +92,10 @@ def derive(
 
 
 def _classification(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the benchmark task, or the classes of the user's own training file where it is there.
+    """Return the benchmark task, or the classes in the user's own training file if it exists.
 
     Raises:
-        UserError: one of the user's files cannot be read as its name tells, or lacks a column.
+        UserError: one of the user's files is not in the format of its suffix, or lacks a column.
     """
     own = config.classification_data
     if own is None:
@@ -123,7 +123,7 @@ def _own_columns(config: TrainingConfig, own: ClassificationData) -> Dict[str, L
 
 
 def _own_file(config: TrainingConfig, own: ClassificationData, field: str) -> Optional[Path]:
-    """Return the path of one of the user's files; None if it is not there, or random data is used."""
+    """Return the path of one of the user's files; None if it does not exist, or random data is used."""
     path = os.path.join(config.dataset_dir or "", getattr(own, field) or "")
     return Path(path) if os.path.isfile(path) and not config.generated_dataset else None
 
@@ -157,10 +157,10 @@ def _unused_rows(config: TrainingConfig, task: str) -> List[str]:
 
 
 def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
-    """Return the stages and their IPUs where the config leaves them open, and a note if it has those of another model.
+    """Return the stages and their IPUs if they are unset, and a note if the given stages belong to another model.
 
-    The stages of a recipe may be those of a model of another size than the weights that a flag or an overlay names. On
-    one device, where stages run in sequence anyway, the model is then one stage; elsewhere the rules refuse them.
+    A flag or an overlay may name weights of another size than the model for which a recipe's stages were written. On
+    one device, where stages run in sequence anyway, the model then becomes one stage; elsewhere the rules refuse it.
     """
     derived: Dict[str, Any] = {}
     notes: List[str] = []
@@ -264,7 +264,7 @@ def number_of_labels(config: TrainingConfig) -> int:
 
 
 def options_come_from_checkpoint(config: TrainingConfig) -> bool:
-    """Return whether a layer option depends on a checkpoint that says it only when it is read."""
+    """Return whether a layer option is unknown until the checkpoint is loaded."""
     saved = _saved_architecture(config)
     unset = any(getattr(config, name) is None and name not in saved for name in LAYER_OPTIONS)
     return unset and config.pretrained_ckpt_path is not None
@@ -412,7 +412,7 @@ def max_learning_rate(config: TrainingConfig) -> float:
 def betas(config: TrainingConfig, factor: float) -> Tuple[float, float]:
     """Return the optimizer's decay constants; for packs, each to the power of the packing factor.
 
-    An update on packs holds ``factor`` times as many samples. β to that power makes the moments decay as much over one
+    An update on packs has ``factor`` times as many samples. β to that power makes the moments decay as much over one
     such update as over ``factor`` small ones. The learning rate is not scaled: that slowed convergence (arXiv
     2107.02027, on hyperparameters).
 

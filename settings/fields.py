@@ -55,12 +55,13 @@ def _is_set(value: Any, machine: Machine) -> bool:
 
 @dataclass(frozen=True)
 class IpuOnly:
-    """Annotation of a field that asks an IPU for something that other machines may not do.
+    """Annotation of a field that other machines than IPUs may ignore.
 
     Args:
         effect: what the field does on an IPU.
         instead: what happens on another machine.
-        ignored: whether a value has no effect on a machine; by default, any value that is set has none.
+        ignored: function that returns whether a value has no effect on a machine; by default, that is any value that
+            is set.
     """
 
     effect: str
@@ -77,7 +78,7 @@ class Equivalent:
 
 @dataclass(frozen=True)
 class Misplaced:
-    """Annotation of a field that published configs also hold in another section, where it was ignored."""
+    """Annotation of a field that published configs also have in another section, where it was ignored."""
 
     section: str
 
@@ -186,7 +187,7 @@ class Leaf:
 
     Args:
         path: keys from the top, ``("global_batch", "replicas")``.
-        kind: value type: how flags are read and messages worded.
+        kind: value type, which determines how flags are read and messages are worded.
         default: value if none is given.
         description: help text.
         choices: allowed values, if they are enumerated.

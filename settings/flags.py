@@ -156,7 +156,7 @@ def _unknown_flag(argument: str) -> str:
 
 
 def read_value(leaf: Leaf, given: Any) -> Any:
-    """Return the value of a flag's text or texts; unreadable text is returned unchanged, and validation refuses it."""
+    """Return the value of a flag; text that cannot be parsed is returned unchanged, and validation refuses it."""
     if isinstance(given, list):
         return _read_list(leaf, given)
     if leaf.optional and given.lower() in NONE_WORDS:

@@ -48,7 +48,7 @@ class LoadedConfig:
         origins: for every leaf's dotted name, "default", a config file, "config" (a dict or an object), "command line",
             "argument of train" or "derived".
         source_files: config files read, bases first.
-        notes: warnings, one line for each setting that has no effect or is in the wrong place.
+        notes: warnings, one line for each setting that has no effect or is in the wrong section.
     """
 
     config: TrainingConfig
@@ -125,7 +125,7 @@ def resolve(
 
 
 def _nested(name: str, value: Any) -> Dict[str, Any]:
-    """Return the sections of a config file that hold one value, given its dotted name.
+    """Return the nested sections of a config file that contain one value, given its dotted name.
 
     Example:
         >>> _nested("global_batch.replicas", 2)
@@ -193,9 +193,9 @@ class Tree:
 
 
 def move_misplaced_keys(tree: Tree) -> List[str]:
-    """Move keys to their place from a section in which published configs have them, unless they have a value there.
+    """Move keys that published configs have in the wrong section to the top level, unless they have a value there.
 
-    The published application ignored such keys. Return a note for each, which names its place.
+    The published application ignored such keys. Return a note for each.
     """
     notes: List[str] = []
     for leaf in leaves().values():
@@ -203,9 +203,9 @@ def move_misplaced_keys(tree: Tree) -> List[str]:
         section = tree.values.get(mark.section) if mark is not None else None
         if mark is None or not isinstance(section, dict) or leaf.name not in section:
             continue
-        found = f"{mark.section}.{leaf.name}"
-        value, origin = section.pop(leaf.name), tree.origins.pop(found)
-        note = f"{found} = {show(value)} ({origin}) belongs at the top of the config, as {leaf.name}"
+        misplaced = f"{mark.section}.{leaf.name}"
+        value, origin = section.pop(leaf.name), tree.origins.pop(misplaced)
+        note = f"{misplaced} = {show(value)} ({origin}) belongs at the top of the config, as {leaf.name}"
         if leaf.name in tree.values:
             used = with_origin(leaf.name, tree.values[leaf.name], tree.origins)
             notes.append(f"{note}; it has no effect: {used} is used")
@@ -238,7 +238,7 @@ def read_config(sources: Sequence[Source]) -> Tuple[Tree, List[Path]]:
         elif isinstance(source, Mapping):
             about = _merge_into(tree, files, _plain(dict(source), "config"), Path(), "config", ())
         else:
-            raise UserError(f"config: {show(source)} is no config; give a path, a dict, or a list of these")
+            raise UserError(f"config: {show(source)} is not a config; give a path, a dict, or a list of these")
         if number == 0 and about is not None:  # the comment of an overlay does not describe the run
             tree.values["about"] = about
     return tree, files
@@ -246,7 +246,7 @@ def read_config(sources: Sequence[Source]) -> Tuple[Tree, List[Path]]:
 
 def located(path: Path) -> Path:
     """Return the path of a config in the current folder, or else in the project's, which has the recipes."""
-    in_project = PROJECT / path  # an absolute path stays what it is
+    in_project = PROJECT / path  # an absolute path is not changed
     return in_project if os.path.exists(in_project) and not os.path.exists(path) else path
 
 
@@ -273,7 +273,7 @@ def _merge_into(
         if not os.path.isfile(base):  # unlike Path.is_file, this raises no error for a name that is too long
             raise UserError(
                 f"extends = {show(name)} ({label}): there is no such file; "
-                f"paths in extends are relative to the file that holds them, correct it"
+                f"paths in extends are relative to the file that contains them, correct it"
             )
         _read_into(tree, files, base, chain)
     tree.merge(values, label)
@@ -325,9 +325,9 @@ def _read_config_file(path: Path) -> Dict[str, Any]:
     except UserError:
         raise
     except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
-        raise UserError(f"{label}: holds a number of too many digits; write a shorter one") from error
+        raise UserError(f"{label}: a number has too many digits; write a shorter one") from error
     if not isinstance(values, dict):
-        raise UserError(f"{label}: the file holds {show(values)}; a config is a JSON object {{…}}")
+        raise UserError(f"{label}: the file contains {show(values)}; a config is a JSON object {{…}}")
     return values
 
 
@@ -343,7 +343,7 @@ def _unique(pairs: List[Tuple[str, Any]], text: str, label: str) -> Dict[str, An
 
 
 def _refuse_constant(name: str, label: str) -> Any:
-    raise UserError(f"{label}: holds {name}, which is not a number in JSON; write a finite number, or null")
+    raise UserError(f"{label}: contains {name}, which is not a number in JSON; write a finite number, or null")
 
 
 def _json_hint(text: str, position: int) -> str:
@@ -371,7 +371,7 @@ def display(path: Path) -> str:
 
 
 def expand_paths(values: Dict[str, Any], origins: Dict[str, str]) -> List[str]:
-    """Expand ``$VAR``, ``${VAR}`` and ``~`` in every path field, in place, and return the problems, one line each.
+    """Expand ``$VAR``, ``${VAR}`` and ``~`` in every path field of ``values``, and return the problems, one line each.
 
     ``dataset_dir`` stays unchanged if the run uses random data, which needs no folder.
     """
@@ -397,20 +397,20 @@ def _expand(path: str) -> str:
 
 
 def _path_problem(leaf: Leaf, value: str, origins: Dict[str, str]) -> str:
-    place = with_origin(leaf.name, value, origins)
+    field_text = with_origin(leaf.name, value, origins)
     if "\0" in value:
-        return f"{place}: holds a NUL character; correct the path"
+        return f"{field_text}: contains a NUL character; correct the path"
     for match in _VARIABLE.finditer(value):
         variable = match.group(1) or match.group(2)
         if not variable:
-            return f"{place}: ${{}} names no variable; correct the path"
+            return f"{field_text}: ${{}} names no variable; correct the path"
         if variable not in os.environ:
             return (
-                f"{place}: the environment variable {variable} is not set; "
+                f"{field_text}: the environment variable {variable} is not set; "
                 f"run: export {variable}=/path, or give {leaf.flag} PATH"
             )
         if not os.environ[variable]:
-            return f"{place}: the environment variable {variable} is empty; run: export {variable}=/path"
+            return f"{field_text}: the environment variable {variable} is empty; run: export {variable}=/path"
     if value.startswith("~") and os.path.expanduser(value) == value:
-        return f"{place}: no home folder for {value.split('/')[0]}; write the path in full"
+        return f"{field_text}: no home folder for {value.split('/')[0]}; write the path in full"
     return ""

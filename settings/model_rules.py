@@ -28,7 +28,7 @@ BLOCK_SIZES = (1, 4, 8, 16)
 def sparse_matrices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     size, sizes = config.sparsity.block_size, bert_sizes(config)
     if size not in BLOCK_SIZES:
-        yield FieldError(["sparsity.block_size"], "blocks are of 1, 4, 8 or 16 rows and columns", "set it to 16")
+        yield FieldError(["sparsity.block_size"], "blocks have 1, 4, 8 or 16 rows and columns", "set it to 16")
     elif config.sparsity.ratio and sizes is not None:
         for name in ("hidden_size", "intermediate_size"):
             if getattr(sizes, name) % size:
@@ -39,7 +39,7 @@ def sparse_matrices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     unknown = [name for name in config.sparsity.layers if name not in SPARSE_PARTS]
     if unknown:
         known = ", ".join(SPARSE_PARTS)
-        yield FieldError(["sparsity.layers"], f"{unknown[0]} is none of {known}", "name some of those")
+        yield FieldError(["sparsity.layers"], f"{unknown[0]} is not one of {known}", "name some of those")
     if config.sparsity.ratio:
         yield from _sparse_layers(config)
 
@@ -52,7 +52,7 @@ def _sparse_layers(config: TrainingConfig) -> Iterator[FieldError]:
     elif runs_on_ipus(config):
         yield FieldError(
             ["sparsity.ratio", "execution.platform"],
-            "sparse layers run on stock TensorFlow alone",
+            "sparse layers run only on stock TensorFlow",
             "set execution.platform to software, or ratio to 0",
         )
     if config.sparsity.kernel != "native":
@@ -96,11 +96,11 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         )
 
 
-def _nearest_divisor(number: int, wish: int) -> int:
-    """Return the divisor of ``number`` nearest to ``wish``, or 1 if it is far away."""
-    wish = min(wish, number)
+def _nearest_divisor(number: int, target: int) -> int:
+    """Return the divisor of ``number`` nearest to ``target``, or 1 if it is far away."""
+    target = min(target, number)
     for distance in range(min(number, 100_000)):
-        for candidate in (wish - distance, wish + distance):
+        for candidate in (target - distance, target + distance):
             if 0 < candidate <= number and number % candidate == 0:
                 return candidate
     return 1
@@ -121,7 +121,7 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         proposal = f"--plan --suggest {number_of_ipus(config)} --execution.platform software proposes stages"
         yield FieldError(
             [STAGES, depth if own else str(weights_key(config))],
-            f"the stages hold {layers} hid but the model has {sizes.num_hidden_layers} encoder layers",
+            f"the stages have {layers} hid but the model has {sizes.num_hidden_layers} encoder layers",
             f"write {sizes.num_hidden_layers} hid in pipeline_stages"
             + (f", or set {depth} to {layers}" if own else f" ({proposal})"),
         )
@@ -152,12 +152,13 @@ def stage_devices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         yield FieldError([DEVICES], "devices must be numbered from 0 without a gap", f"write {show(renumbered)}")
     if not stages or len(stages) != len(devices):
         return
-    place = {block: device for stage, device in zip(stages, devices) for block in stage}
-    if EMB in place and HEADS in place and place[EMB] != place[HEADS]:
-        corrected = [place[EMB] if HEADS in stage else device for stage, device in zip(stages, devices)]
+    device_by_block = {block: device for stage, device in zip(stages, devices) for block in stage}
+    emb, heads = device_by_block.get(EMB), device_by_block.get(HEADS)
+    if emb is not None and heads is not None and emb != heads:
+        corrected = [emb if HEADS in stage else device for stage, device in zip(stages, devices)]
         yield FieldError(
             [DEVICES],
-            f"emb is on device {place[EMB]} and heads on device {place[HEADS]}, but they share the embedding table",
+            f"emb is on device {emb} and heads on device {heads}, but they share the embedding table",
             f"put both on one device, as in {show(corrected)}",
         )
 

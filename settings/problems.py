@@ -25,7 +25,7 @@ _LONGEST_VALUE = 60  # characters of a value that a message shows
 
 
 class ConfigError(UserError):
-    """One or more problems of a config; the message is the first, ``problems`` holds all."""
+    """One or more problems of a config; the message is the first, ``problems`` contains all."""
 
     def __init__(self, problems: Sequence[str]):
         self.problems = list(problems)
@@ -74,20 +74,20 @@ def origin_of(name: str, origins: Dict[str, str]) -> str:
 def describe_rule(problem: FieldError, config: Any, origins: Dict[str, str]) -> str:
     """Return the line for a broken rule, with the value and origin of each field concerned, and their flags."""
     fields = [with_origin(name, value_at(config, tuple(name.split("."))), origins) for name in problem.fields]
-    return f"{', '.join(fields)}: {problem.reason}; {problem.fix}" + _flags_of(problem.fields)
+    return f"{', '.join(fields)}: {problem.reason}; {problem.fix}" + _flag_hint(problem.fields)
 
 
-def _flags_of(names: Sequence[str]) -> str:
+def _flag_hint(names: Sequence[str]) -> str:
     """Return the flags of the fields among these names, for the end of a message."""
     flags = [leaves()[name].flag for name in names if name in leaves()]
     return f" (flag{'s' if len(flags) > 1 else ''}: {', '.join(flags)})" if flags else ""
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Return the known name that is most like ``word``, or an empty text."""
+    """Return the known name that is most similar to ``word``, or an empty string."""
     lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=0.6)
-    return lower[found[0]] if found else ""
+    matches = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=0.6)
+    return lower[matches[0]] if matches else ""
 
 
 def abbreviated(word: str, section: str = "") -> str:
@@ -148,11 +148,11 @@ def _known_part(keys: Sequence[str]) -> Tuple[str, ...]:
 
 def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str], most: Optional[int] = None) -> str:
     """Return the line for a wrong value; ``most`` is the upper bound that it exceeds, if that is its problem."""
-    place = leaf.name if index is None else f"{leaf.name}[{index}]"
-    line = f"{place} = {show(value)} ({origin_of(leaf.name, origins)})"
+    item = leaf.name if index is None else f"{leaf.name}[{index}]"
+    line = f"{item} = {show(value)} ({origin_of(leaf.name, origins)})"
     # Only fields with a natural bound name it in general.
     bound = "" if most is None or str(most) in leaf.kind.expected.replace(",", "") else f" and at most {most:,}"
-    return f"{line}: expected {leaf.kind.expected}{bound}; {_value_hint(leaf, value)}" + _flags_of([leaf.name])
+    return f"{line}: expected {leaf.kind.expected}{bound}; {_value_hint(leaf, value)}" + _flag_hint([leaf.name])
 
 
 def _value_hint(leaf: Leaf, value: Any) -> str:
@@ -163,11 +163,11 @@ def _value_hint(leaf: Leaf, value: Any) -> str:
             inner = json.loads(value)
         except ValueError:
             inner = None
-        wanted = bool if leaf.kind.name == "bool" else (int, float)
-        if inner is not None and isinstance(inner, wanted) and (wanted is bool or not isinstance(inner, bool)):
+        expected = bool if leaf.kind.name == "bool" else (int, float)
+        if inner is not None and isinstance(inner, expected) and (expected is bool or not isinstance(inner, bool)):
             return f"write {value} without quotes"
     if isinstance(value, str) and any(0xD800 <= ord(character) < 0xE000 for character in value):
-        return "the text holds half a character (a lone surrogate), remove it"
+        return "the text contains half a character (a lone surrogate), remove it"
     if value is None and not leaf.optional:
         return f"remove the key to get the default, {show(leaf.default)}"
     if leaf.choices:
@@ -194,9 +194,9 @@ def _key_hint(section: str, key: str) -> str:
         return f"write it as {outer}: {{ {inner}: … }}"
     elsewhere = [s.path for name, s in sections().items() if name != section and key in s.keys]
     if elsewhere:
-        place = ".".join(elsewhere[0])
+        outer = ".".join(elsewhere[0])
         full = ".".join((*elsewhere[0], key))
-        return f"it belongs in section {place}: {full}" if place else f"{key} belongs at the top of the config"
+        return f"it belongs in section {outer}: {full}" if outer else f"{key} belongs at the top of the config"
     known = sections()[section].keys if section in sections() else ()
     if abbreviated(key, section) and key not in known:
         return f"did you mean {abbreviated(key, section)}?"

@@ -44,12 +44,12 @@ def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[FieldError]:
             "[CLS], two texts and two [SEP] need at least 5 tokens",
             "set max_seq_length to 128",
         )
-    room = config.max_seq_length - 4  # [CLS], two [SEP], and one token of the context
-    if task == SQUAD and config.squad.max_query_length > room:
+    longest_query = config.max_seq_length - 4  # without [CLS], two [SEP], and one token of the context
+    if task == SQUAD and config.squad.max_query_length > longest_query:
         yield FieldError(
             ["squad.max_query_length", "max_seq_length"],
             "questions of that length leave no room for the context",
-            f"set squad.max_query_length to {max(1, room // 2)}, or raise max_seq_length",
+            f"set squad.max_query_length to {max(1, longest_query // 2)}, or raise max_seq_length",
         )
     if task == PRETRAINING and config.max_predictions_per_seq > config.max_seq_length:
         about = max(1, config.max_seq_length * 3 // 20)
@@ -58,21 +58,21 @@ def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[FieldError]:
             "there are more masked positions than tokens",
             f"set max_predictions_per_seq to about 15 % of max_seq_length, {about}",
         )
-    places, masked = config.packing.max_sequences_per_pack, config.packing.max_predictions_per_pack
-    if places is None or task != PRETRAINING:
+    count, masked = config.packing.max_sequences_per_pack, config.packing.max_predictions_per_pack
+    if count is None or task != PRETRAINING:
         return
     sequences, predictions = "packing.max_sequences_per_pack", "packing.max_predictions_per_pack"
     most = config.max_seq_length // SHORTEST_SEQUENCE
-    if places > most:
+    if count > most:
         yield FieldError(
             [sequences, "max_seq_length"],
             f"sequences have at least {SHORTEST_SEQUENCE} tokens: [CLS], two texts and two [SEP]",
             f"set max_sequences_per_pack to at most {most}",
         )
-    elif masked is not None and not places <= masked <= config.max_seq_length:
+    elif masked is not None and not count <= masked <= config.max_seq_length:
         yield FieldError(
             [predictions, sequences, "max_seq_length"],
-            "a pack has at least one masked token for each sequence, and no more than tokens",
+            "a pack has at least one masked token per sequence, and at most max_seq_length",
             "leave max_predictions_per_pack unset, or set it to that of the data set's manifest",
         )
 
@@ -96,14 +96,14 @@ def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         yield FieldError(
             ["num_epochs", "generated_dataset"],
             "random data has no epochs",
-            "set total_num_train_samples in place of num_epochs",
+            "set total_num_train_samples instead of num_epochs",
         )
     samples = config.total_num_train_samples
     batch = math.ceil(config.samples_per_update * (packing_factor(config) or 1))
     if samples is not None and samples < batch:
         yield FieldError(
             ["total_num_train_samples"],
-            f"not one weight update: a global batch has {batch} samples",
+            f"too few for one weight update: a global batch has {batch} samples",
             f"set total_num_train_samples to {batch} or more, or lower global_batch.grad_acc_steps_per_replica",
         )
 
@@ -145,30 +145,32 @@ def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 
 def own_data(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield what is wrong with ``classification_data``."""
-    own, place = config.classification_data, "classification_data"
+    """Yield the problems of ``classification_data``."""
+    own, section = config.classification_data, "classification_data"
     if own is None:
         return
     trains = config.do_training and not config.generated_dataset
     validates = config.do_validation and not config.generated_dataset
     if task != CLASSIFICATION:
         fix = "remove classification_data, or use run_seq_classification.py"
-        yield FieldError([f"{place}.train_file"], f"{task} has no such data", fix)
+        yield FieldError([f"{section}.train_file"], f"{task} has no such data", fix)
     elif config.glue_task is not None:
         fix = "give --glue-task none, or remove classification_data"
-        yield FieldError(["glue_task", f"{place}.train_file"], "a run has one task", fix)
+        yield FieldError(["glue_task", f"{section}.train_file"], "a run has one task", fix)
     elif own.train_file is None and (trains or (validates and own.validation_file is None)):
-        yield FieldError([f"{place}.train_file"], "there is nothing to train on", "set train_file")
+        yield FieldError([f"{section}.train_file"], "there is nothing to train on", "set train_file")
     elif validates and own.validation_file is None and not own.validation_fraction:
-        fields = [f"{place}.validation_file", f"{place}.validation_fraction", "do_validation"]
+        fields = [f"{section}.validation_file", f"{section}.validation_fraction", "do_validation"]
         yield FieldError(fields, "there is nothing to score", "set one of the first two, or do_validation to false")
     elif config.do_test and own.test_file is None:
-        yield FieldError([f"{place}.test_file", "do_test"], "there is nothing to predict", "set test_file")
+        yield FieldError([f"{section}.test_file", "do_test"], "there is nothing to predict", "set test_file")
     if own.classes is not None and own.regression:
-        yield FieldError([f"{place}.classes", f"{place}.regression"], "a number has no classes", "remove one of them")
+        yield FieldError(
+            [f"{section}.classes", f"{section}.regression"], "a number has no classes", "remove one of them"
+        )
     elif own.classes is not None and len(set(own.classes)) < max(2, len(own.classes)):
         fix = "name each class once, or set label to the column of the classes"
-        fields = [f"{place}.classes", f"{place}.label"]
+        fields = [f"{section}.classes", f"{section}.label"]
         yield FieldError(fields, "a classifier needs two classes or more, all different", fix)
 
 
@@ -177,7 +179,7 @@ def several_seeds(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         return
     twice = next((seed for seed in config.seeds if config.seeds.count(seed) > 1), None)
     if task != CLASSIFICATION:
-        yield FieldError(["seeds"], f"{task} trains with one seed", "set seed in place of seeds")
+        yield FieldError(["seeds"], f"{task} trains with one seed", "set seed instead of seeds")
     elif not config.do_training:
         yield FieldError(["seeds", "do_training"], "without training there is nothing to vary", "remove seeds")
     elif twice is not None:
@@ -191,7 +193,7 @@ def run_name(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     elif mask(name) != name:
         yield FieldError(["name"], "it contains a secret, which messages mask", "use a name without it")
     elif len(name.encode("utf-8")) > 200:
-        yield FieldError(["name"], "too long for a folder's name", "use a name of at most 200 bytes")
+        yield FieldError(["name"], "it is too long for a folder's name", "use a name of at most 200 bytes")
 
 
 RULES: Tuple[Rule, ...] = (

@@ -88,8 +88,8 @@ class TrainingConfig(Section):
     seed: Seed = Field(1984, description="Seed of weights, dropout and data order.")
     seeds: Optional[Seeds] = Field(
         None,
-        description="Train and evaluate once for each of these in place of seed, each in a folder of its own, and give "
-        "mean and deviation of the scores (classification).",
+        description="Train and evaluate once for each of these instead of for seed, each in a folder of its own, and "
+        "compute mean and deviation of the scores (classification).",
     )
 
     dataset_dir: Annotated[Optional[PathText], PER_PROCESS] = Field(
@@ -99,10 +99,10 @@ class TrainingConfig(Section):
     validation_dir: Annotated[Optional[PathText], PER_PROCESS] = Field(
         None,
         description="Folder of held-out TFRecords to evaluate on (pre-training). Unset: dataset_dir/validation, if it "
-        "is there. $VAR and ~ are expanded.",
+        "exists. $VAR and ~ are expanded.",
     )
     generated_dataset: bool = Field(
-        False, description="Train on random data in place of dataset_dir, to measure throughput."
+        False, description="Train on random data instead of dataset_dir, to measure throughput."
     )
     max_seq_length: Annotated[Size, Misplaced("bert_config")] = Field(128, description="Tokens per sequence.")
     max_predictions_per_seq: Annotated[Size, Misplaced("bert_config")] = Field(
@@ -116,13 +116,13 @@ class TrainingConfig(Section):
     )
     bert_config: Optional[BertConfig] = Field(
         None,
-        description="Architecture; optional where bert_model_name or pretrained_ckpt_path names weights, which decide "
+        description="Architecture; optional if bert_model_name or pretrained_ckpt_path names weights, which determine "
         "it.",
     )
     pretrained_ckpt_path: Optional[PathText] = Field(
         None,
         description="Checkpoint to start from: a file, a Hugging Face folder, or a run or a folder of "
-        "checkpoints, of which the best is taken if the run looked for it, else the newest. $VAR and ~ are "
+        "checkpoints, of which the best is used if the run recorded it, otherwise the newest. $VAR and ~ are "
         "expanded.",
     )
     allow_missing_weights: bool = Field(
@@ -174,7 +174,7 @@ class TrainingConfig(Section):
         description="Task of the GLUE or CLUE benchmark (classification). Unset: mrpc, or classification_data.",
     )
     classification_data: Optional[ClassificationData] = Field(
-        None, description="Your own files to classify, in place of glue_task: CSV, TSV or JSON Lines."
+        None, description="Your own files to classify, instead of glue_task: CSV, TSV or JSON Lines."
     )
 
     squad: Squad = Field(default_factory=Squad, description="Question answering.")
@@ -211,8 +211,8 @@ class TrainingConfig(Section):
         IpuOnly("uses stochastic rounding", "weights are float32, and so are not rounded", _without_rounding),
     ] = Field(
         True,
-        description="Round float16 and bfloat16 weights at random, so that small updates are not lost; no effect on "
-        "float32 weights.",
+        description="Use stochastic rounding for float16 and bfloat16 weights, so that small updates are not lost; no "
+        "effect on float32 weights.",
     )
     matmul_partials_type: Annotated[
         Literal["half", "float"],
@@ -240,7 +240,7 @@ class TrainingConfig(Section):
     )
     use_qkv_split: Optional[bool] = Field(
         None,
-        description="Separate matrices for query, key and value in place of one. Unset: false from "
+        description="Separate matrices for query, key and value instead of one. Unset: false from "
         "scratch, else as the checkpoint needs it.",
     )
     use_projection_bias: Optional[bool] = Field(
@@ -283,7 +283,7 @@ class TrainingConfig(Section):
     on_divergence: Annotated[Literal["stop", "rewind"], MAY_CHANGE] = Field(
         "stop",
         description="At a loss that is not a number, or that explodes: stop, or go back to the last checkpoint and "
-        "leave out the batches at fault.",
+        "skip the batches that may have caused it.",
     )
     max_rewinds: Annotated[CountOrZero, MAY_CHANGE] = Field(
         3, description="Maximum number of rewinds before the run stops."
@@ -302,14 +302,14 @@ class TrainingConfig(Section):
         "INFO", description="Lowest severity of log lines shown."
     )
     show_accuracy: Annotated[bool, MAY_CHANGE] = Field(
-        True, description="Compute and log accuracies beside the losses."
+        True, description="Compute and log accuracies in addition to the losses."
     )
     tensorboard: Annotated[bool, MAY_CHANGE] = Field(True, description="Write TensorBoard event files.")
     report: Annotated[bool, MAY_CHANGE] = Field(
         True, description="Write the HTML report, and refresh it during the run."
     )
     report_every_minutes: Annotated[Positive, MAY_CHANGE] = Field(
-        5.0, description="Least time between two refreshes of the report during the run, in minutes."
+        5.0, description="Minimum time between two refreshes of the report during the run, in minutes."
     )
     reference_curve: Annotated[Optional[PathText], MAY_CHANGE] = Field(
         None,
@@ -317,7 +317,7 @@ class TrainingConfig(Section):
         "band; the log warns and the report says when the loss leaves it.",
     )
     reference_tolerance: Annotated[Positive, MAY_CHANGE] = Field(
-        0.05, description="Half the width of the band around a reference_curve, as a share of its loss."
+        0.05, description="Half the width of the band around a reference_curve, as a fraction of its loss."
     )
     enable_wandb: Annotated[bool, MAY_CHANGE] = Field(False, description="Track the run with Weights & Biases.")
     wandb_entity_name: Annotated[Optional[Text], MAY_CHANGE, OtherFlag("--wandb-entity")] = Field(
@@ -341,5 +341,5 @@ def leaves() -> Dict[str, Leaf]:
 @lru_cache(maxsize=None)
 def sections() -> Dict[str, SectionInfo]:
     """Return every section by dotted name; the config itself is ``""``."""
-    found = [item for item in walk(TrainingConfig, (), "Run") if isinstance(item, SectionInfo)]
-    return {".".join(item.path): item for item in found}
+    items = [item for item in walk(TrainingConfig, (), "Run") if isinstance(item, SectionInfo)]
+    return {".".join(item.path): item for item in items}

@@ -43,7 +43,7 @@ class Section(BaseModel):
 
 
 class BertConfig(Section):
-    """Architecture of the model; optional where weights decide it, see bert_config."""
+    """Architecture of the model; optional if weights determine it, see bert_config."""
 
     hidden_size: Size = Field(768, description="Width of the encoder, a multiple of num_attention_heads.")
     vocab_size: Size = Field(30522, description="Number of word pieces, a multiple of embedding_serialization_factor.")
@@ -72,8 +72,8 @@ class GlobalBatch(Section):
     micro_batch_size: Size = Field(1, description="Samples of one forward and backward pass on one replica.")
     replicas: Count = Field(
         1,
-        description="Copies of the model that train side by side on shares of the batch. On stock TensorFlow the "
-        "processes of a run, however many, share replicas × grad_acc_steps_per_replica micro batches evenly.",
+        description="Copies of the model that train in parallel on shares of the batch. On stock TensorFlow any number "
+        "of processes shares the replicas × grad_acc_steps_per_replica micro batches evenly.",
     )
     grad_acc_steps_per_replica: Count = Field(
         1,
@@ -92,8 +92,8 @@ class LearningRate(Section):
 
     schedule_name: Literal["up_down", "constant", "cosine", "polynomial"] = Field(
         "up_down",
-        description="What follows the linear warm-up to max_learning_rate: up_down falls to 0 in a straight line, "
-        "cosine in half a period of a cosine, polynomial by power; constant stays.",
+        description="Schedule after the linear warm-up to max_learning_rate: up_down falls linearly to 0, cosine in "
+        "half a period of a cosine, polynomial by power; constant stays.",
     )
     power: Positive = Field(
         1.0,
@@ -104,7 +104,7 @@ class LearningRate(Section):
     warmup_frac: Fraction = Field(0.1, description="Warm-up as a fraction of all updates, 0 to 1.")
     reference_global_batch: Optional[Count] = Field(
         None,
-        description="Linear scaling rule: max_learning_rate holds at this global batch (samples) and is "
+        description="Linear scaling rule: max_learning_rate applies to this global batch (samples) and is "
         "multiplied by global batch / reference_global_batch. Unset: no scaling.",
     )
 
@@ -150,7 +150,7 @@ class OptimizerOptions(Section):
     ] = Field(
         None,
         description="How the gradients of micro batches are combined: mean and running_mean give the mean (the running "
-        "mean never holds a large sum, which matters in float16), sum their sum. Unset: running_mean on IPUs, mean "
+        "mean never becomes a large sum, which matters in float16), sum their sum. Unset: running_mean on IPUs, mean "
         "elsewhere.",
     )
     learning_rate: LearningRate = Field(default_factory=LearningRate, description="Learning-rate schedule.")
@@ -169,7 +169,7 @@ def _alone(value: Any, machine: Machine) -> bool:
 
 
 class IpuConfig(Section):
-    """Pipeline and IPU settings. On stock TensorFlow an IPU stands for a place on the available devices."""
+    """Pipeline and IPU settings. On stock TensorFlow the IPUs are mapped to the available devices."""
 
     pipeline_stages: Annotated[Optional[Stages], MAY_CHANGE] = Field(
         None,
@@ -186,7 +186,7 @@ class IpuConfig(Section):
         ),
     ] = Field(
         None,
-        description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads beside the embedding.",
+        description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads on that of the embedding.",
     )
     matmul_available_memory_proportion_per_pipeline_stage: Annotated[
         Optional[Proportions],
@@ -257,7 +257,7 @@ class Execution(Section):
 class Data(Section):
     """Reading of the data set."""
 
-    shuffle: bool = Field(True, description="Shuffle samples anew in each epoch, as a function of seed and epoch.")
+    shuffle: bool = Field(True, description="Shuffle samples again in each epoch, as a function of seed and epoch.")
     reader_threads: Annotated[Workers, PER_PROCESS] = Field(2, description="Threads that read and parse records.")
     prefetch: Annotated[CountOrZero, PER_PROCESS] = Field(2, description="Batches that are prepared ahead of training.")
     verify_checksums: Annotated[bool, PER_PROCESS] = Field(
@@ -265,8 +265,7 @@ class Data(Section):
     )
     on_corrupt: Annotated[Literal["fail", "skip"], MAY_CHANGE] = Field(
         "fail",
-        description="At a record that cannot be used: end the run, or read the next good one in its place "
-        "(pre-training).",
+        description="At a record that cannot be used: end the run, or read the next good one instead (pre-training).",
     )
     max_corrupt_records: Annotated[CountOrZero, MAY_CHANGE] = Field(
         100, description="With on_corrupt skip: how many different records may be skipped; one more ends the run."
@@ -300,10 +299,10 @@ class Squad(Section):
         "dev-v1.1.json", description="Questions to answer and score, in dataset_dir."
     )
     dataset_name: Text = Field(
-        "rajpurkar/squad", description="Data set of the datasets library that is used where dataset_dir is unset."
+        "rajpurkar/squad", description="Data set of the datasets library that is used if dataset_dir is unset."
     )
     doc_stride: Count = Field(
-        128, description="Tokens by which the next window over a long context begins after the one before."
+        128, description="Tokens from the start of one window over a long context to the start of the next."
     )
     max_query_length: Count = Field(64, description="Longest question, in tokens; the rest is cut off.")
     n_best_size: Annotated[Count, MAY_CHANGE] = Field(20, description="Candidate answers to write for each question.")
@@ -317,7 +316,7 @@ class ClassificationData(Section):
     """Your own files to classify: CSV, TSV (without quoting) or JSON Lines, by their endings .csv, .tsv and .jsonl."""
 
     train_file: Optional[PathText] = Field(
-        None, description="Rows to train on, in dataset_dir, or where it is unset in the current folder."
+        None, description="Rows to train on, in dataset_dir, or in the current folder if that is unset."
     )
     validation_file: Annotated[Optional[PathText], MAY_CHANGE] = Field(
         None, description="Rows to score. Unset: validation_fraction of train_file."
@@ -326,7 +325,7 @@ class ClassificationData(Section):
         None, description="Rows to predict with do_test; labels are not read."
     )
     validation_fraction: BelowOne = Field(
-        0.1, description="Share of train_file's rows, and of each class, held out where there is no validation_file."
+        0.1, description="Fraction of train_file's rows, and of each class, held out if there is no validation_file."
     )
     validation_seed: Seed = Field(0, description="Seed of the choice of these rows, whatever the seed of the run.")
     text: Columns = Field(["text"], description="Column of the text, or the two columns of a pair.")
@@ -353,14 +352,14 @@ class Packing(Section):
     adjust_betas: bool = Field(
         True,
         description="Raise both betas of the optimizer to the power of the mean number of sequences in a pack, because "
-        "an update then holds that many times more samples. False: for a global batch that was made smaller instead.",
+        "an update then has that many times more samples. False: for a global batch that was made smaller instead.",
     )
 
 
 class Sparsity(Section):
     """Block-sparse matrices in the encoder, whose pattern may change during training (arXiv 2108.06277)."""
 
-    ratio: BelowOne = Field(0.0, description="Share of the blocks of sparse matrices that is absent; 0: all is dense.")
+    ratio: BelowOne = Field(0.0, description="Fraction of the blocks of sparse matrices that are absent; 0: dense.")
     block_size: Count = Field(16, description="Rows and columns of a block: 1, 4, 8 or 16.")
     layers: Names = Field(
         ["qkv", "projection", "intermediate", "output"],
@@ -373,7 +372,7 @@ class Sparsity(Section):
     )
     pattern_updates: CountOrZero = Field(160, description="Changes of the pattern, evenly spaced over training.")
     prune_fraction: Fraction = Field(
-        0.5, description="Share of the blocks that a change replaces at the beginning; it falls to 0 as a cosine."
+        0.5, description="Fraction of the blocks that a change replaces at first; it falls to 0 as a cosine."
     )
     seed: Optional[Seed] = Field(None, description="Seed of the patterns. Unset: that of the run.")
     kernel: Annotated[Literal["auto", "native", "gather", "masked"], MAY_CHANGE] = Field(

@@ -87,14 +87,14 @@ def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
     Returns:
         The result of the run; None with several seeds.
     """
-    # TensorFlow is imported here, so that plans and errors of the config come at once.
+    # TensorFlow is imported here, so that plans and errors of the config appear at once.
     from training.seeds import train_with_seeds
 
     return train_with_seeds(loaded, task_class(loaded.task), started)
 
 
 class Restored(NamedTuple):
-    """A task and its model, which has the weights of a checkpoint, on this machine."""
+    """A task and its model with the weights of a checkpoint, on this machine."""
 
     task: Any
     built: BuiltModel
@@ -122,10 +122,10 @@ def restored(start: InitialWeights, name: str, config: TrainingConfig) -> Restor
         config: from :func:`prediction_config`.
     """
     from training.initial_weights import resolved_architecture
-    from training.machine import platform_of
+    from training.machine import configured_platform
 
     task = task_class(name)(config, resolved_architecture(config, start), start)
-    platform = platform_of(config)
+    platform = configured_platform(config)
     built = task.build(platform, start.initialize_source)
     start.load_blocks(built.blocks)
     return Restored(task, built, platform)

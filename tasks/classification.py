@@ -59,7 +59,7 @@ class Classification(FineTuning):
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
-        self.benchmark = benchmark_of(config, start)
+        self.benchmark = select_benchmark(config, start)
         if config.classification_data is not None:
             self.label_names = [label.name for label in self.benchmark.labels]
         self.labels = self.benchmark.classes
@@ -76,7 +76,7 @@ class Classification(FineTuning):
                 self._test = self._held_out(self.benchmark.test, with_labels=False)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return what a sample holds."""
+        """Return the features of a sample."""
         return classification_features(length, self._architecture.vocab_size, self.labels, labels)
 
     def open_data(self) -> SampleReader:
@@ -95,7 +95,7 @@ class Classification(FineTuning):
     @property
     def metric(self) -> str:
         """The first of the benchmark's scores, on the first of its validation sets."""
-        return name_of(self.benchmark.metrics[0], self.benchmark.validation[0])
+        return score_name(self.benchmark.metrics[0], self.benchmark.validation[0])
 
     def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
         """Score every validation set, and write predictions for every test set in the leaderboard's format."""
@@ -103,8 +103,8 @@ class Classification(FineTuning):
         for split, examples in self._validation:
             predictions = self._predictions(predict, examples)
             assert examples.labels is not None, "validation data has labels"
-            found = scores_of(self.benchmark, predictions, examples.labels)
-            scores.update({name_of(metric, split): value for metric, value in found.items()})
+            values = compute_scores(self.benchmark, predictions, examples.labels)
+            scores.update({score_name(metric, split): value for metric, value in values.items()})
             if folder is None:
                 continue
             logger.info("validation on %s samples of %s", f"{len(examples.texts):,}", examples.origin)
@@ -119,12 +119,12 @@ class Classification(FineTuning):
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the loss with that of a model that knows only the labels' frequencies."""
-        lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, beside"]
+        """Compare the loss with baselines: the labels' frequencies, and the uniform distribution."""
+        lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, compared with"]
         if "label_variance" in dataset:
-            return [*lines, f"{dataset['label_variance']:8.4f}: always the mean of the scores"]
+            return [*lines, f"{dataset['label_variance']:8.4f}: always predicting the mean of the scores"]
         if "label_entropy_nats" in dataset:
-            lines.append(f"{dataset['label_entropy_nats']:8.4f}: knowing only how often each class occurs")
+            lines.append(f"{dataset['label_entropy_nats']:8.4f}: class frequencies only (entropy)")
         return [*lines, f"{math.log(self.benchmark.classes):8.4f}: uniform baseline, ln({self.benchmark.classes})"]
 
     def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
@@ -142,12 +142,12 @@ class Classification(FineTuning):
         """Return lines with the classes of one sample and their probabilities, the likeliest first; or its score.
 
         Raises:
-            UserError: the task takes another number of texts; where the task is not known, one or two will do.
+            UserError: the task takes another number of texts; if the task is unknown, it may take one or two.
         """
         is_known = self._config.glue_task is not None or self._config.classification_data is not None
-        wanted = [1 + self.benchmark.is_pair] if is_known else [1, 2]
-        if len(texts) not in wanted:
-            count = f"{wanted[-1]} text{'s' * (wanted[-1] > 1)}"
+        counts = [1 + self.benchmark.is_pair] if is_known else [1, 2]
+        if len(texts) not in counts:
+            count = f"{counts[-1]} text{'s' * (counts[-1] > 1)}"
             raise UserError(f"{self.benchmark.name} takes {count}, not {len(texts)}; quote each of them")
         logits = self.logits(predict, [tuple(texts)])[0]
         if self.benchmark.is_regression:
@@ -188,8 +188,8 @@ class Classification(FineTuning):
         }
 
 
-def benchmark_of(config: TrainingConfig, start: Optional[InitialWeights]) -> BenchmarkTask:
-    """Return the benchmark task, or that of own files; where neither is known, one with the classes of the model."""
+def select_benchmark(config: TrainingConfig, start: Optional[InitialWeights]) -> BenchmarkTask:
+    """Return the benchmark task, or that of own files; if neither is known, one with the classes of the model."""
     if config.glue_task is not None:
         return TASKS[config.glue_task]
     own = config.classification_data or ClassificationData()
@@ -202,12 +202,12 @@ def benchmark_of(config: TrainingConfig, start: Optional[InitialWeights]) -> Ben
     return own_task(**own.model_dump())
 
 
-def name_of(metric: str, split: Split) -> str:
+def score_name(metric: str, split: Split) -> str:
     """Return the name of a score: ``accuracy``, or ``accuracy_mismatched`` if there are several validation sets."""
     return f"{metric}_{split.title}" if split.title else metric
 
 
-def scores_of(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np.ndarray) -> Dict[str, float]:
+def compute_scores(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np.ndarray) -> Dict[str, float]:
     """Return the task's metrics by name."""
     return {metric: METRICS[metric](predictions, labels) for metric in benchmark.metrics}
 
@@ -215,7 +215,7 @@ def scores_of(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np.ndar
 def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
     """Return a log line with the scores of always predicting the most frequent class."""
     majority = int(np.bincount(labels).argmax())
-    scores = scores_of(benchmark, np.full_like(labels, majority), labels)
+    scores = compute_scores(benchmark, np.full_like(labels, majority), labels)
     shown = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
     return f"always {benchmark.labels[majority].name}, the most frequent class: {shown}"
 
@@ -271,7 +271,7 @@ def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Op
     if order is None:
         shown = ", ".join(names[:8])
         logger.warning(
-            "%s calls its classes %s; they are taken in the order of %s", start.origin, shown, benchmark.name
+            "%s calls its classes %s; they are assumed to be in the order of %s", start.origin, shown, benchmark.name
         )
         return None
     return None if order == list(range(len(order))) else np.array(order)
@@ -293,15 +293,15 @@ def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
 
 
 def matched(names: List[str], benchmark: BenchmarkTask) -> Optional[List[int]]:
-    """Return the place of each of the task's classes among ``names``; None unless each has one."""
+    """Return the index of each of the task's classes in ``names``; None unless each occurs once."""
     plain = [name.strip().lower() for name in names]
-    places = []
+    indices = []
     for label in benchmark.labels:
         known = [number for number, name in enumerate(plain) if name in (label.value.lower(), label.name.lower())]
         if len(known) != 1:
             return None
-        places += known
-    return places if len(places) == len(names) else None
+        indices += known
+    return indices if len(indices) == len(names) else None
 
 
 TASK = Classification

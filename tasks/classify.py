@@ -31,9 +31,9 @@ def classify(options: argparse.Namespace) -> List[str]:
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
     start = open_pretrained(options.checkpoint, CHECKPOINT)
-    name = task_of(start)
+    name = trained_task(start)
     if name not in TASKS:
-        raise UserError(f"{CHECKPOINT}: {start.origin} was trained for {name}, a task that is not known here")
+        raise UserError(f"{CHECKPOINT}: {start.origin} was trained for {name}, which is not a task of this program")
     task = task_class(name)
     if not hasattr(task, "describe"):
         what = f"{start.origin} was trained for {name}"
@@ -53,7 +53,7 @@ def classify(options: argparse.Namespace) -> List[str]:
     return lines
 
 
-def task_of(start: Pretrained) -> str:
+def trained_task(start: Pretrained) -> str:
     """Return the task that a checkpoint was trained for; classification if it does not say."""
     if start.own:
         return str(start.settings.get("task", CLASSIFICATION))
@@ -76,7 +76,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         help="a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, or a Hugging Face"
         " folder",
     )
-    parser.add_argument("texts", nargs="+", metavar="TEXT", help="one text or two, as the task has them")
+    parser.add_argument("texts", nargs="+", metavar="TEXT", help="one text or two, depending on the task")
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
     parser.add_argument(
         "--max-seq-length", type=int, metavar="N", help=f"tokens at most [as in training, else {USUAL_LENGTH}]"

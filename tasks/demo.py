@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "demo"
 PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
 WORDS = 400_000
-DUPLICATE_FACTOR = 10  # enough maskings for training to see none twice
+DUPLICATE_FACTOR = 10  # enough passes that training sees no masking twice
 VALIDATION_FRACTION = 0.1  # of the documents, which are held out
 DUMP_NAME = "corpus.xml"
 
@@ -77,7 +77,7 @@ def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
             flags += ["--pretrained-ckpt-path", shown(checkpoints)]
         execute(f"pre-training, {title}", [shown(ROOT / "run_pretraining.py"), *flags])
         checkpoints = run / "checkpoints"
-        results.append(result_of(title, run, config))
+        results.append(read_result(title, run, config))
     print_results(results)
     now = time.monotonic()
     print(f"\nThe demo took {now - started:.0f} s, {prepared - started:.0f} s of them for the data.")
@@ -95,7 +95,7 @@ def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
     dump = first.parent / DUMP_NAME
     if all(is_ready(config) for config in phases):
         folders = ", ".join(shown(data_folder(config)) for config in phases)
-        print(f"The data is prepared already: {folders}. (To make it anew, remove {shown(first.parent)}.)")
+        print(f"The data is prepared already: {folders}. (To make it again, remove {shown(first.parent)}.)")
         return
     if not dump.exists():
         command = ["-m", "data_utils.demo_corpus", "--output", shown(dump), "--words", str(words)]
@@ -121,8 +121,8 @@ def is_ready(config: TrainingConfig) -> bool:
     if manifest is None:
         return False
     names = ("vocab_size", "max_seq_length", "max_predictions_per_seq", "validation_fraction")
-    asked = (vocabulary_size(config), config.max_seq_length, config.max_predictions_per_seq, VALIDATION_FRACTION)
-    return asked == tuple(manifest.settings.get(name) for name in names)
+    required = (vocabulary_size(config), config.max_seq_length, config.max_predictions_per_seq, VALIDATION_FRACTION)
+    return required == tuple(manifest.settings.get(name) for name in names)
 
 
 def execute(what: str, arguments: Sequence[str]) -> None:
@@ -135,7 +135,7 @@ def execute(what: str, arguments: Sequence[str]) -> None:
     print(f"\n=== {what}\n$ {shlex.join([shown(interpreter), *arguments])}", flush=True)
     status = subprocess.run([str(interpreter), *arguments], cwd=ROOT, check=False).returncode
     if status:
-        raise UserError(f"the command above ended with status {status}; mend what it names and start the demo again")
+        raise UserError(f"the command above ended with status {status}; fix its error and start the demo again")
 
 
 def free_number(phases: Sequence[TrainingConfig]) -> int:
@@ -145,7 +145,7 @@ def free_number(phases: Sequence[TrainingConfig]) -> int:
     return max(numbers, default=0) + 1
 
 
-def result_of(title: str, run: Path, config: TrainingConfig) -> Result:
+def read_result(title: str, run: Path, config: TrainingConfig) -> Result:
     """Read the result from a run's folder."""
     data = read_run_folder(run)
     return Result(
@@ -158,17 +158,17 @@ def result_of(title: str, run: Path, config: TrainingConfig) -> Result:
 
 
 def print_results(results: Sequence[Result]) -> None:
-    """Print the held-out losses beside those of models that know less."""
+    """Print the held-out losses, compared with baselines."""
     rows = [
         ["", *(result.title for result in results)],
         ["masked-LM loss, held-out text", *(f"{result.masked_lm_loss:.3f} nats" for result in results)],
-        ["knowing word frequencies only", *(f"{result.unigram_entropy:.3f} nats" for result in results)],
+        ["unigram baseline", *(f"{result.unigram_entropy:.3f} nats" for result in results)],
         ["uniform baseline, ln(vocabulary)", *(f"{math.log(result.pieces):.3f} nats" for result in results)],
     ]
     print("\n=== what BERT learned")
     for label, *cells in rows:
         print(f"{label:<32}" + "".join(f"{cell:>24}" for cell in cells))
-    print("(Knowing word frequencies only: the entropy of the corpus' unigram distribution.)\n")
+    print("(Unigram baseline: the entropy of the corpus' distribution of word pieces.)\n")
     for result in results:
         print(f"report on {result.title}: {shown(result.report)}")
 

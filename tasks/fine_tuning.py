@@ -22,7 +22,7 @@ from training.task import BuiltModel, InitializeSource, Predict
 class FineTuning:
     """The base class of the fine-tuning tasks; see :class:`training.task.Task`.
 
-    ``tasks/__init__.py`` says how to add a task.
+    ``tasks/__init__.py`` describes how to add a task.
 
     Attributes:
         name: name of the task.
@@ -70,8 +70,8 @@ class FineTuning:
     def generated(self) -> SampleReader:
         """Return random samples as rows of the batch."""
         config = self._config
-        places = config.packing.max_sequences_per_pack
-        reader = generated_rows(self.features, config.max_seq_length, places, config.seed, self.reads_cls)
+        count = config.packing.max_sequences_per_pack
+        reader = generated_rows(self.features, config.max_seq_length, count, config.seed, self.reads_cls)
         self._facts = {"records": reader.count}
         return reader
 

@@ -57,7 +57,7 @@ class Result(NamedTuple):
     ties: int
 
 
-def result_of(differences: np.ndarray) -> Result:
+def summarize(differences: np.ndarray) -> Result:
     """Return the result of pairs by the differences of their scores, good minus bad."""
     outcomes = (np.sign(differences) + 1) / 2
     error = outcomes.std() / np.sqrt(len(outcomes))
@@ -67,7 +67,7 @@ def result_of(differences: np.ndarray) -> Result:
 def by_group(names: Sequence[str], differences: np.ndarray) -> Dict[str, Result]:
     """Return the result of each group of pairs, in alphabetical order; pairs without a name belong to none."""
     groups = np.array(names)
-    return {name: result_of(differences[groups == name]) for name in sorted({*names} - {""})}
+    return {name: summarize(differences[groups == name]) for name in sorted({*names} - {""})}
 
 
 def pseudo_log_likelihoods(
@@ -91,9 +91,9 @@ def pseudo_log_likelihoods(
             ids = np.full((len(chosen), width), padding, np.int32)
             for row, number in zip(ids, chosen.tolist()):
                 row[: lengths[number]] = [first, *sentences[number], last]
-            places, ends = np.arange(width), lengths[chosen, None] - 1
-            real = (places <= ends).astype(np.int32)
-            owners, positions = np.nonzero((places > 0) & (places < ends))  # every word piece of these sentences
+            columns, ends = np.arange(width), lengths[chosen, None] - 1
+            real = (columns <= ends).astype(np.int32)
+            owners, positions = np.nonzero((columns > 0) & (columns < ends))  # every word piece of these sentences
             size = max(1, BATCH_TOKENS // width)
             for begin in range(0, len(owners), size):
                 count = min(size, len(owners) - begin)
@@ -111,7 +111,7 @@ def pseudo_log_likelihoods(
 def open_model(checkpoint: str) -> Pretrained:
     """Open a checkpoint that has a masked-LM head.
 
-    The pooler and the next-sentence head, which affect no score, become zeros where they are missing.
+    The pooler and the next-sentence head, which do not affect the scores, are set to zeros if they are missing.
 
     Raises:
         UserError: there is no such checkpoint, or it has no masked-LM head.
@@ -188,7 +188,7 @@ def run(options: argparse.Namespace) -> None:
     results = {
         "paradigm": by_group([pair.paradigm for pair in pairs], good - bad),
         "field": by_group([pair.field for pair in pairs], good - bad),
-        "all": {"all pairs": result_of(good - bad)},
+        "all": {"all pairs": summarize(good - bad)},
     }
     width = max(len(name) for group in results.values() for name in group)
     for title, group in results.items():

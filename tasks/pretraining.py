@@ -82,18 +82,18 @@ class Pretraining:
         return {name: means[name] for name in MEASURED if name in means}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the masked-LM loss with that of a model that guesses, or knows only word frequencies."""
+        """Compare the masked-LM loss with the unigram and the uniform baseline."""
         entropy = dataset.get("unigram_entropy_nats")
-        lines = [f"{metrics[MLM_LOSS]:8.4f} nats: the masked-LM loss of the last logging period, beside"]
+        lines = [f"{metrics[MLM_LOSS]:8.4f} nats: the masked-LM loss of the last logging period, compared with"]
         if entropy is not None:
-            lines.append(f"{entropy:8.4f} nats: knowing only how often each word piece occurs (unigram entropy)")
+            lines.append(f"{entropy:8.4f} nats: unigram baseline (entropy of the word pieces)")
         return [*lines, f"{math.log(self._vocabulary):8.4f} nats: uniform baseline, ln({self._vocabulary:,})"]
 
     def _open_held_out(self) -> Optional[RecordReader]:
         """Open ``validation_dir``, or else the held-out records in ``dataset_dir``; None without either.
 
         Raises:
-            UserError: there is none, and the model is to be evaluated on it.
+            UserError: there is none, but the config requires an evaluation.
         """
         config = self._config
         if (config.generated_dataset and config.do_training) or not config.do_validation:

@@ -51,7 +51,7 @@ class Squad(FineTuning):
             self._dev = self._read(config.squad.dev_file, VALIDATION)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return what a window holds."""
+        """Return the features of a window."""
         return squad_features(length, self._architecture.vocab_size, labels)
 
     def open_data(self) -> SampleReader:
@@ -78,7 +78,7 @@ class Squad(FineTuning):
         answers = best_answers(squad, windows, start, end, config.n_best_size, config.max_answer_length)
         predictions = {identity: candidates[0].text for identity, candidates in answers.items()}
         expected = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers}
-        scores, marks = score(expected, predictions) if expected else ({}, {})
+        scores, scores_by_question = score(expected, predictions) if expected else ({}, {})
         if folder is None:
             return scores
         write_predictions(folder, predictions, answers)
@@ -86,16 +86,16 @@ class Squad(FineTuning):
         if unscored:
             logger.warning("%s: %s questions have no answers to compare with", squad.origin, f"{unscored:,}")
         title = f"{self._config.name}: answers to {Path(squad.origin).name}"
-        page = write_answers(folder / PAGE, title, answered(squad, answers, marks), scores)
+        page = write_answers(folder / PAGE, title, answered(squad, answers, scores_by_question), scores)
         logger.info("predictions: %s and %s; in their contexts: %s", folder / PREDICTIONS, N_BEST, page)
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the loss with that of a model that knows nothing."""
-        places = self._config.max_seq_length
+        """Compare the loss with the uniform baseline."""
+        tokens = self._config.max_seq_length
         return [
-            f"{metrics[LOSS]:8.4f} nats: the loss of the last logging period, beside",
-            f"{math.log(places):8.4f} nats: uniform baseline, ln({places:,} places)",
+            f"{metrics[LOSS]:8.4f} nats: the loss of the last logging period, compared with",
+            f"{math.log(tokens):8.4f} nats: uniform baseline, ln({tokens:,} tokens)",
         ]
 
     def _read(self, file_name: str, split: str) -> SquadSet:
@@ -120,7 +120,7 @@ class Squad(FineTuning):
         used = len(np.unique(windows.question))
         if used < len(squad.questions):
             logger.warning(
-                "%s: %s of %s questions are left out of training: their answers cannot be placed",
+                "%s: %s of %s questions are left out of training: their answers cannot be located",
                 squad.origin, f"{len(squad.questions) - used:,}", f"{len(squad.questions):,}",
             )  # fmt: skip
         alignment = check_alignment(squad)
@@ -149,27 +149,27 @@ def write_predictions(folder: Path, predictions: Dict[str, str], answers: Dict[s
                 "start_logit": each.start_logit,
                 "end_logit": each.end_logit,
             }
-            for each in found
+            for each in best
         ]
-        for identity, found in answers.items()
+        for identity, best in answers.items()
     }
     for name, content in ((PREDICTIONS, predictions), (N_BEST, candidates)):
-        write_atomically(folder / name, lines_of(content).encode())
+        write_atomically(folder / name, json_lines(content).encode())
 
 
-def lines_of(content: Mapping[str, Any]) -> str:
+def json_lines(content: Mapping[str, Any]) -> str:
     """Return a JSON object with one line per key."""
     lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], marks: Dict[str, Scores]) -> List[Answered]:
+def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], scores: Dict[str, Scores]) -> List[Answered]:
     """Return the data of each question for the page."""
     rows = []
     for question in squad.questions:
         best, context = answers[question.id][0], squad.context(question)
-        place = place_of_answer(context, question.answers[0]) if question.answers else None
-        mark = marks.get(question.id)
+        begin = place_of_answer(context, question.answers[0]) if question.answers else None
+        own = scores.get(question.id)
         rows.append(
             Answered(
                 article=squad.paragraphs[question.paragraph].title,
@@ -177,10 +177,10 @@ def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], marks: Dict[s
                 context=context,
                 answer=(best.begin, best.end),
                 expected=[answer.text for answer in question.answers],
-                expected_at=None if place is None else (place, place + len(question.answers[0].text)),
+                expected_at=None if begin is None else (begin, begin + len(question.answers[0].text)),
                 confidence=best.probability,
-                exact_match=mark.exact_match if mark else None,
-                f1=mark.f1 if mark else None,
+                exact_match=own.exact_match if own else None,
+                f1=own.f1 if own else None,
             )
         )
     return rows

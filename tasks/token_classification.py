@@ -94,7 +94,7 @@ class TokenClassification(FineTuning):
         self.labels = len(self.label_names)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return what a sentence holds."""
+        """Return the features of a sentence."""
         return token_features(length, self._architecture.vocab_size, self.labels, labels)
 
     def open_data(self) -> SampleReader:
@@ -125,19 +125,19 @@ class TokenClassification(FineTuning):
                 logger.info("predictions for %s sentences of %s: %s", f"{len(tags):,}", sentences.origin, path)
             if sentences.tags is None:
                 continue
-            for kind, found in entity_scores(sentences.tags, tags).items():
+            for kind, values in entity_scores(sentences.tags, tags).items():
                 if folder is not None:
-                    shown = " ".join(f"{name} {value:.4g}" for name, value in found.items())
+                    shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
                     logger.info("  %s %s", kind or "all entities", shown)
                 if not kind:
-                    scores.update({f"{name}{suffix}": found[name] for name in ("f1", "precision", "recall")})
+                    scores.update({f"{name}{suffix}": values[name] for name in ("f1", "precision", "recall")})
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the loss with that of a model that knows only the tags' frequencies."""
-        lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, beside"]
+        """Compare the loss with baselines: the tags' frequencies, and the uniform distribution."""
+        lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, compared with"]
         if "tag_entropy_nats" in dataset:
-            lines.append(f"{dataset['tag_entropy_nats']:8.4f}: knowing only how often each tag occurs")
+            lines.append(f"{dataset['tag_entropy_nats']:8.4f}: tag frequencies only (entropy)")
         return [*lines, f"{math.log(self.labels):8.4f}: uniform baseline, ln({self.labels})"]
 
     def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
@@ -153,11 +153,11 @@ class TokenClassification(FineTuning):
         logits = self._logits(predict, encoded)
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         shares = (weights.max(axis=-1) / weights.sum(axis=-1))[0]
-        share_of = dict(zip(encoded.words.tolist(), shares[encoded.columns].tolist()))
+        share_by_word = dict(zip(encoded.words.tolist(), shares[encoded.columns].tolist()))
         joint = "" if _IDEOGRAPH.search(text) else " "
         lines = []
         for kind, first, last in entities_of(encoded.tags(logits.argmax(axis=-1), self.label_names, [words])[0]):
-            share = min(share_of[word] for word in range(first, last + 1))
+            share = min(share_by_word[word] for word in range(first, last + 1))
             lines.append(f"{kind}  {share:7.2%}  {joint.join(words[first : last + 1])}")
         return lines or ["no entities"]
 
@@ -170,7 +170,7 @@ class TokenClassification(FineTuning):
         sentences = read_sentences(config.dataset_dir, split)
         if sentences.overlapping:
             logger.warning(
-                "%s: %s entities overlap one before them and are left out", sentences.origin, sentences.overlapping
+                "%s: %s entities overlap an earlier one and are left out", sentences.origin, sentences.overlapping
             )
         return sentences
 

@@ -47,7 +47,7 @@ class Saver:
 
     Attributes:
         position: the position at which the current call of ``fit`` began.
-        writer: writes checkpoints; in replicas other than the chief it only contributes to the chief's.
+        writer: writes checkpoints; in processes other than the chief it only contributes to the chief's.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Saver:
         problem = damage(path)
         if problem is None:
             return Checkpoint(path / WEIGHTS, read_facts(path))
-        logger.warning("the best checkpoint, %s, is damaged (%s); the last state takes its place", path, problem)
+        logger.warning("the best checkpoint, %s, is damaged (%s); using the last state instead", path, problem)
         return None
 
     def newest_until(self, step: int) -> Optional[Checkpoint]:
@@ -202,7 +202,7 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     config, position = session.config, saver.position
     if position.rewinds >= config.max_rewinds:
         raise UserError(
-            f"{error.reason} at step {error.step}, after {position.rewinds} rewinds: training diverges again and again"
+            f"{error.reason} at step {error.step}, after {position.rewinds} rewinds: training diverges repeatedly"
             " (max_rewinds); lower optimizer_opts.learning_rate.max_learning_rate, or set"
             " optimizer_opts.max_gradient_norm"
         ) from error

@@ -49,7 +49,7 @@ def shared_run_folder(processes: Processes, make: Callable[[], RunFolder]) -> It
     if made is not None:
         yield made
         return
-    with tempfile.TemporaryDirectory(prefix="replica-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="process-") as temporary:
         path = Path(temporary) / name
         path.mkdir()
         yield RunFolder(path)
@@ -100,6 +100,6 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
         )
     if chief["data"] != data:
         raise UserError(
-            f"dataset_dir: {config.dataset_dir} of process {processes.index} does not hold the data of process 0; give"
+            f"dataset_dir: {config.dataset_dir} of process {processes.index} is not the data of process 0; give"
             " all the same data set"
         )

@@ -37,8 +37,8 @@ class Predictor:
 
     Args:
         model: the model, which returns a dict of outputs with one row per sample.
-        batch_size: samples at once.
-        interrupted: whether to break off, asked after every execution.
+        batch_size: number of samples in a batch.
+        interrupted: function that returns whether to stop; called after every execution.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ def evaluation_batch_size(config: TrainingConfig, platform: Platform) -> int:
         return configured or max(EVALUATION_BATCH_SIZE, config.global_batch.micro_batch_size)
     if configured not in (None, platform.batch_size):
         logger.warning(
-            "evaluation_batch_size %d is left out: IPUs predict micro batches of %d", configured, platform.batch_size
+            "evaluation_batch_size %d has no effect: IPUs predict micro batches of %d", configured, platform.batch_size
         )
     return platform.batch_size
 
@@ -160,8 +160,8 @@ def best_of(records: Sequence[Record], metric: str) -> Optional[int]:
 class EvaluateWhileTraining(UpdateCounter):
     """Evaluates the model according to the config's ``evaluation``, keeps the best checkpoint, and stops early.
 
-    All of this follows from the evaluations in metrics.jsonl, so a resumed run decides as an uninterrupted one. The
-    chief of several processes evaluates and broadcasts the scores.
+    All of this follows from the evaluations in metrics.jsonl, so a resumed run decides as an uninterrupted one does.
+    The chief of several processes evaluates and broadcasts the scores.
 
     Args:
         saver, checkpoints: save the state of the best evaluation.

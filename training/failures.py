@@ -43,7 +43,7 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
     Raises:
         UserError: a file of the run could not be written or read, or memory is exhausted.
         ProcessLostError: another process is gone.
-        Stopped: the run was asked to stop; the exception names the run if there is something to resume.
+        Stopped: the run was asked to stop; the exception names the run if it can be resumed.
     """
     current = CurrentRun()
     try:
@@ -102,9 +102,9 @@ def process_failures(
 
 
 def out_of_memory(error: Exception) -> str:
-    """Return the line for a run that needs more memory than there is."""
-    found = _OUT_OF_MEMORY.search(str(error))
-    return f"out of memory{f' ({found.group()})' if found else ''}; {LESS_MEMORY}"
+    """Return the message for a run that needs more memory than is available."""
+    match = _OUT_OF_MEMORY.search(str(error))
+    return f"out of memory{f' ({match.group()})' if match else ''}; {LESS_MEMORY}"
 
 
 def _remedy(current: CurrentRun) -> str:

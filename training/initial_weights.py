@@ -9,7 +9,7 @@ from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
 
 from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import Pretrained, with_pieces_of
+from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces
 from checkpoints.pretrained.weights import WORD_TABLE
 from checkpoints.state import load_weights
 from data_utils.records.manifest import check_vocabulary, load_manifest
@@ -81,8 +81,8 @@ class SavedState:
 def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWeights]:
     """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights.
 
-    For pre-training, they get rows for the word pieces that the data set has beyond theirs, and where the config leaves
-    the size of the vocabulary open, it is such that ``embedding_serialization_factor`` divides it.
+    For pre-training, rows are added for word pieces that only the data set has. If the config does not set the size of
+    the vocabulary, it is rounded up to a multiple of ``embedding_serialization_factor``.
     """
     key = weights_key(config)
     if key is None:
@@ -96,13 +96,13 @@ def _start_of_pretraining(config: TrainingConfig, start: Pretrained) -> Pretrain
         return start
     vocabulary, factor = _vocabulary_of_data(config), config.embedding_serialization_factor
     if vocabulary is not None and start.vocabulary is not None:
-        start = with_pieces_of(start, vocabulary)
+        start = with_added_pieces(start, vocabulary)
     rows = -(-start.architecture["vocab_size"] // factor) * factor
     return dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
 
 
 def _vocabulary_of_data(config: TrainingConfig) -> Optional[Path]:
-    """Return the vocabulary that the manifest of the data set names, if it is there."""
+    """Return the vocabulary that the manifest of the data set names; None if there is none."""
     if config.dataset_dir is None or config.generated_dataset:
         return None
     manifest = load_manifest(Path(config.dataset_dir))
@@ -216,7 +216,7 @@ def _architecture_of_weights(config: TrainingConfig, start: InitialWeights) -> A
     """Return the architecture of the weights, for a config without ``bert_config``."""
     missing = [name for name in SIZES if name not in start.architecture]
     if missing:
-        raise UserError(f"{start.origin} does not say its {missing[0]}; add the section bert_config")
+        raise UserError(f"{start.origin} does not specify its {missing[0]}; add the section bert_config")
     factor = config.embedding_serialization_factor
     if start.architecture["vocab_size"] % factor:
         logger.warning("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
@@ -273,8 +273,8 @@ def tokenizer_settings(
 ) -> TokenizerSettings:
     """Return the vocabulary and case of a fine-tuning run.
 
-    The vocabulary is that of ``vocab_file``, else that of the weights. The case is that of ``lower_case``, else that of
-    a ``vocab_file`` that says it, else that of the weights, else it is guessed from the vocabulary.
+    The vocabulary is ``vocab_file``, or else that of the weights. Whether text is lower-cased is determined by
+    ``lower_case``, else by ``vocab_file`` if it says so, else by the weights, else it is guessed from the vocabulary.
 
     Raises:
         UserError: there is no vocabulary, it cannot be read, or it has more pieces than the model.

@@ -21,7 +21,7 @@ from utilities.errors import UserError
 logger = logging.getLogger(__name__)
 
 
-def processes_of(config: TrainingConfig) -> Processes:
+def configured_processes(config: TrainingConfig) -> Processes:
     """Return the processes that train together, not yet joined.
 
     Raises:
@@ -39,7 +39,7 @@ def processes_of(config: TrainingConfig) -> Processes:
     return processes
 
 
-def platform_of(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> Platform:
+def configured_platform(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> Platform:
     """Return the platform that the config selects, and join the processes."""
     return select_platform(execution_options(config), processes)
 

@@ -35,7 +35,7 @@ from utilities.secrets import mask_value
 logger = logging.getLogger(__name__)
 
 
-def reference_of(config: TrainingConfig) -> Optional[Band]:
+def configured_reference(config: TrainingConfig) -> Optional[Band]:
     """Load the reference that the run's loss is compared with; None if the config names none.
 
     Raises:
@@ -46,7 +46,7 @@ def reference_of(config: TrainingConfig) -> Optional[Band]:
     return load_reference(Path(config.reference_curve), config.reference_tolerance)
 
 
-def listeners_of(config: TrainingConfig, run: RunFolder, reference: Optional[Band]) -> List[Listener]:
+def make_listeners(config: TrainingConfig, run: RunFolder, reference: Optional[Band]) -> List[Listener]:
     """Return the listeners that the config selects; progress and metrics.jsonl are always included."""
     listeners: List[Listener] = [Progress(), MetricsFile(run.path / METRICS)]
     if config.tensorboard:

@@ -119,7 +119,7 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
 
     With ``resume`` that is the run ``output_dir/name``. Without ``resume``, a run whose name was given by flag or by
     call is resumed if it has not ended and the config would not change its outcome: repeating a command resumes its
-    run. If that run was given a number after the name, so is the one to resume.
+    run, including one whose name got a number.
 
     Raises:
         UserError: the run cannot be resumed at all or with this config, or another process is writing to its folders.
@@ -127,10 +127,10 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
     config = loaded.config
     run = RunFolder(Path(config.output_dir) / str(config.name))
     if not config.resume:
-        found = _unfinished(loaded, run) if loaded.origins["name"] in TYPED else None
-        if found is None:
+        unfinished = _unfinished(loaded, run) if loaded.origins["name"] in TYPED else None
+        if unfinished is None:
             return None
-        run = found
+        run = unfinished
     if not run.path.is_dir():
         raise UserError(f"resume: there is no run to resume in {run.path}; {_other_runs(run.path)}")
     recorded = run.recorded_config()
@@ -170,7 +170,7 @@ def new_run(loaded: LoadedConfig, locks: FolderLocks) -> RunFolder:
         _lock_checkpoints(folder, locks)
         if step_folders(folder):
             raise UserError(
-                f"save_ckpt_path: {folder} holds the checkpoints of another run; name an empty folder, or resume"
+                f"save_ckpt_path: {folder} contains the checkpoints of another run; name an empty folder, or resume"
                 " that run: --name NAME --resume"
             )
     run = RunFolder.create(config.output_dir, str(config.name), loaded.task)
@@ -234,7 +234,7 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
     if (run.path / CHECKPOINT_LIST).exists():
         others = ", and those in its folder are of another run" if candidates else ""
         raise UserError(
-            f"resume: {run.path} has written checkpoints ({CHECKPOINT_LIST}), but none of them is there{others};"
+            f"resume: {run.path} has written checkpoints ({CHECKPOINT_LIST}), but none of them exists{others};"
             " restore them, name their folder with --save-ckpt-path, or begin a new run under another --name"
         )
     notes.append("no checkpoint was written before the run ended; it starts from the beginning")
@@ -251,7 +251,7 @@ def check_same_data(position: Position, identity: str, config: TrainingConfig) -
         return
     if position.checkpoint.facts["data"]["identity"] != identity:
         raise UserError(
-            f"dataset_dir: {config.dataset_dir} does not hold the data that the run was begun with; name that data, or"
+            f"dataset_dir: {config.dataset_dir} is not the data that the run was begun with; name that data, or"
             " begin a new run under another --name"
         )
 
@@ -321,15 +321,15 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
         recorded: the config with which the run was begun, from its files.
     """
     present = config_for_files(config)
-    found = []
+    described = []
     for name, leaf in leaves().items():
         if leaf.resume_policy is not ResumePolicy.FIXED or leaf.path[0] == "global_batch":
             continue
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
-        same = leaf.annotation(Equivalent)
-        if new != old and not (same is not None and new in same.values and old in same.values):
-            found.append(_described(name, new, old))
-    return [*found, *_batch_differences(present, recorded)]
+        equivalent = leaf.annotation(Equivalent)
+        if new != old and not (equivalent is not None and new in equivalent.values and old in equivalent.values):
+            described.append(_described(name, new, old))
+    return [*described, *_batch_differences(present, recorded)]
 
 
 def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
@@ -338,10 +338,10 @@ def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run:
     Raises:
         UserError: the config would change the outcome; the message names every field that does.
     """
-    found = differences(config, recorded)
-    if found:
+    changed = differences(config, recorded)
+    if changed:
         raise UserError(
-            f"resume: {run} cannot be resumed with another config: {'; '.join(found)}. Set that back, or begin"
+            f"resume: {run} cannot be resumed with another config: {'; '.join(changed)}. Set that back, or begin"
             " a new run under another --name"
         )
 
@@ -365,13 +365,13 @@ def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) 
     samples, samples_before = (math.prod(batch[key] for key in _BATCH) for batch in (new, old))
     if samples != samples_before:
         return [f"global_batch is {samples:,} samples and was {samples_before:,}"]
-    found = []
+    changed = []
     model = present.get("bert_config")
     if model is None or any(model[key] for key in _DROPOUT):
-        found += [key for key in _BATCH[:1] if new[key] != old[key]]
+        changed += [key for key in _BATCH[:1] if new[key] != old[key]]
     if present["optimizer_opts"]["gradient_accumulation_reduction"] == "sum":
-        found += [key for key in _BATCH[2:] if new[key] != old[key]]
-    return [_described(f"global_batch.{key}", new[key], old[key]) for key in found]
+        changed += [key for key in _BATCH[2:] if new[key] != old[key]]
+    return [_described(f"global_batch.{key}", new[key], old[key]) for key in changed]
 
 
 def _recorded(recorded: Mapping[str, Any], path: Any, default: Any) -> Any:

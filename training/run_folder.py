@@ -34,7 +34,7 @@ RESTORE = "restore it from a copy, or begin a new run under another --name"
 
 
 class RunFolder:
-    """``output_dir/name``, or ``output_dir/name-2`` and so on if that holds an earlier run."""
+    """``output_dir/name``, or ``output_dir/name-2`` and so on if that contains an earlier run."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -62,7 +62,7 @@ class RunFolder:
                 raise UserError(f"{problem}; name a folder to write to") from error
 
     def numbered(self) -> List[RunFolder]:
-        """Return the runs of this name, oldest first: the folder itself, and those with a number behind its name."""
+        """Return the runs of this name, oldest first: the folder itself, and those with a number after its name."""
         paths = (self.path.with_name(f"{self.path.name}-{number}") for number in itertools.count(2))
         return [RunFolder(path) for path in itertools.takewhile(Path.is_dir, itertools.chain([self.path], paths))]
 
@@ -96,7 +96,7 @@ class RunFolder:
         """Return the config with which the run was last begun or resumed.
 
         Raises:
-            UserError: the files that a resume needs are not there, or are damaged.
+            UserError: the files that a resume needs are missing or damaged.
         """
         if self.identity is None:
             raise UserError(f"resume: {self.history.path} is missing or lacks the run's id; {RESTORE}")
@@ -156,7 +156,7 @@ def config_for_files(config: TrainingConfig) -> Dict[str, Any]:
 class FolderLocks(contextlib.ExitStack):
     """Keeps other runs out of folders until the block ends.
 
-    The kernel holds the locks, on open files, so they always end with the process.
+    The locks are kernel locks on open files, so they always end with the process.
     """
 
     def lock(self, folder: Path) -> None:

@@ -21,7 +21,7 @@ from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from training.chief import shared_run_folder
 from training.failures import process_failures
-from training.machine import platform_of, processes_of
+from training.machine import configured_platform, configured_processes
 from training.resume import refuse_differences
 from training.run_folder import RESTORE, RunFolder
 from training.task import MakeTask
@@ -48,15 +48,15 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
         The result of the run; None with several seeds, whose models are freed one by one.
     """
     config = loaded.config
-    processes = processes_of(config)
+    processes = configured_processes(config)
     for note in loaded.notes if processes.is_chief else ():
         logger.warning(note)
     if config.seeds is None:
         return train(loaded, make_task, started, processes)
     with process_failures(processes):
         if not processes.is_single:
-            platform_of(config, processes)  # joins them
-        with shared_run_folder(processes, lambda: folder_of_seeds(config)) as folder:
+            configured_platform(config, processes)  # joins them
+        with shared_run_folder(processes, lambda: seeds_folder(config)) as folder:
             processes.run_name = folder.path.name
             train_each_seed(loaded, make_task, started, folder, processes)
     return None
@@ -68,7 +68,7 @@ def train_each_seed(
     """Train and evaluate once per seed, and write the summary after each."""
     config, scores = loaded.config, {}
     for number, seed in enumerate(config.seeds or (), start=1):
-        loaded_seed = config_of_seed(loaded, seed, folder.path)
+        loaded_seed = seed_config(loaded, seed, folder.path)
         finished = processes.decide(functools.partial(finished_scores, loaded_seed.config))
         note = "" if finished is None else ", has ended before"
         if processes.is_chief:
@@ -84,7 +84,7 @@ def train_each_seed(
         log_lines(folder, config, [*table(scores), f"scores of all seeds: {folder.path / f'{SUMMARY}.txt'}"])
 
 
-def folder_of_seeds(config: TrainingConfig) -> RunFolder:
+def seeds_folder(config: TrainingConfig) -> RunFolder:
     """Return the folder for the runs of all seeds, either a new one or the one to resume.
 
     Raises:
@@ -98,8 +98,8 @@ def folder_of_seeds(config: TrainingConfig) -> RunFolder:
     return RunFolder(path)
 
 
-def config_of_seed(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
-    """Return the config of one seed, whose run folder is in ``folder``."""
+def seed_config(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
+    """Return the config of the run of one seed, whose folder is inside ``folder``."""
     config = loaded.config
     name = f"{config.name}-seed-{seed}"
     changes: Dict[str, Any] = {"seed": seed, "seeds": None, "name": name, "output_dir": str(folder)}
@@ -159,12 +159,12 @@ def write_summary(folder: RunFolder, scores: Scores) -> None:
     """
     if len({frozenset(one) for one in scores.values()}) > 1:
         raise UserError(f"{folder.path}: the scores.json of its seeds do not have the same scores; {RESTORE}")
-    folder.write(f"{SUMMARY}.json", summary_of(scores))
+    folder.write(f"{SUMMARY}.json", summarize(scores))
     text = "".join(line + "\n" for line in table(scores))
     write_atomically(folder.path / f"{SUMMARY}.txt", text)
 
 
-def summary_of(scores: Scores) -> Dict[str, Any]:
+def summarize(scores: Scores) -> Dict[str, Any]:
     """Return the scores of all seeds, their mean, and their sample standard deviation (0 for a single seed)."""
     values = {metric: [one[metric] for one in scores.values()] for metric in next(iter(scores.values()))}
     return {
@@ -187,7 +187,7 @@ def table(scores: Scores) -> List[str]:
         mean         0.6250
         deviation    0.1768
     """
-    summary = summary_of(scores)
+    summary = summarize(scores)
     rows = {**summary["seeds"], "mean": summary["mean"], "deviation": summary["deviation"]}
     widths = {metric: max(10, len(metric) + 2) for metric in summary["mean"]}
     first = max(map(len, rows))

@@ -64,7 +64,7 @@ class TrainingData(NamedTuple):
     Attributes:
         plan: the plan of the training on them.
         facts: description for the report.
-        identity: checksum with which a resume recognises them.
+        identity: checksum that identifies them when the run is resumed.
     """
 
     reader: SampleReader
@@ -77,7 +77,7 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
     """Open and check the data, and plan the training on it.
 
     Raises:
-        UserError: the data does not match the config, or is less than one update.
+        UserError: the data does not match the config, or is not enough for one update.
     """
     reader = task.open_data()
     plan, facts = plan_training(config, reader), task.dataset_facts(reader)
@@ -88,7 +88,7 @@ def plan_training(config: TrainingConfig, reader: SampleReader) -> Plan:
     """Derive the number of updates and their grouping.
 
     Raises:
-        UserError: the data is less than one update.
+        UserError: the data is not enough for one update.
     """
     factor = sequences_per_pack(reader)
     updates = training_steps(config, reader.count, factor)

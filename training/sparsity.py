@@ -70,7 +70,7 @@ def sparse_lines(config: TrainingConfig, platform: Platform, blocks: Sequence[ke
     layers = sparse_layers_of(blocks)
     if layers and platform.name != "software":
         raise UserError(
-            "sparsity.ratio: sparse layers run on stock TensorFlow alone; set execution.platform to software"
+            "sparsity.ratio: sparse layers run only on stock TensorFlow; set execution.platform to software"
         )
     counts = collections.Counter(layer.describe() for layer in layers)
     return [f"{count} sparse matrices of {line}" for line, count in counts.items()]
@@ -87,11 +87,11 @@ def pattern_callbacks(
     changes = 0 if config.sparsity.method == STATIC else config.sparsity.pattern_updates
     due = pattern_steps(updates, changes)
     per_execution = data.plan.updates_per_execution
-    # At the end of a logging period: where evaluations or signals end executions must not change the training.
+    # At the end of a logging period, because evaluations and signals that end executions must not change the training.
     ends = sorted({min(-(-step // per_execution) * per_execution, updates) for step in due})
     if len(ends) < len(due):
         logger.warning(
-            "sparsity.pattern_updates: the pattern changes at the end of an execution, so %d times in place of %d;"
+            "sparsity.pattern_updates: the pattern changes at the end of an execution, so %d times instead of %d;"
             " lower global_batches_per_log (%d) for more",
             len(ends), len(due), per_execution,
         )  # fmt: skip
@@ -142,7 +142,7 @@ class GradientNorms:
 
 
 class PatternRule:
-    """Changes patterns. If there are several replica processes, the chief decides and broadcasts the change.
+    """Changes patterns. If there are several processes, the chief decides and broadcasts the change.
 
     The processes have bit-equal weights, but different processors may compute different gradient norms.
 
@@ -151,7 +151,7 @@ class PatternRule:
         updates: weight updates of the whole training.
         moments: function that returns the optimizer's variables for a weight.
         gradients: gradient norms, which only RigL needs.
-        processes: the replica processes.
+        processes: the processes that train together.
         parts: access to moments that are sharded across processes; None if none are.
     """
 
@@ -185,15 +185,15 @@ class PatternRule:
 
     def _changes(self, layers: Sequence[BlockSparseDense], step: int) -> List[Change]:
         of_gradients = self._gradients(step) if self._gradients is not None else None
-        fraction, found = self.fraction(step), []
+        fraction, changes = self.fraction(step), []
         for number, layer in enumerate(layers):
             pattern, of_blocks = layer.positions.numpy(), norms(layer.blocks.numpy())
             grid = Grid(*layer.grid)
             if of_gradients is None:
-                found.append(set_change(pattern, of_blocks, fraction, grid, self._seed, step, number))
+                changes.append(set_change(pattern, of_blocks, fraction, grid, self._seed, step, number))
             else:
-                found.append(rigl_change(pattern, of_blocks, of_gradients[number], fraction, grid))
-        return found
+                changes.append(rigl_change(pattern, of_blocks, of_gradients[number], fraction, grid))
+        return changes
 
 
 def placeholder(layer: BlockSparseDense) -> Change:

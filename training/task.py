@@ -66,7 +66,7 @@ class Task(Protocol):
         """Run validation and test as the config asks, and write predictions into ``folder``.
 
         Args:
-            folder: None while training: only the scores of the validation set are wanted.
+            folder: None while training, when only the scores of the validation set are needed.
 
         Returns:
             The scores by name; empty if the task has none.

@@ -1,4 +1,4 @@
-"""The trainer, which makes a trained model, its checkpoints, scores and report from a resolved config and a task."""
+"""The trainer: trains a model from a resolved config and a task, and writes checkpoints, scores and a report."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from training.initial_weights import (
     saved_architecture,
 )
 from training.loop import TrainingLoop
-from training.machine import platform_of, warn_of_ignored_settings
-from training.monitoring import listeners_of, reference_of
+from training.machine import configured_platform, warn_of_ignored_settings
+from training.monitoring import configured_reference, make_listeners
 from training.resume import (
     Position,
     check_same_data,
@@ -88,8 +88,8 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
     config = loaded.config
     with stop_on_signals() as stop, run_failures(processes, stop) as current, FolderLocks() as locks:
         # Machine
-        reference = reference_of(config)
-        platform = platform_of(config, processes)
+        reference = configured_reference(config)
+        platform = configured_platform(config, processes)
 
         # Start or resume
         resumed = on_chief(processes, lambda: run_to_resume(loaded, locks))
@@ -107,7 +107,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
             current.folder = run
             processes.run_name = processes.run_name or run.path.name
-            with log_of(run, config, processes):
+            with open_log(run, config, processes):
                 if resumed:
                     record_resume(resumed, config)
                 elif processes.is_chief:
@@ -116,7 +116,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
                 logger.info("version %s; run folder %s; %s", program_version(), run.path, platform.describe())
                 if processes.is_chief:
                     warn_of_ignored_settings(loaded, platform, processes)
-                listeners = listeners_of(config, run, reference) if processes.is_chief else []
+                listeners = make_listeners(config, run, reference) if processes.is_chief else []
                 session = Session(
                     config=config,
                     task=task,
@@ -154,7 +154,7 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
 def starting_weights(
     loaded: LoadedConfig, position: Position, platform: Platform, processes: Processes
 ) -> Tuple[Optional[InitialWeights], Architecture]:
-    """Return the weights to start from (None: random ones), and the architecture that they and the config decide."""
+    """Return the weights to start from (None: random ones), and the architecture that they and the config determine."""
     config = loaded.config
     start: Optional[InitialWeights]
     if position.checkpoint is not None:
@@ -168,7 +168,7 @@ def starting_weights(
     return start, architecture
 
 
-def log_of(run: RunFolder, config: TrainingConfig, processes: Processes) -> ContextManager[None]:
+def open_log(run: RunFolder, config: TrainingConfig, processes: Processes) -> ContextManager[None]:
     """Return the log of the run; the chief's is also a file, and the others log only warnings."""
     if processes.is_chief:
         return run_log(run.path / "train.log", config.logging)

@@ -45,7 +45,7 @@ _TRAINED: Dict[str, Head] = {  # by class
 }
 
 
-def _head_of(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
+def _choose_head(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
     """Return the kind of model that weights with these PyTorch names belong to.
 
     ``architectures``, the classes that the weights' own config names, decide between heads whose weights have the same
@@ -93,7 +93,7 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
     weights = {**start.neutral_weights, **start.weights}
     if encoder_only:
         weights = {name: weight for name, weight in weights.items() if name.startswith("bert.")}
-    head = _head_of(weights, _classes_of(start))
+    head = _choose_head(weights, _named_classes(start))
     _refuse_incomplete(start, set(weights))
     notes = _notes(start, set(weights))
     rows, trained_rows = _rows(start, vocabulary), weights[WORD_TABLE].shape[0]
@@ -113,7 +113,7 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
     return Exported(arrays, rows, head, notes)
 
 
-def _classes_of(start: Pretrained) -> Sequence[str]:
+def _named_classes(start: Pretrained) -> Sequence[str]:
     """Return the Hugging Face classes that a checkpoint names."""
     task = TASKS.get(start.settings.get("task", "")) if start.own else None
     return [task.hugging_face] if task else start.settings.get("architectures") or ()
@@ -153,7 +153,7 @@ def _notes(start: Pretrained, names: Set[str]) -> List[str]:
     if len(untrained) > biases:
         notes.append(
             f"The model was trained without the layer before the masked-LM product (`{TRANSFORM}`). It is"
-            " written so that it gives back what comes out of the last LayerNorm, to the precision of float32: in half"
-            " precision it does not."
+            " written so that it returns its input, the output of the last LayerNorm, to the precision of float32; in"
+            " half precision it does not."
         )
     return notes

@@ -33,7 +33,7 @@ def model_card(
     with_tensorflow: bool = False,
 ) -> str:
     """Return the text of the card; ``notes`` are notes on the weights for users."""
-    run = _run_of(start)
+    run = _read_run(start)
     parts = [
         _header(head),
         f"# {name}",
@@ -53,7 +53,7 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _run_of(start: Pretrained) -> Optional[RunData]:
+def _read_run(start: Pretrained) -> Optional[RunData]:
     """Read the run that a checkpoint belongs to; None if its folder does not exist."""
     if not start.own or start.folder is None:
         return None
@@ -131,7 +131,7 @@ def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
         last = periods[-1]
         figures = {f"{name}, training, update {last['step']:,}": value for name, value in last["metrics"].items()}
         if "mlm_loss" in last["metrics"]:
-            figures["mlm_loss of knowing word frequencies only"] = run.unigram_entropy()
+            figures["mlm_loss, unigram baseline"] = run.unigram_entropy()
     if not run.periods or run.periods[-1]["step"] <= step:
         figures.update({f"{name}, validation": value for name, value in run.scores.items()})
     known = {name: value for name, value in figures.items() if value is not None}

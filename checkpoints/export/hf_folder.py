@@ -61,7 +61,7 @@ def export(
 
     Args:
         checkpoint: as :func:`checkpoints.pretrained.opening.open_pretrained` takes it, local.
-        output: folder that is not there yet, or empty.
+        output: folder, which must be empty if it exists.
         vocabulary: ``vocab.txt``, ``tokenizer.json`` or a folder with one; None: the one of the checkpoint.
         lower_case: whether text is lower-cased; None: as the checkpoint says.
         encoder_only: leave out the heads.
@@ -137,8 +137,8 @@ def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
     missing = [name for name in ("num_attention_heads", "hidden_act") if name not in start.architecture]
     if missing:
         raise UserError(
-            f"{start.key}: {start.origin} does not tell its {missing[0]}; name the checkpoint's folder (step-…), in"
-            " which checkpoint.json does"
+            f"{start.key}: {start.origin} does not specify its {missing[0]}; name the checkpoint's folder (step-…),"
+            " whose checkpoint.json does"
         )
     architecture = dataclasses.replace(Architecture(**start.architecture), vocab_size=exported.rows)
     config = hugging_face_config(architecture)
@@ -167,7 +167,8 @@ def _write_tokenizer(
         start: the checkpoint.
         folder: the exported folder.
         vocabulary: path of ``vocab.txt`` or ``tokenizer.json``.
-        lower_case: whether text is lower-cased; None: as the checkpoint or the vocabulary says, else as that looks.
+        lower_case: whether text is lower-cased; None: as the checkpoint or the vocabulary says, or else as guessed
+            from the vocabulary.
         positions: number of tokens of the longest sequence.
     """
     (folder / VOCABULARY_NAME).write_bytes(vocab_txt(vocabulary))

@@ -47,7 +47,7 @@ def _open_safetensors(path: Path) -> Weights:
 
 
 def _check_vocabulary(weights: Path, recorded: Optional[str]) -> None:
-    """Compare the ``vocab.txt`` beside weights with the SHA-256 that they were exported with, if both are there."""
+    """Compare the ``vocab.txt`` next to weights with the SHA-256 in their metadata, if both exist."""
     vocabulary = weights.with_name(VOCABULARY_NAME)
     if recorded is not None and vocabulary.is_file() and sha256(vocabulary) != recorded:
         raise UserError(
@@ -101,7 +101,7 @@ def find_weights_file(folder: Path) -> Optional[Path]:
 
 def is_weights_file(path: Path) -> bool:
     """Return whether a file is, by its name, in one of Hugging Face's formats."""
-    return path.name.endswith(INDEX) or _format_of(path) is not None
+    return path.name.endswith(INDEX) or _find_format(path) is not None
 
 
 def open_weights_file(path: Path, key: str) -> Weights:
@@ -111,7 +111,7 @@ def open_weights_file(path: Path, key: str) -> Weights:
         UserError: a file is missing or cannot be read.
     """
     if not path.name.endswith(INDEX):
-        format = _format_of(path)
+        format = _find_format(path)
         assert format is not None, path
         return format.open(path)
     with readable(str(path)):
@@ -120,14 +120,14 @@ def open_weights_file(path: Path, key: str) -> Weights:
     weights: Weights = {}
     for name in names:
         part = path.parent / Path(name).name  # must not be in another folder
-        format = _format_of(part)
+        format = _find_format(part)
         if format is None or not part.is_file():
             raise UserError(f"{key}: {part} is missing, which {path.name} names; get the whole folder")
         weights.update(format.open(part))
     return weights
 
 
-def _format_of(path: Path) -> Optional[Format]:
+def _find_format(path: Path) -> Optional[Format]:
     return next((format for format in FORMATS if path.suffix in format.suffixes), None)
 
 
@@ -146,7 +146,7 @@ def open_tensorflow(prefix: Path, integers: bool = False) -> Weights:
     def weight(name: str) -> Weight:
         return Weight(tuple(shapes[name]), lambda: reader.get_tensor(name), f"{prefix}: {name}")
 
-    def is_wanted(name: str) -> bool:
+    def is_selected(name: str) -> bool:
         return types[name].is_integer if integers else types[name].is_floating
 
-    return {name: weight(name) for name in sorted(shapes) if is_wanted(name)}
+    return {name: weight(name) for name in sorted(shapes) if is_selected(name)}

@@ -39,7 +39,7 @@ def fetch(name: str, key: str) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, etag_timeout=TIMEOUT))
     except RepositoryNotFoundError as error:
         raise UserError(
-            f"{key}: {name} is neither a folder here nor a model on huggingface.co that may be read; correct the name"
+            f"{key}: {name} is neither a local folder nor a readable model on huggingface.co; correct the name"
         ) from error
     except OSError as error:  # anything may fail here, even by a full disk
         return _cached(name, key, error)
@@ -54,8 +54,8 @@ def _cached(name: str, key: str, problem: OSError) -> Path:
     except LocalEntryNotFoundError:
         reason = " ".join(str(problem).split())[:120]
         raise UserError(
-            f"{key}: {name} is no folder here, and it cannot be fetched from huggingface.co ({type(problem).__name__}:"
-            f" {reason}); give a local folder, or fetch the model where there is a network"
+            f"{key}: {name} is not a local folder and cannot be fetched from huggingface.co ({type(problem).__name__}:"
+            f" {reason}); give a local folder, or fetch the model on a machine with a network"
         ) from problem
 
 

@@ -1,4 +1,4 @@
-"""Names of the files in other projects' folders, and the settings that are stored beside the weights.
+"""Names of the files in other projects' folders, and the settings that are stored with the weights.
 
 Settings are ``config.json`` or Google's ``bert_config.json``, the vocabulary, and the tokenizer's settings.
 """
@@ -39,7 +39,7 @@ _CONSTANTS = {
 _COMPLETE = dict.fromkeys(
     ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
 )
-# Settings that would make it another model, with BERT's value, which is also the default of a config without them.
+# Settings that must have BERT's value, which is also their default; with another value the model is not a BERT.
 _FIXED = {
     "model_type": "bert",
     "position_embedding_type": "absolute",
@@ -76,17 +76,17 @@ def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
     missing = [name for name in _SIZES if type(config.get(name)) is not int or config[name] < 1]
     if missing:
         raise UserError(
-            f"{key}: {path}: {missing[0]} is missing or no whole number above 0; use the file of the weights"
+            f"{key}: {path}: {missing[0]} is missing or not a whole number above 0; use the file of the weights"
         )
     activation = config.get("hidden_act", _EXACT_GELU)
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
-        raise UserError(f"{key}: {path}: hidden_act is {activation!r}, which is none of {known}; name another model")
+        raise UserError(f"{key}: {path}: hidden_act is {activation!r}, not one of {known}; name another model")
     constants = {name: config.get(name, value) for name, value in _CONSTANTS.items()}
     for name, value in constants.items():
         if type(value) not in (int, float) or not 0 <= value < 1:
             raise UserError(
-                f"{key}: {path}: {name} is {value!r}, no number from 0 up to 1; use the file of the weights"
+                f"{key}: {path}: {name} is {value!r}, not a number from 0 up to 1; use the file of the weights"
             )
     return {
         **{name: config[name] for name in _SIZES},
@@ -103,7 +103,7 @@ def count_word_pieces(vocabulary: Path) -> int:
 def find_lower_case(folder: Path, key: str) -> Optional[bool]:
     """Return whether a model was trained on lower-cased text; None if unknown.
 
-    Hugging Face's files or the name of Google's folder tell.
+    The answer is in Hugging Face's files or in the name of Google's folder.
     """
     lower_case = tokenizer.find_lower_case(folder, f"{key}: ")
     if lower_case is None and (folder / GOOGLE_CONFIG).is_file():

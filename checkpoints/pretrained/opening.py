@@ -24,7 +24,7 @@ from utilities.errors import UserError
 
 REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
 _DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
-# Fields about a run's computation or changes of its model; the weights that are read here are dense and whole.
+# Fields that describe how a run computes or changes its model; the weights that are read here are dense and whole.
 _RUN_FIELDS = (
     "embedding_serialization_factor", "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel"
 )  # fmt: skip
@@ -61,7 +61,7 @@ def _open(name_or_path: str, key: str) -> Pretrained:
         return _complete_bert(open_weights_file(path, key), path.parent, str(path), key)
     if path.exists():
         known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
-        raise UserError(f"{key}: {path} is no weights file by its name ({known}, .index); name the folder it lies in")
+        raise UserError(f"{key}: {path} does not have the suffix of a weights file ({known}, .index); name its folder")
     if key == REMOTE_KEY and hub_model.is_model_name(name_or_path):
         return _open_folder(hub_model.fetch(name_or_path, key), f"{name_or_path} of huggingface.co", key)
     raise UserError(f"{key}: there is no folder or file {path}; correct the path")
@@ -77,7 +77,7 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
     if prefix is not None:
         return _open_tensorflow(Checkpoint(prefix, None), key)
     names = ", ".join(["step-… (checkpoints of this project)", *(format.name for format in FORMATS), "*.ckpt.index"])
-    raise UserError(f"{key}: {folder} holds no weights (looked for {names}); name another folder")
+    raise UserError(f"{key}: {folder} contains no weights (looked for {names}); name another folder")
 
 
 def _is_own_folder(folder: Path) -> bool:

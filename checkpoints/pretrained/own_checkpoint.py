@@ -1,7 +1,7 @@
 """Reads a checkpoint of this project as the weights of a complete Hugging Face BERT.
 
-Names: there is no list of saved names and PyTorch's names. Instead, a tiny model is built, converted and saved like a
-    real one, and its conversion shows what each saved weight was made of.
+Names: no table maps saved names to PyTorch's names. Instead, a tiny model is built, converted and saved like a real
+one, and its conversion shows which weights each saved weight was made of.
 
 Completion: biases that the model was trained without become zeros. Hugging Face's masked-LM head always has a
 transform, norm(gelu(dense(x))), whose weights can be chosen to return its input. That input is the output of the last
@@ -105,7 +105,7 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
     blocks = {name.split("/", 1)[0] for name in saved}
     task = next((task for task, model in TASKS.items() if model.head in blocks), None)
     if task is None:
-        raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but of no model of this project; name another")
+        raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but not of this project; name another")
     origins: Dict[str, Sequence[Name]] = {}
     for variant in _VARIANTS:
         origins.update(_origins_of_saved_weights(task, variant))
@@ -155,16 +155,16 @@ def _with_dense_matrices(saved: Weights, integers: Weights) -> Weights:
     Raises:
         UserError: one of these is missing or cannot be read.
     """
-    found = dict(saved)
+    dense = dict(saved)
     for name in saved:
         if not name.endswith(f"/{_BLOCKS}"):
             continue
         layer = name[: -len(_BLOCKS)]
         positions, shape = integers.get(layer + _POSITIONS), integers.get(layer + _SHAPE)
         if positions is None or shape is None:
-            raise UserError(f"{name} has no {_POSITIONS} or {_SHAPE} beside it; name a whole checkpoint")
-        found[f"{layer}kernel"] = _dense(found.pop(name), positions, shape)
-    return found
+            raise UserError(f"{name} lacks its {_POSITIONS} or {_SHAPE}; name a whole checkpoint")
+        dense[f"{layer}kernel"] = _dense(dense.pop(name), positions, shape)
+    return dense
 
 
 def _dense(blocks: Weight, positions: Weight, shape: Weight) -> Weight:
@@ -289,7 +289,7 @@ def _identity_transform(weights: Weights, epsilon: float) -> Weights:
     if np.abs(scale).min() < _SMALLEST_SCALE:
         return {}
     hidden = len(scale)
-    lift = math.ceil(math.sqrt(hidden) + _GELU_IS_IDENTITY / _STRETCH)  # c, an integer, which float32 holds exactly
+    lift = math.ceil(math.sqrt(hidden) + _GELU_IS_IDENTITY / _STRETCH)  # c, an integer, which is exact in float32
     parts: Dict[str, Tuple[Tuple[int, ...], Callable[[], np.ndarray]]] = {
         "dense.weight": ((hidden, hidden), lambda: np.diag(_STRETCH / scale)),
         "dense.bias": ((hidden,), lambda: _STRETCH * (lift - shift / scale)),

@@ -32,7 +32,7 @@ class LoadReport:
     Attributes:
         loaded: number of weights taken from the checkpoint.
         missing: weights of the model that the checkpoint lacks; they stay random.
-        extra: weights of the checkpoint that the model has no place for.
+        extra: weights of the checkpoint that the model does not have.
         padded: log lines about tables of word pieces that were lengthened or cut, with both lengths.
         neutral: weights that the checkpoint's model was trained without, with values that change nothing.
     """
@@ -48,8 +48,8 @@ class LoadReport:
         logger.info("%d weights from %s", self.loaded, origin)
         for level, names, text in (
             (logging.WARNING, self.missing, "not in the checkpoint, so it starts from random numbers"),
-            (logging.INFO, self.extra, "in the checkpoint, but the model has no place for it"),
-            (logging.INFO, self.neutral, "left out of the model that was trained; written so that it changes nothing"),
+            (logging.INFO, self.extra, "in the checkpoint, but not in the model"),
+            (logging.INFO, self.neutral, "not in the model that was trained; set so that it changes nothing"),
             (logging.INFO, self.padded, ""),
         ):
             for name in names:
@@ -64,8 +64,8 @@ class Pretrained:
         origin: where the weights come from, for messages.
         weights: by PyTorch's names.
         architecture: fields of :class:`model.architecture.Architecture` that the weights decide.
-        vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them; it also tells how many word pieces are
-            real.
+        vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them; it also determines how many rows of
+            the word table are real word pieces.
         lower_case: whether their text was lower-cased; None if unknown.
         neutral_weights: weights that the model was trained without, with values that change nothing.
         unknown: other names in the file.
@@ -74,7 +74,7 @@ class Pretrained:
         folder: the folder of its files.
         key: config key or flag that named it, for messages.
         allow_missing: let encoder weights that are missing start from random numbers.
-        changes: what was done to the weights since, as texts for the log.
+        changes: log lines about changes of the weights since.
     """
 
     origin: str
@@ -133,7 +133,7 @@ class Pretrained:
             return
         more = f" and {len(encoder) - 1} more of the encoder's weights" if len(encoder) > 1 else ""
         unused = [name for name in report.extra if not name.startswith("cls.")]
-        hint = f"; it has {', '.join(unused[:2])}, which the model has not" if unused else ""
+        hint = f"; it has {', '.join(unused[:2])}, which the model lacks" if unused else ""
         raise UserError(
             f"{self.key}: {self.origin} lacks {encoder[0]}{more}{hint}; name a checkpoint of this model, or set"
             " allow_missing_weights to true to start them from random numbers"
@@ -160,7 +160,7 @@ class Pretrained:
         return None
 
 
-def with_pieces_of(start: Pretrained, path: Path) -> Pretrained:
+def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
     """Return weights with a row for each piece that a vocabulary has after those of their own.
 
     New rows of the word table and of the masked-LM bias are the mean of the rows of the pieces that the token was split
@@ -168,7 +168,8 @@ def with_pieces_of(start: Pretrained, path: Path) -> Pretrained:
 
     Args:
         start: the weights, whose vocabulary is known.
-        path: the vocabulary of the data; if it does not begin with theirs, they stay as they are, with a warning.
+        path: the vocabulary of the data; if it does not begin with theirs, a warning is logged, and they are returned
+            unchanged.
 
     Raises:
         UserError: a vocabulary cannot be read, or that of the weights has more pieces than they have rows.
@@ -178,7 +179,7 @@ def with_pieces_of(start: Pretrained, path: Path) -> Pretrained:
     count, table = len(old.pieces), start.weights[WORD_TABLE]
     added = new.pieces[count:]
     if new.pieces[:count] != old.pieces:
-        logger.warning("%s: its word pieces are not those of %s, whose rows will stand for others", path, start.origin)
+        logger.warning("%s: its word pieces are not those of %s, so the rows will not match", path, start.origin)
         return start
     if not added:
         return start
@@ -228,7 +229,7 @@ def resize_vocabulary(weight: Weight, rows: int, vocabulary: Optional[Path], ori
     pieces = len(value) if vocabulary is None else count_word_pieces(vocabulary)
     if pieces > rows and (vocabulary is not None or value[rows:].any()):
         raise UserError(
-            f"{origin} knows {pieces:,} word pieces, more than the model's {rows:,}; set bert_config.vocab_size to"
+            f"{origin} has {pieces:,} word pieces, more than the model's {rows:,}; set bert_config.vocab_size to"
             f" {len(value)} or a little more, so that embedding_serialization_factor divides it"
         )
     return value[:rows]

@@ -44,7 +44,7 @@ _MAX_NUMBER = 1 << 63
 
 
 class Storage(NamedTuple):
-    """Numbers of one type, an entry of the zip. The type is a text, because a pickle must not hold a mutable dtype."""
+    """Numbers of one type, an entry of the zip. The type is a text, because dtypes are mutable."""
 
     type: str
     key: str
@@ -64,7 +64,7 @@ class _RefusedError(Exception):
 
 
 class _StateDict(dict):
-    """The stand-in for an ``OrderedDict``; attributes such as a module's versions are ignored."""
+    """The replacement of ``OrderedDict``; attributes such as a module's versions are ignored."""
 
     __slots__ = ()
 
@@ -93,17 +93,17 @@ def _state_dict() -> _StateDict:  # takes no arguments, because a pickle could u
 
 def _tensor(storage: Storage, offset: int, shape: Tuple[int, ...], strides: Tuple[int, ...], *_: Any) -> Tensor:
     if not isinstance(storage, Storage):
-        raise ValueError("a tensor is no view of a storage")
+        raise ValueError("a tensor is not a view of a storage")
     for numbers in ((offset,), shape, strides):
         is_short_tuple = isinstance(numbers, tuple) and len(numbers) <= _MAX_AXES
         if not is_short_tuple or any(type(number) is not int or abs(number) >= _MAX_NUMBER for number in numbers):
-            raise ValueError("a shape is no tuple of whole numbers")
+            raise ValueError("a shape is not a tuple of whole numbers")
     return Tensor(storage, offset, shape, strides)
 
 
 def _parameter(tensor: Tensor, *_: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
-        raise ValueError("a parameter is no tensor")
+        raise ValueError("a parameter is not a tensor")
     return tensor
 
 
@@ -122,13 +122,13 @@ class _TensorUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Union[_Function, str]:
         if (module, name) not in _NAMES:
             shown = ascii(f"{module}.{name}")[1:-1]
-            raise _RefusedError(f"it asks for {shown[:100]}, which is no part of a tensor")
+            raise _RefusedError(f"it asks for {shown[:100]}, which is not part of a tensor")
         return _NAMES[module, name]
 
     def persistent_load(self, identifier: Any) -> Storage:
         kind, storage, key = identifier[:3] if isinstance(identifier, tuple) else (None, None, None)
         if kind != "storage" or not isinstance(storage, str) or storage not in _STORAGES or not isinstance(key, str):
-            raise _RefusedError("it refers to something else than numbers")
+            raise _RefusedError("it refers to something other than numbers")
         return Storage(storage, key)
 
 
@@ -168,7 +168,7 @@ def open_pytorch_file(path: Path) -> Weights:
     """
     if not zipfile.is_zipfile(path):
         raise UserError(
-            f"{path}: no zip file, as PyTorch writes since 1.6; convert it where PyTorch is installed:"
+            f"{path}: not a zip file, which PyTorch writes since 1.6; convert it where PyTorch is installed:"
             f" {_conversion_command(path)}"
         )
     with readable(str(path)), zipfile.ZipFile(path) as file:
@@ -187,7 +187,7 @@ def open_pytorch_file(path: Path) -> Weights:
         if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
             content = content["state_dict"]
         if not isinstance(content, dict):
-            raise ValueError("it holds no table of weights")
+            raise ValueError("it contains no table of weights")
     tensors = {str(name): tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
     return {name: _weight(path, folder, order, name, tensor) for name, tensor in tensors.items()}
 

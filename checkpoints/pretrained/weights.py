@@ -55,10 +55,10 @@ class Weight:
         with readable(self.location):
             array = np.asarray(self.read())
             if array.shape != self.shape:
-                raise ValueError(f"its shape is {list(array.shape)} in place of {list(self.shape)}")
+                raise ValueError(f"its shape is {list(array.shape)} instead of {list(self.shape)}")
             array = array.astype(np.float32, copy=False)
         if not np.isfinite(array).all():
-            raise UserError(f"{self.location}: holds numbers that are not finite; use a checkpoint from before that")
+            raise UserError(f"{self.location}: contains numbers that are not finite; use an earlier checkpoint")
         return array
 
     def transposed(self) -> Weight:
@@ -78,7 +78,7 @@ def readable(location: str) -> Iterator[None]:
         raise
     except Exception as error:  # each library has its own exceptions for a damaged file
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{location}: cannot be read ({reason}); the file is damaged, get it anew") from error
+        raise UserError(f"{location}: cannot be read ({reason}); the file is damaged, download it again") from error
 
 
 class Name(NamedTuple):
@@ -190,5 +190,5 @@ def is_encoder_weight(name: str) -> bool:
 
 def number_of_layers(weights: Weights) -> int:
     """Return the number of encoder layers that the weights belong to."""
-    found = [re.match(r"bert\.encoder\.layer\.(\d+)\.", name) for name in weights]
-    return max((int(match.group(1)) + 1 for match in found if match), default=0)
+    matches = [re.match(r"bert\.encoder\.layer\.(\d+)\.", name) for name in weights]
+    return max((int(match.group(1)) + 1 for match in matches if match), default=0)

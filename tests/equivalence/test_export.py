@@ -201,7 +201,7 @@ def test_the_card_says_how_it_was_trained_and_what_was_written(place):
         assert text in card
     assert "/home/someone" not in card
     assert "8 of BERT's biases" in card and "118 stand for word pieces" in card
-    assert "gives back what comes out of the last LayerNorm" in card
+    assert "returns its input, the output of the last LayerNorm" in card
 
 
 @pytest.mark.parametrize("write", [safetensors, google, hdf5])
@@ -237,7 +237,7 @@ def test_errors_are_one_line_and_leave_nothing_behind(published, place, tmp_path
     vocabulary = write_vocabulary(tmp_path, 121)
     cases = {
         ("--checkpoint", str(tmp_path / "nowhere")): "nowhere",
-        ("--checkpoint", str(place)): "holds no weights",
+        ("--checkpoint", str(place)): "contains no weights",
         ("--vocab-file", str(vocabulary)): "121",
         ("--vocab-file", str(tmp_path / "no.txt")): "no.txt",
         ("--output", str(folder)): "not empty",
@@ -248,7 +248,7 @@ def test_errors_are_one_line_and_leave_nothing_behind(published, place, tmp_path
         errors = capsys.readouterr().err.splitlines()
         assert len(errors) == 1 and errors[0].startswith("error: ") and reason in errors[0]
         assert not (tmp_path / "out").exists()
-    with pytest.raises(UserError, match="does not tell its num_attention_heads"):
+    with pytest.raises(UserError, match="does not specify its num_attention_heads"):
         weights = place / PRETRAINING / "checkpoints" / "step-00000003"
         (tmp_path / "bare").mkdir()
         for path in weights.glob("weights.*"):

@@ -148,7 +148,7 @@ def test_half_precision_is_read_as_it_is(theirs):
 
 def test_a_file_from_before_pytorch_1_6_is_refused_with_a_command_that_converts_it(theirs, tmp_path):
     folder = theirs / PRETRAINING / "before 1.6"
-    with pytest.raises(UserError, match="no zip file") as refused:
+    with pytest.raises(UserError, match="not a zip file") as refused:
         open_pretrained(str(folder), "bert_model_name")
     command = str(refused.value).split("installed: ")[1]
     subprocess.run(command.replace("python ", f"{sys.executable} ", 1), shell=True, check=True)

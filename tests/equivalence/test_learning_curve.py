@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
 
-from benchmarks.learning import LIMIT, OURS, PYTORCH, Curves, beside_pytorch, deviations
+from benchmarks.learning import LIMIT, OURS, PYTORCH, Curves, deviations, pytorch_and_our_losses
 from benchmarks.samples import generated_samples
 from benchmarks.settings import MICRO_BATCH
 from tests.equivalence.bert_pairs import architecture
@@ -31,7 +31,7 @@ def curves() -> Curves:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("USE_TORCH", "AUTO")
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-            return process.submit(beside_pytorch, small, repeated, STEPS, learning_rate=5e-3).result()
+            return process.submit(pytorch_and_our_losses, small, repeated, STEPS, learning_rate=5e-3).result()
 
 
 def test_the_loss_of_every_step_is_that_of_pytorch(curves: Curves) -> None:

@@ -79,7 +79,7 @@ def test_a_reader_that_trusts_damaged_records_is_caught(tmp_path: Path, monkeypa
 
 def test_a_checkpoint_that_is_not_verified_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = suite_of("checkpoints")(tmp_path)
-    monkeypatch.setattr(checkpoint_folder, "_problem_of", lambda facts: None)
+    monkeypatch.setattr(checkpoint_folder, "_format_problem", lambda facts: None)
     assert run_suite(suite, 150, seed=1).failures
 
 

@@ -107,7 +107,7 @@ def test_the_end_shows_losses_beside_what_to_expect(capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().out.splitlines()
     row = {line[:32].strip(): line[32:].split() for line in lines if "nats" in line}
     assert row["masked-LM loss, held-out text"] == ["5.500", "nats", "5.250", "nats"]
-    assert row["knowing word frequencies only"] == ["6.250", "nats"] * 2
+    assert row["unigram baseline"] == ["6.250", "nats"] * 2
     assert row["uniform baseline, ln(vocabulary)"] == ["6.908", "nats"] * 2  # ln 1000
     assert [line for line in lines if line.startswith("report on")] == [
         "report on 128 tokens: one.html",

@@ -19,7 +19,7 @@ import pytest
 from checkpoints.export.hf_folder import export
 from data_utils.minimal_pairs import Pair, read_pairs
 from model.architecture import CLASSIFICATION, PRETRAINING
-from tasks.minimal_pairs import BATCH_TOKENS, by_group, main, pair_scores, pseudo_log_likelihoods, result_of
+from tasks.minimal_pairs import BATCH_TOKENS, by_group, main, pair_scores, pseudo_log_likelihoods, summarize
 from tests import ROOT
 from tests.real_data import real_data
 from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
@@ -113,8 +113,8 @@ def test_shares_and_standard_errors():
     differences = np.array([3.0, -1.0, 0.0, 0.5, 2.0, 0.0, -4.0])
     outcomes = [1, 0, 0.5, 1, 1, 0.5, 0]
     error = statistics.pstdev(outcomes) / math.sqrt(len(outcomes))
-    assert result_of(differences) == pytest.approx((7, statistics.mean(outcomes), error, 2))
-    share = result_of(np.array([1.0, 1.0, -1.0, 1.0]))
+    assert summarize(differences) == pytest.approx((7, statistics.mean(outcomes), error, 2))
+    share = summarize(np.array([1.0, 1.0, -1.0, 1.0]))
     assert share.standard_error == pytest.approx(math.sqrt(0.75 * 0.25 / 4))  # √(p(1 - p) / n) without ties
     groups = by_group(["b", "a", "", "a", "b", "b", "b"], differences)
     assert [(name, result.pairs) for name, result in groups.items()] == [("a", 2), ("b", 4)]

@@ -156,7 +156,7 @@ def replace(name: str, content: str | None = None) -> Callable[[Path], None]:
 
 BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "no checkpoint is left": (replace("checkpoints"), ("checkpoints.json", "--save-ckpt-path")),
-    "a file for the checkpoints": (replace("checkpoints", "x"), ("checkpoints.json", "none of them is there")),
+    "a file for the checkpoints": (replace("checkpoints", "x"), ("checkpoints.json", "none of them exists")),
     "checkpoints of another run": (edit_facts(run="other"), ("are of another run",)),
     "the history of another run": (edit("history.jsonl", id="other"), ("are of another run",)),
     "checkpoints of a newer version": (edit_facts(version=3), ("checkpoint.json", "update")),

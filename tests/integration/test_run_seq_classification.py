@@ -154,7 +154,7 @@ def test_a_sentence_from_the_command_line(root: Path, printed: str, capsys: pyte
     unknown = Path(shutil.copytree(last_checkpoint(Path(checkpoint[1])), root / "unknown"))
     rewrite_facts(unknown, {"task": "jokes"})
     assert classify(["--checkpoint", str(unknown), "one"]) == 2
-    assert "was trained for jokes, a task that is not known here" in capsys.readouterr().err
+    assert "was trained for jokes, which is not a task of this program" in capsys.readouterr().err
 
 
 def test_missing_seeds_are_trained_by_a_resume(root: Path, printed: str) -> None:

@@ -108,7 +108,7 @@ def test_the_report_knows_the_data(trained: tuple[Path, str], data: Path) -> Non
     assert facts["questions_left_out"] == 0
     assert facts["records"] > 240  # long contexts have several windows
     assert facts["lower_case"] is True
-    assert "uniform baseline, ln(80 places)" in output
+    assert "uniform baseline, ln(80 tokens)" in output
     assert len(list((data / "runs" / "cache").iterdir())) >= 2
 
 

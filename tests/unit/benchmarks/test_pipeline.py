@@ -32,8 +32,8 @@ def test_two_jobs_at_once_are_seen():
     [
         (1.65, 0.1, []),
         (1.78, 0.1, ["raises the bound to 1.87."]),
-        (1.78, 0.0, ["raises the bound to 1.70; what is above that is noise"]),
-        (2.05, 0.5, ["raises the bound to 2.00; what is above that is noise"]),
+        (1.78, 0.0, ["raises the bound to 1.70; the rest is noise"]),
+        (2.05, 0.5, ["raises the bound to 2.00; the rest is noise"]),
     ],
 )
 def test_a_ratio_above_the_bound_is_explained(ratio, share, expected):

@@ -106,8 +106,8 @@ def test_a_study_ends_in_a_table_a_picture_and_a_verdict(
     table = [line for line in printed.splitlines() if line.startswith("|")]
     assert [re.split(r" *\| *", line)[1] for line in table[2:]] == [f"{w} {m}" for w in WIDTHS for m in METHODS]
     assert all("0.002 |" in line for line in table if "dense" in line)  # the better one
-    assert "Of 16 runs those of the best learning rate" in printed and "up to" in printed
-    assert "gives a loss of 6.990 nats" in printed
+    assert "Of 16 runs, the table has those with the best learning rate" in printed and "up to" in printed
+    assert "loss of the unigram baseline is 6.990 nats" in printed
     assert re.search(r"tiny: \w+ [\d.]+ < \w+ [\d.]+ < \w+ [\d.]+ < \w+ [\d.]+ \(lower is better\)", printed)
     assert len(json.loads((tmp_path / "curves.json").read_text())["measurements"]) == 16
     assert "<svg" in (tmp_path / "curves.svg").read_text()

@@ -70,7 +70,7 @@ def test_a_missing_best_checkpoint_is_reported(tmp_path, caplog):
     write(tmp_path, 2)
     (tmp_path / "best.json").write_text('{"step": 1}')
     assert find_checkpoint(tmp_path).facts["step"] == 2
-    assert "step-00000001, is not there" in caplog.text
+    assert "step-00000001, is missing" in caplog.text
 
 
 @pytest.mark.parametrize("facts", [{"architecture": []}, {"config": "x"}, {"labels": 5}])

@@ -130,7 +130,7 @@ def test_stages_that_do_not_fit_the_model_of_the_same_file_are_a_mistake(tmp_pat
     write(tmp_path, SMALLER, "config.json")
     stages = {"pipeline_stages": ["emb", "hid hid", "qa_head"]}
     path = write(tmp_path, {**FINE_TUNING, "bert_model_name": str(tmp_path), "ipu_config": stages})
-    with pytest.raises(UserError, match="the stages hold 2 hid but the model has 4 encoder layers"):
+    with pytest.raises(UserError, match="the stages have 2 hid but the model has 4 encoder layers"):
         load_config("squad", ["--config", str(path)])
 
 
@@ -149,7 +149,7 @@ def test_plan_warns_of_what_has_no_effect(tmp_path: Path, capsys: pytest.Capture
 def test_plan_warns_of_data_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = write(tmp_path, {**FINE_TUNING, "dataset_dir": str(tmp_path / "none")})
     assert run_command("squad", ["--config", str(path), "--plan"]) == 0
-    assert "is not there; correct it, or give --dataset-dir PATH" in capsys.readouterr().out
+    assert "does not exist; correct it, or give --dataset-dir PATH" in capsys.readouterr().out
     (tmp_path / "dev-v1.1.json").touch()
     assert run_command("squad", ["--config", str(path), "--dataset-dir", str(tmp_path), "--plan"]) == 0
     shown = capsys.readouterr().out

@@ -44,7 +44,7 @@ def test_every_question_stands_there_with_its_verdict() -> None:
     assert [len(page.of("article", verdict)) for verdict in ("right", "partly", "wrong")] == [1, 1, 2]
     (right,) = page.of("article", "right")
     assert "Question about Oslo?" in right
-    assert "97% sure" in right
+    assert "97% confidence" in right
     assert "expected" not in right
     (partly,) = page.of("article", "partly")
     assert "expected: Norway" in partly

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.compare import differences, labels_of, lines, main, read_runs, render, tables_of
+from reports.compare import comparison_tables, differences, lines, main, read_runs, render, run_labels
 from tests.unit.reports.test_page import HOSTILE, Page, make_run, period
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
@@ -43,7 +43,7 @@ def two(tmp_path) -> list[Path]:
 
 
 def rows(folders) -> dict[str, dict[str, tuple]]:
-    return {table.title: {row.name: row.cells for row in table.rows} for table in tables_of(read_runs(folders))}
+    return {table.title: {row.name: row.cells for row in table.rows} for table in comparison_tables(read_runs(folders))}
 
 
 def test_only_differences_of_the_config_are_shown(two):
@@ -90,8 +90,8 @@ def test_runs_of_different_kinds_and_states(tmp_path, two):
 
 def test_labels_tell_runs_apart(tmp_path):
     folders = [run(tmp_path / place / "same", 0.1, 8, 0) for place in ("a", "b")]
-    assert labels_of(read_runs(folders)) == ["a/same", "b/same"]
-    assert len(set(labels_of(read_runs([folders[0], folders[0]])))) == 2
+    assert run_labels(read_runs(folders)) == ["a/same", "b/same"]
+    assert len(set(run_labels(read_runs([folders[0], folders[0]])))) == 2
 
 
 def test_the_page_has_one_chart_a_metric_with_a_curve_a_run(two):

@@ -126,8 +126,8 @@ def test_everything_is_shown(tmp_path):
         "tiny",
         "Complete: 100 steps in 0:00:50.",
         "unigram entropy: 6.250",
-        f"ln(vocabulary): {math.log(8000):.3f}",
-        f"ln 2, a coin: {math.log(2):.3f}",
+        f"uniform baseline, ln(vocabulary): {math.log(8000):.3f}",
+        f"uniform baseline, ln 2: {math.log(2):.3f}",
         "1,234",
         "Zen 3",
         "weights dropped",
@@ -255,7 +255,7 @@ def test_a_folder_without_a_run(tmp_path):
     with pytest.raises(UserError, match=r"run folder .*nowhere does not exist"):
         write_report(tmp_path / "nowhere")
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(UserError, match=r"holds no run \(no history.jsonl"):
+    with pytest.raises(UserError, match=r"contains no run \(no history.jsonl"):
         write_report(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

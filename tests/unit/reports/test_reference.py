@@ -191,4 +191,4 @@ def test_a_young_run_is_not_judged(tmp_path):
     band = load_reference(run_of(tmp_path / "first"), 0.05)
     run = run_of(tmp_path / "second", steps=range(10, 31, 10))
     (run / REFERENCE_NAME).write_text(json.dumps(band.as_json()))
-    assert any("too young to be judged" in text for text in read_page(run).texts)
+    assert any("has too few losses so far" in text for text in read_page(run).texts)

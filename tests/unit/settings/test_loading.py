@@ -263,8 +263,8 @@ def test_a_config_may_come_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
     [
         ("translation", TINY, {}, 'task "translation": there is no such task'),
         ("pretraining", [], {}, "--config FILE is missing"),
-        ("pretraining", 5, {}, "5 is no config"),
-        ("pretraining", {**TINY, "seed": float("nan")}, {}, "config: holds NaN"),
+        ("pretraining", 5, {}, "5 is not a config"),
+        ("pretraining", {**TINY, "seed": float("nan")}, {}, "config: contains NaN"),
         ("pretraining", TINY, {"seed": {1, 2}}, "seed (argument of train): expected str"),
         ("pretraining", TINY, {"global_batch.replica": 2}, "did you mean global_batch.replicas?"),
         ("pretraining", TINY, {"seed": True}, "seed = true (argument of train): expected a whole number"),

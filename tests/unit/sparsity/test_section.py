@@ -27,11 +27,11 @@ def load(folder: Path, sparsity: dict[str, Any], change: dict[str, Any] | None =
     [
         ({"block_size": 5}, {}, "1, 4, 8 or 16"),
         ({"ratio": 0.9}, {"bert_config/intermediate_size": 500}, "blocks must divide"),
-        ({"layers": ["pooler"]}, {}, "pooler is none of qkv, projection, intermediate, output"),
+        ({"layers": ["pooler"]}, {}, "pooler is not one of qkv, projection, intermediate, output"),
         ({"ratio": 1.0}, {}, "sparsity.ratio"),
         ({"ratio": 0.9, "kernel": "native"}, {"execution/xla": True}, "outside of XLA"),
         ({"ratio": 0.9, "kernel": "native", "block_size": 1}, {}, "no native products of single weights"),
-        ({"ratio": 0.9}, {"execution/platform": "graphcore"}, "stock TensorFlow alone"),
+        ({"ratio": 0.9}, {"execution/platform": "graphcore"}, "only on stock TensorFlow"),
         ({"ratio": 0.9}, {"replace_layers": False}, "replace_layers to true"),
     ],
 )

@@ -23,7 +23,7 @@ from settings.schema import TrainingConfig
 from tests.unit.execution.cluster.fake_processes import run_as_processes
 from training.chief import check_processes, on_chief, shared_position, shared_run_folder
 from training.failures import CurrentRun, process_failures
-from training.machine import processes_of
+from training.machine import configured_processes
 from training.resume import Position
 from training.run_folder import RunFolder
 from utilities.errors import ProcessLostError, UserError
@@ -97,7 +97,7 @@ def test_only_the_chief_makes_the_run_folder(tmp_path):
         ({"output_dir": "elsewhere", "execution": {"threads": 1}}, "a", "float32", None),
         ({"seed": 5}, "a", "float32", "seed is 5 for process 1 and 42 for process 0"),
         ({"global_batches_per_log": 7}, "a", "float32", "global_batches_per_log is 7 for process 1"),
-        ({}, "b", "float32", "dataset_dir: None of process 1 does not hold the data of process 0"),
+        ({}, "b", "float32", "dataset_dir: None of process 1 is not the data of process 0"),
         ({}, "a", "float16", "execution.precision: process 1 computes in float16, process 0 in float32"),
     ],
 )
@@ -118,7 +118,7 @@ def test_processes_must_share_the_micro_batches_evenly(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
     config = TrainingConfig.model_validate({"global_batch": {"grad_acc_steps_per_replica": 4}})
     with pytest.raises(UserError, match="3 processes cannot share 4 micro batches evenly"):
-        processes_of(config)
+        configured_processes(config)
 
 
 def test_the_loss_of_a_process_is_reported_in_one_line(monkeypatch):

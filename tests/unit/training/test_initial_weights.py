@@ -89,7 +89,7 @@ def test_the_weights_decide_what_the_config_leaves_open(tmp_path):
 def test_weights_without_heads_take_the_configs_number(tmp_path):
     held = {name: value for name, value in HELD.items() if name != "num_attention_heads"}
     assert resolved(tmp_path, held, bert_config=SIZES).num_attention_heads == 4
-    with pytest.raises(UserError, match="does not say its num_attention_heads"):
+    with pytest.raises(UserError, match="does not specify its num_attention_heads"):
         resolved(tmp_path, held)
 
 

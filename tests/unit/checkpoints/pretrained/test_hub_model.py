@@ -112,7 +112,7 @@ def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
         assert fetched_by_name("someone/some-bert", endpoint, tmp_path).split() == FETCHED
         assert sorted(fetched) == FETCHED
         error = fetched_by_name("someone/other", endpoint, tmp_path)
-        assert error.startswith("error: bert_model_name: someone/other is neither a folder here nor a model on")
+        assert error.startswith("error: bert_model_name: someone/other is neither a local folder nor a readable model")
     again = fetched_by_name("someone/some-bert", endpoint, tmp_path)  # the server no longer answers
     assert again.split() == FETCHED
 
@@ -121,7 +121,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun, endpoint = time.monotonic(), f"http://127.0.0.1:{silent.getsockname()[1]}"
         error = fetched_by_name("someone/some-bert", endpoint, tmp_path, timeout=1.0)
-    assert error.startswith("error: bert_model_name: someone/some-bert is no folder here, and it cannot be fetched")
+    assert error.startswith("error: bert_model_name: someone/some-bert is not a local folder and cannot be fetched")
     assert time.monotonic() - begun + hub.TIMEOUT < 90
 
 

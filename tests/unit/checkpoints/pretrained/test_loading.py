@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import Pretrained, with_pieces_of
+from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces
 from keras_extensions.backend import tf
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.equivalence.bert_pairs import architecture
@@ -52,7 +52,7 @@ def test_missing_heads_start_from_random_numbers_and_are_listed(source, tmp_path
     assert start.report().missing == ["classifier.bias", "classifier.weight"]
     assert start.report().extra == sorted(name for name in pytorch_arrays(source) if name.startswith("cls."))
     assert "classifier.weight: not in the checkpoint" in caplog.text
-    assert "cls.seq_relationship.bias: in the checkpoint, but the model has no place for it" in caplog.text
+    assert "cls.seq_relationship.bias: in the checkpoint, but not in the model" in caplog.text
 
 
 def test_a_missing_pooler_starts_from_random_numbers(source, tmp_path):
@@ -111,10 +111,10 @@ class TestVocabulary:
 
     def test_rows_of_pieces_are_not_cut(self, source, tmp_path):
         folder = safetensors(source, tmp_path / "m")
-        with pytest.raises(UserError, match=r"knows 120 word pieces, more than the model's 112; .*vocab_size to 120"):
+        with pytest.raises(UserError, match=r"has 120 word pieces, more than the model's 112; .*vocab_size to 120"):
             filled(folder, vocab_size=112)
         write_vocabulary(folder, 113)
-        with pytest.raises(UserError, match="knows 113 word pieces"):
+        with pytest.raises(UserError, match="has 113 word pieces"):
             filled(folder, vocab_size=112)
 
     def test_without_a_vocabulary_zeros_are_no_pieces(self, source, tmp_path):
@@ -133,7 +133,7 @@ def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, cap
     (folder / "vocab.txt").write_text("\n".join(pieces))
     (tmp_path / "vocab.txt").write_text("\n".join([*pieces, *added]))
     source = open_pretrained(str(folder), "k")
-    start = with_pieces_of(source, tmp_path / "vocab.txt")
+    start = with_added_pieces(source, tmp_path / "vocab.txt")
     assert start.architecture["vocab_size"] == 43
     model = build_hf_model(PRETRAINING, architecture(vocab_size=44), seed=99)
     with caplog.at_level(logging.INFO):
@@ -145,16 +145,16 @@ def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, cap
         old = source.weights[name].value()
         expected = np.concatenate([old[:40], [old[ids].mean(axis=0) for ids in parts], np.zeros_like(old[:1])])
         np.testing.assert_allclose(arrays[name], expected, rtol=1e-6, atol=1e-8)
-    assert with_pieces_of(start, tmp_path / "vocab.txt") is start
+    assert with_added_pieces(start, tmp_path / "vocab.txt") is start
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "another"]))
-    assert with_pieces_of(source, tmp_path / "vocab.txt") is source
+    assert with_added_pieces(source, tmp_path / "vocab.txt") is source
     assert "its word pieces are not those of" in caplog.text
 
 
 def test_numbers_that_are_not_finite_are_refused(source, tmp_path):
     arrays = pytorch_arrays(source)
     arrays[DENSE] = np.full_like(arrays[DENSE], np.nan)
-    with pytest.raises(UserError, match=rf"model\.safetensors: {DENSE}: holds numbers that are not finite"):
+    with pytest.raises(UserError, match=rf"model\.safetensors: {DENSE}: contains numbers that are not finite"):
         filled(safetensors(source, tmp_path / "m", arrays))
 
 
@@ -212,16 +212,16 @@ def test_a_folder_without_a_config_or_without_weights(source, tmp_path):
     with pytest.raises(UserError, match=r"no config\.json \(bert_config\.json\)"):
         open_pretrained(str(folder), "bert_model_name")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"holds no weights \(looked for .*pytorch_model\.bin.*tf_model\.h5"):
+    with pytest.raises(UserError, match=r"contains no weights \(looked for .*pytorch_model\.bin.*tf_model\.h5"):
         open_pretrained(str(folder), "bert_model_name")
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(UserError, match="no weights file by its name"):
+    with pytest.raises(UserError, match="does not have the suffix of a weights file"):
         open_pretrained(str(tmp_path / "notes.txt"), "pretrained_ckpt_path")
 
 
 def test_a_tensorflow_checkpoint_of_something_else(tmp_path):
     tf.train.Checkpoint(layer=tf.Variable([1.0])).write(str(tmp_path / "model"))
-    with pytest.raises(UserError, match="of no model of this project"):
+    with pytest.raises(UserError, match="not of this project"):
         open_pretrained(str(tmp_path), "pretrained_ckpt_path")
 
 

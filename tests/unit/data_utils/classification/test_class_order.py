@@ -11,7 +11,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
 from settings.schema import TrainingConfig
-from tasks.classification import benchmark_of, class_order
+from tasks.classification import class_order, select_benchmark
 from utilities.errors import UserError
 
 HEAD = {"classifier.weight": Weight((3, 8), lambda: np.zeros((3, 8), np.float32), "here")}
@@ -51,14 +51,14 @@ def test_where_no_task_is_known_the_model_names_the_classes(
 ) -> None:
     weight = Weight((outputs, 8), lambda: np.zeros((outputs, 8), np.float32), "here")
     model = start(settings, weights={"classifier.weight": weight})
-    benchmark = benchmark_of(TrainingConfig.model_validate({}), model)
+    benchmark = select_benchmark(TrainingConfig.model_validate({}), model)
     assert [label.name for label in benchmark.labels] == names and benchmark.is_regression == (not names)
     assert class_order(model, benchmark) is None
 
 
 def test_strange_names_are_told(caplog: pytest.LogCaptureFixture) -> None:
     assert class_order(start({"id2label": {"0": "joy", "1": "anger"}}), TASKS["sst2"]) is None
-    assert "somewhere calls its classes joy, anger; they are taken in the order of sst2" in caplog.text
+    assert "somewhere calls its classes joy, anger; they are assumed to be in the order of sst2" in caplog.text
 
 
 def test_another_task_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -86,7 +86,7 @@ def test_classes_are_found_before_the_model_is_built(tmp_path: Path) -> None:
     assert number_of_labels(load(tmp_path, {"train_file": "train.csv", "regression": True}).config) == 1
     assert any("glue_head" in line and "2,307" in line for line in plan_lines(loaded))  # 3 × (768 + 1)
     missing = list(plan_lines(load(tmp_path, {"train_file": "no.csv"})))[-1]
-    assert f"{tmp_path / 'no.csv'} is not there" in missing and "--classification-data.train-file" in missing
+    assert f"{tmp_path / 'no.csv'} does not exist" in missing and "--classification-data.train-file" in missing
 
 
 CSV = {"train_file": "train.csv"}
