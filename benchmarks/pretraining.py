@@ -230,7 +230,7 @@ def report(measured: Measured, sizes: Sequence[str], competitors: Sequence[str],
     ours = {name: title for name, title in titles.items() if name in OWN}
     if ours:
         second = measured.column("", SECOND_START).values
-        parts.append(table_by_place("the same, second start, s", ours, sizes, second, "{:.1f}"))
+        parts.append(table_by_case("the same, second start, s", ours, sizes, second, "{:.1f}"))
     if OURS_FLOAT32 in competitors:
         shares = [Column("of TensorFlow's products", lambda size: share_of_products(measured, size), "{:.0%}")]
         rows = {size: f"this project, {size}, float32" for size in sizes}

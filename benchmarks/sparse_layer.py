@@ -22,7 +22,7 @@ from keras_extensions.backend import tf
 from model.architecture import Architecture
 from sparsity import native
 from sparsity.patterns import Grid, random_pattern
-from sparsity.products import GATHER, MASKED, NATIVE, choose, product_of
+from sparsity.products import GATHER, MASKED, NATIVE, choose, make_product
 
 BLOCK_SIZES = (16, 8, 4, 1)
 AIMS = {16: 2.5, 8: 1.3}  # times the dense layer's speed
@@ -73,7 +73,7 @@ def candidates(options: argparse.Namespace) -> dict[tuple[str, str], Callable[[]
                 continue
             if kernel == GATHER and b < 4:
                 continue  # gigabytes for single weights
-            run = step(product_of(kernel, inputs, outputs, b), xla)
+            run = step(make_product(kernel, inputs, outputs, b), xla)
             functions[f"{b}×{b}", compiled(kernel, xla)] = lambda run=run, w=blocks, p=positions: run(x, dy, w, p)
     return functions
 

@@ -1,4 +1,4 @@
-"""What the data commands share: a progress display, and number types for options."""
+"""Shared code of the data commands: a progress display, and number types for options."""
 
 from __future__ import annotations
 

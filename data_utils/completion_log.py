@@ -1,6 +1,6 @@
 """Resumes killed data preparation: records what an output folder is made from and which work units are done.
 
-``recipe.json`` describes the inputs and settings of a folder; a folder with another recipe is refused. Each work
+``recipe.json`` describes the inputs and settings of a folder; a folder with another recipe is rejected. Each work
 unit first writes its files and then a completion record with their sizes and checksums; a unit whose record matches its
 files is not repeated.
 """
@@ -40,7 +40,7 @@ class CompletionLog(NamedTuple):
     records: Path  # folder of the completion records
     files: Path  # folder of the files that the units write
     settings: str  # digest of everything that determines their content
-    read_back: bool = True  # whether to verify checksums; False for files that are checked when they are used
+    read_back: bool = True  # whether to verify checksums; False for files that are verified when they are used
 
     @classmethod
     def begin(cls, files: Path, step: str, settings: Mapping[str, Any], read_back: bool = True) -> CompletionLog:
@@ -106,12 +106,12 @@ def run_units(
     progress: Progress,
     on_done: Callable[[int, Dict[str, Any]], str],
 ) -> None:
-    """Do all units that are not done yet, which resumes the step after it was killed.
+    """Process all units that are not done yet, which resumes a killed step.
 
     Args:
         pool: Workers.
         completion_log: Completion records of the step, written by ``function``.
-        function: Does one unit.
+        function: Processes one unit.
         units: All units in order, each with a ``number`` from 0 on and a ``size`` in the unit of the progress.
         size: Total bytes of text.
         progress: The display, which each unit advances.
@@ -148,7 +148,7 @@ class Status(enum.Enum):
     OTHER = "something else"
 
 
-def status_of(folder: Path, recipe: Mapping[str, Any], last_file: str, products: str) -> Status:
+def folder_status(folder: Path, recipe: Mapping[str, Any], last_file: str, products: str) -> Status:
     """Return how much of a recipe's output a folder contains.
 
     Args:
@@ -171,15 +171,15 @@ def status_of(folder: Path, recipe: Mapping[str, Any], last_file: str, products:
     return Status.COMPLETE if is_complete else Status.BEGUN
 
 
-def mismatch_error(folder: Path, recipe: Mapping[str, Any], holds: str) -> UserError:
-    """Return the error for a folder of another recipe; ``holds`` says what kind of product it holds."""
+def mismatch_error(folder: Path, recipe: Mapping[str, Any], product: str) -> UserError:
+    """Return the error for a folder of another recipe, which contains a ``product`` such as "a data set"."""
     old = _read_recipe(folder)
     if old is None:
-        return UserError(f"--output {folder}: holds {holds} already; choose another folder or --overwrite")
-    found = differences(_same_parts(old, recipe), recipe)
-    more = f" and {len(found) - MAX_DIFFERENCES_SHOWN} more" if len(found) > MAX_DIFFERENCES_SHOWN else ""
+        return UserError(f"--output {folder}: contains {product} already; choose another folder or --overwrite")
+    changes = differences(_same_parts(old, recipe), recipe)
+    more = f" and {len(changes) - MAX_DIFFERENCES_SHOWN} more" if len(changes) > MAX_DIFFERENCES_SHOWN else ""
     return UserError(
-        f"--output {folder}: holds {holds} of other settings ({'; '.join(found[:MAX_DIFFERENCES_SHOWN])}{more});"
+        f"--output {folder}: contains {product} of other settings ({'; '.join(changes[:MAX_DIFFERENCES_SHOWN])}{more});"
         " run it with those, choose another folder, or replace it with --overwrite"
     )
 
@@ -188,25 +188,25 @@ def check_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: boo
     """Return how much of a data set is done; parts of the recipe that are not known yet may be missing.
 
     Raises:
-        UserError: The folder holds something else, and ``overwrite`` is false.
+        UserError: The folder contains something else, and ``overwrite`` is false.
     """
-    found = status_of(folder, recipe, MANIFEST_NAME, RECORD_FILES)
-    if found is Status.OTHER and not overwrite:
+    status = folder_status(folder, recipe, MANIFEST_NAME, RECORD_FILES)
+    if status is Status.OTHER and not overwrite:
         raise mismatch_error(folder, recipe, "a data set")
-    return found
+    return status
 
 
 def prepare_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: bool) -> bool:
     """Delete the output of another recipe, and return whether the data set is already complete.
 
     Raises:
-        UserError: The folder holds something else, and ``overwrite`` is false.
+        UserError: The folder contains something else, and ``overwrite`` is false.
     """
-    found = check_dataset_folder(folder, recipe, overwrite)
-    if found is Status.COMPLETE and not overwrite:
+    status = check_dataset_folder(folder, recipe, overwrite)
+    if status is Status.COMPLETE and not overwrite:
         clear_work(folder)  # left by a run that was killed at the very end
         return True
-    if found is not Status.BEGUN or not is_recipe_of(folder, recipe):
+    if status is not Status.BEGUN or not has_recipe(folder, recipe):
         folder.mkdir(parents=True, exist_ok=True)
         for path in [folder / MANIFEST_NAME, *folder.glob(RECORD_FILES)]:
             index_path(path).unlink(missing_ok=True)
@@ -217,13 +217,13 @@ def prepare_dataset_folder(folder: Path, recipe: Mapping[str, Any], overwrite: b
 
 def begin_recipe(folder: Path, recipe: Mapping[str, Any]) -> None:
     """Write ``recipe.json``; completion records of another recipe are deleted. The same recipe gives the same bytes."""
-    if not is_recipe_of(folder, recipe):
+    if not has_recipe(folder, recipe):
         clear_work(folder)
     text = json.dumps({"version": RECIPE_VERSION, **recipe}, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
     write_atomically(folder / RECIPE_NAME, text.encode())
 
 
-def is_recipe_of(folder: Path, recipe: Mapping[str, Any]) -> bool:
+def has_recipe(folder: Path, recipe: Mapping[str, Any]) -> bool:
     """Return whether the folder's recipe is this one."""
     return not differences(_read_recipe(folder) or {}, recipe)
 
@@ -241,7 +241,7 @@ def _same_parts(old: Mapping[str, Any], recipe: Mapping[str, Any]) -> Dict[str, 
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[str]:
-    """Describe each setting on which two recipes disagree."""
+    """Describe each setting that differs between two recipes."""
     theirs, ours = _flat(old), _flat({"version": RECIPE_VERSION, **new})
     return [
         f"{key} {_short(theirs.get(key))} there, {_short(ours.get(key))} now"

@@ -1,7 +1,7 @@
 """Makes the demo's corpus of real prose, offline, from the documentation that comes with every Python.
 
-It holds Python's help topics and the docstrings of the standard library and of the installed requirements, in the form
-of a MediaWiki dump, so that the demo takes the same path as a Wikipedia dump.
+It contains Python's help topics and the docstrings of the standard library and of the installed requirements, as a
+MediaWiki dump, so that the demo is processed like a Wikipedia dump.
 
 ``python -m data_utils.demo_corpus --output demo/corpus.xml``
 """
@@ -48,7 +48,7 @@ _LITERAL = re.compile(r"``?([^`]+)``?_{0,2}")
 _STRONG = re.compile(r"(?<!\w)\*{1,2}([^*\s][^*]*?)\*{1,2}(?!\w)")
 _FOOTNOTE = re.compile(r"\s*\[#?[\w-]*\d\]_?")
 _URL = re.compile(r"<?https?://\S+>?")
-_NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # not even escaped
+_NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # not allowed even if escaped
 _NO_PROSE = re.compile(r">>>|::|==|\.\.\.\s|->|[{}|\\~^=]|\b__\w+|%[sdr]|\+\+|--\w|\$\w|@\w|/\w+/|\w_\w+_\w")
 _CODE_WORD = re.compile(r"[_/<>\[\]#]|\w\(|\w\.\w")
 _LICENCE = re.compile(r"copyright|licen[cs]e|warrant(?:y|ies)|all rights reserved|without limitation", re.IGNORECASE)
@@ -57,7 +57,7 @@ _SENTENCE = re.compile(r"[A-Z\"'(].*[.!?][\"')]?$")
 
 
 class Page(NamedTuple):
-    """A page of the dump: a unique title, where the text comes from, and paragraphs of prose."""
+    """A page of the dump: a unique title, the source of the text, and paragraphs of prose."""
 
     title: str
     origin: str
@@ -111,8 +111,8 @@ def _docstrings(path: Path) -> list[str]:
     except (SyntaxError, ValueError, RecursionError, OSError):
         return []
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented)]
-    return [text for text in found if text]
+    docstrings = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented)]
+    return [text for text in docstrings if text]
 
 
 def _module_pages(root: Path, package: str) -> Iterator[tuple[str, str, list[str]]]:

@@ -9,7 +9,7 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from tokenizers import Tokenizer
 
 from utilities.errors import UserError
-from utilities.tables import FORMATS, Row, read_table, short, text_of_value
+from utilities.tables import FORMATS, Row, read_table, short, value_as_text
 
 PARADIGM, FIELD = "UID", "field"  # BLiMP's columns
 
@@ -20,8 +20,8 @@ class Pair(NamedTuple):
     Attributes:
         good: the good sentence.
         bad: the bad sentence.
-        paradigm: the phenomenon that the pair tests; the name of the file where the row does not say.
-        field: the part of the grammar; empty where the row does not say.
+        paradigm: the phenomenon that the pair tests; the name of the file if the row does not specify it.
+        field: the part of the grammar; empty if the row does not specify it.
         origin: file and line, for messages.
     """
 
@@ -39,10 +39,11 @@ def read_pairs(path: Path, good: str, bad: str, limit: Optional[int] = None) -> 
         path: the file or the folder.
         good: column of the good sentence.
         bad: column of the bad sentence.
-        limit: pairs of each file at most.
+        limit: maximum number of pairs of each file.
 
     Raises:
-        UserError: there is no such file, it cannot be read, or it lacks a sentence; names file, line and fix.
+        UserError: there is no such file, it cannot be read, or it lacks a sentence; the message names file, line and
+            fix.
     """
     files = [path] if path.is_file() else sorted(file for file in path.glob("*") if file.suffix.lower() in FORMATS)
     if not files:
@@ -54,7 +55,7 @@ def read_pairs(path: Path, good: str, bad: str, limit: Optional[int] = None) -> 
             origin = f"{file}: line {line.number}"
             first, second = (_sentence(line.row, column, origin) for column in (good, bad))
             groups = (line.row.get(column) for column in (PARADIGM, FIELD))
-            paradigm, field = ("" if group is None else text_of_value(group) for group in groups)
+            paradigm, field = ("" if group is None else value_as_text(group) for group in groups)
             yield Pair(first, second, paradigm or file.stem, field, origin)
         if line is None:
             raise UserError(f"{file}: has no pairs; copy the original file again, or remove it")
@@ -73,11 +74,11 @@ def word_pieces(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> Li
 
     Args:
         pairs: the pairs.
-        tokenizer: of the model.
-        longest: word pieces of a sentence at most.
+        tokenizer: the model's tokenizer.
+        longest: maximum number of word pieces of a sentence.
 
     Raises:
-        UserError: a sentence is empty or too long; names file, line and fix.
+        UserError: a sentence is empty or too long; the message names file, line and fix.
     """
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     pieces = [tuple(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

@@ -50,7 +50,7 @@ class Pool:
         workers: Number of processes on this machine; 1 runs everything in this process.
         scheduler: Address of a Dask scheduler, such as ``tcp://10.0.0.1:8786``, whose workers are used instead.
         folders: Output folders, which every worker of that scheduler must see under the same path.
-        files: Input files, likewise.
+        files: Input files, which they must see as well.
 
     Example:
         >>> with Pool(workers=1) as pool:
@@ -228,7 +228,7 @@ class Pool:
 
 
 def _after_death(item: Item, deaths: int) -> tuple[Item, int]:
-    """Count a worker's death for an item that must be repeated; it is not known which item the worker had."""
+    """Count a worker's death for an item that must be repeated; it is not known which item caused it."""
     if deaths == MAX_DEATHS:
         raise UserError(
             f"worker processes ended again and again (out of memory?); use fewer --workers, and {RUN_AGAIN}"
@@ -299,7 +299,7 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
 def pool_of(options: argparse.Namespace, output: Path, inputs: Iterable[Path]) -> Pool:
     """Return the workers that the options of ``add_pool_options`` describe; ``output`` is created for a cluster.
 
-    This process, which may be the only worker, collects garbage as rarely as the others from here on.
+    From now on this process, which may be the only worker, collects garbage as rarely as other workers.
     """
     gc.set_threshold(NEW_OBJECTS)
     if not options.scheduler:

@@ -42,7 +42,7 @@ class Sentences(NamedTuple):
     Attributes:
         words: words of each sentence; in CLUENER, its characters.
         tags: tag of each word; None if the file has none.
-        ids: the sentences' numbers in the file, or their places.
+        ids: the sentences' ids in the file, or their positions.
         origin: the file.
         overlapping: number of entities that are left out because they overlap an earlier one.
     """
@@ -71,9 +71,9 @@ def read_sentences(dataset_dir: str, split: str) -> Sentences:
     lines = read_text(path).split("\n")
     sentences = _from_json(path, lines) if path.suffix == ".json" else _from_columns(path, lines)
     if not sentences.words:
-        raise UserError(f"{path}: holds no sentences; copy the data set's own file again")
+        raise UserError(f"{path}: contains no sentences; copy the data set's own file again")
     if split != TEST and sentences.tags is None:
-        raise UserError(f"{path}: holds no tags; copy the data set's own file again")
+        raise UserError(f"{path}: contains no tags; copy the data set's own file again")
     return sentences
 
 
@@ -96,8 +96,8 @@ def _from_columns(path: Path, lines: Sequence[str]) -> Sentences:
             raise UserError(f"{path}: line {number}: has {len(columns)} columns, the words before it {width}; {_FIX}")
         words[-1].append(columns[0])
         tags[-1].append(columns[-1])
-    found = [sentence for sentence in words if sentence]
-    return Sentences(found, [sentence for sentence in tags if sentence], list(range(len(found))), str(path))
+    words, tags = ([sentence for sentence in column if sentence] for column in (words, tags))
+    return Sentences(words, tags, list(range(len(words))), str(path))
 
 
 def _is_tag(text: str) -> bool:
@@ -122,7 +122,7 @@ def _from_json(path: Path, lines: Sequence[str]) -> Sentences:
             if not (isinstance(text, str) and text and all(0 <= first <= last < len(text) for _, first, last in spans)):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            form = '{"text": …, "label": {type: {entity: [[first, last]]}}} with places in the text'
+            form = '{"text": …, "label": {type: {entity: [[first, last]]}}} with positions in the text'
             raise UserError(f"{path}: line {number}: is not {form}; {_FIX}") from error
         unlabelled += "label" not in row
         tagged = [OUTSIDE] * len(text)
@@ -138,9 +138,9 @@ def _from_json(path: Path, lines: Sequence[str]) -> Sentences:
 
 
 def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Entity]:
-    for kind, found in label.items():
-        for places in found.values():
-            for first, last in places:
+    for kind, entities in label.items():
+        for positions in entities.values():
+            for first, last in positions:
                 if not kind or type(first) is not int or type(last) is not int:
                     raise ValueError
                 yield kind, first, last
@@ -201,7 +201,7 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_s
     ids = np.full(shape, tokenizer.token_to_id(PADDING), np.int32)
     ids[:, 0] = tokenizer.token_to_id(CLASSIFIER)
     mask = np.zeros(shape, np.int32)
-    places: List[Tuple[int, int, int]] = []
+    kept: List[Tuple[int, int, int]] = []
     cut = cut_words = 0
     for row, words in enumerate(sentences):
         column = 1
@@ -209,40 +209,40 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_s
             if column >= max_seq_length - 1:
                 cut_words += len(words) - number
                 break
-            places.append((row, column, number))
+            kept.append((row, column, number))
             fitting = pieces[word][: max_seq_length - 1 - column]
             ids[row, column : column + len(fitting)] = fitting
             column += len(fitting)
         cut += sum(len(pieces[word]) for word in words) > max_seq_length - 2
         ids[row, column] = tokenizer.token_to_id(SEPARATOR)
         mask[row, : column + 1] = 1
-    rows, columns, numbers = np.array(places, np.int64).T
+    rows, columns, numbers = np.array(kept, np.int64).T
     arrays = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros(shape, np.int32)}
     share = float(np.sum(ids == unknown) / np.sum(mask))
     return Encoded(arrays, rows, columns, numbers, cut, cut_words, share)
 
 
-def entities_of(tags: Sequence[str]) -> List[Entity]:
+def find_entities(tags: Sequence[str]) -> List[Entity]:
     """Return the entities of a sentence, as ``seqeval`` counts them in its default mode (that of ``conlleval``).
 
     Tags need not be well-formed; for example, an ``I-`` after ``O`` or after another type begins an entity. The schemes
     IOB1, IOB2, IOE and BIOES are all understood.
 
     Example:
-        >>> entities_of(["B-PER", "I-PER", "O", "I-LOC"])
+        >>> find_entities(["B-PER", "I-PER", "O", "I-LOC"])
         [('PER', 0, 1), ('LOC', 3, 3)]
     """
-    found: List[Entity] = []
+    entities: List[Entity] = []
     before, kind_before, begin = OUTSIDE, "", 0
-    for place, tag in enumerate([*tags, OUTSIDE]):
+    for position, tag in enumerate([*tags, OUTSIDE]):
         mark, kind = tag[0], tag[2:]
         other = kind != kind_before
         if before != OUTSIDE and (before in "ES" or mark in "BSO" or other):
-            found.append((kind_before, begin, place - 1))
+            entities.append((kind_before, begin, position - 1))
         if mark in "BS" or (mark != OUTSIDE and (before in "ESO" or other)):
-            begin = place
+            begin = position
         before, kind_before = mark, kind
-    return found
+    return entities
 
 
 def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Dict[str, Dict[str, float]]:
@@ -250,15 +250,15 @@ def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequenc
 
     An entity counts only if type, first and last word are right.
     """
-    pairs = [(set(entities_of(gold)), set(entities_of(found))) for gold, found in zip(expected, predicted)]
-    kinds = sorted({kind for gold, found in pairs for kind, _, _ in gold | found})
+    pairs = [(set(find_entities(gold)), set(find_entities(own))) for gold, own in zip(expected, predicted)]
+    kinds = sorted({kind for gold, own in pairs for kind, _, _ in gold | own})
     scores = {}
-    for wanted in ("", *kinds):
+    for kind in ("", *kinds):
         counts = np.zeros(3)  # right, predicted, expected
-        for gold, found in pairs:
-            counts += [sum(wanted in ("", entity[0]) for entity in part) for part in (gold & found, found, gold)]
+        for gold, own in pairs:
+            counts += [sum(kind in ("", entity[0]) for entity in part) for part in (gold & own, own, gold)]
         right, predictions, all_expected = counts.tolist()
-        scores[wanted] = {
+        scores[kind] = {
             "precision": right / predictions if predictions else 0.0,
             "recall": right / all_expected if all_expected else 0.0,
             "f1": 2 * right / (predictions + all_expected) if right else 0.0,
@@ -276,7 +276,7 @@ def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Ite
     for number, (words, predicted) in enumerate(zip(sentences.words, tags)):
         if sentences.is_cluener:
             label: Dict[str, Dict[str, List[List[int]]]] = {}
-            for kind, first, last in entities_of(predicted):
+            for kind, first, last in find_entities(predicted):
                 label.setdefault(kind, {}).setdefault("".join(words[first : last + 1]), []).append([first, last])
             yield json.dumps({"id": sentences.ids[number], "label": label}, ensure_ascii=False)
             continue

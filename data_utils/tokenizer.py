@@ -1,4 +1,4 @@
-"""BERT's tokenizer: a ``vocab.txt`` or ``tokenizer.json``, and how text is split into its pieces.
+"""BERT's tokenizer, read from a ``vocab.txt`` or ``tokenizer.json``.
 
 WordPiece as in BERT: pieces that continue a word begin with ``##``. V pieces.
 """
@@ -30,10 +30,10 @@ class Vocabulary(NamedTuple):
     """A WordPiece vocabulary.
 
     Attributes:
-        pieces: in the order of their ids.
+        pieces: the pieces in the order of their ids.
         path: the file that they were read from.
         content: the bytes of the ``vocab.txt``.
-        lower_case: whether its tokenizer lower-cases text; None where the files do not say.
+        lower_case: whether its tokenizer lower-cases text; None if the files do not specify it.
     """
 
     pieces: List[str]
@@ -46,7 +46,7 @@ class Vocabulary(NamedTuple):
         """The SHA-256 of the ``vocab.txt``."""
         return hashlib.sha256(self.content).hexdigest()
 
-    def id_of(self, piece: str) -> int:
+    def piece_id(self, piece: str) -> int:
         return self.pieces.index(piece)
 
     def continues_word(self) -> np.ndarray:
@@ -60,7 +60,7 @@ class Vocabulary(NamedTuple):
     def looks_lower_cased(self) -> bool:
         """Return whether the vocabulary was made from lower-cased text; one made from cased text has single capitals.
 
-        This is needed for checkpoints that do not say how their text was prepared.
+        This is needed for checkpoints that do not specify how their text was prepared.
         """
         return not any(len(piece) == 1 and "A" <= piece <= "Z" for piece in self.pieces)
 
@@ -72,7 +72,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
         path: a ``vocab.txt``, which has a piece on each line, Hugging Face's ``tokenizer.json``, or a folder with one.
 
     Raises:
-        UserError: there is none, or BERT cannot use it.
+        UserError: there is no vocabulary, or BERT cannot use it.
     """
     lower_case = find_lower_case(path) if path.is_dir() else None
     path = vocabulary_file(path)
@@ -80,14 +80,14 @@ def read_vocabulary(path: Path) -> Vocabulary:
     try:
         pieces = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error.reason}), so no BERT vocab.txt") from error
+        raise UserError(f"{path}: not UTF-8 ({error.reason}), so it is not a vocab.txt of BERT") from error
     pieces = [piece.rstrip("\r") for piece in pieces]
     while pieces and not pieces[-1]:
         pieces.pop()
     known = set(pieces)
     for token in SPECIAL_TOKENS:
         if token not in known:
-            raise UserError(f"{path}: {token} is missing; a BERT vocab.txt holds {' '.join(SPECIAL_TOKENS)}")
+            raise UserError(f"{path}: {token} is missing; a BERT vocab.txt contains {' '.join(SPECIAL_TOKENS)}")
     if len(known) != len(pieces):
         twice = next(piece for number, piece in enumerate(pieces) if piece in pieces[:number])
         raise UserError(f"{path}: {twice!r} occurs twice")
@@ -105,7 +105,7 @@ def vocabulary_file(path: Path) -> Path:
     """Return the file of a vocabulary that is given as a file or as a folder.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no vocabulary.
     """
     file = find_vocabulary(path) if path.is_dir() else path
     if file is None or not file.is_file():
@@ -114,10 +114,10 @@ def vocabulary_file(path: Path) -> Path:
 
 
 def vocab_txt(path: Path) -> bytes:
-    """Return the content of a ``vocab.txt``, or what it would be for a ``tokenizer.json``.
+    """Return the content of a ``vocab.txt``, or the equivalent content for a ``tokenizer.json``.
 
     Raises:
-        UserError: ``path`` is the file of a tokenizer that is not BERT's.
+        UserError: ``path`` is a file of a tokenizer that is not BERT's.
     """
     if path.suffix != ".json":
         return path.read_bytes()
@@ -127,7 +127,7 @@ def vocab_txt(path: Path) -> bytes:
 def find_lower_case(folder: Path, prefix: str = "") -> Optional[bool]:
     """Return whether a Hugging Face folder's tokenizer lower-cases text; None if unknown.
 
-    ``tokenizer_config.json`` decides, then the normalizer in ``tokenizer.json``, where the vocabulary is read from it.
+    ``tokenizer_config.json`` decides, then the normalizer in ``tokenizer.json``, if the vocabulary is read from it.
     Hugging Face's tokenizer lower-cases by default. The message of an error begins with ``prefix``.
     """
     path = folder / SETTINGS_NAME
@@ -144,14 +144,14 @@ def _read_tokenizer(path: Path) -> Tuple[List[str], bool]:
     """Return the pieces in a ``tokenizer.json``, in the order of their ids, and whether it lower-cases text.
 
     Raises:
-        UserError: it splits text in another way than BERT.
+        UserError: the tokenizer splits text in another way than BERT's.
     """
     content = read_json_object(path)
     model, normalizer, splitter = (content.get(name) or {} for name in ("model", "normalizer", "pre_tokenizer"))
     try:
         lower_case = normalizer.get("lowercase") is True
         strips_accents = normalizer.get("strip_accents")
-        found = {
+        properties = {
             "model.type": (model.get("type", "WordPiece"), "WordPiece"),
             "model.continuing_subword_prefix": (model.get("continuing_subword_prefix"), CONTINUATION),
             "model.unk_token": (model.get("unk_token"), UNKNOWN),
@@ -162,15 +162,15 @@ def _read_tokenizer(path: Path) -> Tuple[List[str], bool]:
             "normalizer.strip_accents": (lower_case if strips_accents is None else strips_accents, lower_case),
             "pre_tokenizer.type": (splitter.get("type"), "BertPreTokenizer"),
         }
-        for name, (value, wanted) in found.items():
-            if value != wanted:
-                raise UserError(f"{path}: {name} is {value!r}, BERT's is {wanted!r}; name a tokenizer of BERT")
+        for name, (value, expected) in properties.items():
+            if value != expected:
+                raise UserError(f"{path}: {name} is {value!r}, BERT's is {expected!r}; name a tokenizer of BERT")
         ids = {**model["vocab"], **{token["content"]: token["id"] for token in content.get("added_tokens") or ()}}
         pieces = sorted(ids, key=ids.__getitem__)
         is_whole = [ids[piece] for piece in pieces] == list(range(len(pieces)))
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: is no tokenizer of BERT ({type(error).__name__}: {error}); download it again"
+            f"{path}: is not a tokenizer of BERT ({type(error).__name__}: {error}); download it again"
         ) from error
     if not is_whole or "\n" in "".join(pieces):
         raise UserError(f"{path}: its ids are not 0, 1, 2, …, or a piece has several lines; name a tokenizer of BERT")
@@ -181,7 +181,7 @@ def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabula
     """Return a vocabulary with the tokens of a file, one on each line, after its own; those it has are left out.
 
     Raises:
-        UserError: the file cannot be read, or has a token that is no word once text is normalized and split.
+        UserError: the file cannot be read, or has a token that is not a word once text is normalized and split.
     """
     try:
         lines = [line.strip() for line in tokens.read_text(encoding="utf-8").splitlines()]

@@ -29,7 +29,7 @@ class ExecutionOptions:
     Attributes:
         platform: ``auto``, ``software`` or ``graphcore``.
         device: ``auto``, ``cpu`` or ``gpu``.
-        xla: whether to compile with XLA; None: what was measured to be faster.
+        xla: whether to compile with XLA; None: whichever was measured to be faster.
         threads: CPU threads of one operation; None: one per core.
         seed: seed of dropout and of stochastic rounding.
         micro_batch_size: B.
@@ -44,7 +44,7 @@ class ExecutionOptions:
         matmul_partials: number format of partial sums, ``half`` or ``float``.
         optimizer_state_offchip: whether moments are kept outside the device's memory.
         replicated_tensor_sharding: whether each replica keeps only 1/replicas of the moments.
-        stochastic_rounding: whether narrow weights are rounded at random.
+        stochastic_rounding: whether low-precision weights are updated with stochastic rounding.
         outlining: whether the code of the encoder layers is compiled once and reused.
         fp_exceptions: whether training stops at the first floating-point exception.
         min_remote_tensor_size: size in bytes of the smallest tensor that is kept outside the device's memory.
@@ -168,10 +168,10 @@ class Platform(abc.ABC):
             ``mixed_bfloat16``: bfloat16 computation with float32 weights.
         pipelined: whether pipeline stages are on different devices.
         on_gpu: whether weights are on a GPU.
-        activation: Hugging Face's name of the GeLU of new models if the config names none.
+        activation: Hugging Face's name of the GeLU of new models if the config does not specify one.
         batch_size: number of rows of a batch that its models accept; None: any.
         all_processes_predict: whether all processes must take part in predictions.
-        measures_losses: whether :meth:`evaluate` is there.
+        measures_losses: whether :meth:`evaluate` is supported.
         shortens_executions: whether an execution of ``fit`` may make fewer updates than it was compiled for.
     """
 
@@ -211,7 +211,7 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
-        """Create a layer that zeroes a ``rate`` of the elements and scales the others by 1 / (1 - rate).
+        """Create a layer that zeroes a share ``rate`` of the elements and scales the others by 1 / (1 - rate).
 
         At a rate of 0 the layer must not add any operation. ``execution/software/dropout.py`` draws the masks of stock
         TensorFlow.
@@ -225,9 +225,9 @@ class Platform(abc.ABC):
         """Create a fully connected layer.
 
         Args:
-            units: outputs.
+            units: number of outputs.
             use_bias: whether there is a bias.
-            initializer: of the matrix.
+            initializer: initializer of the matrix.
             name: name of the layer.
         """
         return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=initializer, name=name)
@@ -238,9 +238,9 @@ class Platform(abc.ABC):
         """Create gelu(dense(x)), a fully connected layer with a bias and GeLU.
 
         Args:
-            units: outputs.
+            units: number of outputs.
             approximate: see :meth:`gelu`.
-            initializer: of the matrix.
+            initializer: initializer of the matrix.
             name: name of the layer.
         """
         gelu = functools.partial(self.gelu, approximate=approximate)
@@ -259,11 +259,11 @@ class Platform(abc.ABC):
         """Create norm(residual + dropout(dense(x))), which is called with x and the residual.
 
         Args:
-            units: outputs, as many as the residual has.
+            units: number of outputs, equal to that of the residual.
             use_bias: whether the dense layer has a bias.
-            initializer: of the matrix.
+            initializer: initializer of the matrix.
             rate: dropout rate.
-            epsilon: of the norm.
+            epsilon: ε of the norm.
             name: name of the layer.
             dense: a layer to use instead of a new dense one.
         """
@@ -408,7 +408,7 @@ class Platform(abc.ABC):
         return None
 
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
-        """Return the trackable object that holds all state of a compiled model's optimizer, for checkpoints."""
+        """Return the trackable object with all state of a compiled model's optimizer, for checkpoints."""
         return optimizer
 
     def other_state(self) -> Dict[str, Any]:

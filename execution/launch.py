@@ -158,7 +158,7 @@ def gpu_shares(processes: int, environment: Mapping[str, str]) -> List[Dict[str,
     if len(gpus) < processes:
         raise UserError(
             f"--processes {processes}: only {len(gpus)} GPUs, and each process needs one; start fewer processes"
-            f" GPUs, or use CPUs ({GPUS_OF_PROCESS}= and --execution.device cpu)"
+            f" or use CPUs ({GPUS_OF_PROCESS}= and --execution.device cpu)"
         )
     share = len(gpus) // processes
     return [{GPUS_OF_PROCESS: ",".join(gpus[i * share : (i + 1) * share])} for i in range(processes)]

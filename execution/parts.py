@@ -1,4 +1,4 @@
-"""Parts of an encoder layer that a platform makes as a whole, composed of plain layers.
+"""Parts of an encoder layer that a platform may replace as a whole, composed of plain layers.
 
 A platform that computes a part in fewer steps returns a layer of its own with the same weights under the same names.
 
@@ -17,8 +17,8 @@ class LinearDropoutNorm(keras.layers.Layer):
 
     Args:
         dense: I → H.
-        dropout: of its result.
-        norm: of the sum.
+        dropout: applied to the result of ``dense``.
+        norm: applied to the sum.
         outlined: see :meth:`execution.interface.Platform.outlined`.
         name: name of the layer.
     """
@@ -51,8 +51,8 @@ class Attention(keras.layers.Layer):
     """dropout(softmax(Q·Kᵀ / √D + bias))·V (Vaswani et al. 2017, section 3.2.1).
 
     Args:
-        dropout: of the attention's weights.
-        softmax: over the last axis.
+        dropout: applied to the attention's weights.
+        softmax: computes the softmax over the last axis.
         name: name of the layer.
     """
 

@@ -33,7 +33,7 @@ class Collectives(Protocol):
 class Processes:
     """All processes of a run.
 
-    Every process must call :meth:`decide`, :meth:`broadcast`, :meth:`barrier` and :meth:`maximum` at the same places.
+    Every process must call :meth:`decide`, :meth:`broadcast`, :meth:`barrier` and :meth:`maximum` in the same order.
 
     Args:
         count: number of processes.
@@ -69,7 +69,7 @@ class Processes:
         return contextlib.nullcontext()
 
     def lost(self, error: Exception) -> Optional[str]:
-        """Say which processes are gone if that is the cause of a TensorFlow error; otherwise return None."""
+        """Describe the processes that are gone if that is the cause of a TensorFlow error; otherwise return None."""
         return None
 
     def decide(self, make_decision: Callable[[], Value]) -> Value:
@@ -130,7 +130,7 @@ class Processes:
             return int(self.collectives.largest(tf.constant([value], tf.int32))[0])
 
     def barrier(self) -> None:
-        """Wait until every process has reached this place."""
+        """Wait until every process has called this method."""
         self.maximum(0)
 
 

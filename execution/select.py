@@ -6,7 +6,7 @@ from typing import Optional
 
 from execution.interface import ExecutionOptions, Platform
 from execution.processes import SINGLE_PROCESS, Processes
-from execution.software.cluster.membership import membership_of
+from execution.software.cluster.membership import read_membership
 from execution.software.cluster.process_group import ClusterProcesses
 from utilities.environment import graphcore_installed, is_graphcore
 from utilities.errors import UserError
@@ -22,7 +22,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         processes: the processes that train together; None: only this one.
 
     Raises:
-        UserError: the machine lacks what the options ask for.
+        UserError: the machine does not have what the options require.
     """
     if options.platform == "graphcore" and not graphcore_installed():
         raise UserError(
@@ -43,7 +43,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         use_threads,
     )
     from execution.software.platform import PipelineLayout, SoftwarePlatform
-    from execution.software.precision import choose_numerics, formats_of_machine
+    from execution.software.precision import choose_numerics, fast_formats
 
     try:
         use_device(options.device)
@@ -59,7 +59,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     layout = PipelineLayout(stage_devices(options.device_mapping, devices), options.pipeline_schedule)
     numerics = choose_numerics(
         options.precision,
-        formats_of_machine(bool(options.xla)),
+        fast_formats(bool(options.xla)),
         options.stochastic_rounding,
         options.fp_exceptions,
     )
@@ -87,7 +87,7 @@ def processes_for(platform: str) -> Processes:
         platform: the config's ``execution.platform``.
     """
     if not is_graphcore(platform):
-        return ClusterProcesses(membership_of())
+        return ClusterProcesses(read_membership())
     if not graphcore_installed():
         return SINGLE_PROCESS  # select_platform reports the missing package
     from execution.graphcore.platform import instances

@@ -1,7 +1,7 @@
-"""Imports TensorFlow for all other modules but the IPU platform, and hides differences between its releases.
+"""Imports TensorFlow for all modules except the IPU platform, and hides differences between its releases.
 
-Hugging Face's TensorFlow models need Keras 2, so ``tf.keras`` must be the legacy one. An environment variable decides
-that, which TensorFlow reads at import. In Graphcore's TensorFlow 2.6 ``tf.keras`` is Keras 2 in any case.
+Hugging Face's TensorFlow models need Keras 2, so ``tf.keras`` must be the legacy one. TensorFlow reads at import an
+environment variable that selects it. In Graphcore's TensorFlow 2.6 ``tf.keras`` is Keras 2 in any case.
 
 Example:
     >>> from keras_extensions.backend import keras, tf
@@ -71,7 +71,7 @@ def align_names() -> None:
 def free_models() -> None:
     """Free the memory of models without references, and return it to the system."""
     keras.backend.clear_session()
-    # TensorFlow keeps the gradient of every traced custom gradient, and with it the graphs of its model, for ever.
+    # TensorFlow keeps the gradient of every traced custom gradient, and with it the graphs of its model, forever.
     registered = getattr(getattr(tf_ops, "gradient_registry", None), "_registry", {})
     for name in [name for name in registered if name.startswith("CustomGradient-")]:
         del registered[name]

@@ -115,7 +115,7 @@ class Conversion:
             assert not empty, f"no rule fills these weights: {', '.join(empty)}"
             self._record(source, target, kept, dropped)
         forgotten = [variable.name for variable in root.weights if id(variable) not in seen]
-        assert not forgotten, f"no rule says where these weights go: {', '.join(forgotten)}"
+        assert not forgotten, f"no rule maps these weights: {', '.join(forgotten)}"
         self._replaced.clear()  # frees the source model
 
     def resolved_mappings(self) -> List[ResolvedMapping]:

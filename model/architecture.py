@@ -1,6 +1,6 @@
 """The shape of a BERT, in numbers only: block names, the tasks' block lists, parameters and operations.
 
-Nothing here imports TensorFlow, so that a config validates and a plan prints before TensorFlow is loaded.
+This module does not import TensorFlow, so that configs are validated and plans are printed before it is loaded.
 
 Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P masked positions per row.
 """
@@ -35,15 +35,15 @@ TOKEN_CLASSIFICATION = "token_classification"
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What configs, plans, checkpoints and exports need to know of a task before its model is built.
+    """The facts about a task that configs, plans, checkpoints and exports need before its model is built.
 
     Attributes:
-        program: script that runs it.
-        description: of the script, for ``--help``.
-        title: of the task, for model cards.
-        hugging_face: Hugging Face's class; TensorFlow's has ``TF`` before it.
-        pipeline: what a trained model is for, in the words of Hugging Face's model cards.
-        head_layouts: the blocks that may follow the encoder layers. The first is used where a config gives no stages;
+        program: script that runs the task.
+        description: description of the script, for ``--help``.
+        title: title of the task, for model cards.
+        hugging_face: Hugging Face's class; TensorFlow's has the prefix ``TF``.
+        pipeline: Hugging Face's name of the kind of task, for model cards.
+        head_layouts: the blocks that may follow the encoder layers. The first is used if a config specifies no stages;
             published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
         has_test_set: whether there may be a test set, for which predictions are written.
     """
@@ -108,7 +108,7 @@ class Architecture:
     Args:
         embedding_serialization_factor: number of slices in which the tied embedding is looked up and
             multiplied; divides ``vocab_size``. Changes no parameter and no result.
-        sparsity_ratio: share of the blocks of sparse matrices that does not exist; 0: all matrices are dense.
+        sparsity_ratio: share of the blocks of sparse matrices that do not exist; 0: all matrices are dense.
         sparsity_block_size: rows and columns of a block.
         sparse_parts: which of ``SPARSE_PARTS`` are sparse.
         sparsity_kernel: how to multiply by them; changes no result.
@@ -149,7 +149,7 @@ class Architecture:
         return self.sparsity_ratio > 0 and part in self.sparse_parts
 
     def kept_blocks(self, inputs: int, outputs: int) -> int:
-        """Return how many blocks of a sparse matrix exist: all but ``sparsity_ratio``, rounded, at least one."""
+        """Return how many blocks of a sparse matrix exist: a share of 1 - ``sparsity_ratio``, rounded, at least one."""
         blocks = (inputs // self.sparsity_block_size) * (outputs // self.sparsity_block_size)
         return max(1, int((1.0 - self.sparsity_ratio) * blocks + 0.5))
 
@@ -176,7 +176,7 @@ def expected_blocks(task: str, num_layers: int) -> List[str]:
         num_layers: number of encoder layers.
 
     Raises:
-        KeyError: for an unknown task.
+        KeyError: the task is unknown.
 
     Example:
         >>> expected_blocks("squad", 2)
@@ -201,7 +201,7 @@ def block_parameters(architecture: Architecture, block: str, num_labels: int = 2
         num_labels: classes of the classifier, if the block is one; 1 for a regression.
 
     Raises:
-        ValueError: for an unknown block name.
+        ValueError: the block name is unknown.
     """
     h = architecture.hidden_size
     if block == EMB:
@@ -262,7 +262,7 @@ def block_flops(
 
     Args:
         sequence_length: S, tokens.
-        masked_positions: P, positions on which the masked-LM head works.
+        masked_positions: P, positions that the masked-LM head scores.
         sequences: [CLS] tokens that are pooled; more than one in a pack.
     """
     h = architecture.hidden_size
@@ -301,7 +301,7 @@ def model_flops_per_sample(
 
     Args:
         blocks: the model's blocks; by default those of ``expected_blocks``.
-        sequences: in a row; attention is counted over the whole row.
+        sequences: number of sequences in a row; attention is counted over the whole row.
 
     Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on
     the masked positions only.

@@ -5,7 +5,7 @@ stage boundary carries exactly what later blocks still read.
 
 A row of the batch is a pack of up to N sequences, each computed as if it stood alone (Krell et al. 2021, arXiv
 2107.02027, section 3.2): positions restart with each sequence, attention stays inside it, and the pooler reads every
-[CLS]. A padded row is a pack of one: nothing says where its sequences lie, and none of this costs anything.
+[CLS]. A padded row is a pack of one sequence; it has no features for positions of sequences, and no extra operations.
 
 B micro batch · S tokens of a row · N sequences of a row · P masked positions · H hidden · V vocabulary · C classes
 """
@@ -27,19 +27,19 @@ class Block(keras.layers.Layer):
 
     Attributes:
         reads: names of the tensors that the block takes.
-        reads_of_packs: names of the tensors that it also takes where rows have them, which padded rows do not.
+        pack_reads: names of the tensors that it also takes if the rows are packs.
         writes: names of the tensors that it makes.
         constants: those of ``writes`` that do not depend on any weight and so need no gradient.
     """
 
     reads: Tuple[str, ...] = ()
-    reads_of_packs: Tuple[str, ...] = ()
+    pack_reads: Tuple[str, ...] = ()
     writes: Tuple[str, ...] = ()
     constants: Tuple[str, ...] = ()
 
     def fit_rows(self, inputs: Collection[str]) -> None:
-        """Read what rows with these features say about where their sequences lie."""
-        present = tuple(name for name in self.reads_of_packs if name in inputs and name not in self.reads)
+        """Read also those of :attr:`pack_reads` that are among the features ``inputs`` of the rows."""
+        present = tuple(name for name in self.pack_reads if name in inputs and name not in self.reads)
         if present:
             self.reads = (*self.reads, *present)
 
@@ -49,10 +49,10 @@ class Block(keras.layers.Layer):
 
 
 class EmbeddingsBlock(Block):
-    """``emb``: token ids to hidden states, and the mask to what attention adds to its scores."""
+    """``emb``: turns token ids into hidden states, and the mask into the bias of the attention scores."""
 
     reads = ("input_ids", "input_mask", "segment_ids")
-    reads_of_packs = ("position_ids",)
+    pack_reads = ("position_ids",)
     writes = ("hidden", "attention_bias")
     constants = ("attention_bias",)
 
@@ -99,7 +99,7 @@ class PoolerBlock(Block):
     """``pool``: the pooled [CLS] of every sequence."""
 
     reads = ("hidden",)
-    reads_of_packs = CLS_POSITIONS
+    pack_reads = CLS_POSITIONS
     writes = ("pooled",)
 
     def __init__(self, pooler: keras.layers.Layer, name: str = "pool"):
@@ -160,7 +160,7 @@ class ClassifierBlock(Block):
 
     Args:
         head: dropout and classifier.
-        source: what is classified: ``pooled`` or ``hidden``.
+        source: the tensor to classify, ``pooled`` or ``hidden``.
     """
 
     writes = ("logits",)
@@ -190,7 +190,7 @@ class PassBlock(Block):
 
 @tf.autograph.experimental.do_not_convert  # no layer here has a condition on a tensor, and rewriting all takes seconds
 def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
-    """Apply ``blocks`` in order, and return ``tensors`` with all that they wrote."""
+    """Apply ``blocks`` in order, and return ``tensors`` with their results."""
     tensors = dict(tensors)
     for block in blocks:
         tensors.update(block({name: tensors[name] for name in block.reads}))
@@ -210,7 +210,7 @@ def block_inputs(blocks: List[Block]) -> List[str]:
 def hidden_matrices(blocks: Sequence[Block]) -> List[HiddenMatrix]:
     """Return the dense matrices of the encoder layers, the pooler and the masked-LM head's transform, once built.
 
-    Embeddings and block-sparse matrices belong to no dense layer, so they are not among them.
+    Embeddings and block-sparse matrices do not belong to dense layers, so they are not included.
     """
     layers = [layer for block in blocks for top in block.hidden_layers() for layer in (top, *top.submodules)]
     merged = [getattr(layer, "qkv", None) for layer in layers if isinstance(layer, SelfAttention)]
@@ -231,12 +231,12 @@ def assemble(
     """Return a functional model of ``blocks``.
 
     Args:
-        blocks: in order.
-        shapes: of the features of a row, by name. They decide whether rows are packs: only those of packs say where
-            their sequences lie.
+        blocks: the blocks in order.
+        shapes: shapes of the features of a row, by name. Rows are packs if they have features for the positions of
+            their sequences.
         outputs: names of the tensors to return, as a dict.
         stages: partition of the blocks, as in ``ipu_config.pipeline_stages``: ``hid`` for each encoder layer.
-        platform: gives the model its class and lays out the stages.
+        platform: creates the model, and places the stages on devices.
     """
     for block in blocks:
         block.fit_rows(shapes)

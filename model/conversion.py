@@ -43,9 +43,9 @@ MERGED_QKV = tuple(
 
 
 def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
-    """Return which Hugging Face class becomes which layer, and where its weights go.
+    """Return the rules that map Hugging Face's classes and their weights to this project's layers.
 
-    ``Intermediate`` and ``HeadTransform`` apply the platform's GeLU in place of Hugging Face's.
+    ``Intermediate`` and ``HeadTransform`` apply the platform's GeLU instead of Hugging Face's.
     """
     return [
         Rule(hf.TFBertEmbeddings, lambda _: Embeddings(a, platform), EMBEDDINGS + NORM),
@@ -128,7 +128,7 @@ class UnconvertedClassifier(keras.layers.Layer):
 class SourceLayers:
     """Gives Hugging Face's own layers for the blocks; they share the weights of the source model.
 
-    They are slower, and the reference: the converted layers must compute what these compute.
+    They are slower. They are the reference: the converted layers must give the same results.
     """
 
     conversion: Optional[Conversion] = None
@@ -156,7 +156,7 @@ class SourceLayers:
 
 
 class ConvertedLayers(SourceLayers):
-    """Gives this project's layers instead, and knows where each weight goes."""
+    """Gives this project's layers instead, and maps the weights to them."""
 
     def __init__(self, architecture: Architecture, platform: Platform):
         self._rules = self.conversion = Conversion(bert_rules(architecture, platform))
@@ -214,14 +214,14 @@ def convert(
     Args:
         task: one of ``model.architecture.TASKS``.
         source: a built Hugging Face model of the task's class.
-        architecture: its sizes, and the options of the layers that take its place.
-        platform: where the new layers will run.
-        tail: names of the blocks after the encoder layers; None: those that the task has by default.
+        architecture: its sizes, and the options of the new layers.
+        platform: the platform of the new layers.
+        tail: names of the blocks after the encoder layers; None: the task's default.
         replace_layers: False keeps Hugging Face's own layers in the blocks.
 
     Returns:
-        The ordered blocks, and the conversion; None where layers are kept. Call its ``transfer_weights(source)`` once a
-        model was built from the blocks.
+        The ordered blocks, and the conversion, or None if layers are kept. Call its ``transfer_weights(source)`` once a
+        model has been built from the blocks.
     """
     layers = ConvertedLayers(architecture, platform) if replace_layers else SourceLayers()
     names = list(TASKS[task].head_layouts[0] if tail is None else tail)
@@ -233,7 +233,7 @@ def convert(
 
 
 def _tail_block(name: str, tail: Sequence[str], source: keras.Model, layers: SourceLayers) -> Block:
-    """Return a block after the encoder layers; one that the task's model does not need passes hidden states on."""
+    """Return a block after the encoder layers; one that the model does not need passes hidden states unchanged."""
     if name == ENC_OUT and HEADS in tail:
         return GatherBlock(name=name)
     if name == POOL and source.bert.pooler is not None:

@@ -37,11 +37,11 @@ class HeadTransform(keras.layers.Layer):
 
 
 class MaskedLMHead(keras.layers.Layer):
-    """Scores of every word piece at the masked positions, by the tied word embedding.
+    """Scores of every word piece at the masked positions, computed with the tied word embedding.
 
     Args:
-        word_table: gives the tied word embedding (V, H).
-        transform: the layer before the product, or None.
+        word_table: returns the tied word embedding (V, H).
+        transform: the layer before the product; None: no layer.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Classifier(keras.layers.Layer):
     """Scores of the classes from the pooled [CLS] or from each token; one class is a regression.
 
     Args:
-        classes: C.
+        classes: C, number of classes.
     """
 
     def __init__(self, architecture: Architecture, platform: Platform, classes: int, name: str = "classifier"):

@@ -38,9 +38,9 @@ def build_hf_model(task: str, architecture: Architecture, seed: int, labels: int
 
     Args:
         task: one of ``model.architecture.TASKS``.
-        architecture: its sizes.
-        seed: of the random weights.
-        labels: outputs of a classifier.
+        architecture: sizes of the model.
+        seed: seed of the random weights.
+        labels: number of outputs of a classifier.
     """
     set_random_seed(seed)
     config = hugging_face_config(architecture)

@@ -1,6 +1,6 @@
 """The layers of BERT's encoder (Vaswani et al. 2017, section 3; Devlin et al. 2019, figure 2).
 
-Weights are created as zeros, because the conversion fills all of them. The random initial weights are Hugging Face's
+Weights are created as zeros, because the conversion sets all of them. The random initial weights are Hugging Face's
 (truncated normal, Devlin et al. 2019), drawn once in the source model. Only the parts of an encoder layer between the
 dropouts are outlined: code that draws random numbers is compiled again for each call.
 
@@ -19,12 +19,12 @@ from model.architecture import INTERMEDIATE, OUTPUT, PROJECTION, QKV, Architectu
 from sparsity.layer import BlockSparseDense
 
 INITIALIZER = "zeros"
-# Masked keys get this added to their attention score: exp() of it is 0 in float32, and float16 can hold it.
+# Added to the attention scores of masked keys: its exp() is 0 in float32, and float16 can represent it.
 MASKED_SCORE = -10000.0
 
 
 def dense(units: int, use_bias: bool = True, name: str = "dense") -> keras.layers.Dense:
-    """Return a dense layer whose weights the conversion will fill."""
+    """Return a dense layer whose weights the conversion will set."""
     return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=INITIALIZER, name=name)
 
 
@@ -37,13 +37,13 @@ def sparse_dense(
     name: str = "dense",
     activation: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
 ) -> Optional[keras.layers.Layer]:
-    """Return a block-sparse layer for a part of the encoder; None where the architecture has a dense one.
+    """Return a block-sparse layer for a part of the encoder; None if the part is dense.
 
     Args:
-        part: of an encoder layer, one of ``model.architecture.SPARSE_PARTS``.
-        units: outputs.
+        part: part of an encoder layer, one of ``model.architecture.SPARSE_PARTS``.
+        units: number of outputs.
         use_bias: whether there is a bias.
-        name: of the layer.
+        name: name of the layer.
         activation: applied to the result.
     """
     if not architecture.is_sparse(part):
@@ -103,13 +103,13 @@ class Embeddings(keras.layers.Layer):
 
 
 def attention_bias(input_mask: tf.Tensor, dtype: tf.DType, packed: bool) -> tf.Tensor:
-    """Return what is added to attention scores: 0 where a token may look, a large negative number elsewhere.
+    """Return the bias of attention scores: 0 where a token may attend, a large negative number elsewhere.
 
     Args:
         input_mask: (B, S), the number of the sequence in the row that a token belongs to, from 1; 0 for padding.
-        dtype: of the scores.
-        packed: whether rows hold several sequences. In packs, padding attends to itself, so that its softmax has
-            something to sum.
+        dtype: dtype of the scores.
+        packed: whether rows contain several sequences. In packs, padding attends to itself, so that no softmax is over
+            masked scores only.
 
     Returns:
         (B, 1, 1, S) for padded rows, (B, 1, S, S) for packs, broadcast over heads and queries.
@@ -121,7 +121,7 @@ def attention_bias(input_mask: tf.Tensor, dtype: tf.DType, packed: bool) -> tf.T
 
 
 class SelfAttention(keras.layers.Layer):
-    """softmax(Q·Kᵀ / √D + bias)·V for each head, heads side by side in the output.
+    """softmax(Q·Kᵀ / √D + bias)·V for each head; the output concatenates the heads.
 
     With ``use_qkv_split`` three products make Q, K and V (weights ``query``, ``key``, ``value``, with biases if
     ``use_qkv_bias``); otherwise one product makes all three (weight ``qkv`` (H, 3H), no bias).

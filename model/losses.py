@@ -1,7 +1,7 @@
 """Losses and accuracies of the tasks, as sums over real tokens and sequences.
 
-Rows are packs of up to N sequences. In packs, labels and scores of sequences are (B, N), and a feature gives each place
-the weight 1.0 if it holds a sequence; padded rows hold one sequence each, have no such feature, and drop the axis N.
+Rows are packs of up to N sequences. In packs, labels and scores of sequences are (B, N), and a feature gives each slot
+the weight 1.0 if it contains a sequence. Padded rows contain one sequence each, without this feature and the axis N.
 
 The sums are weighted so that each loss is a mean over the real tokens or sequences of a whole update: see
 ``UpdateRule.loss_weights`` in ``execution/software/training_step.py``.
@@ -39,8 +39,8 @@ class PretrainingObjective:
     def __init__(self, accuracies: bool = True, word_cross_entropy: CrossEntropy = cross_entropy):
         """
         Args:
-            accuracies: whether to measure them as well.
-            word_cross_entropy: of scores (B, P, V) and labels (B, P), as the machine computes it.
+            accuracies: whether to measure accuracies as well.
+            word_cross_entropy: the platform's cross-entropy (B, P) of scores (B, P, V) and labels (B, P).
         """
         self._accuracies = accuracies
         self._word_cross_entropy = word_cross_entropy
@@ -85,7 +85,7 @@ class SpanObjective:
         return {**dict.fromkeys(self._terms, tf.reduce_sum(weights)), **pack_counts(batch)}
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        real, start = sequence_weights_and_labels(batch, "start_positions")  # (B,) or (B, N), counted in the row
+        real, start = sequence_weights_and_labels(batch, "start_positions")  # (B,) or (B, N), indices in the row
         _, end = sequence_weights_and_labels(batch, "end_positions")
         start_scores, end_scores = (within_windows(outputs[name], batch) for name in ("start_logits", "end_logits"))
         sums = {
@@ -135,31 +135,31 @@ class RegressionObjective:
         return {LOSS: tf.reduce_sum(real * tf.square(difference)), **pack_sums(batch)}
 
 
-def weights_of_packs(batch: Tensors) -> Optional[tf.Tensor]:
-    """Return 1.0 for each place of a pack that holds a sequence, (B, N); None where rows are not packs."""
+def pack_weights(batch: Tensors) -> Optional[tf.Tensor]:
+    """Return 1.0 for each slot of a pack that contains a sequence, (B, N); None if rows are not packs."""
     return next((batch[name] for name in SEQUENCE_WEIGHTS if name in batch), None)
 
 
 def sequence_weights_and_labels(batch: Tensors, labels: str) -> Tuple[tf.Tensor, tf.Tensor]:
     """Return the weights of a batch's sequences and their labels: (B, N) each in packs, (B,) each otherwise."""
-    weights = weights_of_packs(batch)
+    weights = pack_weights(batch)
     if weights is not None:
         return weights, batch[labels]
-    alone = batch[labels][..., 0]
-    return tf.ones_like(alone, tf.float32), alone
+    single = batch[labels][..., 0]
+    return tf.ones_like(single, tf.float32), single
 
 
 def pack_counts(batch: Tensors) -> Tensors:
-    """Return by what the sums of :func:`pack_sums` are divided: the number of packs."""
-    if weights_of_packs(batch) is None:
+    """Return the divisors of the sums of :func:`pack_sums`, which are the number of packs."""
+    if pack_weights(batch) is None:
         return {}
     packs = tf.cast(tf.size(batch["input_mask"][..., 0]), tf.float32)
     return {SEQUENCES_PER_PACK: packs, TOKENS_PER_PACK: packs}
 
 
 def pack_sums(batch: Tensors) -> Tensors:
-    """Return how many sequences and tokens a batch of packs holds; nothing for padded rows."""
-    weights = weights_of_packs(batch)
+    """Return the numbers of sequences and tokens in a batch of packs; an empty dict for padded rows."""
+    weights = pack_weights(batch)
     if weights is None:
         return {}
     tokens = tf.cast(tf.greater(batch["input_mask"], 0), tf.float32)
@@ -171,7 +171,7 @@ def within_windows(logits: tf.Tensor, batch: Tensors) -> tf.Tensor:
 
     In packs, tokens of other windows are masked.
     """
-    weights = weights_of_packs(batch)
+    weights = pack_weights(batch)
     if weights is None:
         return logits
     numbers = tf.range(1, tf.shape(weights)[1] + 1)[None, :, None]

@@ -1,13 +1,13 @@
 """Gradient accumulation over micro batches, as pure functions of lists of tensors.
 
-How a micro batch is weighted by its real tokens is decided before: ``UpdateRule.loss_weights`` in
+Micro batches are weighted by their real tokens earlier, in their losses: see ``UpdateRule.loss_weights`` in
 ``execution/software/training_step.py``.
 
 The lists can be loop variables of a ``tf.while_loop`` or of a Python loop:
 
     accumulated = initial(variables)
     for i in range(count):
-        accumulated = add(reduction, accumulated, gradients_of(i), i)
+        accumulated = add(reduction, accumulated, gradients(i), i)
     gradients = finish(reduction, accumulated, count)
 
 Reductions, with gᵢ the gradient of micro batch i of N:
@@ -43,7 +43,7 @@ def add(
 
     Args:
         reduction: one of ``REDUCTIONS``.
-        accumulated: the accumulators before.
+        accumulated: the accumulators before this micro batch.
         gradients: gradients of the micro batch, of any floating dtype, dense or ``IndexedSlices``.
         index: 0-based number of the micro batch, an int or an integer scalar tensor.
 

@@ -12,7 +12,7 @@ from keras_extensions.backend import tf
 from optimization.optimizers import dense_float32
 from utilities.errors import UserError
 
-# Constants of the automatic loss scale. The interval is that of Keras and PyTorch. Powers of two round no gradient.
+# Constants of the automatic loss scale. The interval is that of Keras and PyTorch. Powers of two cause no rounding.
 INITIAL_SCALE, GROWTH_INTERVAL, LARGEST_SCALE = 2.0**15, 2000, 2.0**24
 
 Gradients = Sequence[Optional[tf.Tensor]]

@@ -116,7 +116,7 @@ class Muon(AdamW):
         """Update all variables from the shards of all processes, and the matrices from their owners."""
         super()._apply_shards(shards)
         rounds, owned = self._matrices.rounds, self._current_update.owned
-        # A process that owns no matrix of a round sends one as it was, which nobody reads.
+        # A process that owns no matrix of a round sends an unchanged one, which is not read.
         own = [matrices[min(shards.index, len(matrices) - 1)] for matrices in rounds]
         parts = [tf.reshape(owned.get(matrix.ref(), matrix), [-1]) for matrix in own]
         shapes = [tf.TensorShape([shards.count, *matrix.shape]) for matrix in own]
@@ -133,7 +133,7 @@ class _Matrices:
 
     Attributes:
         parts: number of parts of each matrix, by its reference.
-        rounds: with sharded state, the matrices that the processes own, as of :meth:`Shards.rounds`.
+        rounds: with sharded state, the matrices that the processes own; see :meth:`Shards.rounds`.
         owners: the process that owns a matrix, by its reference.
     """
 

@@ -66,7 +66,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         global_clipnorm: maximum global norm of the gradients; None: no clipping.
         rounding_seed: seed of stochastic rounding of float16 and bfloat16 weights; None: round to nearest.
         shards: keep one shard of each variable's moments; None: keep all.
-        state_device: name of the device that holds the moments; None: the device of each variable.
+        state_device: name of the device of the moments; None: the device of each variable.
         name: name of the optimizer; None: the name of its class.
         **kwargs: passed on to the Keras optimizer.
 
@@ -136,12 +136,12 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         if self.shards is not None:
             shape = self.shards.part(shape, self.owner(variable))
         stem = variable.name.split(":")[0]
-        place = (
+        device = (
             tf.distribute.get_strategy().extended.colocate_vars_with(variable)
             if self.state_device is None
             else tf.device(self.state_device)
         )
-        with place:
+        with device:
             return self.add_variable(shape, dtype=tf.float32, name=f"{name}/{stem}")
 
     def apply_gradients(
@@ -309,11 +309,11 @@ class AdamW(DecoupledOptimizer):
     """
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
-        """Update one variable: with TensorFlow's fused kernel where it applies, else see the base class.
+        """Update one variable, with TensorFlow's fused kernel if possible, else as the base class does.
 
-        The kernel reads and writes weights and moments once; they must be float32, whole, and on one device. Its own
-        bias correction is switched off (powers of beta of 0), because it computes 1 - βᵗ from a rounded βᵗ and adds ε
-        to the uncorrected moment.
+        The kernel reads and writes weights and moments once; they must be float32, unsharded, and on one device. Its
+        own bias correction is switched off (powers of beta of 0), because it computes 1 - βᵗ from a rounded βᵗ and adds
+        ε to the uncorrected moment.
         """
         if not self.uses_kernel(variable):
             super().update_step(gradient, variable)
@@ -350,7 +350,7 @@ def adamw_step(
     """Update a variable and its moments.
 
     Args:
-        gradient: of any floating dtype, in the variable's shape.
+        gradient: any floating dtype, in the variable's shape.
         variable: handle of the variable, float32.
         first: handle of its first moment.
         second: handle of its second moment.
@@ -379,7 +379,7 @@ def adamw_step(
 
 # One function for all optimizers: TensorFlow keeps what XLA has compiled until the process ends, so a run of several
 # seeds would otherwise grow with each of them. Its arguments are handles, so that weights of one shape share the code:
-# variables that Keras wraps in mixed precision would each be traced anew.
+# variables that Keras wraps in mixed precision would each be traced again.
 compiled_adamw_step = tf.function(adamw_step, jit_compile=True, autograph=False)
 
 

@@ -140,12 +140,12 @@ def pieces(lengths: Sequence[int], limit: int = PIECE) -> List[List[int]]:
         >>> pieces([4, 4, 9, 1], limit=9)
         [[0, 1], [2], [3]]
     """
-    found: List[List[int]] = []
+    groups: List[List[int]] = []
     filled = limit + 1
     for number, length in enumerate(lengths):
         if filled + length > limit:
-            found.append([])
+            groups.append([])
             filled = 0
-        found[-1].append(number)
+        groups[-1].append(number)
         filled += length
-    return found
+    return groups

@@ -1,4 +1,4 @@
-"""Stochastic rounding of float32 to float16 or bfloat16: at random, so that the mean is exact.
+"""Stochastic rounding of float32 to float16 or bfloat16, with an exact mean.
 
 The neighbours of a float16 weight of 1 are 2⁻¹⁰ away, so rounding to nearest loses every update of 1e-4. Rounding up
 with probability (x - low) / (high - low) keeps the update on average (Gupta et al. 2015, section 3), as Graphcore's
@@ -37,7 +37,7 @@ def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.
 
     Args:
         values: float32, any shape. Numbers that ``dtype`` represents exactly, infinities and NaN are not changed.
-        dtype: float16 or bfloat16; with float32 the values are returned as they are.
+        dtype: float16 or bfloat16; with float32 the values are returned unchanged.
         seed: (2,) int32; equal seeds give equal results.
 
     Example:
@@ -55,10 +55,10 @@ def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.
     return tf.cast(tf.where(tf.math.is_finite(values), rounded, values), dtype)
 
 
-def spacing(values: tf.Tensor, narrow: LowPrecisionFormat) -> tf.Tensor:
-    """Return the distance between the narrow format's neighbours of each float32 value, a power of two."""
+def spacing(values: tf.Tensor, target: LowPrecisionFormat) -> tf.Tensor:
+    """Return the distance between the target format's neighbours of each float32 value, a power of two."""
     exponent = tf.bitwise.right_shift(tf.bitcast(tf.abs(values), tf.int32), _STORED_BITS) - _EXPONENT_BIAS
-    exponent = tf.maximum(exponent, narrow.smallest_exponent) - narrow.significand_bits
+    exponent = tf.maximum(exponent, target.smallest_exponent) - target.significand_bits
     # A spacing below float32's smallest normal number would be flushed to 0 on many machines.
     exponent = tf.clip_by_value(exponent, 1 - _EXPONENT_BIAS, _EXPONENT_BIAS)
     return tf.bitcast(tf.bitwise.left_shift(exponent + _EXPONENT_BIAS, _STORED_BITS), tf.float32)

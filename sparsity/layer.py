@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_extensions.backend import keras, tf
 from sparsity import patterns
-from sparsity.products import AUTO, choose, product_of
+from sparsity.products import AUTO, choose, make_product
 
 # x (T, I) and x · W (T, O) → x · W
 Probe = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -36,7 +36,7 @@ class BlockSparseDense(keras.layers.Layer):
         kernel: one of :data:`sparsity.products.KERNELS`.
         on_host: whether the training step may call code that was compiled for this processor.
         name: name of the layer.
-        activation: applied to the result; None: nothing.
+        activation: applied to the result; None: no activation.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BlockSparseDense(keras.layers.Layer):
         assert 0 < self.count <= size, f"{self.count} blocks of {size}"
         on_gpu = bool(tf.config.get_visible_devices("GPU"))
         self.choice = choose(self.requested_kernel, b, self.count / size, self._on_host, on_gpu)
-        self._product = product_of(self.choice.kernel, inputs, self.units, b)
+        self._product = make_product(self.choice.kernel, inputs, self.units, b)
         self.blocks = self.add_weight("blocks", (self.count, b, b), initializer="zeros")
         fixed = {"trainable": False}
         # int64: TensorFlow keeps int32 variables in the host's memory, where code that XLA compiled for a GPU cannot
@@ -154,13 +154,12 @@ class DenseView:
 
 def sparse_layers(layer: tf.Module) -> List[BlockSparseDense]:
     """Return all block-sparse layers of a model or layer, in order."""
-    found = [layer] if isinstance(layer, BlockSparseDense) else []
-    return found + [part for part in layer.submodules if isinstance(part, BlockSparseDense)]
+    return [part for part in (layer, *layer.submodules) if isinstance(part, BlockSparseDense)]
 
 
-def sparse_layers_of(blocks: Sequence[tf.Module]) -> List[BlockSparseDense]:
+def all_sparse_layers(blocks: Sequence[tf.Module]) -> List[BlockSparseDense]:
     """Return the block-sparse layers of several layers, in order."""
-    return [found for block in blocks for found in sparse_layers(block)]
+    return [layer for block in blocks for layer in sparse_layers(block)]
 
 
 def _first_numbers(shape: Sequence[int], dtype: Any = tf.int64, **_: Any) -> tf.Tensor:
@@ -201,9 +200,9 @@ class DenseGradients:
 
     def _norms(self, batch: Dict[str, tf.Tensor], scale: tf.Tensor) -> List[tf.Tensor]:
         objective = self._objective
-        with tf.GradientTape() as tape, contextlib.ExitStack() as held:
+        with tf.GradientTape() as tape, contextlib.ExitStack() as probes:
             for layer, zeros in zip(self._layers, self._zeros):
-                held.enter_context(layer.probing(_probe(layer, zeros)))
+                probes.enter_context(layer.probing(_probe(layer, zeros)))
             outputs = self._model({name: batch[name] for name in self._model.input_names}, training=True)
             sums, counts = objective.sums(outputs, batch), objective.counts(batch)
             loss = scale * tf.add_n([tf.math.divide_no_nan(sums[name], counts[name]) for name in objective.losses])

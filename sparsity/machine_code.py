@@ -235,9 +235,9 @@ def _write_outer(code: _Code, b: int) -> None:
                 sums = [functools.reduce(code.builder.fadd, sums)]
             gradient = code.at(gradients, code.times(k, b * b))
             for i, total in enumerate(sums):
-                place = code.at(gradient, i * b)
-                before = code.builder.select(is_first, ir.Constant(kept, None), code.load(place, kept))
-                code.store(code.builder.fadd(before, total), place)
+                address = code.at(gradient, i * b)
+                before = code.builder.select(is_first, ir.Constant(kept, None), code.load(address, kept))
+                code.store(code.builder.fadd(before, total), address)
             return []
 
         code.loop(first, last, block)

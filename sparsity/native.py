@@ -52,7 +52,7 @@ class Layout(NamedTuple):
     transposed_columns: np.ndarray
 
 
-def layout_of(positions: np.ndarray, inputs: int, outputs: int) -> Layout:
+def make_layout(positions: np.ndarray, inputs: int, outputs: int) -> Layout:
     """Return the layout of the pattern ``positions`` (n,), ascending, in a grid of ``inputs`` × ``outputs`` blocks."""
     rows, columns = positions % inputs, positions // inputs
     transposed = np.argsort(rows, kind="stable")

@@ -4,7 +4,7 @@ A block has the number column · R + row, so ascending numbers run down one colu
 the ascending numbers of the blocks that exist.
 
 SET (Mocanu et al. 2018, arXiv 1707.04780) drops the smallest blocks and grows random ones; RigL (Evci et al. 2020,
-arXiv 1911.11134) grows those with the largest gradient. Both keep the number of blocks. Block norms in place of single
+arXiv 1911.11134) grows those with the largest gradient. Both keep the number of blocks. Block norms instead of single
 magnitudes follow Dietrich et al. 2021 (arXiv 2108.06277).
 
 I inputs · O outputs · b block size · R = I/b rows of blocks · C = O/b columns of blocks · n blocks that exist
@@ -100,7 +100,7 @@ def check(pattern: np.ndarray, grid: Grid, count: int) -> None:
         ValueError: it has another number of blocks, has a block twice or outside the grid, or is not ascending.
     """
     if pattern.shape != (count,):
-        raise ValueError(f"the pattern has shape {pattern.shape} in place of ({count},)")
+        raise ValueError(f"the pattern has shape {pattern.shape} instead of ({count},)")
     if count and (pattern[0] < 0 or pattern[-1] >= grid.size):
         raise ValueError(f"the pattern has blocks outside {grid.rows} × {grid.columns}")
     if (np.diff(pattern) <= 0).any():

@@ -22,7 +22,7 @@ KERNELS = (AUTO, NATIVE, GATHER, MASKED)
 
 # The density below which a kernel is faster than masked dense, by block size, forward and backward together. From
 # `make sparse-layer` at 768 × 3072 and 1024 tokens on 2 cores of an AMD EPYC with AVX-512; ``gather`` as XLA compiles
-# it for a CPU. A table, not a measurement at the start of a run, makes a resumed run compute as it did before.
+# it for a CPU. With a table instead of a measurement at the start of a run, a resumed run computes as it did before.
 CROSSINGS = {NATIVE: {4: 0.28, 8: 0.53, 16: 0.54}, GATHER: {16: 0.17}}
 
 
@@ -33,11 +33,11 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose(wish: str, block_size: int, density: float, on_host: bool, on_gpu: bool = False) -> Choice:
+def choose(requested: str, block_size: int, density: float, on_host: bool, on_gpu: bool = False) -> Choice:
     """Choose the kernel of a block-sparse product.
 
     Args:
-        wish: one of ``KERNELS``.
+        requested: one of ``KERNELS``.
         block_size: b.
         density: share of the blocks that exist.
         on_host: whether a training step may call code compiled for this processor: on a CPU and outside XLA.
@@ -46,15 +46,15 @@ def choose(wish: str, block_size: int, density: float, on_host: bool, on_gpu: bo
     Raises:
         UserError: the chosen kernel needs a package that is not installed.
     """
-    if wish == NATIVE and not native.is_available():
+    if requested == NATIVE and not native.is_available():
         raise UserError("sparsity.kernel is native, which needs llvmlite: pip install llvmlite, or set it to auto")
-    if wish != AUTO:
-        return Choice(wish, "as sparsity.kernel says")
+    if requested != AUTO:
+        return Choice(requested, "set by sparsity.kernel")
     if on_gpu:
-        return Choice(MASKED, "on a GPU no other way was measured to be faster")
+        return Choice(MASKED, "on a GPU no other kernel was measured to be faster")
     kernel, where = (NATIVE, "") if on_host else (GATHER, " inside XLA")
     if kernel == NATIVE and not native.is_available():
-        return Choice(MASKED, "the package llvmlite is not installed, without which masked dense is faster")
+        return Choice(MASKED, "masked dense is faster without the package llvmlite, which is not installed")
     crossing = CROSSINGS[kernel].get(block_size, 0.0)
     if density >= crossing:
         above = f"above {crossing:.0%} density" if crossing else "at any density"
@@ -66,7 +66,7 @@ def choose(wish: str, block_size: int, density: float, on_host: bool, on_gpu: bo
 Product = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-def product_of(kernel: str, inputs: int, outputs: int, block_size: int) -> Product:
+def make_product(kernel: str, inputs: int, outputs: int, block_size: int) -> Product:
     """Return the product function of a kernel; ``block_size`` divides ``inputs`` and ``outputs``."""
     kinds: Dict[str, Any] = {NATIVE: Native, GATHER: Gather, MASKED: Masked}
     return kinds[kernel](inputs, outputs, block_size)
@@ -121,12 +121,12 @@ class Native:
             y.set_shape((x.shape[0], self._outputs))
 
             def gradients(dy: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-                dx, of_blocks = tf.numpy_function(
+                dx, dblocks = tf.numpy_function(
                     self._gradients, [x, dy, blocks, positions], (tf.float32, tf.float32), stateful=False
                 )
                 dx.set_shape(x.shape)
-                of_blocks.set_shape(blocks.shape)
-                return dx, of_blocks
+                dblocks.set_shape(blocks.shape)
+                return dx, dblocks
 
             return y, gradients
 
@@ -137,7 +137,7 @@ class Native:
         """Return the layout of the pattern; the last one is cached, because patterns change rarely."""
         seen = self._seen
         if seen is None or not np.array_equal(seen[0], positions):
-            layout = native.layout_of(positions, self._inputs // self._size, self._outputs // self._size)
+            layout = native.make_layout(positions, self._inputs // self._size, self._outputs // self._size)
             seen = self._seen = (positions.copy(), layout)
         return seen[1]
 

@@ -13,7 +13,7 @@ import importlib
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
-from execution.software.cluster.membership import membership_of
+from execution.software.cluster.membership import read_membership
 from model.architecture import TASKS
 from settings.loading import LoadedConfig, Source, config_of_call
 from settings.schema import TrainingConfig
@@ -63,7 +63,7 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
     loaded = config_of_call(task, config, overrides)
     if loaded.config.seeds is not None:
         raise UserError("seeds: a call trains one model; unset seeds, and call train(…, seed=…) for each of them")
-    processes = membership_of()
+    processes = read_membership()
     if processes.count > 1:
         raise UserError(f"this is one of {processes.count} processes; start them with {TASKS[task].program}")
     from keras_extensions.backend import free_models

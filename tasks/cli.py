@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Callable, List, Optional, Sequence
 
 from execution.software.cluster.lifeline import watch_lifeline
-from execution.software.cluster.membership import membership_of
+from execution.software.cluster.membership import read_membership
 from model.architecture import TASKS
 from planning.lines import planner_lines
 from planning.overview import plan_lines
@@ -76,7 +76,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         print(json.dumps(TrainingConfig.model_json_schema(), indent=2))
         return 0
     loaded = resolve(task, options.config or (), flag_values)
-    processes = membership_of()
+    processes = read_membership()
     if options.plan:
         print("\n".join(plan_lines(loaded, processes.count)))
         print_estimates(loaded, options)

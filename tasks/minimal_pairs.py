@@ -172,7 +172,7 @@ def pair_scores(pairs: Sequence[Pair], checkpoint: str, vocab_file: Optional[str
     tokenizer, longest = load_tokenizer(str(vocabulary.path), lower_case), architecture.max_position_embeddings
     sentences = word_pieces(pairs, tokenizer, longest - 2)
     numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}  # each is scored once
-    special = [vocabulary.id_of(token) for token in (PADDING, CLASSIFIER, SEPARATOR, MASK)]
+    special = [vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR, MASK)]
     score = score_with(restored(start, PRETRAINING, config).built.blocks)
     scores = pseudo_log_likelihoods(list(numbers), special, longest, score)
     return scores[[numbers[sentence] for sentence in sentences]].reshape(-1, 2)

@@ -13,7 +13,7 @@ import numpy as np
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from data_utils.squad.answers import Candidate, best_answers
-from data_utils.squad.examples import TRAIN, VALIDATION, SquadSet, check_alignment, open_squad, place_of_answer
+from data_utils.squad.examples import TRAIN, VALIDATION, SquadSet, answer_position, check_alignment, open_squad
 from data_utils.squad.metric import Scores, score
 from data_utils.squad.windows import Geometry, WindowReader, Windows, cached_windows, squad_features
 from data_utils.tokenizer import UNKNOWN
@@ -134,7 +134,7 @@ class Squad(FineTuning):
             "answers_marked_elsewhere": len(alignment.moved),
             "answers_not_in_context": len(alignment.absent),
             "windows_with_answer": int(np.count_nonzero(windows.start)),
-            "unknown_pieces_share": float(np.mean(windows.texts.context_ids == vocabulary.id_of(UNKNOWN))),
+            "unknown_pieces_share": float(np.mean(windows.texts.context_ids == vocabulary.piece_id(UNKNOWN))),
             **self.vocabulary_facts(),
         }
 
@@ -168,7 +168,7 @@ def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], scores: Dict[
     rows = []
     for question in squad.questions:
         best, context = answers[question.id][0], squad.context(question)
-        begin = place_of_answer(context, question.answers[0]) if question.answers else None
+        begin = answer_position(context, question.answers[0]) if question.answers else None
         own = scores.get(question.id)
         rows.append(
             Answered(

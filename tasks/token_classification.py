@@ -23,8 +23,8 @@ from data_utils.token_classification import (
     Encoded,
     Sentences,
     encode_words,
-    entities_of,
     entity_scores,
+    find_entities,
     prediction_lines,
     read_sentences,
     token_features,
@@ -156,7 +156,7 @@ class TokenClassification(FineTuning):
         share_by_word = dict(zip(encoded.words.tolist(), shares[encoded.columns].tolist()))
         joint = "" if _IDEOGRAPH.search(text) else " "
         lines = []
-        for kind, first, last in entities_of(encoded.tags(logits.argmax(axis=-1), self.label_names, [words])[0]):
+        for kind, first, last in find_entities(encoded.tags(logits.argmax(axis=-1), self.label_names, [words])[0]):
             share = min(share_by_word[word] for word in range(first, last + 1))
             lines.append(f"{kind}  {share:7.2%}  {joint.join(words[first : last + 1])}")
         return lines or ["no entities"]
@@ -191,7 +191,7 @@ class TokenClassification(FineTuning):
             "records": len(sentences.words),
             "source": sentences.origin,
             "words": sum(counts.values()),
-            "entities": dict(Counter(kind for tags in sentences.tags for kind, _, _ in entities_of(tags))),
+            "entities": dict(Counter(kind for tags in sentences.tags for kind, _, _ in find_entities(tags))),
             "tag_entropy_nats": float(-np.sum(shares * np.log(shares))),
             "sentences_cut": encoded.cut,
             "words_cut": encoded.cut_words,

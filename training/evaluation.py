@@ -209,7 +209,7 @@ class EvaluateWhileTraining(UpdateCounter):
         started = time.perf_counter()
         if self._evaluate():
             self.model.stop_training = True
-        self._reporting.leave_out(time.perf_counter() - started)
+        self._reporting.exclude_time(time.perf_counter() - started)
 
     def _is_due(self, updates: int) -> bool:
         """Return whether an evaluation was due in the last ``updates`` updates and was not made, or training ends."""

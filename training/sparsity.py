@@ -17,7 +17,7 @@ from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import UpdateCounter
 from settings.schema import TrainingConfig
-from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers_of
+from sparsity.layer import BlockSparseDense, DenseGradients, all_sparse_layers
 from sparsity.patterns import (
     Change,
     Grid,
@@ -53,7 +53,7 @@ def sparse_xla(config: TrainingConfig) -> Optional[bool]:
 
 def choose_patterns(config: TrainingConfig, blocks: Sequence[keras.layers.Layer]) -> None:
     """Choose random patterns for a model that starts from random weights; the conversion then fills them."""
-    for number, layer in enumerate(sparse_layers_of(blocks)):
+    for number, layer in enumerate(all_sparse_layers(blocks)):
         layer.choose_pattern(random_pattern(Grid(*layer.grid), layer.count, pattern_seed(config), 0, number))
 
 
@@ -67,7 +67,7 @@ def sparse_lines(config: TrainingConfig, platform: Platform, blocks: Sequence[ke
     Raises:
         UserError: the platform has no sparse layers.
     """
-    layers = sparse_layers_of(blocks)
+    layers = all_sparse_layers(blocks)
     if layers and platform.name != "software":
         raise UserError(
             "sparsity.ratio: sparse layers run only on stock TensorFlow; set execution.platform to software"
@@ -80,7 +80,7 @@ def pattern_callbacks(
     session: Session, data: TrainingData, built: BuiltModel, first_step: int, skipped: Sequence[int]
 ) -> List[keras.callbacks.Callback]:
     """Return the callbacks that change the patterns during ``fit``; none for a dense model."""
-    layers = sparse_layers_of(built.blocks)
+    layers = all_sparse_layers(built.blocks)
     if not layers:
         return []
     config, updates = session.config, data.plan.updates

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional, Sequence
 
 from utilities.environment import program_version
 from utilities.errors import EXIT_USER_ERROR, UserError
-from utilities.files import NO_ROOM, failed_write
+from utilities.files import DISK_FULL, failed_write
 from utilities.secrets import shown_line
 
 RUN_AGAIN = "run the command again: it resumes where it stopped"
@@ -52,7 +52,7 @@ def run_main(
     except (UserError, OSError) as error:
         if options.debug:
             raise
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
             error = _full_disk(error, options)
         print(f"error: {shown_line(str(error))}", file=sys.stderr)
         return EXIT_USER_ERROR
@@ -61,7 +61,7 @@ def run_main(
             raise
         reason = f"out of memory ({error})" if str(error) else "out of memory"
         fewer = "fewer --workers, or " if "workers" in options else ""
-        print(f"error: {reason}; use {fewer}a machine with more", file=sys.stderr)
+        print(f"error: {reason}; use {fewer}a machine with more memory", file=sys.stderr)
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         if options.debug:
@@ -71,7 +71,7 @@ def run_main(
 
 
 def _full_disk(error: OSError, options: argparse.Namespace) -> UserError:
-    """Return the line for a full disk; of the commands with an output, those with workers resume."""
+    """Return the error for a full disk; commands with workers and an output can resume."""
     resumes = "workers" in options and "output" in options
     fix = f"free space there and {RUN_AGAIN if resumes else 'run the command again'}"
     another = ", or name another --output" if "output" in options else ""

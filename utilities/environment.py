@@ -48,7 +48,7 @@ def environment_facts() -> Dict[str, Any]:
 
 
 def program_version() -> str:
-    """Return the version of this project, with the commit where there is a git folder: ``1.0.0 (commit 12ab…)``."""
+    """Return the version of this project, with the commit if there is a git folder: ``1.0.0 (commit 12ab…)``."""
     commit = project_commit()
     return f"{VERSION} (commit {commit})" if commit else VERSION
 
@@ -99,8 +99,8 @@ def memory_bytes() -> Optional[int]:
 def keep_freed_memory() -> None:
     """Keep freed memory in this process, where the next training step uses it again.
 
-    By default glibc returns large blocks to the system, so every step gets its tensors anew, with a page fault for each
-    4 KB. Other C libraries are left as they are.
+    By default glibc returns large blocks to the system, so every step allocates its tensors again, with a page fault
+    for each 4 KB. Other C libraries are not changed.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
@@ -118,12 +118,12 @@ def fast_bfloat16() -> str:
     """Return the instruction set by which this processor multiplies bfloat16 matrices faster than float32 ones.
 
     On 2 cores AMX is 4 to 5 times as fast, and AVX-512's bfloat16 is 1.7 times as fast on AMD's Zen 4. On Intel's Xeons
-    without AMX it is slower, at 0.6 of the speed. Empty where there is none.
+    without AMX it is slower, at 0.6 of the speed. Empty if there is none.
     """
-    found = _instruction_sets()
-    if "amx_bf16" in found:
+    available = _instruction_sets()
+    if "amx_bf16" in available:
         return "amx_bf16"
-    if "avx512_bf16" in found and _cpu_field("vendor_id") == "AuthenticAMD":
+    if "avx512_bf16" in available and _cpu_field("vendor_id") == "AuthenticAMD":
         return "avx512_bf16"
     return ""
 

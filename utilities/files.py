@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, Union
 
 from utilities.errors import UserError
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the size of files
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the size of files
 PROJECT = Path(__file__).resolve().parent.parent  # the folder with configs/
 LARGEST_SETTINGS = 1 << 20  # bytes of a file of settings; configs have a few thousand
 
@@ -53,30 +53,30 @@ def write_atomically(path: Path, content: Union[str, bytes]) -> Path:
 
 
 def name_full_disk(error: Optional[BaseException], path: Path) -> None:
-    """Add the file to the error of a full disk, which does not name it if it is raised by a write to an open file."""
-    if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
+    """Add the file's name to the error of a full disk, which lacks it if a write to an open file failed."""
+    if isinstance(error, OSError) and error.errno in DISK_FULL and error.filename is None:
         error.filename = str(path)
 
 
 def failed_write(error: OSError, folder: Path, fix: str) -> UserError:
-    """Return the line for an error of the file system: the file, or else the folder, the cause and the fix."""
+    """Return the user's error for one of the file system: the file, or else the folder, the cause and the fix."""
     path = error.filename2 or error.filename or folder  # the second is the target of a rename
     return UserError(f"{path}: {error.strerror}; {fix}")
 
 
 def disk_error(message: str) -> Optional[OSError]:
     """Return the error of the file system that a library's message quotes, such as a full disk, or None."""
-    for number in (*NO_ROOM, errno.EROFS):
+    for number in (*DISK_FULL, errno.EROFS):
         if os.strerror(number) in message:
             return OSError(number, os.strerror(number))
     return None
 
 
 def parse_json(text: Union[str, bytes]) -> Any:
-    """Return a JSON value as ``json.loads`` does, but refuse what is a mistake in data.
+    """Return a JSON value as ``json.loads`` does, but reject values that are mistakes in data.
 
     Raises:
-        ValueError: it is not JSON, an object has a key twice, or a text has half a character.
+        ValueError: the text is not JSON, repeats a key in an object, or contains half a character (a lone surrogate).
     """
     value = json.loads(text, object_pairs_hook=_object)
     if "\\ud" in str(text).lower():  # the escape of a surrogate; two make a character
@@ -97,7 +97,7 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def read_regular(path: Path, most: int = LARGEST_SETTINGS) -> bytes:
-    """Return the content of a file that a user names, without waiting for a device or a pipe that nobody writes.
+    """Return the content of a file that a user names, without waiting for a device or a pipe without a writer.
 
     A shell's own pipe is read: ``<(command)`` is ``/dev/fd/63``.
 
@@ -106,7 +106,7 @@ def read_regular(path: Path, most: int = LARGEST_SETTINGS) -> bytes:
         most: largest content, in bytes.
 
     Raises:
-        OSError: it cannot be read, is not a regular file, or is larger.
+        OSError: the file cannot be read, is not a regular file, or is larger than ``most``.
     """
     mode = os.stat(path).st_mode
     from_shell = stat.S_ISFIFO(mode) and str(path).startswith("/dev/fd/")
@@ -123,7 +123,8 @@ def read_json_object(path: Path, prefix: str = "", fix: str = "download it again
     """Return the JSON object in a file.
 
     Raises:
-        UserError: it cannot be read or is none; the message begins with ``prefix`` and ends with ``fix``.
+        UserError: the file cannot be read or is not a JSON object; the message begins with ``prefix`` and ends with
+            ``fix``.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -131,7 +132,7 @@ def read_json_object(path: Path, prefix: str = "", fix: str = "download it again
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise UserError(f"{prefix}{path} cannot be read ({reason}); {fix}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{prefix}{path} holds no JSON object; {fix}")
+        raise UserError(f"{prefix}{path} does not contain a JSON object; {fix}")
     return content
 
 

@@ -78,7 +78,7 @@ def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
         >>> mask("run --api-key 123456 --steps 8 from https://me:pass@host/x")
         'run --api-key *** --steps 8 from https://me:***@host/x'
     """
-    for value in _values_of(os.environ if environment is None else environment):
+    for value in _secret_values(os.environ if environment is None else environment):
         text = text.replace(value, MASK)
     text = _FORMS.sub(MASK, text)
     text = _IN_ADDRESS.sub(rf"\1:{MASK}", text)
@@ -110,7 +110,7 @@ class MaskingFormatter(logging.Formatter):
         return mask(super().format(record))
 
 
-def _values_of(environment: Mapping[str, str]) -> List[str]:
-    """Return secret values, longest first, because one may contain another."""
+def _secret_values(environment: Mapping[str, str]) -> List[str]:
+    """Return the values of secret variables, longest first, because one may contain another."""
     values = {value for name, value in environment.items() if len(value) >= _SHORTEST and is_secret_name(name)}
     return sorted(values, key=len, reverse=True)

@@ -29,17 +29,17 @@ class Line(NamedTuple):
 
 
 def read_table(path: Path) -> Iterator[Line]:
-    """Yield the rows of a file in the format that its name tells: ``.csv``, ``.tsv``, ``.jsonl`` or ``.json``.
+    """Yield the rows of a file; its suffix, ``.csv``, ``.tsv``, ``.jsonl`` or ``.json``, determines the format.
 
-    CSV is read as Python's ``csv`` reads it: a text between quotation marks may hold commas and line breaks. In TSV a
-    quotation mark is a character like any other.
+    CSV is read as Python's ``csv`` reads it: a text between quotation marks may contain commas and line breaks. In TSV
+    a quotation mark is a character like any other.
 
     Raises:
-        UserError: the file cannot be read, or not as such a format; names file, line and fix.
+        UserError: the file cannot be read, or is not in this format; the message names file, line and fix.
     """
     rows = FORMATS.get(path.suffix.lower())
     if rows is None:
-        raise UserError(f"{path}: its name does not tell its format; end it with .csv, .tsv or .jsonl (JSON Lines)")
+        raise UserError(f"{path}: its format is unknown; its name must end with .csv, .tsv or .jsonl (JSON Lines)")
     return rows(path)
 
 
@@ -57,7 +57,7 @@ def csv_rows(path: Path) -> Iterator[Line]:
             number = reader.line_num + 1
     except csv.Error as error:
         fix = "put a text that has a quotation mark between quotation marks, and double those inside it"
-        if "field limit" in str(error):  # that of Python's module, for all readers of a process
+        if "field limit" in str(error):  # Python has one limit for all readers of a process
             fix = "shorten the text, of which BERT reads 512 pieces, or close the quotation marks around it"
         raise UserError(f"{path}: line {number}: is not CSV ({error}); {fix}") from error
     if not header:
@@ -70,8 +70,8 @@ def tab_separated_rows(
     """Yield the rows of a tab-separated file without quoting; only a line feed ends a line.
 
     Args:
-        header: the columns, where the file does not begin with them.
-        broken_lines: whether to yield lines that lack columns, with no row, in place of an error.
+        header: the columns, if the file does not begin with them.
+        broken_lines: whether to yield lines that lack columns, without a row, instead of raising an error.
     """
     lines = _text_lines(path)
     if header is None:
@@ -129,18 +129,18 @@ def distinct_values(path: Path, column: str) -> List[str]:
         UserError: the file cannot be read.
     """
     rows = (row for _, row in read_table(path) if row is not None)
-    values = {text_of_value(row[column]) for row in rows if row.get(column) not in (None, "")}
+    values = {value_as_text(row[column]) for row in rows if row.get(column) not in (None, "")}
     are_numbers = all(text.isdecimal() for text in values)
     return sorted(values, key=lambda text: (len(text) if are_numbers else 0, text))
 
 
-def text_of_value(value: Any) -> str:
-    """Return a value as text; JSON files have numbers and truth values too."""
+def value_as_text(value: Any) -> str:
+    """Return a value as text; JSON files also contain numbers and truth values."""
     return value.strip() if isinstance(value, str) else json.dumps(value)
 
 
 def short(value: Any) -> str:
-    """Return a value for a message, cut where it is long."""
+    """Return a value for a message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= 40 else text[:39] + "…"
 
@@ -171,7 +171,7 @@ def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, without its byte order mark.
 
     Raises:
-        UserError: it cannot be read, is not UTF-8, or has a NUL; names the line.
+        UserError: the file cannot be read, is not UTF-8, or contains a NUL; the message names the line.
     """
     try:
         data = path.read_bytes()

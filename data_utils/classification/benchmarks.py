@@ -1,7 +1,7 @@
-"""The tasks of GLUE (Wang et al. 2019) and CLUE (Xu et al. 2020) in the files of the benchmarks' own archives.
+"""The tasks of GLUE (Wang et al. 2019) and CLUE (Xu et al. 2020) in the files of the benchmarks' archives.
 
-GLUE's labels are in the order of the ``datasets`` library, so that a classifier means the same in either. How WSC's
-spans and CSL's keywords become text follows CLUE's published baselines, so that scores can be compared.
+GLUE's labels are in the order of the ``datasets`` library, so that a classifier means the same in either. WSC's spans
+and CSL's keywords become text as in CLUE's published baselines, so that scores can be compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from data_utils.classification.tasks import (
     SourceFile,
     Split,
     plain,
-    text_of,
+    text_field,
 )
 from utilities.errors import UserError
 from utilities.tables import Row, short
@@ -46,24 +46,24 @@ def held_out_rows(folder: Path) -> Set[Tuple[str, ...]]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be read ({error.strerror}); it says which pairs of the training file GLUE holds out for"
-            " validation: copy it there, or use GLUE's train.tsv and dev.tsv"
+            f"{path}: cannot be read ({error.strerror}); it lists the pairs of the training file that GLUE holds out"
+            " for validation: copy it there, or use GLUE's train.tsv and dev.tsv"
         ) from error
     return {tuple(line.split("\t")) for line in lines if line}
 
 
-def held_out(wanted: bool) -> Callable[[Path], Callable[[Row], bool]]:
+def held_out(selected: bool) -> Callable[[Path], Callable[[Row], bool]]:
     """Return a filter of MRPC's rows: those that are held out for validation, or the others."""
 
     def keep(path: Path) -> Callable[[Row], bool]:
         ids = held_out_rows(path.parent)
-        return lambda row: (tuple(row.get(name) for name in MRPC_IDS) in ids) is wanted
+        return lambda row: (tuple(row.get(name) for name in MRPC_IDS) in ids) is selected
 
     return keep
 
 
 def glue_task(name: str, folder: str, fields: Tuple[str, ...], metrics: Tuple[str, ...], **more: Any) -> BenchmarkTask:
-    """Return a task of GLUE, with what most of them have in common."""
+    """Return a task of GLUE, with the settings that most of them share."""
     settings = {
         "train": Split((SourceFile("train.tsv"),), "train"),
         "validation": (Split((SourceFile("dev.tsv"),), "validation"),),
@@ -137,21 +137,21 @@ def marked_spans(row: Row) -> Tuple[str]:
         >>> marked_spans({"text": "在床上它响了", "target": target})
         ('在_床_上[它]响了',)
     """
-    text = text_of(row, "text")
+    text = text_field(row, "text")
     target = row.get("target")
     if not isinstance(target, dict):
         raise FieldError("target", "is missing" if target is None else f"is {short(target)}, not an object")
     marks: List[Tuple[int, int, str]] = []
     for span, (opening, closing) in (("span1", NOUN_MARKS), ("span2", PRONOUN_MARKS)):
-        start, end = span_of(text, target, span)
-        marks += [(start, 1, opening), (end, 0, closing)]  # where two meet, the first is closed before
-    for place, _, mark in sorted(marks, reverse=True):
-        text = text[:place] + mark + text[place:]
+        start, end = span_bounds(text, target, span)
+        marks += [(start, 1, opening), (end, 0, closing)]  # if two spans meet, the first is closed before
+    for position, _, mark in sorted(marks, reverse=True):
+        text = text[:position] + mark + text[position:]
     return (text,)
 
 
-def span_of(text: str, target: Row, span: str) -> Tuple[int, int]:
-    """Return start and end of a span; a text that has something else there is a ``FieldError``."""
+def span_bounds(text: str, target: Row, span: str) -> Tuple[int, int]:
+    """Return start and end of a span; raise ``FieldError`` if the text has other words there."""
     name = f"target.{span}_index"
     words, start = target.get(f"{span}_text"), target.get(f"{span}_index")
     if not isinstance(words, str) or not words:
@@ -170,7 +170,7 @@ def keywords_and_abstract(row: Row) -> Tuple[str, str]:
     if not isinstance(keywords, list) or not all(isinstance(word, str) for word in keywords):
         problem = "is missing" if keywords is None else f"is {short(keywords)}, not a list of texts"
         raise FieldError("keyword", problem)
-    return " ".join(keywords), text_of(row, "abst")
+    return " ".join(keywords), text_field(row, "abst")
 
 
 def replaced_test(name: str) -> Tuple[Split, ...]:
@@ -183,7 +183,7 @@ def replaced_test(name: str) -> Tuple[Split, ...]:
 
 
 def clue_task(name: str, folder: str, fields: Tuple[str, ...], labels: Tuple[Label, ...], **more: Any) -> BenchmarkTask:
-    """Return a task of CLUE, with what they have in common."""
+    """Return a task of CLUE, with the settings that they share."""
     settings = {
         "texts": plain(*fields),
         "is_pair": len(fields) == 2,

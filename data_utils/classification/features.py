@@ -18,11 +18,11 @@ CHUNK = 8192  # Limits the memory of encodings.
 
 
 class Features(NamedTuple):
-    """Inputs of the model, and how much of the texts was lost.
+    """Inputs of the model, and how much of the texts they lack.
 
     Attributes:
         arrays: ``input_ids``, ``input_mask``, ``segment_ids``, each int32 ``(N, S)``.
-        cut: samples that were longer than S.
+        cut: number of samples that were longer than S.
         unknown: share of [UNK] among all pieces, 0 to 1.
     """
 
@@ -53,7 +53,7 @@ def text_features(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_se
     cut = unknown = 0
     for begin in range(0, len(texts), CHUNK):
         part = texts[begin : begin + CHUNK]
-        columns = [_encoded(tokenizer, [text[place] for text in part]) for place in range(len(part[0]))]
+        columns = [_encoded(tokenizer, [text[column] for text in part]) for column in range(len(part[0]))]
         lengths = np.array([[len(ids) for ids in column] for column in columns]).T  # (n, 1 or 2)
         kept = kept_lengths(lengths, max_seq_length - 1 - len(columns))
         rows = _joined(tokenizer, columns, kept)
@@ -68,21 +68,21 @@ def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
     return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def kept_lengths(lengths: np.ndarray, room: int) -> np.ndarray:
-    """Return how many pieces of each text, of ``lengths`` (N, 1) or (N, 2), are kept so that ``room`` pieces remain.
+def kept_lengths(lengths: np.ndarray, limit: int) -> np.ndarray:
+    """Return how many pieces of each text, of ``lengths`` (N, 1) or (N, 2), are kept: at most ``limit`` of a sample.
 
-    The longer text loses its last piece, the second one where both are equally long, until they fit.
+    The longer text loses its last piece, or the second one if both are equally long, until they fit.
 
     Example:
-        >>> kept_lengths(np.array([[9, 2], [9, 8], [3, 9]]), room=7).tolist()
+        >>> kept_lengths(np.array([[9, 2], [9, 8], [3, 9]]), limit=7).tolist()
         [[5, 2], [4, 3], [3, 4]]
     """
     if lengths.shape[1] == 1:
-        return np.minimum(lengths, room)
+        return np.minimum(lengths, limit)
     first, second = lengths.T
-    share = room - room // 2
-    kept_first = np.minimum(first, np.maximum(share, room - second))
-    return np.stack([kept_first, np.minimum(second, room - kept_first)], axis=1)
+    share = limit - limit // 2
+    kept_first = np.minimum(first, np.maximum(share, limit - second))
+    return np.stack([kept_first, np.minimum(second, limit - kept_first)], axis=1)
 
 
 def _joined(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.ndarray) -> List[List[int]]:
@@ -97,9 +97,9 @@ def _joined(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.ndarr
 def _padded(rows: List[List[int]], kept: np.ndarray, max_seq_length: int, padding: int) -> Dict[str, np.ndarray]:
     """Return rows of ids as arrays of one width, with mask and segments."""
     lengths = np.array([len(row) for row in rows])[:, None]  # (N, 1)
-    places = np.arange(max_seq_length)
-    mask = places < lengths  # (N, S)
+    columns = np.arange(max_seq_length)
+    mask = columns < lengths  # (N, S)
     ids = np.full(mask.shape, padding, np.int32)
     ids[mask] = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
-    second = mask & (places >= kept[:, :1] + 2)  # after [CLS] a [SEP]
+    second = mask & (columns >= kept[:, :1] + 2)  # after [CLS] a [SEP]
     return {"input_ids": ids, "input_mask": mask.astype(np.int32), "segment_ids": second.astype(np.int32)}

@@ -1,4 +1,4 @@
-"""Makes a task of a user's own files, as the config's section ``classification_data`` describes them.
+"""Makes a task from a user's own files, as the config's section ``classification_data`` describes them.
 
 N rows.
 """
@@ -12,7 +12,7 @@ from typing import Optional, Sequence, Tuple
 import numpy as np
 
 from data_utils.classification.benchmarks import classes_named
-from data_utils.classification.tasks import OWN, BenchmarkTask, FieldError, Part, SourceFile, Split, Texts, text_of
+from data_utils.classification.tasks import OWN, BenchmarkTask, FieldError, Part, SourceFile, Split, Texts, text_field
 from utilities.tables import Row
 
 METRICS_OF_TWO, METRICS_OF_MORE = ("accuracy", "f1", "matthews"), ("accuracy", "macro_f1", "matthews")
@@ -62,36 +62,37 @@ def _split(file: Optional[str], part: Optional[Part] = None, submission: str = "
 
 
 def filled(*columns: str) -> Texts:
-    """Return a function that reads texts from these columns, and refuses an empty one."""
+    """Return a function that reads texts from these columns, and rejects an empty one."""
 
     def texts(row: Row) -> Tuple[str, ...]:
-        found = tuple(text_of(row, column) for column in columns)
-        for column, words in zip(columns, found):
+        values = tuple(text_field(row, column) for column in columns)
+        for column, words in zip(columns, values):
             if not words.strip():
                 raise FieldError(column, "is empty")
-        return found
+        return values
 
     return texts
 
 
-def held_out(fraction: float, seed: int, wanted: bool) -> Part:
+def held_out(fraction: float, seed: int, selected: bool) -> Part:
     """Return a function that chooses the rows that are held out of training, or the others.
 
-    Of each class, whole numbers, the same fraction is held out, rounded down, so that each has rows to train on.
+    The same fraction of each class is held out, rounded down, so that each has rows to train on. Scores have no
+    classes.
 
     Args:
-        fraction: of the rows, 0 to 1.
-        seed: of the choice.
-        wanted: whether to choose the rows that are held out.
+        fraction: share of the rows, 0 to 1.
+        seed: seed of the choice.
+        selected: whether to choose the rows that are held out.
     """
 
     def part(labels: np.ndarray) -> np.ndarray:
         order = np.random.RandomState(seed).permutation(len(labels))
         classes = labels if np.issubdtype(labels.dtype, np.integer) else np.zeros(len(labels), np.int32)
-        chosen = np.full(len(labels), not wanted)
+        chosen = np.full(len(labels), not selected)
         for number in np.unique(classes):
             rows = order[classes[order] == number]
-            chosen[rows[: int(len(rows) * fraction)]] = wanted
+            chosen[rows[: int(len(rows) * fraction)]] = selected
         return chosen
 
     return part

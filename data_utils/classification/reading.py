@@ -1,6 +1,6 @@
 """Reads a split of a task as texts, labels and ids, from its files or the ``datasets`` library.
 
-GLUE's files are tab-separated without quoting, CLUE's are JSON lines; users' own are of a format that their name tells.
+GLUE's files are tab-separated without quoting, CLUE's are JSON lines; the format of users' own follows from their name.
 N samples.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from data_utils.classification.tasks import GLUE, OWN, BenchmarkTask, FieldError, Split
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
-from utilities.tables import REPAIR, Line, Row, json_rows, listed, read_table, short, tab_separated_rows, text_of_value
+from utilities.tables import REPAIR, Line, Row, json_rows, listed, read_table, short, tab_separated_rows, value_as_text
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Examples(NamedTuple):
     Attributes:
         texts: the one or two texts of each sample.
         labels: ``(N,)``, int32 classes or float32 scores; None for test data.
-        ids: as the benchmark numbers the samples in submissions.
+        ids: the benchmark's numbers of the samples in submissions.
         origin: the file or data set that they were read from.
     """
 
@@ -46,29 +46,29 @@ def read_split(
     """Return the samples of a split.
 
     Args:
-        dataset_dir: folder of the task or of its benchmark; None for the ``datasets`` library.
+        dataset_dir: folder of the task or of its benchmark; None: use the ``datasets`` library.
         with_labels: False for test data, whose labels are secret or ignored.
 
     Returns:
-        The samples; None where the split is optional and absent.
+        The samples; None if the split is optional and absent.
 
     Raises:
-        UserError: there is no data, or a row cannot be used; names file, line, field and fix.
+        UserError: there is no data, or a row cannot be used; the message names file, line, field and fix.
     """
     if task.benchmark == OWN:
         return _own_split(task, split, dataset_dir or Path(), with_labels)
     if dataset_dir is None:
         if split.hub is None:
             return None
-        data = hub_split(*task.hub, split.hub, f"a folder that holds {task.folders[0]}")
+        data = hub_split(*task.hub, split.hub, f"a folder with {task.folders[0]}")
         return _collect(task, _hub_lines(task, data), "/".join((*task.hub, split.hub)), with_labels)
     folder = _find_folder(dataset_dir, task)
     source = next((source for source in split.files if (folder / source.name).is_file()), None)
     if source is None:
         if split.optional:
             return None
-        wanted = " or ".join(source.name for source in split.files)
-        raise UserError(f"dataset_dir: {folder} has no {wanted}, which {task.name} needs; copy it there")
+        names = " or ".join(source.name for source in split.files)
+        raise UserError(f"dataset_dir: {folder} has no {names}, which {task.name} needs; copy it there")
     path = folder / source.name
     if task.benchmark == GLUE:
         lines = tab_separated_rows(path, source.header, task.broken_lines)
@@ -81,7 +81,7 @@ def read_split(
 
 
 def _own_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: bool) -> Examples:
-    """Return the samples of a file of the user's own, or of the part of it that the split takes."""
+    """Return the samples of a user's own file, or of the part of it that the split takes."""
     path = folder / split.files[0].name
     if not path.is_file():
         flags = "--classification-data.train-file, .validation-file, .test-file; dataset_dir is their folder"
@@ -98,18 +98,18 @@ def _own_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: boo
 
 
 def _part(examples: Examples, chosen: np.ndarray) -> Examples:
-    """Return the samples at the places ``chosen``, ``(N,)`` bool."""
+    """Return the samples for which ``chosen``, ``(N,)`` bool, is true."""
     assert examples.labels is not None
     if not chosen.any():
         fix = "change classification_data.validation_fraction, or name a validation_file"
         raise UserError(f"{examples.origin}: has too few rows to hold out a part of them for validation; {fix}")
-    places = np.flatnonzero(chosen).tolist()
-    texts, ids = ([column[place] for place in places] for column in (examples.texts, examples.ids))
+    rows = np.flatnonzero(chosen).tolist()
+    texts, ids = ([column[row] for row in rows] for column in (examples.texts, examples.ids))
     return Examples(texts, examples.labels[chosen], ids, examples.origin)
 
 
 def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_labels: bool) -> Examples:
-    """Return texts, labels and ids of all lines; log how many lines the benchmark says to leave out."""
+    """Return texts, labels and ids of all lines; log how many lines are left out, as the benchmark requires."""
     texts: List[Tuple[str, ...]] = []
     labels: List[float] = []
     ids: List[Any] = []
@@ -136,7 +136,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
     for kind, numbers in left_out.items():
         logger.warning("%s: %s lines %s are left out (line %s first)", origin, f"{len(numbers):,}", kind, numbers[0])
     if not texts:
-        raise UserError(f"{origin}: holds no samples; copy the original file again")
+        raise UserError(f"{origin}: contains no samples; copy the original file again")
     dtype = np.float32 if task.is_regression else np.int32
     return Examples(texts, np.array(labels, dtype) if with_labels else None, ids, origin)
 
@@ -145,7 +145,7 @@ def _label_text(row: Row, task: BenchmarkTask) -> str:
     value = row.get(task.label_field)
     if value is None or isinstance(value, (list, dict)) or value != value:  # NaN, which Python writes as JSON
         raise FieldError(task.label_field, "is missing" if value is None else f"is {short(value)}, not one value")
-    return text_of_value(value)
+    return value_as_text(value)
 
 
 def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
@@ -173,7 +173,7 @@ def _find_folder(dataset_dir: Path, task: BenchmarkTask) -> Path:
         if any((folder / name).is_file() for name in names):
             return folder
     if not dataset_dir.is_dir():
-        raise UserError(f"dataset_dir: there is no folder {dataset_dir}; set it to one that holds {task.folders[0]}")
+        raise UserError(f"dataset_dir: there is no folder {dataset_dir}; set it to a folder with {task.folders[0]}")
     raise UserError(
         f"dataset_dir: neither {dataset_dir} nor {task.folders[0]} in it has the files of {task.name}"
         f" ({', '.join(dict.fromkeys(names))}); set it to the folder where {task.benchmark.upper()} was unpacked"

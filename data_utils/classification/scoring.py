@@ -1,4 +1,4 @@
-"""Scores predictions, and writes them as the benchmarks' leaderboards take them. N samples.
+"""Scores predictions, and writes them in the formats of the benchmarks' leaderboards. N samples.
 
 A metric that is not defined (no variance, no positive sample) is 0, as for guessing.
 """
@@ -77,7 +77,7 @@ def predicted(task: BenchmarkTask, logits: np.ndarray) -> np.ndarray:
 
 
 def write_submission(path: Path, task: BenchmarkTask, ids: Sequence[Any], predictions: np.ndarray) -> None:
-    """Write predictions, ``(N,)`` classes or scores, in the order of the test file, in the format that ``path`` tells.
+    """Write predictions, ``(N,)`` classes or scores, in the order of the test file; the suffix selects the format.
 
     GLUE takes tab-separated ``index`` and ``prediction`` with a header, CLUE JSON lines with ``id`` and ``label``. For
     own data these are ``id`` and the name of the label's column.

@@ -1,6 +1,6 @@
-"""What a task is, as data: files, columns, labels, metrics, submissions.
+"""The description of a task as data: files, columns, labels, metrics, submissions.
 
-``benchmarks.py`` has an entry for each benchmark task, and ``own.py`` makes a task of a config; reading, scoring and
+``benchmarks.py`` has an entry for each benchmark task, and ``own.py`` makes a task from a config; reading, scoring and
 writing predictions follow from it.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from utilities.tables import Row, short
 
-# Takes a file's path and returns what decides whether a row of it belongs to the split.
+# Takes a file's path and returns a function that decides whether a row of it belongs to the split.
 Keep = Callable[[Path], Callable[[Row], bool]]
 
 # Returns the one or two texts of a row.
@@ -45,12 +45,12 @@ class Label:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that may hold a split.
+    """A file that may contain a split.
 
     Attributes:
-        name: inside the task's folder.
-        header: the columns, where the file does not begin with them.
-        keep: chooses the rows, where the file holds those of another split as well.
+        name: path inside the task's folder.
+        header: the columns, if the file does not begin with them.
+        keep: chooses the rows, if the file also contains those of another split.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Split:
     """Training, validation or test data.
 
     Attributes:
-        files: that may hold it; the first that exists is taken.
-        hub: name in the ``datasets`` library; None where it is not there.
+        files: the files that may contain it; the first that exists is used.
+        hub: name in the ``datasets`` library; None if the library does not have it.
         title: distinguishes several splits of one kind, such as "mismatched"; else empty.
         submission: name of the file of predictions; test data only.
         optional: whether the file may be absent.
-        part: chooses the rows, where only a part of the user's own file is taken.
+        part: chooses the rows, if only a part of the user's own file is used.
     """
 
     files: Tuple[SourceFile, ...]
@@ -84,7 +84,7 @@ class BenchmarkTask:
     """One task of a benchmark, or that of a user's own data.
 
     Attributes:
-        name: value of ``glue_task``; of own data, that of the training file.
+        name: value of ``glue_task``; for own data, the name of the training file.
         benchmark: GLUE (tab-separated files), CLUE (JSON lines) or OWN (any of these, or CSV).
         folders: names that the benchmark's archives give the task's folder.
         is_pair: whether a sample has two texts.
@@ -117,12 +117,12 @@ class BenchmarkTask:
 
     @property
     def classes(self) -> int:
-        """Outputs of the model; 1 for a regression."""
+        """Number of outputs of the model; 1 for a regression."""
         return len(self.labels) or 1
 
     @property
     def is_regression(self) -> bool:
-        """Whether the task is to predict a score, not a class."""
+        """Whether the task predicts a score, not a class."""
         return not self.labels
 
 
@@ -130,12 +130,12 @@ def plain(*fields: str) -> Texts:
     """Return a function that reads texts from these fields."""
 
     def texts(row: Row) -> Tuple[str, ...]:
-        return tuple(text_of(row, name) for name in fields)
+        return tuple(text_field(row, name) for name in fields)
 
     return texts
 
 
-def text_of(row: Row, name: str) -> str:
+def text_field(row: Row, name: str) -> str:
     """Return the text in a field, or raise ``FieldError``."""
     value = row.get(name)
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Scores any predictions: ``python -m data_utils.squad dev-v1.1.json predictions.json``."""
+"""Scores predictions of any origin: ``python -m data_utils.squad dev-v1.1.json predictions.json``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_predictions(path: Path) -> Dict[str, str]:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(predictions, dict) or not all(isinstance(text, str) for text in predictions.values()):
-        raise UserError(f'{path}: holds no predictions; they are an object {{"id of the question": "answer", …}}')
+        raise UserError(f'{path}: contains no predictions; they are an object {{"id of the question": "answer", …}}')
     return predictions
 
 

@@ -6,7 +6,7 @@ token, only the window with the most context around it may begin an answer there
 
 W windows · N windows at a time · S tokens of a window · K best spans of a window · D longest answer
 
-Source: Devlin et al. 2019, section 4.2, and the program that Google published beside it.
+Source: Devlin et al. 2019, section 4.2, and the program that Google published with it.
 """
 
 from __future__ import annotations
@@ -85,17 +85,17 @@ def best_answers(
     for number, question in enumerate(squad.questions):
         context = squad.context(question)
         seen: Set[str] = set()
-        found: List[Candidate] = []
-        for place in range(bounds[number], bounds[number + 1]):
-            if len(found) == n_best_size:
+        candidates: List[Candidate] = []
+        for span in range(bounds[number], bounds[number + 1]):
+            if len(candidates) == n_best_size:
                 break
-            begin, end = begins[place], _with_marks(context, ends[place])
+            begin, end = begins[span], _with_marks(context, ends[span])
             text = context[begin:end]
             if text not in seen:
                 seen.add(text)
-                found.append(Candidate(text, 0.0, starts[place], stops[place], begin, end))
+                candidates.append(Candidate(text, 0.0, starts[span], stops[span], begin, end))
         # A context made only of characters that no tokenizer keeps has no tokens to choose from.
-        answers[question.id] = _with_probabilities(found or [Candidate("", 0.0, 0.0, 0.0, 0, 0)])
+        answers[question.id] = _with_probabilities(candidates or [Candidate("", 0.0, 0.0, 0.0, 0, 0)])
     return answers
 
 
@@ -114,13 +114,13 @@ def _with_probabilities(candidates: List[Candidate]) -> List[Candidate]:
 
 
 def _best_spans(
-    windows: Windows, start_logits: np.ndarray, end_logits: np.ndarray, wanted: int, max_answer_length: int
+    windows: Windows, start_logits: np.ndarray, end_logits: np.ndarray, count: int, max_answer_length: int
 ) -> Spans:
-    """Return the ``wanted`` best spans of each window by question, best first; equal ones in the context's order."""
+    """Return the ``count`` best spans of each window by question, best first; equal ones in the context's order."""
     parts: List[Spans] = []
     for begin in range(0, windows.count, _WINDOWS_AT_A_TIME):
         chosen = np.arange(begin, min(begin + _WINDOWS_AT_A_TIME, windows.count))
-        window, first, last = _best_of(windows, chosen, start_logits, end_logits, wanted, max_answer_length)
+        window, first, last = _best_columns(windows, chosen, start_logits, end_logits, count, max_answer_length)
         shift = windows.first_token()[window] - windows.first_column()[window]
         start = start_logits[window, first].astype(np.float64)
         end = end_logits[window, last].astype(np.float64)
@@ -130,12 +130,12 @@ def _best_spans(
     return Spans(*(part[order] for part in spans))
 
 
-def _best_of(
+def _best_columns(
     windows: Windows,
     chosen: np.ndarray,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
-    wanted: int,
+    count: int,
     max_answer_length: int,
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return windows, first and last columns of the best spans of the ``chosen`` (N,) windows, in any order."""
@@ -148,8 +148,8 @@ def _best_of(
     for more in range(longest):
         scores[:, more, : columns - more] = starts[:, : columns - more] + ends[:, more:]
     scores = scores.reshape(rows, longest * columns)
-    wanted = min(wanted, scores.shape[1])
-    best = np.argpartition(scores, -wanted, axis=1)[:, -wanted:]  # (N, K)
+    count = min(count, scores.shape[1])
+    best = np.argpartition(scores, -count, axis=1)[:, -count:]  # (N, K)
     possible = np.take_along_axis(scores, best, axis=1) > -np.inf
     window = np.broadcast_to(chosen[:, None], best.shape)[possible]
     longer, first = np.divmod(best[possible], columns)

@@ -29,13 +29,13 @@ def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str)
     """
     if folder is not None:
         return read_squad(Path(folder) / file_name)
-    document = document_of(hub_split(hub_name, None, split, f"a folder with {file_name}"))
+    document = squad_document(hub_split(hub_name, None, split, f"a folder with {file_name}"))
     content = json.dumps(document).encode()
     return parse_squad(document, f"{hub_name} ({split})", hashlib.sha256(content).hexdigest())
 
 
-def document_of(rows: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
-    """Return the library's rows, one per question, in the form of SQuAD's files."""
+def squad_document(rows: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
+    """Return the library's rows, one per question, in the structure of SQuAD's files."""
     articles: List[Dict[str, Any]] = []
     for row in rows:
         title, context = row.get("title") or "untitled", row.get("context")
@@ -96,7 +96,7 @@ def read_squad(path: Path) -> SquadSet:
     """Read a file in SQuAD 1.1's format.
 
     Raises:
-        UserError: it cannot be read, or is malformed; the message names article, paragraph and question.
+        UserError: the file cannot be read, or is malformed; the message names article, paragraph and question.
 
     Example:
         >>> read_squad(Path("dev-v1.1.json")).questions[0].text  # doctest: +SKIP
@@ -128,41 +128,42 @@ def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
     Raises:
         UserError: something is missing, of another type, or duplicate.
     """
-    whole = _Place(origin, ())
+    whole = _Location(origin, ())
     paragraphs: List[Paragraph] = []
     questions: List[Question] = []
-    places: Dict[str, _Place] = {}
-    for number, article in enumerate(whole.list_of(whole.object(document), "data"), 1):
+    locations: Dict[str, _Location] = {}
+    for number, article in enumerate(whole.items(whole.object(document), "data"), 1):
         in_article = whole.inside(f"article {number}", article, "title")
         title = in_article.text(in_article.object(article), "title", default="untitled")
-        for paragraph_number, paragraph in enumerate(in_article.list_of(article, "paragraphs"), 1):
+        for paragraph_number, paragraph in enumerate(in_article.items(article, "paragraphs"), 1):
             in_paragraph = in_article.inside(f"paragraph {paragraph_number}")
             context = in_paragraph.text(in_paragraph.object(paragraph), "context")
             if not context.strip():
                 raise in_paragraph.error("context is empty", "remove the paragraph")
-            for question_number, entry in enumerate(in_paragraph.list_of(paragraph, "qas"), 1):
-                place = in_paragraph.inside(f"question {question_number}", entry, "id")
-                question = _question(place, entry, len(paragraphs))
-                if question.id in places:
-                    raise place.error(f"has the id of {places[question.id].names}", "give each question its own id")
-                places[question.id] = place
+            for question_number, entry in enumerate(in_paragraph.items(paragraph, "qas"), 1):
+                location = in_paragraph.inside(f"question {question_number}", entry, "id")
+                question = _question(location, entry, len(paragraphs))
+                if question.id in locations:
+                    twice = f"has the id of {locations[question.id].names}"
+                    raise location.error(twice, "give each question its own id")
+                locations[question.id] = location
                 questions.append(question)
             paragraphs.append(Paragraph(title, context))
     if not questions:
-        raise whole.error("holds no questions", "give a SQuAD 1.1 file")
+        raise whole.error("contains no questions", "give a SQuAD 1.1 file")
     return SquadSet(paragraphs, questions, origin, sha256)
 
 
-def _question(place: _Place, entry: Any, paragraph: int) -> Question:
-    fields = place.object(entry)
-    identity = place.text(fields, "id")
+def _question(location: _Location, entry: Any, paragraph: int) -> Question:
+    fields = location.object(entry)
+    identity = location.text(fields, "id")
     if not identity:
-        raise place.error("id is empty", "give each question its own id")
+        raise location.error("id is empty", "give each question its own id")
     if fields.get("is_impossible"):
-        raise place.error("is_impossible is true: this is SQuAD 2.0", "use the files of SQuAD 1.1")
+        raise location.error("is_impossible is true: this is SQuAD 2.0", "use the files of SQuAD 1.1")
     answers = []
-    for number, answer in enumerate(place.list_of(fields, "answers", default=[]), 1):
-        in_answer = place.inside(f"answer {number}")
+    for number, answer in enumerate(location.items(fields, "answers", default=[]), 1):
+        in_answer = location.inside(f"answer {number}")
         marked = in_answer.object(answer)
         text, start = in_answer.text(marked, "text"), in_answer.value(marked, "answer_start", int)
         if not text.strip():
@@ -170,11 +171,11 @@ def _question(place: _Place, entry: Any, paragraph: int) -> Question:
         if start < 0:
             raise in_answer.error(f"answer_start is {start}", "count characters of the context from 0")
         answers.append(Answer(text, start))
-    return Question(identity, place.text(fields, "question"), paragraph, tuple(answers))
+    return Question(identity, location.text(fields, "question"), paragraph, tuple(answers))
 
 
-class _Place:
-    """A place in a file: typed access to its fields, and errors that name it."""
+class _Location:
+    """A location in a file: typed access to its fields, and errors that name it."""
 
     def __init__(self, origin: str, names: Tuple[str, ...]) -> None:
         self._origin = origin
@@ -184,14 +185,14 @@ class _Place:
     def names(self) -> str:
         return ", ".join(self._names)
 
-    def inside(self, name: str, entry: Any = None, label: str = "") -> _Place:
-        """Return a place within this one, labelled with a field of its entry if that field is a text."""
+    def inside(self, name: str, entry: Any = None, label: str = "") -> _Location:
+        """Return a location within this one, labelled with a field of its entry if that field is a text."""
         text = entry.get(label) if isinstance(entry, dict) else None
-        return _Place(self._origin, (*self._names, f"{name} ({_short(text)})" if isinstance(text, str) else name))
+        return _Location(self._origin, (*self._names, f"{name} ({_short(text)})" if isinstance(text, str) else name))
 
     def error(self, reason: str, fix: str) -> UserError:
-        place = f"{self._origin}: {self.names}: " if self._names else f"{self._origin}: "
-        return UserError(f"{place}{reason}; {fix}")
+        prefix = f"{self._origin}: {self.names}: " if self._names else f"{self._origin}: "
+        return UserError(f"{prefix}{reason}; {fix}")
 
     def object(self, value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict):
@@ -206,7 +207,7 @@ class _Place:
             raise self.error(f"{name} is {_short(value)}, not {_KINDS[kind]}", _FIX)
         return value
 
-    def list_of(self, fields: Dict[str, Any], name: str, default: Optional[List[Any]] = None) -> List[Any]:
+    def items(self, fields: Dict[str, Any], name: str, default: Optional[List[Any]] = None) -> List[Any]:
         values: List[Any] = self.value(self.object(fields), name, list, default)
         return values
 
@@ -215,7 +216,7 @@ class _Place:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise self.error(f"{name} holds half a character (a lone surrogate)", "remove it") from None
+            raise self.error(f"{name} contains half a character (a lone surrogate)", "remove it") from None
         return text
 
 
@@ -228,31 +229,31 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def place_of_answer(context: str, answer: Answer) -> Optional[int]:
+def answer_position(context: str, answer: Answer) -> Optional[int]:
     """Return the position of an answer: as marked, else of the nearest occurrence of its text, else None."""
     if context.startswith(answer.text, answer.start):
         return answer.start
-    return min(_occurrences(context, answer.text), key=lambda place: abs(place - answer.start), default=None)
+    return min(_occurrences(context, answer.text), key=lambda position: abs(position - answer.start), default=None)
 
 
 def _occurrences(context: str, text: str) -> Iterator[int]:
-    place = context.find(text)
-    while place >= 0:
-        yield place
-        place = context.find(text, place + 1)
+    position = context.find(text)
+    while position >= 0:
+        yield position
+        position = context.find(text, position + 1)
 
 
 class Alignment(NamedTuple):
     """The agreement of the marked answers with their contexts."""
 
     answers: int
-    moved: List[str]  # ids of questions with an answer whose text is at another place than marked
+    moved: List[str]  # ids of questions with an answer whose text is at another position than marked
     absent: List[str]  # ids of questions with an answer whose text is not in the context
 
     def notes(self) -> List[str]:
         """Return a line for each kind of disagreement."""
         named = (
-            (self.moved, "are elsewhere in the context than marked; the nearest place is taken"),
+            (self.moved, "are elsewhere in the context than marked; the nearest occurrence is used"),
             (self.absent, "are not in the context"),
         )
         return [
@@ -271,9 +272,9 @@ def check_alignment(squad: SquadSet) -> Alignment:
         context = squad.context(question)
         answers += len(question.answers)
         for answer in question.answers:
-            place = place_of_answer(context, answer)
-            if place is None:
+            position = answer_position(context, answer)
+            if position is None:
                 absent.append(question.id)
-            elif place != answer.start:
+            elif position != answer.start:
                 moved.append(question.id)
     return Alignment(answers, moved, absent)

@@ -28,7 +28,7 @@ class Scores(NamedTuple):
 
 
 def normalized_words(text: str) -> List[str]:
-    """Return the words that count.
+    """Return the words of a text that are compared.
 
     Example:
         >>> normalized_words("The  U.S. Senate")
@@ -37,11 +37,11 @@ def normalized_words(text: str) -> List[str]:
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
 
 
-def mark(prediction: str, answers: Iterable[str]) -> Scores:
+def best_scores(prediction: str, answers: Iterable[str]) -> Scores:
     """Compare a prediction with the answers of its question; there must be at least one answer."""
     words = normalized_words(prediction)
-    marks = [_agreement(words, normalized_words(answer)) for answer in answers]
-    return Scores(max(each.exact_match for each in marks), max(each.f1 for each in marks))
+    scores = [_agreement(words, normalized_words(answer)) for answer in answers]
+    return Scores(max(each.exact_match for each in scores), max(each.f1 for each in scores))
 
 
 def _agreement(predicted: Sequence[str], gold: Sequence[str]) -> Scores:
@@ -63,18 +63,18 @@ def score(
         predictions: the predicted answer to each question; a missing one counts 0.
 
     Returns:
-        ``exact_match`` and ``f1`` in percent, and the marks of each question.
+        ``exact_match`` and ``f1`` in percent, and the scores of each question.
     """
     missing = [identity for identity in answers if identity not in predictions]
     if missing:
         logger.warning("%s questions have no prediction, which counts 0 (first: %s)", f"{len(missing):,}", missing[0])
-    marks = {
-        identity: mark(predictions[identity], gold) if identity in predictions else Scores(0.0, 0.0)
+    scores = {
+        identity: best_scores(predictions[identity], gold) if identity in predictions else Scores(0.0, 0.0)
         for identity, gold in answers.items()
     }
     exact_match = f1 = 0.0
-    for each in marks.values():  # One by one, as the official script does: sum() rounds differently since Python 3.12.
+    for each in scores.values():  # one by one, as in the official script: sum() rounds differently since Python 3.12
         exact_match += each.exact_match
         f1 += each.f1
-    total = len(marks)
-    return {EXACT_MATCH: 100.0 * exact_match / total, F1: 100.0 * f1 / total}, marks
+    total = len(scores)
+    return {EXACT_MATCH: 100.0 * exact_match / total, F1: 100.0 * f1 / total}, scores

@@ -7,7 +7,7 @@ cached between runs in files of plain arrays.
 C contexts · Q questions · W windows · T tokens of all contexts · U tokens of all questions · N windows asked for ·
 S max_seq_length
 
-Source: Devlin et al. 2019, section 4.2; windows overlap as in the program that Google published beside it.
+Source: Devlin et al. 2019, section 4.2; windows overlap as in the program that Google published with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from data_utils.records.features import TOKEN_INDEX, Feature, FeatureSpec, fine_tuning_features
-from data_utils.squad.examples import SquadSet, place_of_answer
+from data_utils.squad.examples import SquadSet, answer_position
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary, load_tokenizer
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -78,7 +78,7 @@ class Windows(NamedTuple):
         question: each window's question; the windows of a question follow one another.
         begin: first piece of its part of the context, counted in the context.
         length: number of pieces of its part of the context.
-        start, end: places in the window of the answer's first and last piece; 0, [CLS], if the window does not contain
+        start, end: columns in the window of the answer's first and last piece; 0, [CLS], if the window does not contain
             the whole answer, or answers were not requested.
     """
 
@@ -154,14 +154,14 @@ def _flat(values: Any) -> np.ndarray:
 def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
     """Return each question's windows, without answers, that together show every token of its context."""
     tokens = np.diff(texts.context_starts)[texts.context]  # (Q,)
-    room = geometry.max_seq_length - SPECIAL_TOKENS - np.diff(texts.question_starts)  # (Q,)
-    assert room.min() > 0, "a rule keeps questions shorter than windows"
-    stride = np.minimum(geometry.doc_stride, room)  # a larger one would skip tokens between windows
-    counts = 1 + np.maximum(0, -(-(tokens - room) // stride))
+    capacity = geometry.max_seq_length - SPECIAL_TOKENS - np.diff(texts.question_starts)  # (Q,)
+    assert capacity.min() > 0, "a rule keeps questions shorter than windows"
+    stride = np.minimum(geometry.doc_stride, capacity)  # a larger one would skip tokens between windows
+    counts = 1 + np.maximum(0, -(-(tokens - capacity) // stride))
     question = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     number = np.arange(len(question)) - np.repeat(np.cumsum(counts) - counts, counts)
     begin = (number * stride[question]).astype(np.int32)
-    length = np.minimum(tokens[question] - begin, room[question]).astype(np.int32)
+    length = np.minimum(tokens[question] - begin, capacity[question]).astype(np.int32)
     return Windows(texts, question, begin, length, np.zeros_like(question), np.zeros_like(question))
 
 
@@ -171,12 +171,12 @@ def _labelled(windows: Windows, first: np.ndarray, last: np.ndarray) -> Windows:
     kept = Windows(windows.texts, *(part[keep] for part in windows[1:]))
     start, end = first[kept.question] - kept.begin, last[kept.question] - kept.begin
     inside = (start >= 0) & (end < kept.length)
-    places = (np.where(inside, kept.first_column() + place, 0).astype(np.int32) for place in (start, end))
-    return Windows(*kept[:4], *places)
+    columns = (np.where(inside, kept.first_column() + token, 0).astype(np.int32) for token in (start, end))
+    return Windows(*kept[:4], *columns)
 
 
 def _answer_tokens(texts: Texts, squad: SquadSet) -> Tuple[np.ndarray, np.ndarray]:
-    """Return first and last token of each question's first answer, counted in the context; first > last if none.
+    """Return first and last token of each question's first answer, as indices in the context; first > last if none.
 
     The tokens of an answer are those that share a character with it; one search over all contexts together finds them.
     """
@@ -196,8 +196,8 @@ def _answer_tokens(texts: Texts, squad: SquadSet) -> Tuple[np.ndarray, np.ndarra
 def _answer_characters(squad: SquadSet, number: int) -> Sequence[int]:
     """Return the bounds of a question's first answer as [begin, end) characters; (0, 0) if there is none."""
     question = squad.questions[number]
-    place = place_of_answer(squad.context(question), question.answers[0]) if question.answers else None
-    return (0, 0) if place is None else (place, place + len(question.answers[0].text))
+    start = answer_position(squad.context(question), question.answers[0]) if question.answers else None
+    return (0, 0) if start is None else (start, start + len(question.answers[0].text))
 
 
 def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
@@ -214,7 +214,7 @@ class WindowReader:
         self.count = windows.count
         self.failures: Deque[UserError] = deque()
         self._windows = windows
-        self._special = tuple(vocabulary.id_of(token) for token in (PADDING, CLASSIFIER, SEPARATOR))
+        self._special = tuple(vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR))
         self._first_column, self._first_token = windows.first_column(), windows.first_token()
         self._length = spec.features[0].length
 
@@ -295,7 +295,7 @@ def load_windows(path: Path, key: Mapping[str, Any]) -> Optional[Windows]:
     try:
         with np.load(str(path), allow_pickle=False) as arrays:
             if arrays[_KEY].tobytes() != _encoded(key):
-                raise ValueError("it holds another key")
+                raise ValueError("it contains another key")
             texts = Texts(*(arrays[name] for name in Texts._fields))
             return Windows(texts, *(arrays[name] for name in Windows._fields if name != "texts"))
     except FileNotFoundError:

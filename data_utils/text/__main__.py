@@ -20,16 +20,22 @@ from data_utils.text.examples import (
     add_example_options,
     add_vocabulary_file_options,
     describe,
-    recipe_of,
-    settings_of,
-    unit_bytes_of,
-    vocabulary_of,
+    make_recipe,
+    settings_from_options,
+    unit_bytes_from_options,
+    vocabulary_from_options,
     write_examples,
 )
 from data_utils.text.extract import add_extract_options
 from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
-from data_utils.text.sentences import Corpus, add_sentence_options, read_corpus, text_settings_of, write_sentences
-from data_utils.text.sources import Source, source_of
+from data_utils.text.sentences import (
+    Corpus,
+    add_sentence_options,
+    read_corpus,
+    text_settings_from_options,
+    write_sentences,
+)
+from data_utils.text.sources import Source, source_from_options
 from data_utils.text.vocabulary import add_vocabulary_options, train_vocabulary
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
 from utilities.commands import make_parser, run_main
@@ -50,7 +56,7 @@ def _vocabulary_recipe(options: argparse.Namespace, given: Vocabulary | None) ->
 
 
 def _trained(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Vocabulary:
-    """Train a vocabulary on the corpus unless that is done already."""
+    """Return the vocabulary that is trained on the corpus; train it unless that is done already."""
     path = options.output / VOCABULARY_NAME
     if is_complete:
         return read_vocabulary(path)
@@ -66,15 +72,15 @@ def _prepare(
     options: argparse.Namespace, settings: Settings, given: Corpus | Source, vocabulary: Vocabulary | None, pool: Pool
 ) -> Path:
     """Do all steps that are not done yet, and return the data set's manifest."""
-    unit_bytes, vocabulary_recipe = unit_bytes_of(options), _vocabulary_recipe(options, vocabulary)
-    # Refused before hours of work, not after: everything is compared but the corpus, which may have to be made first.
-    check_dataset_folder(options.output, recipe_of(settings, unit_bytes, vocabulary_recipe), options.overwrite)
+    unit_bytes, vocabulary_recipe = unit_bytes_from_options(options), _vocabulary_recipe(options, vocabulary)
+    # Rejected before hours of work, not after: all is compared except the corpus, which may have to be made first.
+    check_dataset_folder(options.output, make_recipe(settings, unit_bytes, vocabulary_recipe), options.overwrite)
     if isinstance(given, Corpus):
         corpus = given
     else:
-        folder, text = options.output / CORPUS_FOLDER, text_settings_of(options)
+        folder, text = options.output / CORPUS_FOLDER, text_settings_from_options(options)
         corpus = write_sentences(given, folder, text, pool, options.max_bad_articles, options.overwrite)
-    recipe = recipe_of(settings, unit_bytes, vocabulary_recipe, corpus.identity)
+    recipe = make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity)
     is_complete = prepare_dataset_folder(options.output, recipe, options.overwrite)
     if vocabulary is None:
         vocabulary = _trained(options, corpus, vocabulary_recipe, is_complete)
@@ -96,12 +102,12 @@ def _pack(options: argparse.Namespace, pool: Pool) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     with_absolute_paths(options)
-    vocabulary = vocabulary_of(options)
-    settings = settings_of(options)
+    vocabulary = vocabulary_from_options(options)
+    settings = settings_from_options(options)
     check_settings(settings)
     if options.workers == 1:
         use_one_tokenizer_thread()  # must be set before a vocabulary is trained: one worker uses one core
-    given = read_corpus(options.sentences) if options.sentences else source_of(options)
+    given = read_corpus(options.sentences) if options.sentences else source_from_options(options)
     with pool_of(options, options.output, given.files) as pool:
         manifest = _prepare(options, settings, given, vocabulary, pool)
         print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))

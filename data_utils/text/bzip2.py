@@ -17,7 +17,7 @@ MAGIC_BITS, CHECKSUM_BITS = 48, 32
 MAGIC_BYTES = 7  # bytes that a magic number may touch
 HEAD = b"BZh9"  # head of a stream of blocks of up to 900 kB; also valid for smaller blocks
 READ_BYTES = 1 << 20
-MAX_FALSE_MARKS = 2  # consecutive ones; in one of some thousand dumps, bits within a block look like a mark by chance
+MAX_FALSE_MARKS = 2  # consecutive ones; in one of some thousand dumps, bits of a block equal a mark by chance
 
 
 class _Mark(NamedTuple):
@@ -29,7 +29,7 @@ class _Mark(NamedTuple):
 
 def _marks(data: bytes, first_bit: int) -> list[_Mark]:
     """Return the marks in a piece of a file, in order; the piece begins at the file's bit ``first_bit``."""
-    found = []
+    marks = []
     for magic in (BLOCK_MAGIC, STREAM_END_MAGIC):
         for shift in range(8):
             whole_bytes = (magic << (8 - shift)).to_bytes(MAGIC_BYTES, "big")[1:6]  # these can be searched for
@@ -37,9 +37,9 @@ def _marks(data: bytes, first_bit: int) -> list[_Mark]:
             while position >= 0:
                 window = data[position - 1 : position - 1 + MAGIC_BYTES].ljust(MAGIC_BYTES, b"\0")
                 if int.from_bytes(window, "big") >> (8 - shift) & ((1 << MAGIC_BITS) - 1) == magic:
-                    found.append(_Mark(first_bit + (position - 1) * 8 + shift, magic == BLOCK_MAGIC))
+                    marks.append(_Mark(first_bit + (position - 1) * 8 + shift, magic == BLOCK_MAGIC))
                 position = data.find(whole_bytes, position + 1)
-    return sorted(found)
+    return sorted(marks)
 
 
 def ends_properly(tail: bytes) -> bool:

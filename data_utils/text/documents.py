@@ -47,7 +47,7 @@ class RejectedDocument(NamedTuple):
 
 
 class RejectedDocuments:
-    """All documents of a run that were set aside, by work unit; ``folder/set_aside.jsonl`` lists them.
+    """All rejected documents of a run, by work unit; ``folder/set_aside.jsonl`` lists them.
 
     More than ``limit`` end the run.
     """
@@ -58,15 +58,15 @@ class RejectedDocuments:
         self.count = 0
 
     def add(self, unit: int, documents: Iterable[tuple[str, str] | list[str]]) -> None:
-        """Add those of a unit.
+        """Add the rejected documents of a unit.
 
         Raises:
             UserError: There are too many; the list is written in any case.
         """
-        found = [RejectedDocument(*document) for document in documents]
-        if found:
-            self._by_unit[unit] = found
-            self.count += len(found)
+        rejected = [RejectedDocument(*document) for document in documents]
+        if rejected:
+            self._by_unit[unit] = rejected
+            self.count += len(rejected)
         if self.count > self.limit:
             self.write()
             raise UserError(
@@ -95,7 +95,7 @@ class RejectedDocuments:
             path.unlink(missing_ok=True)
 
 
-def reason_of(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Describe an exception in one line."""
     text = " ".join(str(error).split()) or "no message"
     return f"{type(error).__name__}: {text}"[:MAX_REASON_CHARACTERS]
@@ -112,9 +112,9 @@ class _Line(NamedTuple):
         try:
             return self.data.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise UserError(f"{self.place()}: not UTF-8 ({error.reason}); convert the file") from error
+            raise UserError(f"{self.location()}: not UTF-8 ({error.reason}); convert the file") from error
 
-    def place(self) -> str:
+    def location(self) -> str:
         """Return file and line number; lines are counted only if there is an error to report."""
         number, left = 1, self.offset
         with open(self.path, "rb") as stream:
@@ -173,7 +173,9 @@ class JsonLines:
             if line.data.strip():
                 document = self._document(line.data.strip())
                 yield (
-                    document if isinstance(document, Document) else RejectedDocument("", f"{line.place()}: {document}")
+                    document
+                    if isinstance(document, Document)
+                    else RejectedDocument("", f"{line.location()}: {document}")
                 )
 
     def _document(self, text: bytes) -> Document | str:
@@ -196,27 +198,27 @@ def read_wikiextractor(span: Span) -> Iterator[Document | RejectedDocument]:
     """Read WikiExtractor's ``<doc …>`` to ``</doc>``."""
     first: _Line | None = None
     lines: list[bytes] = []
-    found = False
+    has_documents = False
     for line in _lines(span):
         if line.data.startswith(b"<doc ") and line.data.rstrip().endswith(b">"):
-            first, lines, found = line, [], True
+            first, lines, has_documents = line, [], True
         elif line.data.startswith(b"</doc>") and first is not None:
             yield _extracted(first, lines)
             first = None
         elif first is not None:
             lines.append(line.data)
-    if first is not None or not found:
-        reason = "ends within a document" if found else "holds no <doc …> line"
+    if first is not None or not has_documents:
+        reason = "ends within a document" if has_documents else "contains no <doc …> line"
         raise UserError(f"{span.path}: not WikiExtractor's output: the file {reason}")
 
 
 def _extracted(first: _Line, lines: list[bytes]) -> Document | RejectedDocument:
-    found = _DOC_TITLE.search(first.data.decode("utf-8", "replace"))
-    title = html.unescape(found.group(1)) if found else ""
+    match = _DOC_TITLE.search(first.data.decode("utf-8", "replace"))
+    title = html.unescape(match.group(1)) if match else ""
     try:
         body = [line.decode("utf-8").rstrip("\r\n") for line in lines]
     except UnicodeDecodeError as error:
-        return RejectedDocument(title, f"{first.place()}: not UTF-8 ({error.reason})")
+        return RejectedDocument(title, f"{first.location()}: not UTF-8 ({error.reason})")
     if body and body[0].strip() == title.strip():  # the first line repeats the title, which is not a sentence
         del body[0]
     return Document(title, html.unescape("\n".join(body)))

@@ -1,6 +1,6 @@
 """Step ``download``: downloads a dump, resumes where it stopped, and verifies the file.
 
-The server's ETag or date is kept beside a partial file. If the file on the server has changed since, the download
+The server's ETag or date is stored next to a partial file. If the file on the server has changed since, the download
 starts again, so two dumps are never mixed. HTTP ranges: RFC 9110 section 14.
 """
 
@@ -20,9 +20,9 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 from data_utils.command_line import Progress, positive
-from utilities.commands import make_parser, run_main
+from utilities.commands import RUN_AGAIN, make_parser, run_main
 from utilities.errors import UserError
-from utilities.files import NO_ROOM, name_full_disk
+from utilities.files import DISK_FULL, name_full_disk
 
 DEFAULT_URL = "https://dumps.wikimedia.org/enwiki/latest/enwiki-latest-pages-articles.xml.bz2"
 AGENT = "bert-data-preparation/1.0 (python urllib)"
@@ -44,7 +44,7 @@ def download(
     Args:
         url: An http or https address.
         output: The file, or an existing folder, in which it gets the URL's name. If the file exists and its checksum is
-            right or unknown, nothing is downloaded.
+            correct or unknown, nothing is downloaded.
         checksum: MD5, SHA-1 or SHA-256 in hexadecimal, distinguished by length.
         retries: Attempts after a broken connection; each resumes where the last one stopped.
         sleep: Function that waits a number of seconds; tests replace it.
@@ -73,11 +73,11 @@ def download(
                 raise UserError(f"{url}: the server answers {error.code} {error.reason}") from error
         except (OSError, http.client.HTTPException) as error:
             name_full_disk(error, partial)
-            if getattr(error, "errno", None) in NO_ROOM:
+            if getattr(error, "errno", None) in DISK_FULL:
                 raise
             if attempt == retries:
                 reason = getattr(error, "reason", error)
-                raise UserError(f"{url}: {reason}; run the command again, it resumes where it stopped") from error
+                raise UserError(f"{url}: {reason}; {RUN_AGAIN}") from error
         sleep(FIRST_WAIT_SECONDS * 2**attempt)
     try:
         _verify(partial, algorithm, checksum, "it was deleted; run the command again")
@@ -91,7 +91,7 @@ def download(
 
 
 def published_checksum(url: str, sums_url: str | None = None) -> str | None:
-    """Return the checksum that Wikimedia publishes beside a dump (``enwiki-latest-sha1sums.txt`` or md5), or None.
+    """Return the checksum that Wikimedia publishes with a dump (``enwiki-latest-sha1sums.txt`` or md5), or None.
 
     The lists name dumps by date, even if the file is called ``latest``.
     """
@@ -190,7 +190,7 @@ def _run(options: argparse.Namespace) -> None:
         if checksum is None:
             if options.checksums_url:
                 raise UserError(f"--checksums-url {options.checksums_url}: does not list the file")
-            print("no checksum is published beside the file; it is not checked", file=sys.stderr)
+            print("no checksum is published with the file; it is not checked", file=sys.stderr)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     print(download(options.url, options.output, checksum, options.retries))
 
@@ -198,7 +198,7 @@ def _run(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the step's command."""
     parser = make_parser("data_utils.text.download", "Downloads a dump; run it again to resume after an interruption.")
-    parser.add_argument("--url", default=DEFAULT_URL, help="of the dump (default %(default)s)")
+    parser.add_argument("--url", default=DEFAULT_URL, help="address of the dump (default %(default)s)")
     parser.add_argument(
         "--output", type=Path, default=Path(), metavar="PATH", help="file, or folder to put it in (default %(default)s)"
     )
@@ -207,7 +207,11 @@ def main(arguments: list[str] | None = None) -> int:
     check.add_argument("--checksums-url", metavar="URL", help="list to look the checksum up in")
     check.add_argument("--no-check", action="store_true", help="do not look for a published checksum")
     parser.add_argument(
-        "--retries", type=positive, default=5, metavar="N", help="after a broken connection (default %(default)s)"
+        "--retries",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="attempts after a broken connection (default %(default)s)",
     )
     return run_main(parser, _run, arguments)
 

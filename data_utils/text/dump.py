@@ -30,7 +30,7 @@ PAGE_BEGIN, PAGE_END, DUMP_END = b"<page>", b"</page>", b"</mediawiki>"
 BZ2_MAGIC, GZIP_MAGIC = b"BZh", b"\x1f\x8b"
 READ_BYTES = 1 << 20
 MAX_HEAD_BYTES = 1 << 20
-TAIL_BYTES = 2 << 20  # holds at least two blocks of bz2
+TAIL_BYTES = 2 << 20  # contains at least two blocks of bz2
 
 _ENCODING = re.compile(rb"""\s*<\?xml[^>]*\bencoding=["']([\w-]+)""")
 _ROOT = re.compile(rb"(?:\s|<\?.*?\?>|<!.*?>)*<([^\s/>]+)", re.DOTALL)
@@ -40,7 +40,7 @@ _TITLE = re.compile(rb"<title>(.*?)</title>", re.DOTALL)
 
 
 class DumpHead(NamedTuple):
-    """The properties of a dump that its beginning shows."""
+    """The properties of a dump that are read from its beginning."""
 
     can_be_cut: bool  # whether parts can be read alone: true for UTF-8, plain or bz2; false for UTF-16 or gzip
     hidden_namespaces: frozenset[str]  # this wiki's names of namespaces whose links show no text, lower case
@@ -70,17 +70,17 @@ def read_head(path: Path) -> DumpHead:
             head += block
     root = _ROOT.match(head)
     if root is None:
-        reason = "not well-formed XML" if head.strip() else "the file holds no XML"
+        reason = "not well-formed XML" if head.strip() else "the file contains no XML"
         raise UserError(f"{path}: not a MediaWiki dump: {reason}")
     if root.group(1) != b"mediawiki":
-        found = root.group(1).decode("utf-8", "replace")
-        raise UserError(f"{path}: not a MediaWiki dump: it begins with <{found}>, not <mediawiki>")
+        name = root.group(1).decode("utf-8", "replace")
+        raise UserError(f"{path}: not a MediaWiki dump: it begins with <{name}>, not <mediawiki>")
     names = {key.decode(): html.unescape(name.decode()).lower() for key, name in _NAMESPACE_NAME.findall(head)}
     return DumpHead(file.can_be_cut, frozenset(names[key] for key in HIDDEN_NAMESPACE_KEYS if key in names))
 
 
 def check_end(path: Path) -> None:
-    """Refuse a truncated dump before work begins; read only the end of a file whose parts can be read alone.
+    """Reject a truncated dump before work begins; read only the end of a file whose parts can be read alone.
 
     Raises:
         UserError: The dump is damaged or cut off.
@@ -112,7 +112,7 @@ def read_chunk(span: Span) -> Iterator[Document | RejectedDocument]:
     chunks = read_blocks(path, start, end) if is_bz2 else _plain_chunks(path, start, end)
     with _decompression_errors(path):
         for page in _pages(chunks, path):
-            yield from articles_of(page)
+            yield from parse_page(page)
 
 
 def read_pages(path: Path) -> Iterator[tuple[bytes, int]]:
@@ -138,8 +138,8 @@ def read_pages(path: Path) -> Iterator[tuple[bytes, int]]:
         raise _cut_off(path)
 
 
-def articles_of(page: bytes) -> Iterator[Document | RejectedDocument]:
-    """Yield the page as an article with its text in wiki markup, or as set aside if it is not valid XML.
+def parse_page(page: bytes) -> Iterator[Document | RejectedDocument]:
+    """Yield the page as an article with its text in wiki markup, or as a rejected document if it is not valid XML.
 
     Redirects, pages of other namespaces, and pages without wiki text yield nothing.
     """
@@ -198,7 +198,7 @@ def _decompression_errors(path: Path) -> Iterator[None]:
     except (EOFError, OSError, zlib.error) as error:
         raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error
     except (UnicodeError, LookupError) as error:
-        raise UserError(f"{path}: not the text that its first line says ({error}); download it again") from error
+        raise UserError(f"{path}: not in the encoding named on its first line ({error}); download it again") from error
 
 
 def _plain_chunks(path: Path, start: int, end: int) -> Iterator[tuple[bool, bytes]]:

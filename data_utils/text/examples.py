@@ -38,7 +38,7 @@ from utilities.files import write_atomically
 FILE_PREFIX = "wiki"
 UNKNOWN_TOKENS = "unknown_tokens"  # in the manifest's totals: how many of its tokens are [UNK]
 MANY_UNKNOWN = 0.01  # share of the tokens above which the vocabulary does not fit the text
-BYTES_NEEDED = 3.6  # on disk, per byte of text and pass over it: the records, and the same again between the passes
+BYTES_NEEDED = 3.6  # on disk, per byte of text and pass over it: the records, and their copy between the passes
 
 
 class RecordsJob(NamedTuple):
@@ -67,7 +67,7 @@ class Strip(NamedTuple):
     units: int
 
 
-def recipe_of(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
+def make_recipe(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
     """Return the inputs and settings of a data set; ``sentences`` is the identity of the corpus, if known."""
     recipe = {"records": {**settings.described(), "unit_bytes": unit_bytes}, "vocabulary": vocabulary}
     return recipe if sentences is None else {**recipe, "sentences": sentences}
@@ -83,28 +83,28 @@ def write_examples(
     unit_bytes: int | None = None,
     vocabulary_recipe: Any = None,
 ) -> Path:
-    """Make a data set: TFRecord files, an index beside each, ``vocab.txt``, and finally ``manifest.json``.
+    """Make a data set: TFRecord files with their indices, ``vocab.txt``, and finally ``manifest.json``.
 
     Documents that are held out become a data set of one pass in the folder ``validation`` within, which is made first.
 
     Args:
         corpus: Sentence files.
-        vocabulary: BERT's; its ``vocab.txt`` is written into the folder.
+        vocabulary: BERT's vocabulary; its ``vocab.txt`` is written into the folder.
         output: Folder of the data set.
         settings: Settings of the records.
-        pool: Workers; None: this process. The bytes written do not depend on them.
+        pool: Workers; None: this process. The files do not depend on them.
         overwrite: Whether a data set in the folder may be replaced.
         unit_bytes: Text of a unit; see ``plan_units``.
-        vocabulary_recipe: Identifies the vocabulary in the recipe; None: its checksum does.
+        vocabulary_recipe: Identifies the vocabulary in the recipe; None: its checksum.
 
     Returns:
         The path of the manifest.
 
     Raises:
-        UserError: Settings, folder or corpus are unfit.
+        UserError: Settings, folder or corpus cannot be used.
     """
     check_settings(settings)
-    recipe = recipe_of(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
+    recipe = make_recipe(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
     _write_held_out(corpus, vocabulary, output, settings, pool, overwrite)
     if prepare_dataset_folder(output, recipe, overwrite):
         print(f"examples: {output} is complete already", file=sys.stderr)
@@ -130,7 +130,7 @@ def write_examples(
         {**settings.described(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
         entries,
-        {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.id_of(UNKNOWN)]), "set_aside": corpus.set_aside},
+        {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]), "set_aside": corpus.set_aside},
         entropy_nats(pieces.tolist()),
     )
     clear_work(output)
@@ -145,7 +145,7 @@ def _write_held_out(
         held_out = write_held_out(corpus, folder / "corpus", settings.validation_fraction)
         once = settings._replace(duplicate_factor=1, validation_fraction=0.0)
         write_examples(held_out, vocabulary, folder, once, pool, overwrite)
-    elif overwrite:  # what another recipe held out is trained on now
+    elif overwrite:  # documents that another recipe held out are now used for training
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -209,11 +209,11 @@ def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
     free = shutil.disk_usage(job.output).free
     if needed > free:
         text = f"examples: about {needed / 1e9:,.1f} GB will be needed in {job.output}, {free / 1e9:,.1f} GB are free"
-        print(f"{text}; with less, the run ends, and can be resumed when there is more", file=sys.stderr)
+        print(f"{text}; if the disk is full, the run ends; it can be resumed once there is more", file=sys.stderr)
 
 
 def describe(manifest: Mapping[str, Any], folder: Path) -> str:
-    """Return the lines that end the preparation; a manifest of an earlier version does not have the share of [UNK]."""
+    """Return the summary of the preparation; a manifest of an earlier version does not have the share of [UNK]."""
     totals = manifest["totals"]
     bad = f", {totals['set_aside']:,} articles set aside ({SET_ASIDE_NAME})" if totals.get("set_aside") else ""
     lines = [
@@ -235,7 +235,7 @@ def describe(manifest: Mapping[str, Any], folder: Path) -> str:
 
 
 def add_vocabulary_file_options(parser: argparse.ArgumentParser, otherwise: str, required: bool = False) -> None:
-    """Add the options of :func:`vocabulary_of`; ``otherwise`` ends the help with what happens without them."""
+    """Add the options of :func:`vocabulary_from_options`; ``otherwise`` is the end of the help: the default."""
     parser.add_argument(
         "--vocab-file", type=Path, required=required, metavar="PATH",
         help=f"BERT's vocab.txt or tokenizer.json to use, or a folder with one{otherwise}",
@@ -255,20 +255,23 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--max-predictions", type=positive, default=default.max_predictions_per_seq, metavar="N",
-        help="masked tokens of a sequence, at most (default %(default)s)",
+        help="maximum number of masked tokens of a sequence (default %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--masked-lm-prob", type=fraction, default=default.masked_lm_prob, help="share to mask (default %(default)s)"
+        "--masked-lm-prob",
+        type=fraction,
+        default=default.masked_lm_prob,
+        help="share of the tokens to mask (default %(default)s)",
     )
     group.add_argument(
         "--short-seq-prob",
         type=fraction,
         default=default.short_seq_prob,
-        help="share cut shorter (default %(default)s)",
+        help="share of shorter sequences (default %(default)s)",
     )
     group.add_argument(
         "--duplicate-factor", type=positive, default=default.duplicate_factor, metavar="N",
-        help="passes over the corpus, each paired and masked anew (default %(default)s)",
+        help="passes over the corpus, each with new pairs and masks (default %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "--validation-fraction", type=fraction, default=default.validation_fraction, metavar="X",
@@ -276,22 +279,22 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         " (default: none)",
     )  # fmt: skip
     group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
-    group.add_argument("--seed", type=natural, default=default.seed, help="of all chance (default %(default)s)")
+    group.add_argument("--seed", type=natural, default=default.seed, help="random seed (default %(default)s)")
     group.add_argument(
         "--unit-megabytes", type=float, metavar="X",
-        help="text that is worked on at once, and goes into a file at most (default: 4, less if small)",
+        help="text of a work unit, and at most of a file (default: 4, less for a small corpus)",
     )  # fmt: skip
     group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
 
 
-def vocabulary_of(options: argparse.Namespace) -> Vocabulary | None:
+def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
     """Return the vocabulary that ``--vocab-file`` names, with the tokens of ``--extra-tokens``; None if unset.
 
-    Where its files say that it keeps capitals, ``options.cased`` is set.
+    If its files say that it keeps capitals, ``options.cased`` is set.
     """
     if options.vocab_file is None:
         if options.extra_tokens:
-            raise UserError("--extra-tokens: extends a vocabulary that is there; name it with --vocab-file")
+            raise UserError("--extra-tokens: extends an existing vocabulary; name it with --vocab-file")
         return None
     vocabulary = read_vocabulary(options.vocab_file)
     if options.cased and vocabulary.lower_case:
@@ -300,7 +303,7 @@ def vocabulary_of(options: argparse.Namespace) -> Vocabulary | None:
     return extended(vocabulary, options.extra_tokens, not options.cased) if options.extra_tokens else vocabulary
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
+def settings_from_options(options: argparse.Namespace) -> Settings:
     """Return the settings that the options of ``add_example_options`` and ``add_case_option`` describe."""
     return Settings(
         options.max_seq_length,
@@ -315,7 +318,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     )
 
 
-def unit_bytes_of(options: argparse.Namespace) -> int | None:
+def unit_bytes_from_options(options: argparse.Namespace) -> int | None:
     """Return ``--unit-megabytes`` in bytes."""
     if options.unit_megabytes is None:
         return None
@@ -326,9 +329,9 @@ def unit_bytes_of(options: argparse.Namespace) -> int | None:
 
 def _run(options: argparse.Namespace) -> None:
     corpus = read_corpus(with_absolute_paths(options).sentences)
-    vocabulary = vocabulary_of(options)
+    vocabulary = vocabulary_from_options(options)
     assert vocabulary is not None, "the option is required"
-    settings, unit_bytes = settings_of(options), unit_bytes_of(options)
+    settings, unit_bytes = settings_from_options(options), unit_bytes_from_options(options)
     with pool_of(options, options.output, corpus.files) as pool:
         manifest = write_examples(corpus, vocabulary, options.output, settings, pool, options.overwrite, unit_bytes)
     print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
@@ -337,7 +340,7 @@ def _run(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the step's command."""
     parser = make_parser("data_utils.text.examples", "Sentence files to pre-training TFRecords.")
-    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
+    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="output of the sentences step")
     add_vocabulary_file_options(parser, "", required=True)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the records")
     add_example_options(parser)

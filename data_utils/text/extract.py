@@ -1,7 +1,7 @@
 """Step ``extract``: turns a dump, or any other input, into JSON Lines of clean prose.
 
 Each line is ``{"title": …, "text": …}``, paragraphs separated by a newline. ``python -m data_utils.text`` makes
-sentences from the input without this step, which serves to inspect the text or to use it elsewhere.
+sentences from the input without this step; use it to inspect the text or for other programs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from data_utils.command_line import Progress, natural
 from data_utils.completion_log import CompletionLog, Done, run_units
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
-from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, RejectedDocument, RejectedDocuments, reason_of
-from data_utils.text.sources import PagesUnit, Source, add_source_options, source_of
+from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, RejectedDocument, RejectedDocuments, describe_error
+from data_utils.text.sources import PagesUnit, Source, add_source_options, source_from_options
 from data_utils.text.units import Unit
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -37,7 +37,7 @@ class Prose(NamedTuple):
 
 
 def clean_documents(source: Source, unit: Unit | PagesUnit, min_characters: int) -> Iterator[Prose | RejectedDocument]:
-    """Yield the prose of a unit's documents that have enough of it, and the documents that were set aside."""
+    """Yield the prose of a unit's documents that are long enough, and the rejected documents."""
     for document in source.documents(unit):
         if isinstance(document, RejectedDocument):
             yield document
@@ -45,7 +45,7 @@ def clean_documents(source: Source, unit: Unit | PagesUnit, min_characters: int)
         try:
             paragraphs = source.paragraphs(document)
         except Exception as error:  # no bad article may end the run
-            yield RejectedDocument(document.title, f"cannot be cleaned: {reason_of(error)}")
+            yield RejectedDocument(document.title, f"cannot be cleaned: {describe_error(error)}")
             continue
         if sum(map(len, paragraphs)) >= max(min_characters, 1):
             yield Prose(document.title, paragraphs)
@@ -122,7 +122,7 @@ def convert_source(
 
 
 def no_prose(rejected: RejectedDocuments) -> UserError:
-    text = "the input holds no prose: no document is long enough (see --min-characters)"
+    text = "the input contains no prose: no document is long enough (see --min-characters)"
     if rejected.count:
         text += f", and {rejected.count:,} could not be used, the first: {rejected.first()}"
     return UserError(text)
@@ -150,7 +150,7 @@ def extract(
     """Write the clean documents of a source as JSON Lines, atomically.
 
     Raises:
-        UserError: The input is broken, holds no prose, or has more bad articles than allowed.
+        UserError: The input is broken, contains no prose, or has more bad articles than allowed.
     """
     parts = output.with_name(output.name + ".parts")
     parts.mkdir(parents=True, exist_ok=True)
@@ -187,7 +187,7 @@ def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = F
 
 
 def _run(options: argparse.Namespace) -> None:
-    source = source_of(with_absolute_paths(options))
+    source = source_from_options(with_absolute_paths(options))
     with pool_of(options, options.output.parent, source.files) as pool:
         result = extract(source, options.output, pool, options.min_characters, options.max_bad_articles)
     bad = f", {result.set_aside:,} set aside" if result.set_aside else ""

@@ -23,7 +23,7 @@ def is_held_out(document: bytes, fraction: float) -> bool:
     return int.from_bytes(digest, "big") < fraction * 2**64
 
 
-def documents_of(text: bytes, fraction: float, held_out: bool) -> bytes:
+def select_documents(text: bytes, fraction: float, held_out: bool) -> bytes:
     """Return the documents of a text that are held out, or the others.
 
     Args:
@@ -40,13 +40,13 @@ def write_held_out(corpus: Corpus, folder: Path, fraction: float) -> Corpus:
     """Copy the held-out documents of a corpus into a separate corpus.
 
     Raises:
-        UserError: there are none.
+        UserError: no document is held out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     size = 0
     with replacing(folder / SENTENCES_NAME) as stream:
         for unit in plan_units(corpus.files):
-            size += stream.write(documents_of(unit.read(), fraction, held_out=True))
+            size += stream.write(select_documents(unit.read(), fraction, held_out=True))
     if not size:
         raise UserError(f"--validation-fraction {fraction}: holds out none of the documents; give a larger share")
     return read_corpus(folder)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_utils.records.writer import encode_examples, frame_records
-from data_utils.text.held_out import documents_of
+from data_utils.text.held_out import select_documents
 from data_utils.text.masking import (
     SpecialIds,
     choose_tokens,
@@ -40,7 +40,7 @@ class Settings(NamedTuple):
         max_predictions_per_seq: Maximum number of masked positions of a sequence.
         masked_lm_prob: Share of tokens to predict.
         short_seq_prob: Probability of a shorter sequence.
-        duplicate_factor: Number of passes over the corpus, each paired and masked anew.
+        duplicate_factor: Number of passes over the corpus, each with new pairs and masks.
         whole_word_masking: Whether all pieces of a word are masked, or none.
         seed: Determines everything random.
         lower_case: Whether the vocabulary is an uncased one.
@@ -90,7 +90,7 @@ def use_one_tokenizer_thread() -> None:
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse settings that no record can satisfy.
+    """Reject settings that no record can satisfy.
 
     Raises:
         UserError: A setting is out of range; the message names it and its limit.
@@ -106,7 +106,7 @@ def check_settings(settings: Settings) -> None:
             f" the tokens of --max-seq-length {length} without [CLS] and two [SEP]"
         )
     if settings.validation_fraction == 1:
-        raise UserError("--validation-fraction 1.0: leaves nothing to train on; give less")
+        raise UserError("--validation-fraction 1.0: leaves no documents for training; give less")
     if not 0 < settings.masked_lm_prob < 1:
         raise UserError(f"--masked-lm-prob {settings.masked_lm_prob}: must lie between 0 and 1")
 
@@ -154,7 +154,7 @@ def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResul
     vocabulary = _vocabulary(vocabulary_file)
     sentences = unit.read()
     if settings.validation_fraction:
-        sentences = documents_of(sentences, settings.validation_fraction, held_out=False)
+        sentences = select_documents(sentences, settings.validation_fraction, held_out=False)
     text = tokenize_unit(sentences, vocabulary_file, settings.lower_case)
     keys: list[np.ndarray] = []
     records: list[memoryview] = []

@@ -12,7 +12,7 @@ import html
 import re
 from collections.abc import Callable, Iterable
 
-# Namespaces whose links show a picture or nothing; every wiki knows the English names in addition to its own.
+# Namespaces whose links show a picture or nothing; every wiki accepts the English names in addition to its own.
 HIDDEN_NAMESPACES = frozenset({"file", "image", "media", "category"})
 # English titles of sections without running text; in other languages, the line rules below remove most of them.
 _APPENDICES = frozenset(
@@ -79,7 +79,7 @@ def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list
     """
     hidden = HIDDEN_NAMESPACES.union(hidden_namespaces)
     text = _COMMENT.sub("", wikitext)
-    text = _NOWIKI.sub(lambda found: (found.group(1) or "").translate(_LITERAL), text)
+    text = _NOWIKI.sub(lambda match: (match.group(1) or "").translate(_LITERAL), text)
     text = _without_elements(text)
     text = _resolve_templates(text)
     text = _resolve_links(text, hidden)
@@ -105,8 +105,8 @@ def _without_elements(text: str) -> str:
 def _resolve_links(text: str, hidden: frozenset[str]) -> str:
     """Replace links by the text they show; remove pictures, categories and links to other languages."""
 
-    def shown(found: re.Match[str]) -> str:
-        target, bar, label = found.group(1).partition("|")
+    def shown(match: re.Match[str]) -> str:
+        target, bar, label = match.group(1).partition("|")
         target = target.strip()
         prefix = target.partition(":")[0].strip().lower() if ":" in target else ""
         if prefix in hidden:  # a leading colon makes the prefix empty: such a link is shown
@@ -118,8 +118,8 @@ def _resolve_links(text: str, hidden: frozenset[str]) -> str:
         return _PREFIXES.sub("", target.lstrip(":")).partition("#")[0]
 
     text = _VARIANT.sub(_variant, text)
-    for _ in range(8):  # captions hold links, which may hold links
-        text = _EXTERNAL.sub(lambda found: found.group(1) or "", text)
+    for _ in range(8):  # captions contain links, which may contain links
+        text = _EXTERNAL.sub(lambda match: match.group(1) or "", text)
         text, count = _LINK.subn(shown, text)
         if not count:
             break
@@ -130,14 +130,14 @@ def _without_leftovers(text: str) -> str:
     """Remove quote marks and the unclosed brackets of links, templates and tables."""
     count = 1
     while count:  # a removal may bring two other brackets together
-        text = _QUOTES.sub(lambda found: "'" if len(found.group()) == 4 else "", text)
+        text = _QUOTES.sub(lambda match: "'" if len(match.group()) == 4 else "", text)
         text, count = _LEFT_BRACKETS.subn("", text)
     return text
 
 
-def _variant(found: re.Match[str]) -> str:
+def _variant(match: re.Match[str]) -> str:
     """Return the first of Chinese script variants ``-{zh-hans:甲;zh-hant:乙}-``; ``-{H|…}-`` shows nothing."""
-    flags, body = found.groups()
+    flags, body = match.groups()
     if flags is not None and flags.strip().upper() in ("H", "T", "-"):
         return ""
     return body.partition(";")[0].rpartition(":")[2].strip()
@@ -165,7 +165,7 @@ def _tidy(line: str) -> str:
     """Decode entities and repair the punctuation around removed markup."""
     if "&" in line:
         line = html.unescape(html.unescape(line))
-    line = _TRANSLATED.sub(lambda found: chr(ord(found.group()) - 0xE000), line)
+    line = _TRANSLATED.sub(lambda match: chr(ord(match.group()) - 0xE000), line)
     for character in _INVISIBLE:
         line = line.replace(character, "")
     line = " ".join(line.split())
@@ -296,7 +296,7 @@ def _starts_line(text: str, position: int) -> bool:
 def _resolve_templates(text: str) -> str:
     """Remove templates, template parameters and tables at any depth of nesting.
 
-    One that is never closed loses only its own line: a forgotten brace costs a line, not the article.
+    If a closing brace is missing, only the line of the opening one is removed, not the rest of the article.
     """
     if "{{{" in text:
         text = _PARAMETER.sub("", text)

@@ -38,13 +38,13 @@ class Sequences(NamedTuple):
 
 def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special: SpecialIds) -> Sequences:
     """Gather the tokens of pairs from the unit's (T,) tokens into sequences; every pair must fit."""
-    place = np.arange(max_seq_length, dtype=np.int32)[None, :]  # (1, S)
+    column = np.arange(max_seq_length, dtype=np.int32)[None, :]  # (1, S)
     a_start, a_length, b_start, b_length = (values.astype(np.int32)[:, None] for values in pairs[:4])  # (N, 1)
     first_sep = a_length + 1
     last_sep = first_sep + b_length + 1
-    source = place + np.where(place < first_sep, a_start - 1, b_start - first_sep - 1)
+    source = column + np.where(column < first_sep, a_start - 1, b_start - first_sep - 1)
     ids = tokens.take(source, mode="clip").astype(np.int32, copy=False)  # (N, S)
-    inside = place <= last_sep
+    inside = column <= last_sep
     ids[~inside] = special.pad
     ids[:, 0] = special.cls
     rows = np.arange(len(ids))
@@ -54,13 +54,13 @@ def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special:
     maskable[:, 0] = False
     maskable[rows, first_sep[:, 0]] = False
     maskable[rows, last_sep[:, 0]] = False
-    return Sequences(ids, inside.astype(np.int8), (inside & (place > first_sep)).astype(np.int8), maskable)
+    return Sequences(ids, inside.astype(np.int8), (inside & (column > first_sep)).astype(np.int8), maskable)
 
 
 def choose_tokens(maskable: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Choose ``counts`` (N,) of the maskable tokens (N, S) of each row with equal probability; return (N, S) bool."""
-    # Keys hold random bits above and the position below: sorting brings positions into random order, and no two keys
-    # are equal, so every machine sorts them in the same way.
+    # The high bits of a key are random, the low ones are the position: sorting brings positions into random order, and
+    # no two keys are equal, so every machine sorts them in the same way.
     length = maskable.shape[1]
     position_bits = (length - 1).bit_length()
     keys = rng.integers(1 << 31, size=maskable.shape, dtype=np.uint32) >> np.uint32(position_bits)
@@ -68,9 +68,9 @@ def choose_tokens(maskable: np.ndarray, counts: np.ndarray, rng: np.random.Gener
     keys[~maskable] |= np.uint32(1 << 31)  # sorted after all others
     most = int(counts.max(initial=0))
     keys.sort(axis=1)
-    places = keys[:, :most] & np.uint32((1 << position_bits) - 1)
+    positions = keys[:, :most] & np.uint32((1 << position_bits) - 1)
     chosen = np.zeros(maskable.shape, bool)
-    np.put_along_axis(chosen, places.astype(np.int64), np.arange(most) < counts[:, None], axis=1)
+    np.put_along_axis(chosen, positions.astype(np.int64), np.arange(most) < counts[:, None], axis=1)
     return chosen
 
 
@@ -91,7 +91,7 @@ def choose_words(
         (N, S) bool.
     """
     chosen = np.zeros(maskable.shape, bool)
-    begins = maskable.copy()  # a segment that was cut within a word begins with a piece that continues nothing
+    begins = maskable.copy()  # a segment that was cut within a word begins with a piece that continues no word
     begins[:, 1:] &= ~(continues[:, 1:] & maskable[:, :-1])
     ends = maskable.copy()
     ends[:, :-1] &= ~maskable[:, 1:] | begins[:, 1:]

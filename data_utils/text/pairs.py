@@ -2,7 +2,7 @@
 
 Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data preparation.
 
-Segments are ranges of one long token array of the work unit, so nothing is copied until the records are made. N pairs.
+Segments are ranges of one long token array of the work unit; tokens are copied only when records are made. N pairs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def make_pairs(
 
     Half of the pairs are random. A single sentence has no successor, so its pair must be random; in return, a later
     random pair is made a true one, which keeps the share at half. If the unit has only one document, the random segment
-    comes from another place in it.
+    comes from another part of it.
 
     Args:
         sentence_starts: First token of each sentence, and the end of the last one.
@@ -74,8 +74,8 @@ class _PairMaker:
             last = self._reach(first, end, target)
             a_end = self._split(first, last)
             if self._choose_random(last - first):
-                wanted = target - (self.starts[a_end] - self.starts[first])
-                b_first, b_last = self._elsewhere(document, first, wanted)
+                tokens = target - (self.starts[a_end] - self.starts[first])
+                b_first, b_last = self._random_segment(document, first, tokens)
                 self.pairs.append(Pair((first, a_end), (b_first, b_last), True))
                 first = a_end  # the unused rest is used again
             else:
@@ -112,8 +112,8 @@ class _PairMaker:
             return False
         return self.rng.random() < 0.5
 
-    def _elsewhere(self, document: int, first: int, wanted: int) -> tuple[int, int]:
-        """Return sentences of another document from a random place up to ``wanted`` tokens or its end."""
+    def _random_segment(self, document: int, first: int, tokens: int) -> tuple[int, int]:
+        """Return sentences of another document from a random one up to ``tokens`` tokens or its end."""
         count = len(self.documents) - 1
         if count > 1:
             other = self._below(count - 1)
@@ -123,9 +123,9 @@ class _PairMaker:
         else:
             begin, end = self.documents[0], self.documents[1]
             start = begin + self._below(end - begin)
-            if start in (first, first + 1) and end - begin > 3:  # neither A itself nor what follows it
+            if start in (first, first + 1) and end - begin > 3:  # neither A itself nor the next sentence
                 start = begin + (first - begin + 2 + self._below(end - begin - 2)) % (end - begin)
-        return start, self._reach(start, end, max(wanted, 1))
+        return start, self._reach(start, end, max(tokens, 1))
 
 
 class PairArrays(NamedTuple):

@@ -1,4 +1,4 @@
-"""Splits text into sentences by Punkt, and by the full stops of scripts that Punkt does not know.
+"""Splits text into sentences with Punkt, and at the full stops of scripts that Punkt does not support.
 
 Every decision is the same as that of NLTK's Punkt, and NLTK trains the parameters. Splitting is almost twice as fast as
 NLTK's, because each distinct word is examined only once. Kiss and Strunk 2006, "Unsupervised Multilingual Sentence
@@ -97,14 +97,14 @@ def train(texts: Iterable[str]) -> Parameters:
     texts = list(texts)
     if sum(map(len, texts)) < MIN_TRAINING_CHARACTERS:
         return Parameters.empty()._replace(abbreviations=set(COMMON_ABBREVIATIONS.split()))
-    from nltk.tokenize.punkt import PunktLanguageVars, PunktToken, PunktTrainer  # which takes a second to load
+    from nltk.tokenize.punkt import PunktLanguageVars, PunktToken, PunktTrainer  # takes a second to load
 
     class CachedWords(PunktLanguageVars):
         def word_tokenize(self, s: str) -> list[Word]:
-            return words_of(s)
+            return split_words(s)
 
     class Token(PunktToken):
-        first_case = is_ellipsis = None  # which NLTK would compute again and again
+        first_case = is_ellipsis = None  # NLTK would compute them repeatedly
 
         def __init__(self, word: Word, parastart: bool | None = None, linestart: bool | None = None):
             self.tok, self.type, self.period_final = word.text, word.type, word.ends
@@ -180,10 +180,10 @@ def has_trained_model(language: str) -> bool:
     """Return whether NLTK's trained Punkt model (package ``punkt_tab``) is installed for a language.
 
     Raises:
-        UserError: The name cannot be that of a language.
+        UserError: The name is not possible for a language.
     """
     if not re.fullmatch(r"[\w-]+", language):
-        raise UserError(f"--language {language}: no name of a Punkt model; such as english or german")
+        raise UserError(f"--language {language}: not a name of a Punkt model; name one such as english or german")
     return _model_folder(language) is not None
 
 
@@ -228,7 +228,7 @@ class Word:
         ends: Whether it ends with a full stop.
         kind: ``PLAIN``, ``BREAK`` or ``ELLIPSIS``; None if it depends on the abbreviations.
         stem: The word without its full stop, which is an abbreviation or not if ``kind`` is None.
-        tail: The part of the stem after the last hyphen, which may be an abbreviation likewise.
+        tail: The part of the stem after the last hyphen, which may also be an abbreviation.
     """
 
     __slots__ = (
@@ -272,7 +272,7 @@ def _words_between_blanks(text: str) -> tuple[Word, ...]:
     return (_word(text),) if text.isalpha() else tuple(map(_word, _WORD.findall(text)))
 
 
-def words_of(line: str) -> list[Word]:
+def split_words(line: str) -> list[Word]:
     """Return the words and punctuation marks of a line; a full stop belongs to the word before it."""
     if _ACROSS_BLANKS.search(line):
         return [_word(text) for part in line.split("\n") if part.strip() for text in _WORD.findall(part)]
@@ -311,23 +311,23 @@ def _marks(text: str) -> Iterator[tuple[regex.Match[str], str]]:
     blanks = [blank for blank in WHITE_SPACE if blank in text]
     last, first, end = None, 0, 0  # the previous mark, and the word that it follows
     for mark in _MARK.finditer(text):
-        place = mark.start()
-        blank = max((text.rfind(blank, end, place) for blank in blanks), default=-1)
+        position = mark.start()
+        blank = max((text.rfind(blank, end, position) for blank in blanks), default=-1)
         begin = blank + 1 if blank > end else first
         if last is not None and end <= begin:
             yield last, text[first:end] + last.group() + last.group("after")
-        last, first, end = mark, begin, place
+        last, first, end = mark, begin, position
     if last is not None:
         yield last, text[first:end] + last.group() + last.group("after")
 
 
 def _is_end(around: str, parameters: Parameters) -> bool:
     """Return whether a sentence ends before the last of these words."""
-    words = words_of(around)
+    words = split_words(around)
     kinds = [word.kind_with(parameters.abbreviations) for word in words]
     return any(
-        _ends_between(words[place], kinds[place], words[place + 1], kinds[place + 1], parameters)
-        for place in range(len(words) - 1)
+        _ends_between(words[index], kinds[index], words[index + 1], kinds[index + 1], parameters)
+        for index in range(len(words) - 1)
     )
 
 
@@ -353,7 +353,7 @@ def _ends_between(word: Word, kind: int, after: Word, kind_after: int, parameter
 
 
 def _begins_sentence(word: Word, seen: int) -> bool | None:
-    """Return what the case of the first letter shows (4.1.1); None if nothing."""
+    """Return whether the case of the first letter shows the beginning of a sentence (4.1.1); None if unknown."""
     if word.is_punctuation:
         return False
     if word.is_upper and seen & LOWER and not seen & MIDDLE_UPPER:

@@ -21,10 +21,10 @@ from data_utils.completion_log import (
     Status,
     begin_recipe,
     clear_work,
+    folder_status,
+    has_recipe,
     identity_of,
-    is_recipe_of,
     mismatch_error,
-    status_of,
 )
 from data_utils.parallel import Pool, pool_of, with_absolute_paths
 from data_utils.text.documents import (
@@ -32,7 +32,7 @@ from data_utils.text.documents import (
     SET_ASIDE_NAME,
     RejectedDocument,
     RejectedDocuments,
-    reason_of,
+    describe_error,
 )
 from data_utils.text.extract import (
     DEFAULT_MIN_CHARACTERS,
@@ -44,7 +44,7 @@ from data_utils.text.extract import (
     no_prose,
 )
 from data_utils.text.sentence_splitter import Splitter, has_trained_model, load_splitter, save_parameters, train
-from data_utils.text.sources import PagesUnit, Source, source_of
+from data_utils.text.sources import PagesUnit, Source, source_from_options
 from data_utils.text.units import Unit
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -96,7 +96,7 @@ def _split(splitter: Splitter, prose: Prose) -> list[str] | RejectedDocument:
     try:
         return [sentence for paragraph in prose.paragraphs for sentence in splitter.split(paragraph)]
     except Exception as error:  # no bad article may end the run
-        return RejectedDocument(prose.title, f"cannot be split into sentences: {reason_of(error)}")
+        return RejectedDocument(prose.title, f"cannot be split into sentences: {describe_error(error)}")
 
 
 def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
@@ -137,26 +137,26 @@ def write_sentences(
     """Write the sentences of a source into a folder; units that are done already are skipped.
 
     Args:
-        source: What to read.
-        folder: Created if absent.
-        settings: How sentences are made.
+        source: The input.
+        folder: Output folder; created if absent.
+        settings: The settings of the sentences.
         pool: Workers; None: this process. The output does not depend on them.
         max_bad_articles: Maximum number of articles that cannot be used; one more ends the run.
         overwrite: Whether a corpus of other input or settings in the folder may be replaced.
 
     Raises:
-        UserError: The input is broken or holds no prose, or the folder holds something else.
+        UserError: The input is broken or contains no prose, or the folder contains something else.
     """
     model = settings.language if has_trained_model(settings.language) else "trained on the input"
     recipe = {"input": source.identity(), "text": {**settings._asdict(), "punkt": model}}
-    found = status_of(folder, recipe, CORPUS_NAME, SENTENCE_FILES)
-    if found is Status.COMPLETE:
+    status = folder_status(folder, recipe, CORPUS_NAME, SENTENCE_FILES)
+    if status is Status.COMPLETE:
         print(f"sentences: {folder} is complete already", file=sys.stderr)
         return read_corpus(folder)
-    if found is Status.OTHER and not overwrite:
+    if status is Status.OTHER and not overwrite:
         raise mismatch_error(folder, recipe, "a corpus")
     folder.mkdir(parents=True, exist_ok=True)
-    if not is_recipe_of(folder, recipe):
+    if not has_recipe(folder, recipe):
         for stale in [
             *(folder / name for name in (CORPUS_NAME, PUNKT_NAME, SET_ASIDE_NAME)),
             *folder.glob(SENTENCE_FILES),
@@ -209,21 +209,21 @@ def add_sentence_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--language",
         default="english",
-        help="of NLTK's trained Punkt model (punkt_tab), used where it is installed (default %(default)s)",
+        help="language of NLTK's trained Punkt model (punkt_tab), used if it is installed (default %(default)s)",
     )
     parser.add_argument(
         "--punkt-training-megabytes", type=positive, default=DEFAULT_TRAINING_MEGABYTES, metavar="N",
-        help="text to train Punkt on where no trained model is installed (default %(default)s)",
+        help="text to train Punkt on if no trained model is installed (default %(default)s)",
     )  # fmt: skip
 
 
-def text_settings_of(options: argparse.Namespace) -> TextSettings:
+def text_settings_from_options(options: argparse.Namespace) -> TextSettings:
     return TextSettings(options.language, options.min_characters, options.punkt_training_megabytes)
 
 
 def _run(options: argparse.Namespace) -> None:
-    source = source_of(with_absolute_paths(options))
-    settings = text_settings_of(options)
+    source = source_from_options(with_absolute_paths(options))
+    settings = text_settings_from_options(options)
     with pool_of(options, options.output, source.files) as pool:
         corpus = write_sentences(source, options.output, settings, pool, options.max_bad_articles, options.overwrite)
     bad = f", {corpus.set_aside:,} articles set aside ({options.output / SET_ASIDE_NAME})" if corpus.set_aside else ""

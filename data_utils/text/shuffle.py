@@ -25,7 +25,7 @@ MAX_BYTES_OF_FILE = 24 << 20
 BYTES_OF_STRIP = 80 << 20
 MAX_FILES_AS_STRIPS = 64  # up to this number of files, each file is a strip of its own
 
-# The places of the keys, lengths and bytes of a strip's records in a spill file.
+# For each strip of a spill file: its offset, the number of its records, its bytes, and their checksum.
 _TABLE = np.dtype([("offset", "<i8"), ("records", "<i8"), ("bytes", "<i8"), ("crc", "<i8")])
 
 
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
         """The maximum number of files; a file without records is not written."""
         return self.strips * self.files_per_strip
 
-    def file_of(self, keys: np.ndarray) -> np.ndarray:
+    def file_number(self, keys: np.ndarray) -> np.ndarray:
         """Return the number of the file of each of the keys (N,)."""
         return ((keys >> np.uint64(32)) * np.uint64(self.files) >> np.uint64(32)).astype(np.int64)
 
@@ -66,7 +66,7 @@ def write_spill(path: Path, shuffled: Shuffled, pieces: np.ndarray, layout: Layo
     """Write a unit's records strip by strip, and its counts of pieces (V,), in the first pass."""
     order = np.argsort(shuffled.keys, kind="stable")
     bounds = np.searchsorted(
-        layout.file_of(shuffled.keys[order]) // layout.files_per_strip, np.arange(layout.strips + 1)
+        layout.file_number(shuffled.keys[order]) // layout.files_per_strip, np.arange(layout.strips + 1)
     )
     table = np.zeros(layout.strips, _TABLE)
     frequencies = pieces.astype("<i8").tobytes()
@@ -113,7 +113,7 @@ def gather(spills: Sequence[Path], strip: int, layout: Layout) -> Iterator[tuple
     keys = np.concatenate([part.keys for part in parts])
     records = [record for part in parts for record in part.records]
     order = np.argsort(keys, kind="stable")
-    files = layout.file_of(keys[order])
+    files = layout.file_number(keys[order])
     first = strip * layout.files_per_strip
     bounds = np.searchsorted(files, np.arange(first, first + layout.files_per_strip + 1))
     for number, (begin, end) in enumerate(itertools.pairwise(bounds), first):

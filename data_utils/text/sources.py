@@ -25,7 +25,7 @@ from data_utils.text.documents import (
     read_wikiextractor,
     read_wikitext,
 )
-from data_utils.text.dump import articles_of, check_end, read_chunk, read_head, read_pages
+from data_utils.text.dump import check_end, parse_page, read_chunk, read_head, read_pages
 from data_utils.text.markup import clean_wikitext
 from data_utils.text.units import Cut, CutBehind, Span, Unit, cut_anywhere, cut_nowhere, plan_input_units
 from utilities.errors import UserError
@@ -89,7 +89,7 @@ class Source:
         """Yield the documents of a unit, and the parts that cannot be read as documents."""
         if isinstance(unit, PagesUnit):
             for page in unit.pages:
-                yield from articles_of(page)
+                yield from parse_page(page)
             return
         assert self.read_span is not None, "only such sources give units of spans"
         for span in unit.spans:
@@ -121,7 +121,7 @@ def _page_units(files: Iterable[Path], unit_bytes: int) -> Iterator[PagesUnit]:
 
 
 def dump_source(path: Path) -> Source:
-    """Return the articles of a dump; a missing, foreign or truncated file is refused here, before any work."""
+    """Return the articles of a dump; reject a missing, foreign or truncated file before any work."""
     head = read_head(path)
     if head.can_be_cut:
         check_end(path)
@@ -136,7 +136,7 @@ def _existing_files(paths: Iterable[Path], option: str, pattern: str = "*") -> t
         if path.is_dir():
             inside = sorted(entry for entry in path.rglob(pattern) if entry.is_file())
             if not inside:
-                raise UserError(f"{option} {path}: the folder holds no files {pattern}")
+                raise UserError(f"{option} {path}: the folder contains no files {pattern}")
             files += inside
         elif path.is_file():
             files.append(path)
@@ -155,18 +155,18 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
     inputs.add_argument("--wikiextractor", type=Path, nargs="+", metavar="DIR", help="WikiExtractor's output")
     inputs.add_argument("--wikitext", type=Path, nargs="+", metavar="FILE", help="WikiText-2 or -103 files")
     if sentences_too:
-        inputs.add_argument("--sentences", type=Path, metavar="DIR", help="what the sentences step wrote")
+        inputs.add_argument("--sentences", type=Path, metavar="DIR", help="output of the sentences step")
     group.add_argument(
         "--jsonl-field",
         default="text",
         metavar="NAME",
-        help="field of --jsonl that holds the text (default %(default)s)",
+        help="field of --jsonl with the text (default %(default)s)",
     )
     group.add_argument("--document-per-file", action="store_true", help="--text: each file is one document")
     group.add_argument("--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs")
 
 
-def source_of(options: argparse.Namespace) -> Source:
+def source_from_options(options: argparse.Namespace) -> Source:
     """Return the source that the options of ``add_source_options`` describe."""
     if options.dump:
         return dump_source(options.dump)

@@ -61,11 +61,11 @@ def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     words = text.replace(b"\n", b" ").split(b" ")
     words_before_end = np.searchsorted(word_ends, line_ends) + 1
     distinct = list(dict.fromkeys(words))  # in the order of their first occurrence
-    numbers_of = dict(zip(distinct, range(len(distinct))))
-    numbers = np.fromiter(map(numbers_of.__getitem__, words), np.int64, len(words))
+    number_by_word = dict(zip(distinct, range(len(distinct))))
+    numbers = np.fromiter(map(number_by_word.__getitem__, words), np.int64, len(words))
     ids, lengths = tokenize_words([word.decode("utf-8") for word in distinct], tokenizer)
     per_word = lengths[numbers]
-    tokens = _take_rows(ids, _starts_of(lengths)[numbers], per_word)
+    tokens = _take_rows(ids, _row_starts(lengths)[numbers], per_word)
     bounds = np.concatenate([[0], np.cumsum(per_word)])[[0, *words_before_end.tolist(), len(words)]]
     return tokens, np.diff(bounds)
 
@@ -96,11 +96,11 @@ def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarr
         [flat[flat != separator_id] if chunks else flat, *(np.array(ids, np.int32) for ids in encoded[len(chunks) :])]
     ).astype(np.int32)
     grouped_lengths = lengths[np.array([*together, *alone], np.int64)]
-    return _take_rows(grouped, _starts_of(grouped_lengths)[order], grouped_lengths[order]), lengths
+    return _take_rows(grouped, _row_starts(grouped_lengths)[order], grouped_lengths[order]), lengths
 
 
 def _separator(tokenizer: Tokenizer) -> tuple[str, int | None]:
-    """Return a mark that the vocabulary has as a word, and its id; None if it has no such mark."""
+    """Return a mark that the vocabulary contains as a word, and its id; None if it contains no such mark."""
     for mark in SEPARATORS:
         number = tokenizer.token_to_id(mark)
         if number is not None:
@@ -108,12 +108,12 @@ def _separator(tokenizer: Tokenizer) -> tuple[str, int | None]:
     return SEPARATORS[0], None
 
 
-def _starts_of(lengths: np.ndarray) -> np.ndarray:
+def _row_starts(lengths: np.ndarray) -> np.ndarray:
     """Return the index in a flat array at which each row begins, (N,)."""
     return np.cumsum(lengths) - lengths
 
 
 def _take_rows(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return rows of a flat array (T,), given by starts and lengths (N,), one after the other."""
-    shift = np.repeat(starts - _starts_of(lengths), lengths)
+    shift = np.repeat(starts - _row_starts(lengths), lengths)
     return values[shift + np.arange(shift.size)]

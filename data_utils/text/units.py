@@ -67,9 +67,9 @@ class CutBehind:
             window = b""
             while block := stream.read(SCAN_BYTES):
                 window += block
-                for found in self.pattern.finditer(window):
-                    if begin + found.end() >= position:
-                        return min(begin + found.end(), size)
+                for match in self.pattern.finditer(window):
+                    if begin + match.end() >= position:
+                        return min(begin + match.end(), size)
                 dropped = max(0, len(window) - MAX_MATCH_BYTES)
                 begin, window = begin + dropped, window[dropped:]
         return size
@@ -116,7 +116,7 @@ def plan_units(files: Sequence[Path], unit_bytes: int | None = None) -> list[Uni
     if unit_bytes is None:
         unit_bytes = min(DEFAULT_UNIT_BYTES, max(SMALLEST_UNIT, text.size // FEWEST_UNITS + 1))
     cuts = [0]
-    is_single = False  # whether the last unit holds a single document
+    is_single = False  # whether the last unit consists of a single document
     while cuts[-1] < text.size:
         first = text.document_end(cuts[-1] + 1)
         cuts.append(text.document_end(max(cuts[-1] + unit_bytes, first + 1)))

@@ -36,12 +36,12 @@ def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
     """Yield all lines, or those of evenly chosen megabytes if there are more than ``limit`` bytes in all files."""
     sizes = [(path, path.stat().st_size) for path in files]
     total = sum(size for _, size in sizes)
-    period = CHUNK_BYTES * max(1, -(-total // max(limit, 1)))  # one stretch of each period is used
+    period = CHUNK_BYTES * max(1, -(-total // max(limit, 1)))  # one chunk of each period is used
     begin = 0  # position of the file in the text of all files
     for path, size in sizes:
         with open(path, "rb") as stream:
-            for stretch in range(begin // period * period, begin + size, period):
-                yield from _lines_between(stream, stretch - begin, stretch + CHUNK_BYTES - begin)
+            for chunk in range(begin // period * period, begin + size, period):
+                yield from _lines_between(stream, chunk - begin, chunk + CHUNK_BYTES - begin)
         begin += size
 
 
@@ -61,8 +61,8 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str
     """Return the characters of a vocabulary of ``size`` pieces, as pieces that begin and that continue a word, sorted.
 
     Of most scripts, these are the most frequent characters, because a rare one costs a few words. Ideographs are words
-    of their own in BERT, so each that is missing is [UNK]: all that occur more than once are added, the most frequent
-    first, until what is missing no longer matters or the room that is left is needed for longer pieces.
+    of their own in BERT, so each missing one is [UNK]: all that occur more than once are added, the most frequent
+    first, until the missing ones are negligible or the remaining entries are needed for longer pieces.
     """
     words: Counter[str] = Counter()
     for line in lines:
@@ -75,16 +75,16 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str
             for character in part:
                 characters[character] += count
     ranked = sorted(characters, key=lambda character: (-characters[character], character))
-    limit, room = max(MIN_ALPHABET, size // 5), size - len(SPECIAL_TOKENS)
+    limit, remaining = max(MIN_ALPHABET, size // 5), size - len(SPECIAL_TOKENS)
     kept = []
     for character in ranked[:limit]:
-        room -= 2 if character in continuing else 1
-        if room < 0:
+        remaining -= 2 if character in continuing else 1
+        if remaining < 0:
             break
         kept.append(character)
     ideographs = [c for c in ranked[limit:] if tokenizer.normalizer.normalize_str(c) == f" {c} "]
     missing = sum(characters[c] for c in ideographs)
-    for character in ideographs[: max(0, room - size // 5)]:
+    for character in ideographs[: max(0, remaining - size // 5)]:
         if characters[character] == 1 or missing <= MISSING_IDEOGRAPHS * characters.total():
             break
         kept.append(character)
@@ -139,7 +139,7 @@ def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--min-frequency", type=positive, default=DEFAULT_MIN_FREQUENCY, metavar="N",
-        help="of a pair to be merged (default %(default)s)",
+        help="minimum number of occurrences of a pair to be merged (default %(default)s)",
     )  # fmt: skip
     add_case_option(parser)
 
@@ -157,7 +157,7 @@ def _run(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the step's command."""
     parser = make_parser("data_utils.text.vocabulary", "Trains a WordPiece vocabulary on sentence files.")
-    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="what the sentences step wrote")
+    parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="output of the sentences step")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="vocab.txt to write")
     add_vocabulary_options(parser)
     return run_main(parser, _run, arguments)

@@ -56,7 +56,7 @@ def prediction_steps(options: ExecutionOptions, batches: int) -> int:
 def micro_batches(data: Any, ahead: int) -> Any:
     """Split a data set of updates (A, B, …) into micro batches (B, …), of which ``ahead`` are prefetched.
 
-    Each is paired with a target that Keras requires and nothing reads.
+    Each is paired with a target, which Keras requires but which is not used.
     """
     return data.unbatch().map(lambda element: (element, tf.zeros((1, 1)))).prefetch(ahead)
 

@@ -1,7 +1,7 @@
 """Mixins that extend Graphcore's optimizers.
 
-Keras 2.6's optimizers call ``_prepare_local`` once for what all weights share, then ``_resource_apply_dense`` for each
-weight.
+Keras 2.6's optimizers call ``_prepare_local`` once for the values that all weights share, then
+``_resource_apply_dense`` for each weight.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ class GraphcorePlatform(Platform):
             )
         for name in ("device", "xla", "threads", "pipeline_devices"):
             if getattr(options, name) not in ("auto", None):
-                logger.warning("execution.%s has no meaning on IPUs and is left out", name)
+                logger.warning("execution.%s does not apply to IPUs and is ignored", name)
         self.precision = PRECISIONS[options.precision]
         layout.use_executable_cache(options.executable_cache)
         tf.get_logger().propagate = False  # it prints by itself, so every line would appear twice

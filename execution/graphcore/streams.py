@@ -52,7 +52,7 @@ class StreamedLoss(keras.losses.Loss):
     def __init__(self, terms: Sequence[str], losses: Sequence[str], scale: float, report: Callable[[tf.Tensor], Any]):
         # Whether other reductions divide by the number of replicas depends on the strategy.
         super().__init__(reduction=keras.losses.Reduction.SUM, name="objective")
-        self._wanted = [list(terms).index(name) for name in losses]
+        self._indices = [list(terms).index(name) for name in losses]
         self._scale = scale
         self._report = report
 
@@ -60,13 +60,13 @@ class StreamedLoss(keras.losses.Loss):
         values = tf.reshape(y_pred, [-1])
         self._report(values)
         sums, counts = tf.split(values, 2)
-        return self._scale * tf.gather(tf.math.divide_no_nan(sums, counts), self._wanted)
+        return self._scale * tf.gather(tf.math.divide_no_nan(sums, counts), self._indices)
 
 
 def low_precision_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return the negative log-likelihood (…) of ``labels`` (…) given logits ``scores`` (…, V), in float32.
 
-    Tensors as large as the scores keep their number format, because the IPU with the word embedding has no room for a
+    Tensors as large as the scores keep their number format, because the IPU with the word embedding has no memory for a
     copy in float32. Only sums over V are float32.
     """
     largest = tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))

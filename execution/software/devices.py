@@ -46,11 +46,11 @@ def use_threads(threads: Optional[int], devices: int) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(max(threads, devices))
 
 
-def pipeline_devices(wanted: Optional[int]) -> List[str]:
+def pipeline_devices(count: Optional[int]) -> List[str]:
     """Return the names of the devices over which pipeline stages are spread.
 
     Args:
-        wanted: number of devices; None: all GPUs, or the one CPU. A CPU is divided into that many logical devices,
+        count: number of devices; None: all GPUs, or the one CPU. A CPU is divided into that many logical devices,
             which share its cores and memory.
 
     Raises:
@@ -58,15 +58,15 @@ def pipeline_devices(wanted: Optional[int]) -> List[str]:
     """
     gpus = tf.config.get_visible_devices("GPU")
     if gpus:
-        if wanted is not None and wanted > len(gpus):
-            raise UserError(f"execution.pipeline_devices is {wanted}, but there are {len(gpus)} GPUs; set it to that")
-        return [f"/GPU:{number}" for number in range(wanted or len(gpus))]
-    if wanted is not None and wanted > 1:
+        if count is not None and count > len(gpus):
+            raise UserError(f"execution.pipeline_devices is {count}, but there are {len(gpus)} GPUs; set it to that")
+        return [f"/GPU:{number}" for number in range(count or len(gpus))]
+    if count is not None and count > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         if tf.config.get_logical_device_configuration(cpu) is None:
-            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(wanted)]
+            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
             tf.config.set_logical_device_configuration(cpu, parts)
-    return [f"/CPU:{number}" for number in range(wanted or 1)]
+    return [f"/CPU:{number}" for number in range(count or 1)]
 
 
 def stage_devices(device_mapping: Sequence[int], devices: Sequence[str]) -> List[str]:
@@ -80,7 +80,7 @@ def stage_devices(device_mapping: Sequence[int], devices: Sequence[str]) -> List
 
 
 def state_device(offchip: bool) -> Optional[str]:
-    """Return the name of the device that holds the optimizer's state; None: the device of each weight.
+    """Return the name of the device of the optimizer's state; None: the device of each weight.
 
     Args:
         offchip: whether the config asks for host memory, which matters only if the weights are on a GPU.

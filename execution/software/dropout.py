@@ -14,7 +14,7 @@ import numpy as np
 from execution.software.precision import as_float32
 from keras_extensions.backend import keras, tf
 
-# Named, because TensorFlow's default generator gives other numbers when compiled with XLA.
+# Set explicitly, because TensorFlow's default generator gives other numbers when compiled with XLA.
 GENERATOR = "philox"
 
 
@@ -41,7 +41,7 @@ class DropoutSeeds:
 
     @property
     def current(self) -> Optional[tf.Tensor]:
-        """The seed (2,) of the micro batch; None outside of :meth:`using`, where there is no dropout."""
+        """The seed (2,) of the micro batch; None, without dropout, outside of :meth:`using`."""
         return self._seed
 
 
@@ -101,7 +101,7 @@ class Dropout(keras.layers.Layer):
 
     @property
     def seed(self) -> Optional[tf.Tensor]:
-        """The seed (2,) of the current micro batch; None where nothing is dropped."""
+        """The seed (2,) of the current micro batch; None without dropout."""
         return self._seeds.current if self.rate else None
 
     def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:

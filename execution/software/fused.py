@@ -3,7 +3,7 @@
 TensorFlow computes products of bfloat16 matrices fastest, but one elementwise operation after the other. XLA fuses
 these into one loop, but has no fast bfloat16 products on CPUs. So each run of elementwise work is a function that XLA
 compiles, between products that it does not compile. Every one has its own gradient, which keeps few bfloat16 tensors
-from the forward pass and draws the dropout mask again. All arithmetic is float32, but for the softmax of the attention,
+from the forward pass and draws the dropout mask again. All arithmetic is float32, except the softmax of the attention,
 which is TensorFlow's operation on bfloat16 scores.
 
 B micro batch · S sequence · T = B·S tokens · A heads · D head size · H hidden · I intermediate
@@ -43,7 +43,7 @@ class Mask(NamedTuple):
     layer: tf.Tensor
 
     def apply(self, x: tf.Tensor) -> tf.Tensor:
-        """Return ``x``, float32, with a ``rate`` of its elements zeroed and the others scaled."""
+        """Return ``x``, float32, with a share ``rate`` of its elements zeroed and the others scaled."""
         keep = keep_mask(tf.shape(x), self.rate, fold_in(self.seed, self.layer))
         return tf.where(keep, x * (1.0 / (1.0 - self.rate)), tf.zeros([], x.dtype))
 
@@ -58,7 +58,7 @@ class Product(keras.layers.Dense):
     Args:
         units: outputs.
         copies: gives the bfloat16 copy of the matrix.
-        **options: as of ``keras.layers.Dense``.
+        **options: arguments of ``keras.layers.Dense``.
     """
 
     def __init__(self, units: int, copies: WeightCopies, **options: Any):
@@ -76,8 +76,8 @@ class Product(keras.layers.Dense):
         return self.shaped(self.product(x), x)
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
-        """Return the product (T, O): of two matrices, which TensorFlow fuses with a bias that follows."""
-        return tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self._copies.of(self.kernel, x.dtype))
+        """Return the product (T, O) of two matrices, which TensorFlow fuses with a bias that follows."""
+        return tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self._copies.cast(self.kernel, x.dtype))
 
     def shaped(self, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         """Return the rows ``y`` (T, O) in the shape of ``x`` (…, I), as (…, O)."""
@@ -86,7 +86,7 @@ class Product(keras.layers.Dense):
         return y
 
     def bias_or_zeros(self) -> tf.Tensor:
-        """Return the bias (O,), float32, which is zero where the layer has none."""
+        """Return the bias (O,), float32; zeros if the layer has no bias."""
         return tf.zeros([self.units]) if self.bias is None else tf.convert_to_tensor(self.bias)
 
 
@@ -105,7 +105,7 @@ class LinearGelu(Product):
         units: outputs.
         approximate: whether GeLU is the tanh approximation.
         copies: gives the bfloat16 copy of the matrix.
-        **options: as of ``keras.layers.Dense``.
+        **options: arguments of ``keras.layers.Dense``.
     """
 
     def __init__(self, units: int, approximate: bool, copies: WeightCopies, **options: Any):
@@ -124,7 +124,7 @@ class Dropout(dropouts.Dropout):
         return x if mask is None else dropout(x, mask)
 
     def mask(self) -> Optional[Mask]:
-        """Return the mask of the current micro batch; None where nothing is dropped."""
+        """Return the mask of the current micro batch; None without dropout."""
         seed = self.seed
         return None if seed is None else Mask(self.rate, seed, tf.constant(self.number))
 
@@ -151,7 +151,7 @@ class LayerNormalization(layers.LayerNormalization):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return norm(x, *self._weights(), self.epsilon)
 
-    def of_sum(self, residual: tf.Tensor, x: tf.Tensor, bias: tf.Tensor, mask: Optional[Mask]) -> tf.Tensor:
+    def normalize_sum(self, residual: tf.Tensor, x: tf.Tensor, bias: tf.Tensor, mask: Optional[Mask]) -> tf.Tensor:
         """Return norm(residual + dropout(x + bias)); see :func:`norm`. The layer must have been built."""
         return norm(residual, *self._weights(), self.epsilon, (x, bias), mask)
 
@@ -160,7 +160,7 @@ class LayerNormalization(layers.LayerNormalization):
 
 
 class LinearDropoutNorm(parts.LinearDropoutNorm):
-    """norm(residual + dropout(x · W + bias)), where all that follows the product is one pass."""
+    """norm(residual + dropout(x · W + bias)), where all work after the product is one pass."""
 
     def build(self, input_shape: Any) -> None:
         with tf.name_scope(self.norm.name):
@@ -168,7 +168,7 @@ class LinearDropoutNorm(parts.LinearDropoutNorm):
         super().build(input_shape)
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
-        return self.norm.of_sum(residual, self.dense(x), self.dense.bias_or_zeros(), self.dropout.mask())
+        return self.norm.normalize_sum(residual, self.dense(x), self.dense.bias_or_zeros(), self.dropout.mask())
 
 
 class Attention(parts.Attention):
@@ -246,9 +246,9 @@ def norm(
         residual: (…, H).
         gamma: (H,), float32.
         beta: (H,), float32.
-        epsilon: of the norm.
+        epsilon: ε of the norm.
         added: products x (…, H), and their bias (H,), float32; empty: norm(residual).
-        mask: of the dropout; None: no dropout.
+        mask: dropout mask; None: no dropout.
     """
     rate, seed, layer = mask or (0.0, None, None)
 
@@ -349,15 +349,15 @@ def attention(
         key: keys.
         value: values.
         bias: added to scores, (B, 1, 1 or S, S); without a gradient.
-        scale: of the scores.
-        mask: of the dropout; None: no dropout.
+        scale: factor on the scores.
+        mask: dropout mask; None: no dropout.
     """
     rate, seed, layer = mask or (0.0, None, None)
     factor = tf.constant(scale, query.dtype)
 
     @tf.custom_gradient
     def operation(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> Differentiable:
-        # Nothing else reads the scores, so that TensorFlow makes one operation of product, scale and bias.
+        # The scores are not used elsewhere, so that TensorFlow fuses product, scale and bias into one operation.
         softmax = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) * factor + bias)  # (B, A, S, S)
         weights = softmax if mask is None else _dropout(softmax, seed, layer, rate)
 

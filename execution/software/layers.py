@@ -16,7 +16,7 @@ from keras_extensions.backend import keras, tf
 Differentiable = Tuple[tf.Tensor, Callable[..., Any]]  # a value and the function that computes its gradient
 
 
-# Operations that narrow formats would spoil are computed in float32, whatever the format of their arguments.
+# Operations that need more than low precision are computed in float32, whatever the format of their arguments.
 
 
 class LayerNormalization(keras.layers.Layer):
@@ -49,7 +49,7 @@ class LayerNormalization(keras.layers.Layer):
 
 @tf.custom_gradient
 def exact_gelu(x: tf.Tensor) -> Differentiable:
-    """Return x·Φ(x), computed in float32: in narrow formats 1 + erf has no digits left for negative ``x``.
+    """Return x·Φ(x), computed in float32: in low precision 1 + erf has no digits left for negative ``x``.
 
     The gradient Φ(x) + x·φ(x) needs only ``x`` from the forward pass. Automatic differentiation would keep erf as well,
     a quarter of all activations of BERT-base. The gradient takes erf of the negated argument for the same reason: XLA
@@ -97,8 +97,8 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> Differentiable:
 def serialized_matmul(x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     """Multiply ``x`` (…, H) by the transpose of ``table`` (V, H); returns (…, V).
 
-    The factors are reshaped to two matrices, because the gradient of a batched product would hold a copy of the table
-    for each sample. Unlike on IPUs, the product is computed at once.
+    The factors are reshaped to two matrices, because the gradient of a batched product would contain a copy of the
+    table for each sample. Unlike on IPUs, the product is computed at once.
     """
     rows = tf.reshape(x, (-1, x.shape[-1]))
     product = tf.matmul(rows, tf.cast(table, x.dtype), transpose_b=True)

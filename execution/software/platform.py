@@ -95,7 +95,7 @@ class SoftwarePlatform(Platform):
         self.pipelined = layout.is_spread
         self.on_gpu = on_gpu()
         self._processes = processes
-        self._shards = shards_of(processes) if sharded else None
+        self._shards = make_shards(processes) if sharded else None
         self._state_device = state_device
         self._programs = programs
         self._dropout_seeds = DropoutSeeds()
@@ -167,12 +167,12 @@ class SoftwarePlatform(Platform):
         return self._check(layers.approximate_gelu(x) if approximate else layers.exact_gelu(x))
 
     def embedding_lookup(self, table: tf.Tensor, ids: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
-        if self._numerics.is_mixed:  # a sparse gradient, which is added to the head's dense one once that is float32
+        if self._numerics.is_mixed:  # its gradient is sparse, and is added to the head's dense one in float32
             return self._check(tf.cast(tf.gather(table, ids), tf.bfloat16))
         return self._check(layers.embedding_lookup(table, ids))
 
     def factor(self, weight: tf.Variable) -> tf.Tensor:
-        return self._copies.of(weight, tf.bfloat16) if self._numerics.is_mixed else super().factor(weight)
+        return self._copies.cast(weight, tf.bfloat16) if self._numerics.is_mixed else super().factor(weight)
 
     def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
         return self._check(layers.serialized_matmul(x, table))
@@ -286,7 +286,7 @@ class SoftwarePlatform(Platform):
 
 @contextlib.contextmanager
 def batch_by_batch(model: keras.Model) -> Iterator[None]:
-    """Within the block, an execution of Keras is one batch, so that callbacks can break off between any two."""
+    """Within the block, an execution of Keras is one batch, so that callbacks can stop it after any batch."""
     length = getattr(model, "steps_per_execution", None)
     if length is None:
         yield
@@ -299,7 +299,7 @@ def batch_by_batch(model: keras.Model) -> Iterator[None]:
         model.steps_per_execution = before
 
 
-def shards_of(processes: Processes) -> Optional[Shards]:
+def make_shards(processes: Processes) -> Optional[Shards]:
     """Return one shard of the optimizer's state for each process; None for a single process."""
     collectives = processes.collectives
     if collectives is None:

@@ -1,7 +1,7 @@
 """Number formats on stock TensorFlow, and ``fp_exceptions``: training stops at the first NaN or infinity.
 
-The narrow formats are float16 and bfloat16. Weights and computation have the format of :class:`Numerics`, but in mixed
-precision weights are float32; moments, updates, norms and losses are always float32.
+The low-precision formats are float16 and bfloat16. Weights and computation have the format of :class:`Numerics`, but in
+mixed precision weights are float32; moments, updates, norms and losses are always float32.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _AMPERE = (8, 0)  # and with fast bfloat16 (2020)
 
 
 class Formats(NamedTuple):
-    """What a machine computes fast.
+    """The formats in which a machine computes fast.
 
     Attributes:
         tensor_cores: whether all GPUs compute fast in float16.
-        bfloat16: the hardware that makes products of bfloat16 matrices faster than those of float32; empty without.
+        bfloat16: the hardware that makes products of bfloat16 matrices faster than those of float32; empty if there is
+            none.
     """
 
     tensor_cores: bool
@@ -40,7 +41,8 @@ class Numerics(NamedTuple):
     Attributes:
         precision: number format of weights and computation, or ``mixed_bfloat16``.
         reason: why it was chosen, if the config leaves it open.
-        stochastic_rounding: whether updates of narrow weights are rounded at random, so that small ones are not lost.
+        stochastic_rounding: whether updates of low-precision weights are rounded stochastically, so that small ones are
+            not lost.
         fp_exceptions: whether training stops at the first NaN or infinity.
     """
 
@@ -61,14 +63,14 @@ class Numerics(NamedTuple):
 
     def describe(self) -> str:
         """Return the format and why it was chosen, for the log."""
-        rounded = ", weights rounded at random" if self.is_low_precision and self.stochastic_rounding else ""
+        rounded = ", stochastic rounding" if self.is_low_precision and self.stochastic_rounding else ""
         return f"{self.precision}{rounded}{f' ({self.reason})' if self.reason else ''}"
 
 
 def choose_numerics(
     precision: str, fast: Formats, stochastic_rounding: bool = False, fp_exceptions: bool = False
 ) -> Numerics:
-    """Return the config's number format or, if that is ``auto``, the one that suits the machine.
+    """Return the config's number format or, if that is ``auto``, the best one for the machine.
 
     Args:
         precision: ``auto``, ``float32``, ``float16``, ``bfloat16`` or ``mixed_bfloat16``.
@@ -92,11 +94,11 @@ def choose_numerics(
     return Numerics(precision, f"precision auto: {reason}", stochastic_rounding, fp_exceptions)
 
 
-def formats_of_machine(xla: bool) -> Formats:
+def fast_formats(xla: bool) -> Formats:
     """Return which formats are fast here.
 
-    It is decided by the hardware's features, not by its speed at the moment, so that a resumed run and every replica
-    on like machines choose alike.
+    The hardware's features decide, not its speed at the moment, so that a resumed run and all processes on equal
+    machines make the same choice.
 
     Args:
         xla: whether the config asks for XLA, which has no fast products of bfloat16 on CPUs.
@@ -116,8 +118,8 @@ class WeightCopies:
         self.variables: List[tf.Variable] = []
         self._copies: Dict[Any, tf.Tensor] = {}
 
-    def of(self, variable: tf.Variable, dtype: tf.DType) -> tf.Tensor:
-        """Return a weight in ``dtype``: its copy within :meth:`using`, otherwise cast anew."""
+    def cast(self, variable: tf.Variable, dtype: tf.DType) -> tf.Tensor:
+        """Return a weight in ``dtype``: its copy within :meth:`using`, otherwise a new cast."""
         copy = self._copies.get(variable.ref())
         if copy is not None:
             return copy
@@ -142,7 +144,7 @@ def as_float32(x: tf.Tensor) -> tf.Tensor:
 # Floating-point exceptions
 
 _PREFIX = "fp_exceptions, in "
-_MESSAGE = re.compile(re.escape(_PREFIX) + r"(?P<place>.+?) : Tensor had (?P<what>.+?) values")
+_MESSAGE = re.compile(re.escape(_PREFIX) + r"(?P<source>.+?) : Tensor had (?P<values>.+?) values")
 
 
 class FiniteCheck:
@@ -161,16 +163,16 @@ class FiniteCheck:
         self.backward = backward
         self.model = ""
 
-    def __call__(self, x: tf.Tensor, place: str = "") -> tf.Tensor:
+    def __call__(self, x: tf.Tensor, name: str = "") -> tf.Tensor:
         """Return ``x``; when it is computed, a NaN or an infinity in it raises TensorFlow's ``InvalidArgumentError``.
 
         Args:
             x: the tensor.
-            place: its name in the message; by default the name of the layer that is being called.
+            name: its name in the message; by default the name of the layer that is being called.
         """
         if not self.active:
             return x
-        return _checked(x, f"{_PREFIX}{place or self._layer()}", self.backward)
+        return _checked(x, f"{_PREFIX}{name or self._layer()}", self.backward)
 
     def _layer(self) -> str:
         parts = [part for part in tf.get_current_name_scope().split("/") if part]
@@ -213,11 +215,11 @@ def failed_checks_reported() -> Iterator[None]:
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
-        found = _MESSAGE.search(str(error))
-        if found is None:
+        match = _MESSAGE.search(str(error))
+        if match is None:
             raise
         raise UserError(
-            f"fp_exceptions: {found['place']} gave {found['what']}; lower"
+            f"fp_exceptions: {match['source']} gave {match['values']}; lower"
             " optimizer_opts.learning_rate.max_learning_rate or optimizer_opts.loss_scaling, or set execution.precision"
             " to float32"
         ) from error

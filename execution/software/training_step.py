@@ -109,7 +109,7 @@ class TrainableModel(keras.Model):
         return {name: tf.cast(values, tf.float32) for name, values in outputs.items()}
 
     def _record(self, sums: Tensors, counts: Tensors) -> Dict[str, tf.Tensor]:
-        """Add up metrics. Values that are no term of the objective, such as the loss scale, count once per update."""
+        """Add up metrics. Values other than the objective's terms, such as the loss scale, count once per update."""
         for name, total in sums.items():
             if name not in self._ratios:
                 self._ratios[name] = RatioMetric(name)
@@ -194,8 +194,8 @@ class UpdateRule:
         """Update the weights with the reduced gradients of all micro batches.
 
         Returns:
-            Values to report of the update, name → float32 scalar: in narrow formats, whether the gradients overflowed
-            (0 or 1) and the automatic loss scale.
+            Values of the update to report, name → float32 scalar: in low-precision formats, whether the gradients
+            overflowed (0 or 1) and the automatic loss scale.
         """
         if self._collectives is not None:
             devices = [variable.device for variable in self.variables]
@@ -296,8 +296,8 @@ class SequentialEngine:
                 outputs = self._model({name: batch[name] for name in self._model.input_names}, training=True)
                 sums = self._rule.objective.sums(outputs, batch)
                 loss = self._rule.scaled_loss(sums, weights)
-            gradients, of_copies = tape.gradient(loss, (self._rule.variables, copies))
-        return _joined(self._rule.variables, gradients, self._copies.variables, of_copies), sums
+            gradients, copy_gradients = tape.gradient(loss, (self._rule.variables, copies))
+        return _joined(self._rule.variables, gradients, self._copies.variables, copy_gradients), sums
 
     def _micro_batch(
         self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor], index: tf.Tensor
@@ -326,13 +326,13 @@ def _joined(
     variables: Sequence[tf.Variable],
     gradients: Sequence[Optional[tf.Tensor]],
     copied: Sequence[tf.Variable],
-    of_copies: Sequence[tf.Tensor],
+    copy_gradients: Sequence[tf.Tensor],
 ) -> List[tf.Tensor]:
     """Return the gradients of all variables, given those of the variables themselves and those of their copies."""
-    found = {variable.ref(): gradient for variable, gradient in zip(copied, of_copies) if gradient is not None}
+    others = {variable.ref(): gradient for variable, gradient in zip(copied, copy_gradients) if gradient is not None}
     joined = []
     for variable, gradient in zip(variables, gradients):
-        other = found.get(variable.ref())
+        other = others.get(variable.ref())
         if gradient is None:
             gradient = tf.zeros(variable.shape, variable.dtype) if other is None else other
         elif other is not None:

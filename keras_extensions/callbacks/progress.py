@@ -119,7 +119,7 @@ def run_log(
 ) -> Iterator[None]:
     """Within the block, send log records with secrets masked to a file and to the console.
 
-    Other handlers of the same console are removed meanwhile, because lines would appear twice. On a terminal, the
+    Other handlers of the same console are removed until then, because lines would appear twice. On a terminal, the
     console omits the lines of periods, which the bar shows, and prints the others above the bar.
 
     Args:

@@ -19,7 +19,7 @@ from keras_extensions.backend import keras
 
 # The name of the last learning rate in Keras' logs. Only some platforms report it.
 LEARNING_RATE = "learning_rate"
-# Metrics of runs in narrow number formats: the number (not the average) of updates skipped because gradients
+# Metrics of runs in low-precision formats: the number (not the average) of updates skipped because gradients
 # overflowed, and the loss scale if it adapts.
 OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"
 
@@ -34,8 +34,8 @@ class Period:
         updates: updates of this period.
         samples: samples seen so far.
         seconds: seconds of training so far, including the time before a resume.
-        throughput: samples per second. The first execution, which compiles, is excluded, unless the period holds
-            nothing else; ``compiling`` is then true.
+        throughput: samples per second. The first execution, which compiles, is excluded, unless the period contains
+            no other execution; ``compiling`` is then true.
         compiling: whether ``throughput`` includes compilation.
         rates: rates in other units per second, by name; see :class:`Rows`.
         eta: seconds to the end of the run; None while unknown.
@@ -71,7 +71,7 @@ class Evaluation:
         step: updates done so far.
         total_steps: updates of the whole run.
         samples: samples seen so far.
-        scores: by name.
+        scores: the scores by name.
         is_best: whether it is the best so far.
     """
 
@@ -88,7 +88,7 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Describes batch rows that hold a varying number of samples.
+    """Describes batch rows that contain a varying number of samples.
 
     Attributes:
         name: unit of a row, ``packs``.
@@ -262,8 +262,8 @@ class Reporting(UpdateCounter):
         if self.step - self._period_step >= self.steps_per_period or self.step >= self.total_steps:
             self._report(now)
 
-    def leave_out(self, seconds: float) -> None:
-        """Leave time that was not spent on training out of the throughput; call it between two periods."""
+    def exclude_time(self, seconds: float) -> None:
+        """Exclude time that was not spent on training from the throughput; call this between two periods."""
         self._period_begin += seconds
         if self._compiled_at is not None:
             self._compiled_at += seconds

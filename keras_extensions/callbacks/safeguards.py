@@ -1,4 +1,4 @@
-"""Listeners that end a run that cannot learn any more, because the loss diverges or every update overflows."""
+"""Listeners that end a run that no longer learns, because the loss diverges or every update overflows."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ class OverflowCounter(Listener):
             )
         if self._consecutive >= MAX_CONSECUTIVE_OVERFLOWS:
             raise UserError(
-                f"the gradients of the last {self._consecutive} updates up to step {period.step} overflowed, so nothing"
-                " is learnt; lower optimizer_opts.loss_scaling, set it to auto, or set execution.precision to bfloat16"
-                " or float32"
+                f"the gradients of the last {self._consecutive} updates up to step {period.step} overflowed, so no"
+                " update was applied; lower optimizer_opts.loss_scaling, set it to auto, or set execution.precision to"
+                " bfloat16 or float32"
             )
 
     def end(self) -> None:

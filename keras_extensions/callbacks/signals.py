@@ -129,7 +129,7 @@ class ShortExecutions(keras.callbacks.Callback):
     """Divides long logging periods into executions of a few seconds, so that a request to stop does not wait long.
 
     The wrapped callbacks see a period as one execution, as if it had not been divided. If a stop is requested within a
-    period, it is for them an execution of fewer updates.
+    period, they see an execution of fewer updates.
 
     Args:
         callbacks: the callbacks to wrap.

@@ -108,7 +108,7 @@ class WandbRun(Listener):
                 silent=True,
                 console="off",
                 host="-",
-                disable_git=True,  # the config has the commit; a git address may hold a password
+                disable_git=True,  # the config has the commit; a git address may contain a password
                 save_code=False,
                 x_disable_meta=True,  # command line, user and host stay private
                 init_timeout=START_SECONDS,

@@ -30,7 +30,7 @@ from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from settings.schema import TrainingConfig
-from sparsity.layer import sparse_layers_of
+from sparsity.layer import all_sparse_layers
 from tests.equivalence.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
 from training.sparsity import PatternRule
 
@@ -154,7 +154,7 @@ class PatternChanges(UpdateCounter):
 
     def __init__(self, blocks: Any, optimizer: Any, processes: Processes):
         super().__init__()
-        self._layers = sparse_layers_of(blocks)
+        self._layers = all_sparse_layers(blocks)
         config = TrainingConfig(sparsity={"ratio": 0.75, "method": "rigl"})
         size = max(layer.grid[0] * layer.grid[1] for layer in self._layers)
         norms = np.random.default_rng(2 + processes.index).uniform(size=size)

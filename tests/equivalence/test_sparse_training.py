@@ -14,7 +14,7 @@ from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from optimization.optimizers import AdamW
 from sparsity import native
-from sparsity.layer import DenseGradients, sparse_layers, sparse_layers_of
+from sparsity.layer import DenseGradients, all_sparse_layers, sparse_layers
 from sparsity.patterns import NEW, Grid, random_pattern, set_change
 from tests.equivalence.bert_pairs import ROUNDING, architecture, batch, dataset_of, on_cpu, pair_of
 from tests.equivalence.packs import in_packs, packed_model, sequences
@@ -37,7 +37,7 @@ def trained(kernel="masked", devices=(), optimizer=None, updates=2, **platform):
     a = sparse_architecture(kernel)
     on = on_cpu(layout=PipelineLayout(devices), **platform)
     pair = pair_of(build_hf_model(PRETRAINING, a, seed=11), a, on, stages=STAGES, transfer=False)
-    layers = sparse_layers_of(pair.blocks)
+    layers = all_sparse_layers(pair.blocks)
     for number, layer in enumerate(layers):
         layer.choose_pattern(random_pattern(Grid(*layer.grid), layer.count, 5, number))
     pair.conversion.transfer_weights(pair.source)

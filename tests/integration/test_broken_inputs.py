@@ -228,8 +228,8 @@ def a_zip(folder: Path) -> list[str]:
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], str]] = {
-    "an empty text": (text.main, prepare(b""), "holds no prose"),
-    "a text of blank lines": (text.main, prepare(b" \n\n\t\n" * 50), "holds no prose"),
+    "an empty text": (text.main, prepare(b""), "contains no prose"),
+    "a text of blank lines": (text.main, prepare(b" \n\n\t\n" * 50), "contains no prose"),
     "a text of NULs": (text.main, prepare(bytes(1000)), ""),
     "a text in UTF-16": (text.main, prepare(SOME_TEXT.encode("utf-16")), "UTF-8"),
     "a compressed text": (text.main, prepare(gzip.compress(SOME_TEXT.encode())), "input"),

@@ -178,7 +178,7 @@ def test_unusable_models_and_paths_are_refused(models, tmp_path, capsys):
         refused("has no masked-LM head (cls.predictions.bias is missing); name a run of", models[name], data)
     refused("--checkpoint: there is no folder or file", tmp_path / "absent", data)
     refused("is not a file, nor a folder with files that end with .csv", models["run"], tmp_path / "absent")
-    refused("its name does not tell its format", models["run"], models["exported"] / "vocab.txt")
+    refused("its format is unknown", models["run"], models["exported"] / "vocab.txt")
     refused("--output: ", models["run"], data, "--output", str(tmp_path))
     shutil.copytree(models["exported"], tmp_path / "no words", ignore=shutil.ignore_patterns("vocab.txt", "token*"))
     refused("has no vocab.txt and no tokenizer.json; set vocab_file", tmp_path / "no words", data)

@@ -163,7 +163,7 @@ def test_fp_exceptions_name_the_layer_and_the_rule_of_auto_is_printed(run, place
     outcome = train(config, place / "runs")
     rule = "float32 (precision auto: no fast float16 or bfloat16 here; --execution.precision float16 forces float16"
     assert rule in outcome.errors
-    assert "float16, weights rounded at random" in (run / "train.log").read_text(encoding="utf-8")
+    assert "float16, stochastic rounding" in (run / "train.log").read_text(encoding="utf-8")
     assert outcome.status == 2
     assert "fp_exceptions: mlm_loss gave" in outcome.error
 

@@ -114,7 +114,7 @@ def test_kernels_train_alike_with_lamb(place):
         flags = ("--name", name, "--sparsity.kernel", kernel, "--execution.xla", xla)
         outcome = train(config, place / "runs", *flags)
         assert outcome.status == 0, outcome.errors
-        assert outcome.errors.count(f"{kernel}, as sparsity.kernel says") == 4
+        assert outcome.errors.count(f"{kernel}, set by sparsity.kernel") == 4
         losses.append([period["metrics"]["mlm_loss"] for period in metrics(place / "runs" / name)])
     for other in losses[1:]:
         np.testing.assert_allclose(other, losses[0], rtol=2e-4)

@@ -22,7 +22,7 @@ class Bucket(NamedTuple):
     """Tensors that are reduced in one operation.
 
     Attributes:
-        device: the device of this process that holds them.
+        device: the device of this process on which they are.
         members: their indices in the list of all tensors.
     """
 

@@ -1,6 +1,6 @@
 """Detects that another process of the run is gone, and reports which one.
 
-TensorFlow's collectives fail if a connection is closed, but wait for ever if nothing closes it: after a power failure,
+TensorFlow's collectives fail if a connection is closed, but wait forever if nothing closes it: after a power failure,
 a network failure, or the end of a process before the first exchange. Therefore a thread probes the other processes'
 ports while this process waits for them. The operating system answers, not the process, so one that compiles, is
 stopped, or gets no processor time still counts as alive. A refused connection means that the process has ended; a
@@ -105,7 +105,7 @@ def lost_message(membership: Membership, gone: Sequence[int]) -> str:
 
 
 def lost_processes(membership: Membership, error: Exception) -> Optional[str]:
-    """Say which processes are gone if that is the cause of a TensorFlow error; otherwise return None."""
+    """Describe the processes that are gone if that is the cause of a TensorFlow error; otherwise return None."""
     text = str(error)
     if not any(word in text for word in _ERRORS_OF_OTHERS):
         return None

@@ -56,8 +56,8 @@ def _inherited(lifeline: str) -> Optional[int]:
     """Return the file descriptor of the pipe; None if this process does not have it."""
     number, _, inode = lifeline.partition(":")
     try:
-        found = os.fstat(int(number))
-        return int(number) if stat.S_ISFIFO(found.st_mode) and found.st_ino == int(inode) else None
+        status = os.fstat(int(number))
+        return int(number) if stat.S_ISFIFO(status.st_mode) and status.st_ino == int(inode) else None
     except (OSError, ValueError):
         return None
 

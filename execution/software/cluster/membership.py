@@ -52,14 +52,14 @@ class Membership:
         return all(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
 
 
-def membership_of(environment: Mapping[str, str] = os.environ) -> Membership:
-    """Read ``TF_CONFIG``, else Slurm's variables.
+def read_membership(environment: Mapping[str, str] = os.environ) -> Membership:
+    """Read the processes of the run from ``TF_CONFIG``, or else from Slurm's variables.
 
     Raises:
         UserError: ``TF_CONFIG`` is not valid, or its task does not train.
 
     Example:
-        >>> membership_of({"TF_CONFIG": tf_config(Membership(("a:1", "b:1"), 1))})
+        >>> read_membership({"TF_CONFIG": tf_config(Membership(("a:1", "b:1"), 1))})
         Membership(addresses=('a:1', 'b:1'), index=1)
     """
     if environment.get(TF_CONFIG, "").strip():
@@ -83,9 +83,9 @@ def _read_tf_config(text: str) -> Membership:
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"TF_CONFIG is no JSON ({error}); set it to {FORM}, or unset it") from error
+        raise UserError(f"TF_CONFIG is not JSON ({error}); set it to {FORM}, or unset it") from error
     if not isinstance(config, dict):
-        raise UserError(f"TF_CONFIG is no JSON object; set it to {FORM}, or unset it")
+        raise UserError(f"TF_CONFIG is not a JSON object; set it to {FORM}, or unset it")
     if not config.get("cluster"):  # some platforms also set it on single machines
         return Membership()
     addresses, starts = _addresses(config["cluster"])
@@ -103,16 +103,16 @@ def _read_tf_config(text: str) -> Membership:
 def _addresses(cluster: Any) -> Tuple[List[str], Mapping[str, int]]:
     """Return all addresses, and the number of the first process of each job."""
     if not isinstance(cluster, dict):
-        raise UserError(f"TF_CONFIG: cluster is no object of jobs; set it to {FORM}")
+        raise UserError(f"TF_CONFIG: cluster is not an object of jobs; set it to {FORM}")
     addresses: List[str] = []
     starts = {}
     for job in TRAINING_JOBS:
-        found = _job(cluster, job)
-        if found:
+        own = _job(cluster, job)
+        if own:
             starts[job] = len(addresses)
-            addresses += found
+            addresses += own
     if not addresses:
-        raise UserError(f"TF_CONFIG: cluster names no worker ({', '.join(cluster)}); set it to {FORM}")
+        raise UserError(f"TF_CONFIG: cluster has no chief or worker ({', '.join(cluster)}); set it to {FORM}")
     if len(set(addresses)) < len(addresses):
         raise UserError("TF_CONFIG: cluster names an address twice; give every process a host:port of its own")
     return addresses, starts
@@ -120,12 +120,12 @@ def _addresses(cluster: Any) -> Tuple[List[str], Mapping[str, int]]:
 
 def _job(cluster: Mapping[str, Any], job: str) -> List[str]:
     """Return the addresses of a job, given as a list or as an object from index to address."""
-    found = cluster.get(job) or []
-    if isinstance(found, dict) and all(key.isdecimal() for key in found):
-        found = [found[key] for key in sorted(found, key=int)]
-    if not isinstance(found, list) or not all(isinstance(one, str) and _is_address(one) for one in found):
-        raise UserError(f'TF_CONFIG: {job} is no list of "host:port"; set it to {FORM}')
-    return found
+    addresses = cluster.get(job) or []
+    if isinstance(addresses, dict) and all(key.isdecimal() for key in addresses):
+        addresses = [addresses[key] for key in sorted(addresses, key=int)]
+    if not isinstance(addresses, list) or not all(isinstance(one, str) and _is_address(one) for one in addresses):
+        raise UserError(f'TF_CONFIG: {job} is not a list of "host:port"; set it to {FORM}')
+    return addresses
 
 
 def _is_address(text: str) -> bool:
@@ -139,7 +139,7 @@ def _task(config: Mapping[str, Any]) -> Tuple[str, int]:
         assert isinstance(task, dict)
         return str(task["type"]), int(task["index"])  # an index may be a number or a text
     except (AssertionError, KeyError, TypeError, ValueError, OverflowError):
-        raise UserError(f"TF_CONFIG: task does not say type and index of this process; set it to {FORM}") from None
+        raise UserError(f"TF_CONFIG: task does not specify type and index of this process; set it to {FORM}") from None
 
 
 def slurm_addresses(environment: Mapping[str, str]) -> Optional[List[str]]:
@@ -168,7 +168,7 @@ def slurm_addresses(environment: Mapping[str, str]) -> Optional[List[str]]:
 def _slurm_number(environment: Mapping[str, str], name: str, default: str = "") -> int:
     text = environment.get(name, default)
     if not re.fullmatch("[0-9]+", text):
-        raise UserError(f"Slurm: {name}={text} is no whole number; start with srun, or set TF_CONFIG")
+        raise UserError(f"Slurm: {name}={text} is not a whole number; start with srun, or set TF_CONFIG")
     return int(text)
 
 
@@ -201,7 +201,7 @@ def tasks_per_node(text: str) -> List[int]:
 
 def _numbers(ranges: str) -> List[str]:
     """Expand ``08-10,12``, keeping leading zeros."""
-    found: List[str] = []
+    numbers: List[str] = []
     for first, last in _RANGE.findall(ranges):
-        found += [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]
-    return found
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]
+    return numbers

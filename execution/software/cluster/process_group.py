@@ -70,7 +70,7 @@ def start_server(membership: Membership) -> None:
         "DTENSOR_CLIENT_ID": str(membership.index),
         "DTENSOR_JOB_NAME": "worker",
     }
-    os.environ.update(addresses)  # from which that function takes them
+    os.environ.update(addresses)  # the function reads them from there
     try:
         tf.experimental.dtensor.initialize_accelerator_system("CPU", enable_coordination_service=False)
     finally:
@@ -100,14 +100,14 @@ def confine_to_loopback(port: int) -> None:
 
 def listening_sockets() -> List[socket.socket]:
     """Return duplicates of all TCP sockets on which any library in this process accepts connections."""
-    found = []
+    listeners = []
     for number in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):  # the socket was closed meanwhile
             if stat.S_ISSOCK(os.fstat(number).st_mode):
                 candidate = socket.socket(fileno=os.dup(number))
                 is_tcp = candidate.family in (socket.AF_INET, socket.AF_INET6)
                 if is_tcp and candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    found.append(candidate)
+                    listeners.append(candidate)
                 else:
                     candidate.close()
-    return found
+    return listeners

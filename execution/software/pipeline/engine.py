@@ -1,7 +1,7 @@
 """The pipeline as one graph: a loop over the schedule's iterations, in which loop variables connect the stages.
 
-Nothing in the graph orders independent jobs of an iteration, so TensorFlow starts each one on its stage's device as
-soon as its inputs are available.
+The graph does not order independent jobs of an iteration, so TensorFlow starts each one on its stage's device as soon
+as its inputs are available.
 
 A stage keeps only the input of a forward pass, and recomputes the rest in the backward pass.
 
@@ -86,7 +86,7 @@ class Stage:
         blocks: the blocks in order.
         tensors: names of the stage's tensors.
         constants: names of tensors that do not depend on any weight, and therefore need no gradient.
-        device: name of the device that holds the stage's weights and computes.
+        device: name of the device of the stage's weights and computation.
         rule: computes the loss.
         seeds: gives the dropout layers their seeds.
         xla: whether to compile the functions with XLA.
@@ -368,14 +368,14 @@ class PipelineEngine:
 
     def _joined(self, gradients: List[Gradients]) -> Gradients:
         """Return gradients in the order of the rule's variables; for a weight that stages share, their sum."""
-        found: Dict[int, tf.Tensor] = {}
+        sums: Dict[int, tf.Tensor] = {}
         for stage, accumulated in zip(self._stages, gradients):
             update = self._rule.update
             reduced = accumulation.finish(update.reduction, accumulated, update.micro_batches)
             for variable, gradient in zip(stage.variables, reduced):
                 key = id(variable.handle)  # in mixed precision Keras wraps a variable; both have one handle
-                found[key] = found[key] + gradient if key in found else gradient
-        return [found.get(id(variable.handle), tf.zeros(variable.shape)) for variable in self._rule.variables]
+                sums[key] = sums[key] + gradient if key in sums else gradient
+        return [sums.get(id(variable.handle), tf.zeros(variable.shape)) for variable in self._rule.variables]
 
 
 def zeros(specs: Dict[str, Any]) -> Tensors:

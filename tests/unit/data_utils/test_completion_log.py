@@ -14,9 +14,9 @@ from data_utils.completion_log import (
     clear_work,
     differences,
     digest_of,
+    folder_status,
     identity_of,
     mismatch_error,
-    status_of,
 )
 from data_utils.text.documents import SET_ASIDE_NAME, RejectedDocuments
 from utilities.errors import UserError
@@ -75,7 +75,7 @@ RECIPE = {"records": {"length": 128, "seed": 1}, "vocabulary": {"sha256": "ab"}}
 
 def test_status_of_a_folder(tmp_path: Path) -> None:
     def look(recipe: dict = RECIPE) -> Status:
-        return status_of(tmp_path / "out", recipe, "manifest.json", "*.tfrecord")
+        return folder_status(tmp_path / "out", recipe, "manifest.json", "*.tfrecord")
 
     assert look() is Status.EMPTY
     (tmp_path / "out").mkdir()
@@ -92,7 +92,7 @@ def test_status_of_a_folder(tmp_path: Path) -> None:
     assert look() is Status.OTHER
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="a file, not a folder"):
-        status_of(tmp_path / "file", RECIPE, "manifest.json", "*.tfrecord")
+        folder_status(tmp_path / "file", RECIPE, "manifest.json", "*.tfrecord")
 
 
 def test_refusal_names_what_differs(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from data_utils.token_classification import (
     TRAIN,
     VALIDATION,
     encode_words,
-    entities_of,
     entity_scores,
+    find_entities,
     prediction_lines,
     read_sentences,
 )
@@ -58,7 +58,7 @@ SCORES = [  # expected, predicted, (precision, recall, f1)
 
 @pytest.mark.parametrize("tags", ENTITIES)
 def test_entities_are_those_of_seqeval(tags: str) -> None:
-    assert entities_of(tags.split()) == ENTITIES[tags]
+    assert find_entities(tags.split()) == ENTITIES[tags]
 
 
 @pytest.mark.parametrize(("expected", "predicted", "scores"), SCORES)
@@ -110,10 +110,10 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
         ("train.txt", "E\0U B-ORG\n", "train.txt: line 1: has a NUL character"),
         ("train.json", "[" * 100_000, "train.json: line 1: is not JSON"),
         ("train.txt", "EU organisation\n", "train.txt: line 1: does not end with a tag"),
-        ("train.txt", "\n\n", "holds no sentences"),
+        ("train.txt", "\n\n", "contains no sentences"),
         ("train.json", '{"text": "x", "label": {"name": {"y": [[0, 1]]}}}\n', "train.json: line 1: is not"),
         ("train.json", "no json\n", "train.json: line 1: is not"),
-        ("train.json", '{"text": "x"}\n', "holds no tags"),
+        ("train.json", '{"text": "x"}\n', "contains no tags"),
         ("other.txt", "EU B-ORG\n", "has no train.txt or eng.train or train.json"),
     ],
 )

@@ -70,7 +70,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "accents kept": ({"normalizer": {"strip_accents": False}}, "strip_accents is False, BERT's is True"),
     "gap": ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, "its ids are not 0, 1, 2"),
     "no [MASK]": ({"model": {"vocab": {"[PAD]": 0}}, "added_tokens": []}, r"\[UNK\] is missing"),
-    "no numbers": ({"model": {"vocab": ["a"]}}, "is no tokenizer of BERT"),
+    "no numbers": ({"model": {"vocab": ["a"]}}, "is not a tokenizer of BERT"),
 }
 
 

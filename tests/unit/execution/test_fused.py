@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from execution.software import dropout, fused, layers
-from execution.software.precision import Formats, choose_numerics, formats_of_machine
+from execution.software.precision import Formats, choose_numerics, fast_formats
 from keras_extensions.backend import tf
 from utilities.environment import fast_bfloat16
 
@@ -146,7 +146,7 @@ def test_bfloat16_on_cpus_is_fast_by_onednn(monkeypatch, xla, onednn, expected):
     monkeypatch.setattr("execution.software.precision.fast_bfloat16", lambda: "amx_bf16")
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
-    assert formats_of_machine(xla) == Formats(False, expected)
+    assert fast_formats(xla) == Formats(False, expected)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_bfloat16_on_cpus_is_fast_by_onednn(monkeypatch, xla, onednn, expected):
 def test_the_oldest_gpu_decides(monkeypatch, capabilities, expected):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: capabilities)
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"compute_capability": gpu})
-    assert formats_of_machine(False) == expected
+    assert fast_formats(False) == expected
 
 
 @pytest.mark.skipif(fast_bfloat16() != "amx_bf16", reason="this processor has no AMX")

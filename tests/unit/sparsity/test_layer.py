@@ -8,7 +8,7 @@ from keras_extensions.policy import layers_in
 from sparsity import native
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
 from sparsity.patterns import Grid, all_blocks, dense_matrix, largest_blocks, norms, random_pattern
-from sparsity.products import choose, product_of
+from sparsity.products import choose, make_product
 
 SIZES = (1, 4, 8, 16)
 WAYS = [(kernel, False, size) for kernel in ("masked", "gather") for size in SIZES]
@@ -50,7 +50,7 @@ def assert_close(actual, expected):
 def test_outputs_and_gradients_are_those_of_a_masked_dense_layer(kernel, xla, block_size):
     skip_without(kernel)
     x, dy, positions, blocks, matrix = problem(block_size)
-    multiply = product_of(kernel, *matrix.shape, block_size)
+    multiply = make_product(kernel, *matrix.shape, block_size)
 
     def run(x, blocks, positions, dy):
         with tf.GradientTape() as tape:
@@ -71,7 +71,7 @@ def test_outputs_and_gradients_are_those_of_a_masked_dense_layer(kernel, xla, bl
 def test_native_products_of_any_number_of_tokens(block_size, tokens):
     skip_without("native")
     x, dy, positions, blocks, matrix = problem(block_size, tokens=tokens)
-    layout = native.layout_of(positions, 6, 10)
+    layout = native.make_layout(positions, 6, 10)
     assert_close(native.product(x, blocks, layout), x.astype(np.float64) @ matrix)
     assert_close(native.input_gradient(dy, blocks, layout), dy.astype(np.float64) @ matrix.T)
     expected = masked_gradient(x, dy, positions, block_size, 6)
@@ -81,7 +81,7 @@ def test_native_products_of_any_number_of_tokens(block_size, tokens):
 def test_native_products_where_columns_and_rows_are_empty():
     skip_without("native")
     x, dy, positions, blocks, matrix = problem(8, kept=2)
-    layout = native.layout_of(positions, 6, 10)
+    layout = native.make_layout(positions, 6, 10)
     assert_close(native.product(x, blocks, layout), x @ matrix)
     assert_close(native.input_gradient(dy, blocks, layout), dy @ matrix.T)
 
@@ -90,7 +90,7 @@ def test_a_pattern_that_changes_is_followed_without_a_new_graph():
     skip_without("native")
     x, _, positions, blocks, matrix = problem(16)
     variables = tf.Variable(positions.astype(np.int64)), tf.Variable(blocks)
-    multiply = product_of("native", *matrix.shape, 16)
+    multiply = make_product("native", *matrix.shape, 16)
     run = tf.function(lambda x: multiply(x, variables[1], variables[0]))
     assert_close(run(tf.constant(x)), x @ matrix)
     _, _, positions, blocks, matrix = problem(16, seed=1)
@@ -228,7 +228,7 @@ def test_the_choice_says_why():
         == "with 8×8 blocks inside XLA masked dense is faster at any density"
     )
     assert choose("auto", 1, 0.1, on_host=True).kernel == "masked"
-    assert choose("gather", 1, 0.1, on_host=True) == ("gather", "as sparsity.kernel says")
+    assert choose("gather", 1, 0.1, on_host=True) == ("gather", "set by sparsity.kernel")
     dense = choose("auto", 16, 0.99, on_host=True)
     assert dense.kernel == "masked" and dense.reason
     if native.is_available():

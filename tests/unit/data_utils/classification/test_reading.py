@@ -148,7 +148,7 @@ def test_the_first_test_set_of_clue_beside_the_current_one(tmp_path: Path) -> No
         ("rte", "train.tsv", b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\n", r"line 2: has 3 columns, not the 4 of"),
         ("rte", "train.tsv", b"index\tsentence1\tlabel\n0\ta\tentailment\n", r"line 2: sentence2 is missing"),
         ("rte", "train.tsv", b"index\tsentence1\tsentence2\tlabel\n0\t\xff\tb\tentailment\n", r"line 2: is not UTF-8"),
-        ("rte", "train.tsv", b"index\tsentence1\tsentence2\tlabel\n", r"holds no samples"),
+        ("rte", "train.tsv", b"index\tsentence1\tsentence2\tlabel\n", r"contains no samples"),
         ("rte", "train.tsv", b"", r"is empty"),
         ("stsb", "train.tsv", b"sentence1\tsentence2\tscore\na\tb\tmuch\n",
          r"line 2: score is 'much', not a number from 0 to 5"),

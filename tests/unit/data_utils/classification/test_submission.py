@@ -107,7 +107,7 @@ def test_scores_of_the_datasets_library(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_library_or_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    fix = r"dataset_dir is not set.*set dataset_dir to a folder that holds RTE, or: pip install -r requirements"
+    fix = r"dataset_dir is not set.*set dataset_dir to a folder with RTE, or: pip install -r requirements"
     with pytest.raises(UserError, match=fix):
         read_split(TASKS["rte"], TASKS["rte"].train, None)
 

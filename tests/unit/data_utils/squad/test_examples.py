@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from data_utils.squad.examples import Answer, check_alignment, place_of_answer, read_squad
+from data_utils.squad.examples import Answer, answer_position, check_alignment, read_squad
 from tests.real_data import real_data
 from tests.unit.data_utils.squad.data import parsed, random_document, single
 from utilities.errors import UserError
@@ -129,7 +129,7 @@ def test_everything_is_kept_in_order(tmp_path: Path) -> None:
     ("start", "place"), [(0, 0), (4, 0), (9, 14), (14, 14), (500, 14)]
 )  # fmt: skip
 def test_an_answer_is_taken_where_its_text_stands_nearest(start: int, place: int) -> None:
-    assert place_of_answer("Oslo is what? Oslo", Answer("Oslo", start)) == place
+    assert answer_position("Oslo is what? Oslo", Answer("Oslo", start)) == place
 
 
 def test_answers_that_do_not_agree_with_their_context_are_counted_and_named() -> None:

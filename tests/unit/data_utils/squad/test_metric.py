@@ -12,7 +12,7 @@ import pytest
 
 from data_utils.squad.__main__ import main
 from data_utils.squad.examples import read_squad
-from data_utils.squad.metric import mark, normalized_words, score
+from data_utils.squad.metric import best_scores, normalized_words, score
 from tests.real_data import real_data
 
 # The definition (Rajpurkar et al. 2016, section 6.1, and the script published with it), read literally: lower-case the
@@ -130,8 +130,8 @@ HAND_MADE = [
 
 @pytest.mark.parametrize(("prediction", "answers", "exact_match", "f1"), HAND_MADE)
 def test_hand_made_cases(prediction: str, answers: list[str], exact_match: float, f1: float) -> None:
-    assert mark(prediction, answers) == (exact_match, pytest.approx(f1, abs=1e-15))
-    assert mark(prediction, answers).f1 == max(reference_f1(prediction, answer) for answer in answers)
+    assert best_scores(prediction, answers) == (exact_match, pytest.approx(f1, abs=1e-15))
+    assert best_scores(prediction, answers).f1 == max(reference_f1(prediction, answer) for answer in answers)
 
 
 FRAGMENTS = [
@@ -179,7 +179,7 @@ def test_hugging_face_agrees_wherever_both_have_words() -> None:
         answers, predictions = generated(400, seed)
         for identity, prediction in predictions.items():
             for answer in answers[identity]:
-                ours = mark(prediction, [answer])
+                ours = best_scores(prediction, [answer])
                 assert normalized_words(answer) == theirs.normalize_answer(answer).split()
                 assert ours.exact_match == theirs.compute_exact(answer, prediction)
                 if normalized_words(answer) and normalized_words(prediction):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from data_utils.squad.examples import TRAIN, VALIDATION, document_of, open_squad
+from data_utils.squad.examples import TRAIN, VALIDATION, open_squad, squad_document
 from tests.unit.data_utils.squad.data import parsed, random_document
 from utilities.errors import UserError
 
@@ -43,7 +43,7 @@ def library(monkeypatch: pytest.MonkeyPatch, load: Any) -> None:
 
 
 def test_rows_become_the_file_they_were_made_of() -> None:
-    assert parsed(document_of(rows()))[:2] == parsed(DOCUMENT)[:2]
+    assert parsed(squad_document(rows()))[:2] == parsed(DOCUMENT)[:2]
 
 
 def test_a_file_in_the_folder_or_by_a_whole_path(tmp_path: Path) -> None:

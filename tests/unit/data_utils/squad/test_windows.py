@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from data_utils.records.validation import find_problem
-from data_utils.squad.examples import SquadSet, place_of_answer, read_squad
+from data_utils.squad.examples import SquadSet, answer_position, read_squad
 from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
 from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
 from tests.real_data import real_data
@@ -35,7 +35,7 @@ def reference(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labels:
         asked = tokenizer.encode(question.text, add_special_tokens=False).ids[: geometry.max_query_length]
         context = tokenizer.encode(squad.context(question), add_special_tokens=False)
         answer = question.answers[0]
-        place = place_of_answer(squad.context(question), answer)
+        place = answer_position(squad.context(question), answer)
         characters = set() if place is None else set(range(place, place + len(answer.text)))
         touching = [i for i, (a, b) in enumerate(context.offsets) if characters & set(range(a, b))]
         if labels and not touching:

@@ -32,7 +32,7 @@ def unit(documents: int = 60, seed: int = 0) -> tuple[list[int], list[int]]:
     return sentence_starts, document_starts
 
 
-def document_of(document_starts: list[int], sentence: int) -> int:
+def squad_document(document_starts: list[int], sentence: int) -> int:
     return int(np.searchsorted(document_starts, sentence, side="right")) - 1
 
 
@@ -46,14 +46,14 @@ def test_pairs(length: int) -> None:
         (a, a_end), (b, b_end) = pair.a, pair.b
         assert a < a_end
         assert b < b_end
-        in_document = document_of(documents, a)
-        assert document_of(documents, a_end - 1) == in_document
+        in_document = squad_document(documents, a)
+        assert squad_document(documents, a_end - 1) == in_document
         covered.update(range(a, a_end))
         if pair.is_random:
-            assert document_of(documents, b) != in_document
+            assert squad_document(documents, b) != in_document
         else:
             assert b == a_end  # B is what follows A
-            assert document_of(documents, b_end - 1) == in_document
+            assert squad_document(documents, b_end - 1) == in_document
             covered.update(range(b, b_end))
     assert covered == set(range(documents[-1]))  # every sentence is used
 

@@ -25,8 +25,8 @@ from data_utils.text.sentence_splitter import (
     load_splitter,
     punkt_sentences,
     save_parameters,
+    split_words,
     train,
-    words_of,
 )
 from tests.real_data import real_data
 from utilities.errors import UserError
@@ -68,7 +68,7 @@ def assert_same_as_nltk(texts: list[str], paragraphs: list[str]) -> None:
 def test_words() -> None:
     library = PunktLanguageVars()
     for line in lines(500):
-        found = words_of(line)
+        found = split_words(line)
         assert [word.text for word in found] == library.word_tokenize(line)
         for word in found:
             token = PunktToken(word.text)
@@ -105,7 +105,7 @@ def test_a_trained_model_of_nltk_is_used_where_it_is_installed(tmp_path: Path, m
     splitter = load_splitter("klingon")
     assert splitter.parameters == ({"qux"}, {("7", "qax")}, set(), {"then": 2})
     assert splitter.split("Say qux. this. Then go.") == ["Say qux. this.", "Then go."]
-    with pytest.raises(UserError, match="no name of a Punkt model"):
+    with pytest.raises(UserError, match="not a name of a Punkt model"):
         has_trained_model("../klingon")
 
 

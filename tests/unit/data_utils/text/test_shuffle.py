@@ -30,7 +30,7 @@ def test_one_order_however_the_keys_are_divided(tmp_path: Path, layout: Layout) 
         for number, part in gather(paths, strip, layout):
             files.append(number)
             found += map(bytes, part.records)
-            assert (layout.file_of(part.keys) == number).all()
+            assert (layout.file_number(part.keys) == number).all()
     assert files == list(range(layout.files))
     everything = [record for unit in units for record in unit.records]
     order = np.argsort(np.concatenate([unit.keys for unit in units]), kind="stable")

@@ -11,7 +11,7 @@ import pytest
 
 from data_utils.text import sources
 from data_utils.text.sentences import TextSettings, read_corpus, write_sentences
-from data_utils.text.sources import add_source_options, source_of
+from data_utils.text.sources import add_source_options, source_from_options
 from tests.real_data import real_data
 from utilities.errors import UserError
 
@@ -19,7 +19,7 @@ from utilities.errors import UserError
 def documents(*arguments: object) -> list[tuple[str, str]]:
     parser = argparse.ArgumentParser()
     add_source_options(parser)
-    source = source_of(parser.parse_args([str(argument) for argument in arguments]))
+    source = source_from_options(parser.parse_args([str(argument) for argument in arguments]))
     assert sum(unit.size for unit in source.units()) == source.total_bytes
     return [tuple(document) for document in source.read()]
 
@@ -60,7 +60,7 @@ def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
     ("option", "content", "message"),
     [
         ("--text", b"ok\n\xff\xfe\n", "line 2: not UTF-8"),
-        ("--wikiextractor", b"plain text\n", "holds no <doc"),
+        ("--wikiextractor", b"plain text\n", "contains no <doc"),
         ("--wikiextractor", b'<doc id="1" title="A">\nA\n', "ends within a document"),
     ],
 )
@@ -133,7 +133,7 @@ def test_documents_do_not_depend_on_where_files_are_cut(
 def test_missing_inputs(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         documents("--text", tmp_path / "absent")
-    with pytest.raises(UserError, match="holds no files"):
+    with pytest.raises(UserError, match="contains no files"):
         documents("--text", tmp_path)
     with pytest.raises(UserError, match=r"no \.txt files"):
         read_corpus(tmp_path)
@@ -152,7 +152,7 @@ def test_sentence_files(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "No."})]))
     parser = argparse.ArgumentParser()
     add_source_options(parser)
-    source = source_of(parser.parse_args(["--jsonl", str(tmp_path / "a.jsonl")]))
+    source = source_from_options(parser.parse_args(["--jsonl", str(tmp_path / "a.jsonl")]))
     corpus = write_sentences(source, tmp_path / "out", TextSettings(min_characters=10))
     assert (corpus.documents, corpus.sentences, corpus.words) == (50, 100, 350)
     text = (tmp_path / "out" / "sentences_000.txt").read_text()

@@ -22,7 +22,7 @@ def write(path: Path, documents: list[list[str]]) -> Path:
     return path
 
 
-def documents_of(unit: Unit) -> list[list[str]]:
+def select_documents(unit: Unit) -> list[list[str]]:
     blocks = unit.read().decode().split("\n\n")
     return [block.strip("\n").split("\n") for block in blocks if block.strip("\n")]
 
@@ -37,7 +37,7 @@ def test_units_hold_every_document_once_and_never_one_alone(tmp_path: Path, unit
         write(tmp_path / "c.txt", small[:1]),
     ]
     units = plan_units(files, unit_bytes)
-    read = [documents_of(unit) for unit in units]
+    read = [select_documents(unit) for unit in units]
     assert [document for unit in read for document in unit] == small + huge + huge + small[:1]
     assert all(len(unit) >= 2 for unit in read)
     assert [unit.number for unit in units] == list(range(len(units)))
@@ -47,15 +47,15 @@ def test_units_hold_every_document_once_and_never_one_alone(tmp_path: Path, unit
 @pytest.mark.parametrize("unit_bytes", [1, 100, 1000, 10**6, None])
 def test_units_do_not_depend_on_how_the_corpus_is_split_into_files(tmp_path: Path, unit_bytes: int | None) -> None:
     documents = [[f"Sentence {a} of {b}, é." for a in range(1 + b % 7)] for b in range(301)]
-    whole = [documents_of(unit) for unit in plan_units([write(tmp_path / "whole.txt", documents)], unit_bytes)]
+    whole = [select_documents(unit) for unit in plan_units([write(tmp_path / "whole.txt", documents)], unit_bytes)]
     for bounds in ([0, 1, 2, 300, 301], [0, 50, 51, 150, 301], range(302)):
         files = [write(tmp_path / f"{first}.txt", documents[first:last]) for first, last in itertools.pairwise(bounds)]
-        assert [documents_of(unit) for unit in plan_units(files, unit_bytes)] == whole
+        assert [select_documents(unit) for unit in plan_units(files, unit_bytes)] == whole
 
 
 def test_a_corpus_of_one_document_is_one_unit(tmp_path: Path) -> None:
     units = plan_units([write(tmp_path / "a.txt", [["Only.", "This."]])], 1)
-    assert [documents_of(unit) for unit in units] == [[["Only.", "This."]]]
+    assert [select_documents(unit) for unit in units] == [[["Only.", "This."]]]
 
 
 TEXT = [

@@ -9,7 +9,7 @@ import pytest
 from execution.software.cluster.membership import (
     Membership,
     host_names,
-    membership_of,
+    read_membership,
     slurm_addresses,
     tasks_per_node,
     tf_config,
@@ -18,12 +18,12 @@ from utilities.errors import UserError
 
 
 def of(config: object) -> Membership:
-    return membership_of({"TF_CONFIG": config if isinstance(config, str) else json.dumps(config)})
+    return read_membership({"TF_CONFIG": config if isinstance(config, str) else json.dumps(config)})
 
 
 def test_without_any_variable_a_process_is_alone():
-    assert membership_of({}) == Membership((), 0)
-    assert membership_of({}).count == 1
+    assert read_membership({}) == Membership((), 0)
+    assert read_membership({}).count == 1
 
 
 @pytest.mark.parametrize("text", ["", "  ", "{}", '{"cluster": {}}'])
@@ -69,12 +69,12 @@ def test_which_processes_need_no_network(addresses, is_on_loopback):
 @pytest.mark.parametrize(
     ("config", "names"),
     [
-        ("{", "no JSON"),
-        ("[]", "no JSON object"),
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
         ({"cluster": ["a:1"]}, "cluster"),
-        ({"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 0}}, "names no worker"),
-        ({"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}, "worker is no list"),
-        ({"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}, "worker is no list"),
+        ({"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 0}}, "has no chief or worker"),
+        ({"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}, "worker is not a list"),
+        ({"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}, "worker is not a list"),
         ({"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker", "index": 0}}, "twice"),
         ({"cluster": {"worker": ["a:1"]}}, "task"),
         ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}, "task index 1"),
@@ -98,7 +98,7 @@ STEP = {
 
 
 def test_a_slurm_step():
-    found = membership_of(STEP)
+    found = read_membership(STEP)
     assert found.index == 3
     hosts = [address.rsplit(":", 1)[0] for address in found.addresses]
     assert hosts == ["node08", "node08", "node09", "node09", "big"]
@@ -113,17 +113,17 @@ def test_another_job_on_the_same_nodes_has_other_ports():
 
 def test_tf_config_goes_before_slurm():
     config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
-    assert membership_of({**STEP, "TF_CONFIG": json.dumps(config)}).addresses == ("a:1", "b:1")
+    assert read_membership({**STEP, "TF_CONFIG": json.dumps(config)}).addresses == ("a:1", "b:1")
 
 
 def test_a_batch_script_is_no_step():
-    assert membership_of({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "1"}).count == 1
-    assert membership_of({**STEP, "SLURM_STEP_NUM_TASKS": "1"}).count == 1
+    assert read_membership({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "1"}).count == 1
+    assert read_membership({**STEP, "SLURM_STEP_NUM_TASKS": "1"}).count == 1
 
 
 def test_slurm_variables_that_contradict_one_another():
     with pytest.raises(UserError, match="Slurm"):
-        membership_of({**STEP, "SLURM_STEP_TASKS_PER_NODE": "2(x2)"})
+        read_membership({**STEP, "SLURM_STEP_TASKS_PER_NODE": "2(x2)"})
 
 
 @pytest.mark.parametrize(
