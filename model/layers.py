@@ -144,7 +144,7 @@ class SelfAttention(keras.layers.Layer):
             )
         else:
             self.qkv = projection(3 * a.hidden_size, False, "qkv")
-        self.attention = platform.attention(a.attention_probs_dropout_prob, name="attention")
+        self.attention = platform.attention(a.attention_probs_dropout_prob, name="scaled_dot_product")
 
     def _queries_keys_values(self, hidden: tf.Tensor) -> List[tf.Tensor]:
         """Return queries, keys and values, each (B, A, S, D)."""

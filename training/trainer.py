@@ -88,6 +88,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
     config = loaded.config
     with stop_on_signals() as stop, run_failures(processes, stop) as current, FolderLocks() as locks:
         # Machine
+        version = program_version()  # starts git, before there are servers whose sockets it would inherit
         reference = configured_reference(config)
         platform = configured_platform(config, processes)
 
@@ -113,7 +114,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
                 elif processes.is_chief:
                     log_new_name(loaded, run)
                 describe_run(run, loaded, task.name, architecture, data)
-                logger.info("version %s; run folder %s; %s", program_version(), run.path, platform.describe())
+                logger.info("version %s; run folder %s; %s", version, run.path, platform.describe())
                 if processes.is_chief:
                     warn_of_ignored_settings(loaded, platform, processes)
                 listeners = make_listeners(config, run, reference) if processes.is_chief else []

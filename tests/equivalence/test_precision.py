@@ -244,10 +244,10 @@ def spoiled(path):
 @pytest.mark.parametrize(
     "weight, layer",
     [
-        ("hid_1/encoder_layer/attention/query/kernel", "hid_1/encoder_layer/attention gave NaN"),
+        ("hid_1/encoder_layer/attention/query/kernel", "hid_1/encoder_layer/attention/scaled_dot_product gave NaN"),
         ("pooler/dense/kernel", "the model's output next_sentence gave NaN"),
         pytest.param(
-            *("hid_0/encoder_layer/intermediate/dense/kernel", "hid_0/encoder_layer/intermediate gave NaN"),
+            *("hid_0/encoder_layer/intermediate/dense/kernel", "hid_0/encoder_layer/intermediate/dense gave NaN"),
             marks=pytest.mark.long,
         ),
     ],
