@@ -40,7 +40,8 @@ def with_program_folder(flags: str) -> str:
     return f"{flags} {_FOLDER}{PROGRAMS} {_DEVICES}CPU".strip()
 
 
-# TensorFlow reads its flags when it is loaded, and ends the process if it does not know one.
+_USERS_FLAGS = os.environ.get("TF_XLA_FLAGS")
+# TensorFlow ends the process if it does not know a flag.
 if tensorflow_version() >= (2, 21) and "tensorflow" not in sys.modules:
     os.environ["TF_XLA_FLAGS"] = with_program_folder(os.environ.get("TF_XLA_FLAGS", ""))
 KEEPS_PROGRAMS = f"{_FOLDER}{PROGRAMS} " in os.environ.get("TF_XLA_FLAGS", "")
@@ -48,6 +49,15 @@ KEEPS_PROGRAMS = f"{_FOLDER}{PROGRAMS} " in os.environ.get("TF_XLA_FLAGS", "")
 with quiet_loading():
     import tensorflow as tf
     from tensorflow.python.framework import ops as tf_ops
+
+    if KEEPS_PROGRAMS:  # read the flags now, and hide them from child processes, whose TensorFlow may be another one
+        from tensorflow.python.client import pywrap_tf_session
+
+        pywrap_tf_session.TF_GetXlaConstantFoldingDisabled()
+        if _USERS_FLAGS is None:
+            del os.environ["TF_XLA_FLAGS"]
+        else:
+            os.environ["TF_XLA_FLAGS"] = _USERS_FLAGS
 
     keras = tf.keras
     keras.layers  # noqa: B018 (loads Keras now, while its messages are filtered)
