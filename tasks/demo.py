@@ -23,9 +23,9 @@ from settings.loading import load_config
 from settings.schema import TrainingConfig
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
+from utilities.files import PROJECT
 
-ROOT = Path(__file__).resolve().parent.parent
-CONFIGS = ROOT / "configs" / "demo"
+CONFIGS = PROJECT / "configs" / "demo"
 PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
 WORDS = 400_000
 DUPLICATE_FACTOR = 10  # enough passes that training sees no masking twice
@@ -75,7 +75,7 @@ def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
         flags = ["--config", shown(path), "--name", name]
         if checkpoints is not None:
             flags += ["--pretrained-ckpt-path", shown(checkpoints)]
-        execute(f"pre-training, {title}", [shown(ROOT / "run_pretraining.py"), *flags])
+        execute(f"pre-training, {title}", [shown(PROJECT / "run_pretraining.py"), *flags])
         checkpoints = run / "checkpoints"
         results.append(read_result(title, run, config))
     print_results(results)
@@ -133,7 +133,7 @@ def execute(what: str, arguments: Sequence[str]) -> None:
     """
     interpreter = Path(sys.executable)
     print(f"\n=== {what}\n$ {shlex.join([shown(interpreter), *arguments])}", flush=True)
-    status = subprocess.run([str(interpreter), *arguments], cwd=ROOT, check=False).returncode
+    status = subprocess.run([str(interpreter), *arguments], cwd=PROJECT, check=False).returncode
     if status:
         raise UserError(f"the command above ended with status {status}; fix its error and start the demo again")
 
@@ -188,7 +188,7 @@ def vocabulary_size(config: TrainingConfig) -> int:
 def shown(path: Path) -> str:
     """Return a path as a user in the project's folder would type it."""
     absolute = Path(os.path.abspath(path))
-    return str(absolute.relative_to(ROOT)) if ROOT in absolute.parents else str(absolute)
+    return str(absolute.relative_to(PROJECT)) if PROJECT in absolute.parents else str(absolute)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -202,7 +202,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    os.chdir(ROOT)
+    os.chdir(PROJECT)
     run_demo(options.config or [CONFIGS / f"{name}.json" for name in PHASES], options.words)
 
 
