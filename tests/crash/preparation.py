@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.crash.training import PATIENCE, ROOT, sleeps
-from tests.integration.runs import write_text
+from tests.support.runs import write_text
 
 DUMPED_BYTES = 2000
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash import preparation
 from tests.crash.training import PATIENCE, STEPPING, WRITING, kill_once, prepare, start, stop
-from tests.integration.runs import assert_same_run
+from tests.support.runs import assert_same_run
 
 UPDATES = 60
 SEED = 20

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from checkpoints.folder import UNFINISHED, damage, step_folders, step_of
 from tests import ROOT
-from tests.integration.runs import assert_same_run, logged, write_config, write_dataset
+from tests.support.runs import assert_same_run, logged, write_config, write_dataset
 from training.run_folder import RunFolder
 
 PATIENCE = 600  # timeout in seconds

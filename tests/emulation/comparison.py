@@ -6,8 +6,8 @@ import importlib
 import inspect
 from typing import Any, Iterator, List
 
-from tests.unit.execution.graphcore.refusals import not_refused
-from tests.unit.execution.graphcore.signatures import PublishedModule, published_modules
+from tests.support.graphcore.refusals import not_refused
+from tests.support.graphcore.signatures import PublishedModule, published_modules
 
 CONFIG = "tensorflow.python.ipu.config"
 

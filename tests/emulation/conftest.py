@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from tests.integration.runs import COMMANDS, metrics, read_json, run_command, variables, write_json
+from tests.support.runs import COMMANDS, metrics, read_json, run_command, variables, write_json
 
 VARIABLE = "BERT_IPU_EMULATION"
 SOFTWARE = ["--execution.platform", "software", "--execution.device", "cpu", "--execution.xla", "false"]

@@ -15,10 +15,10 @@ import pytest
 
 from data_utils.packing.merge import pack_arrays
 from tests.emulation.conftest import Emulation, Run, write_config
-from tests.integration.fine_tuning import PIECES, write_pieces, write_squad, write_sst2
-from tests.integration.runs import evaluations, read_json
-from tests.unit.data_utils.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY, write_arrays
-from tests.unit.data_utils.squad.data import write_vocabulary
+from tests.support.fine_tuning_runs import PIECES, write_pieces, write_squad, write_sst2
+from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY, write_arrays
+from tests.support.runs import evaluations, read_json
+from tests.support.squad_files import write_vocabulary
 
 TOLERANCE = 1e-4
 UPDATES, BATCH, STEPS = 3, 2, 6  # STEPS: micro batches of an update

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keras_extensions.backend import tf
-from tests.equivalence.bert_pairs import (
+from tests.support.bert_pairs import (
     architecture,
     assert_same_gradients,
     assert_same_logits,

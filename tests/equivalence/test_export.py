@@ -22,9 +22,9 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.writer import rewrite_facts
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
 from tests import ROOT
-from tests.equivalence.bert_pairs import architecture, batch
-from tests.integration.runs import read_json, write_json
-from tests.unit.checkpoints.pretrained.models import (
+from tests.support.bert_pairs import architecture, batch
+from tests.support.checkpoint_writers import google, hdf5, safetensors
+from tests.support.hf_models import (
     TASKS,
     assert_close,
     hugging_face,
@@ -33,9 +33,9 @@ from tests.unit.checkpoints.pretrained.models import (
     source_outputs,
     write_vocabulary,
 )
-from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
-from tests.unit.checkpoints.pretrained.writers import google, hdf5, safetensors
+from tests.support.pytorch_names import pytorch_arrays
+from tests.support.runs import read_json, write_json
+from tests.support.saved_checkpoints import OPTIONS, save
 from utilities.errors import UserError
 
 PIECES = 118  # in vocab.txt; the tables have 120 rows

@@ -24,8 +24,9 @@ from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION, PRETRAINING, Architecture
 from tests import ROOT
-from tests.equivalence.bert_pairs import architecture, batch
-from tests.unit.checkpoints.pretrained.models import (
+from tests.support.bert_pairs import architecture, batch
+from tests.support.checkpoint_writers import google
+from tests.support.hf_models import (
     TASKS,
     assert_close,
     build_hf_model,
@@ -36,9 +37,8 @@ from tests.unit.checkpoints.pretrained.models import (
     source_outputs,
     write_vocabulary,
 )
-from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
-from tests.unit.checkpoints.pretrained.writers import google
+from tests.support.pytorch_names import pytorch_arrays
+from tests.support.saved_checkpoints import OPTIONS, save
 from utilities.errors import UserError
 
 pytestmark = pytest.mark.skipif(
@@ -77,7 +77,7 @@ def exported(place) -> dict:
     np.savez(place / "data.npz", **samples())
     (place / "theirs").mkdir()
     environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "tests.unit.checkpoints.pretrained.pytorch_side"]
+    command = [sys.executable, "-m", "tests.support.pytorch_side"]
     command += map(str, (place / "theirs", place / "data.npz", *folders))
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

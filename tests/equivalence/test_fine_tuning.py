@@ -9,7 +9,7 @@ from keras_extensions.backend import tf
 from model.architecture import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION, accepted_blocks
 from model.losses import ACCURACY, LOSS, ClassificationObjective, RegressionObjective, SpanObjective
 from tasks.token_classification import TagObjective
-from tests.equivalence.bert_pairs import (
+from tests.support.bert_pairs import (
     architecture,
     assert_same_gradients,
     assert_same_logits,

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-
 from benchmarks.learning import LIMIT, OURS, PYTORCH, Curves, deviations, pytorch_and_our_losses
 from benchmarks.samples import generated_samples
 from benchmarks.settings import MICRO_BATCH
-from tests.equivalence.bert_pairs import architecture
+from tests.support.bert_pairs import architecture
 
 STEPS = 25
 

@@ -8,7 +8,7 @@ import pytest
 from keras_extensions.backend import keras, tf
 from model.architecture import PRETRAINING, Architecture, total_parameters
 from model.huggingface import build_hf_model
-from tests.equivalence.bert_pairs import (
+from tests.support.bert_pairs import (
     architecture,
     assert_same_logits,
     batch,

@@ -15,7 +15,7 @@ from keras_extensions.backend import tf
 from model.architecture import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
 from model.losses import END_ACCURACY, LOSS, SEQUENCES_PER_PACK, START_ACCURACY, SpanObjective
 from tasks.token_classification import TagObjective
-from tests.equivalence.bert_pairs import (
+from tests.support.bert_pairs import (
     OUTPUTS,
     architecture,
     assert_same_logits,

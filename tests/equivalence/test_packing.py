@@ -13,7 +13,7 @@ from execution.software.precision import FLOAT32, MIXED, Numerics
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
 from optimization.optimizers import AdamW
-from tests.equivalence.bert_pairs import (
+from tests.support.bert_pairs import (
     ROUNDING,
     architecture,
     assert_same_gradients,
@@ -23,7 +23,7 @@ from tests.equivalence.bert_pairs import (
     loss_of,
     source_outputs,
 )
-from tests.equivalence.packs import LENGTH, SEQUENCES, in_packs, of_sequence, packed_model, run, sequences
+from tests.support.packs import LENGTH, SEQUENCES, in_packs, of_sequence, packed_model, run, sequences
 
 LENGTHS = (5, 23, 20, 48, 11, 7, 9, 21, 30, 6)
 PACKS = ((1, 0, 2), (3,), (4, 5, 6, 7), (8, 9))  # full, one sequence, as many as fit, and one with padding

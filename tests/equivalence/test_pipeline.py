@@ -11,7 +11,7 @@ from keras_extensions.backend import keras
 from model.architecture import PRETRAINING, QA_HEAD, SQUAD
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective, SpanObjective
-from tests.equivalence.bert_pairs import (
+from tests.support.bert_pairs import (
     architecture,
     batch,
     dataset_of,

@@ -15,7 +15,7 @@ from keras_extensions.schedules import UpDown
 from model.architecture import PRETRAINING, QA_HEAD, SQUAD
 from model.blocks import hidden_matrices
 from model.losses import PretrainingObjective, SpanObjective
-from tests.equivalence.bert_pairs import (
+from tests.support.bert_pairs import (
     ROUNDING,
     architecture,
     batch,

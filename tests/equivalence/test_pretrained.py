@@ -7,8 +7,9 @@ import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import PRETRAINING, SQUAD, Architecture
-from tests.equivalence.bert_pairs import architecture, batch
-from tests.unit.checkpoints.pretrained.models import (
+from tests.support.bert_pairs import architecture, batch
+from tests.support.checkpoint_writers import FORMATS
+from tests.support.hf_models import (
     TASKS,
     assert_close,
     build_hf_model,
@@ -17,9 +18,8 @@ from tests.unit.checkpoints.pretrained.models import (
     outputs_of,
     source_outputs,
 )
-from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
-from tests.unit.checkpoints.pretrained.writers import FORMATS
+from tests.support.pytorch_names import pytorch_arrays
+from tests.support.saved_checkpoints import OPTIONS, save
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 

@@ -17,7 +17,7 @@ import pytest
 from execution.processes import SINGLE_PROCESS
 from execution.software.precision import MIXED
 from tests import ROOT
-from tests.equivalence.replica_cases import CASES, FURTHER, weights_after
+from tests.support.replica_cases import CASES, FURTHER, weights_after
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def by_several(request, tmp_path_factory):
     count, cases = request.param
     folder = tmp_path_factory.mktemp("processes")
     command = [sys.executable, "-m", "execution.launch", "--processes", str(count), "--"]
-    command += ["-m", "tests.equivalence.replica_cases", str(folder), *([] if cases is CASES else ["further"])]
+    command += ["-m", "tests.support.replica_cases", str(folder), *([] if cases is CASES else ["further"])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-6000:]
     return folder, count, cases

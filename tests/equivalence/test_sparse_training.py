@@ -16,8 +16,8 @@ from optimization.optimizers import AdamW
 from sparsity import native
 from sparsity.layer import DenseGradients, all_sparse_layers, sparse_layers
 from sparsity.patterns import NEW, Grid, random_pattern, set_change
-from tests.equivalence.bert_pairs import ROUNDING, architecture, batch, dataset_of, on_cpu, pair_of
-from tests.equivalence.packs import in_packs, packed_model, sequences
+from tests.support.bert_pairs import ROUNDING, architecture, batch, dataset_of, on_cpu, pair_of
+from tests.support.packs import in_packs, packed_model, sequences
 from training.sparsity import move
 
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]

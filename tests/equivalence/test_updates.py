@@ -19,7 +19,7 @@ from model.architecture import (
 from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
-from tests.equivalence.bert_pairs import (
+from tests.support.bert_pairs import (
     architecture,
     assert_same_logits,
     batch,

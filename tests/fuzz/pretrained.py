@@ -16,12 +16,12 @@ import numpy as np
 
 from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import PRETRAINING
-from tests.equivalence.bert_pairs import architecture
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
-from tests.unit.checkpoints.pretrained.models import build_hf_model, hugging_face
-from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.checkpoints.pretrained.writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors
+from tests.support.bert_pairs import architecture
+from tests.support.checkpoint_writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors
+from tests.support.hf_models import build_hf_model, hugging_face
+from tests.support.pytorch_names import pytorch_arrays
 from utilities.errors import UserError
 from utilities.secrets import shown_line
 

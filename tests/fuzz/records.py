@@ -19,7 +19,7 @@ from data_utils.records.reader import RecordReader
 from keras_extensions.backend import tf
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
-from tests.unit.data_utils.records.samples import example, sample, spec, write_manifest, write_samples
+from tests.support.record_samples import example, sample, spec, write_manifest, write_samples
 from utilities.errors import UserError
 from utilities.secrets import shown_line
 

@@ -13,7 +13,7 @@ from data_utils.records import files
 from tests.fuzz.__main__ import main, suite_of
 from tests.fuzz.configs import Configs
 from tests.fuzz.harness import REFUSED, Hanging, WrongError, check_line, limited, outcome_of, run_suite
-from tests.unit.settings.config_files import TINY, changed, run_command, write
+from tests.support.config_files import TINY, changed, run_command, write
 
 SHORT = {"configs": 300, "records": 80, "checkpoints": 50, "pretrained": 50}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.runs import write_dataset
+from tests.support.runs import write_dataset
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from benchmarks import pretraining
 from benchmarks.measuring import Measured, alternate, markdown, spread
 from benchmarks.pretraining import FIT, OURS, PYTORCH, SPEED, TENSORFLOW
 from benchmarks.samples import full_sequences, hugging_face_samples
-from tests.integration.runs import read_json
+from tests.support.runs import read_json
 
 FAST = "pytorch-bfloat16"
 

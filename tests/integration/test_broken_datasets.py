@@ -17,7 +17,7 @@ from data_utils.records.features import FeatureSpec, pretraining_features
 from data_utils.records.index import build_index
 from data_utils.records.pipeline import raise_data_errors, training_dataset
 from data_utils.records.reader import RecordReader
-from tests.unit.data_utils.records.samples import (
+from tests.support.record_samples import (
     PREDICTIONS,
     SEQUENCE,
     VOCABULARY,

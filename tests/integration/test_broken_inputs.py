@@ -24,9 +24,9 @@ from data_utils.text import __main__ as text
 from data_utils.text import examples, extract, sentences, vocabulary
 from execution import launch
 from tasks.cli import main
-from tests.unit.data_utils.packing.samples import sequence
-from tests.unit.data_utils.packing.samples import write as write_records
-from tests.unit.settings.config_files import TINY, changed, run_command, write
+from tests.support.config_files import TINY, changed, run_command, write
+from tests.support.pack_samples import sequence
+from tests.support.pack_samples import write as write_records
 
 SOME_TEXT = "One sentence is here. Another one follows it.\n\nA second document has words too. It ends.\n" * 20
 

@@ -25,8 +25,8 @@ from keras_extensions.backend import tf
 from settings.schema import TrainingConfig
 from tasks import train
 from tests import ROOT
-from tests.integration import fine_tuning
-from tests.integration.runs import (
+from tests.support import fine_tuning_runs
+from tests.support.runs import (
     assert_same_run,
     at_step,
     metrics,
@@ -115,9 +115,9 @@ def test_memory_of_a_dropped_result_is_freed(config: Path, tmp_path: Path) -> No
 
 
 def test_the_returned_model_predicts_as_the_exported_one(tmp_path: Path) -> None:
-    fine_tuning.write_sst2(tmp_path)
-    vocabulary = fine_tuning.write_pieces(tmp_path / "vocab.txt", fine_tuning.PIECES)
-    path = fine_tuning.write_config(tmp_path, "sst2", glue_task="sst2", num_epochs=2)
+    fine_tuning_runs.write_sst2(tmp_path)
+    vocabulary = fine_tuning_runs.write_pieces(tmp_path / "vocab.txt", fine_tuning_runs.PIECES)
+    path = fine_tuning_runs.write_config(tmp_path, "sst2", glue_task="sst2", num_epochs=2)
     result = train("classification", path, evaluation={"every": "epoch"})
     assert result.history == metrics(result.folder) and result.scores == read_json(result.folder / "scores.json")
     evaluations = [record["evaluation"] for record in result.history if "evaluation" in record]
@@ -161,7 +161,7 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare_dataset(tmp_path / "data" / "32", write_text(tmp_path / "text.txt"))
     chance = random.Random(0)
     with open(tmp_path / "reviews.csv", "w", encoding="utf-8", newline="") as file:
-        rows = [(fine_tuning.sentence(chance, word), word) for word in chance.choices(["good", "bad"], k=100)]
+        rows = [(fine_tuning_runs.sentence(chance, word), word) for word in chance.choices(["good", "bad"], k=100)]
         csv.writer(file).writerows([("review", "sentiment"), *rows])
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)

@@ -20,7 +20,7 @@ from checkpoints.pretrained.opening import open_pretrained
 from model.architecture import CLASSIFICATION
 from tasks import prediction_config, restored
 from tests import ROOT
-from tests.integration.runs import NOUNS, sentence
+from tests.support.runs import NOUNS, sentence
 from training.evaluation import Predictor
 
 pytestmark = pytest.mark.long

@@ -14,7 +14,10 @@ from checkpoints.pretrained.opening import open_pretrained
 from data_utils.tokenizer import load_tokenizer
 from settings import derived as figures
 from tests import ROOT
-from tests.integration.runs import (
+from tests.support.checkpoint_writers import google, safetensors
+from tests.support.hf_models import hugging_face
+from tests.support.pytorch_names import pytorch_arrays
+from tests.support.runs import (
     STILL,
     TEXT_PREDICTIONS,
     TEXT_SEQUENCE,
@@ -30,10 +33,7 @@ from tests.integration.runs import (
     write_json,
     write_text,
 )
-from tests.integration.runs import write_text_config as write_config
-from tests.unit.checkpoints.pretrained.models import hugging_face
-from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.checkpoints.pretrained.writers import google, safetensors
+from tests.support.runs import write_text_config as write_config
 
 SIZES = {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.runs import metrics, prepare_dataset, read_lines, train, trained, write_text, write_text_config
+from tests.support.runs import metrics, prepare_dataset, read_lines, train, trained, write_text, write_text_config
 
 
 @pytest.fixture(scope="module")

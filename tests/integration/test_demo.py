@@ -12,7 +12,7 @@ from data_utils.demo_corpus import plain_prose
 from data_utils.records.manifest import load_manifest
 from settings.loading import load_config
 from tasks.demo import CONFIGS, PHASES, Result, free_number, is_ready, main, prepare, print_results
-from tests.integration.runs import metrics, read_json, write_json
+from tests.support.runs import metrics, read_json, write_json
 
 WORDS = 30_000
 SMALL = {

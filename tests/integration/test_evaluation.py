@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.integration.runs import (
+from tests.support.record_samples import VOCABULARY, write_manifest
+from tests.support.runs import (
     Killed,
     assert_same_run,
     at_step,
@@ -27,7 +28,6 @@ from tests.integration.runs import (
     write_config,
     write_dataset,
 )
-from tests.unit.data_utils.records.samples import VOCABULARY, write_manifest
 from training.evaluation import Record, best_of
 from training.run_folder import RunFolder
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from checkpoints.folder import damage
-from tests.integration.runs import (
+from tests.support.record_samples import write_samples
+from tests.support.runs import (
     assert_same_run,
     at_step,
     checkpoints,
@@ -29,7 +30,6 @@ from tests.integration.runs import (
     write_config,
     write_dataset,
 )
-from tests.unit.data_utils.records.samples import write_samples
 from training.run_folder import FolderLocks
 
 IN_ORDER = {"data": {"shuffle": False}, "global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 2}

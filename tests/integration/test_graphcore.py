@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from tests.integration.fine_tuning import write_squad, write_sst2
-from tests.integration.runs import evaluations, last_checkpoint, metrics, read_json, write_dataset, write_json
-from tests.unit.data_utils.records.samples import PREDICTIONS, SEQUENCE, VOCABULARY
-from tests.unit.data_utils.squad.data import write_vocabulary
+from tests.support.fine_tuning_runs import write_squad, write_sst2
+from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY
+from tests.support.runs import evaluations, last_checkpoint, metrics, read_json, write_dataset, write_json
+from tests.support.squad_files import write_vocabulary
 
 SIZES = {
     "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "hidden_dropout_prob": 0.1,
@@ -159,7 +159,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     runs.append(["pretraining", "--config", configs["pretraining"], "--name", "compiled", "--compile-only"])
     record = root / "record.json"
     python = os.environ.get("IPU_PYTHON", sys.executable)  # a Python 3.8 with TensorFlow 2.6: make ipu-test
-    command = [python, "-m", "tests.integration.graphcore_run", str(record)]
+    command = [python, "-m", "tests.support.graphcore_run", str(record)]
     command += [word for run in runs for word in ("--", *run)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ)
     assert ended.returncode == 0 and record.exists(), (ended.stdout + ended.stderr)[-4000:]

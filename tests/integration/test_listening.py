@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.integration.runs import write_config, write_dataset, write_text
-from tests.unit.data_utils.packing.samples import sequence, write
+from tests.support.pack_samples import sequence, write
+from tests.support.runs import write_config, write_dataset, write_text
 
 PATIENCE = 300  # seconds, for a busy machine
 PIDFD_GETFD = 438  # the number of this system call, which Python does not offer

@@ -21,8 +21,8 @@ from data_utils.minimal_pairs import Pair, read_pairs
 from model.architecture import CLASSIFICATION, PRETRAINING
 from tasks.minimal_pairs import BATCH_TOKENS, by_group, main, pair_scores, pseudo_log_likelihoods, summarize
 from tests import ROOT
-from tests.real_data import real_data
-from tests.unit.checkpoints.pretrained.saved import OPTIONS, save
+from tests.support.real_data import real_data
+from tests.support.saved_checkpoints import OPTIONS, save
 
 POSITIONS = 26  # not a multiple of 8
 # The sentences mask one piece at a time, without batches and padding; then the same model as a BertForMaskedLM.

@@ -12,7 +12,8 @@ from data_utils.packing.__main__ import main as pack
 from data_utils.packing.merge import pack_arrays, sequence_lengths
 from data_utils.records.features import pretraining_features
 from data_utils.records.reader import RecordReader
-from tests.integration.runs import (
+from tests.support.record_samples import write_arrays
+from tests.support.runs import (
     SMALLEST,
     TEXT_PREDICTIONS,
     TEXT_SEQUENCE,
@@ -26,7 +27,6 @@ from tests.integration.runs import (
     write_text,
     write_text_config,
 )
-from tests.unit.data_utils.records.samples import write_arrays
 
 PLACES, ROOM = 3, 13
 PACKED = {"max_sequences_per_pack": PLACES, "max_predictions_per_pack": ROOM}

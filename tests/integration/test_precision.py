@@ -11,7 +11,7 @@ import optimization.loss_scaling
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
 from keras_extensions.backend import tf
-from tests.integration.runs import (
+from tests.support.runs import (
     BASE,
     STILL,
     assert_same_run,

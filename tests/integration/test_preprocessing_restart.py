@@ -24,10 +24,10 @@ from data_utils.text import __main__ as whole
 from data_utils.text import examples, extract, sentences, sources
 from data_utils.text.markup import clean_wikitext
 from tests import ROOT
-from tests.integration.runs import files_up_to
 from tests.integration.test_preprocessing import read_records
-from tests.unit.data_utils.packing.samples import sequence
-from tests.unit.data_utils.packing.samples import write as write_sequences
+from tests.support.pack_samples import sequence
+from tests.support.pack_samples import write as write_sequences
+from tests.support.runs import files_up_to
 from tests.unit.data_utils.text.test_dump import HEAD, page
 
 PATIENCE = 300  # timeout in seconds, for a busy machine

@@ -13,7 +13,7 @@ import pytest
 
 from keras_extensions.backend import tf
 from tests import ROOT
-from tests.integration.runs import (
+from tests.support.runs import (
     BASE,
     STILL,
     TEXT_VOCABULARY,
@@ -28,7 +28,7 @@ from tests.integration.runs import (
     variables,
     write_text,
 )
-from tests.integration.runs import write_text_config as write_config
+from tests.support.runs import write_text_config as write_config
 from utilities.environment import processor_identity
 
 

@@ -17,9 +17,9 @@ import pytest
 from execution.launch import free_ports
 from execution.software.cluster.membership import Membership, tf_config
 from tests import ROOT
-from tests.integration.fine_tuning import PIECES, write_pieces, write_sst2
-from tests.integration.fine_tuning import write_config as write_classification
-from tests.integration.runs import (
+from tests.support.fine_tuning_runs import PIECES, write_pieces, write_sst2
+from tests.support.fine_tuning_runs import write_config as write_classification
+from tests.support.runs import (
     checkpoints,
     events,
     logged,

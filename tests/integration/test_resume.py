@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from checkpoints.folder import facts_as_json, read_facts
-from tests.integration.runs import (
+from tests.support.runs import (
     assert_same_run,
     at_step,
     checkpoints,

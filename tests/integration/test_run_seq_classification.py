@@ -15,7 +15,7 @@ from checkpoints.export.__main__ import main as export
 from checkpoints.writer import rewrite_facts
 from data_utils.tokenizer import SPECIAL_TOKENS
 from tasks.classify import main as classify
-from tests.integration.fine_tuning import (
+from tests.support.fine_tuning_runs import (
     PIECES,
     write_mnli,
     write_own_numbers,
@@ -25,8 +25,8 @@ from tests.integration.fine_tuning import (
     write_stsb,
     write_table,
 )
-from tests.integration.fine_tuning import write_config as write_any_config
-from tests.integration.runs import (
+from tests.support.fine_tuning_runs import write_config as write_any_config
+from tests.support.runs import (
     Outcome,
     checkpoints,
     evaluations,

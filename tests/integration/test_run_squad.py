@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from data_utils.squad.__main__ import main as score_command
-from tests.integration.fine_tuning import NAMES, write_config, write_squad
-from tests.integration.runs import SMALL, Outcome, read_json, run_command, write_json
-from tests.unit.data_utils.squad.data import write_vocabulary
+from tests.support.fine_tuning_runs import NAMES, write_config, write_squad
+from tests.support.runs import SMALL, Outcome, read_json, run_command, write_json
+from tests.support.squad_files import write_vocabulary
 
 OUTPUTS = {"predictions.json", "nbest_predictions.json", "predictions.html", "scores.json", "report.html"}
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from checkpoints.export.hf_folder import export
 from sparsity import native
 from sparsity.patterns import Grid, check, dense_matrix
-from tests.integration.runs import (
+from tests.support.runs import (
     assert_same_run,
     killed_at,
     metrics,

@@ -10,8 +10,8 @@ from transformers import BertConfig
 from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from tasks.classify import main as classify
-from tests.integration.fine_tuning import TAGGED_PIECES, write_config, write_pieces, write_tagged
-from tests.integration.runs import read_json, run_command
+from tests.support.fine_tuning_runs import TAGGED_PIECES, write_config, write_pieces, write_tagged
+from tests.support.runs import read_json, run_command
 
 SETTINGS = {"num_epochs": 6, "do_test": True}
 

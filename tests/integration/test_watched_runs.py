@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.runs import write_config, write_dataset, write_text, write_text_config
-from tests.unit.keras_extensions.callbacks.terminals import ROOT, on_terminal
+from tests.support.runs import write_config, write_dataset, write_text, write_text_config
+from tests.support.terminals import ROOT, on_terminal
 from tests.unit.reports.test_page import make_run, period
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
@@ -20,7 +20,7 @@ OWN_SECRET = "correct-horse-battery-staple"
 
 def forbidden(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
     """Run a command with the network forbidden."""
-    command = [sys.executable, "-m", "tests.integration.no_network", *arguments]
+    command = [sys.executable, "-m", "tests.support.no_network", *arguments]
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, timeout=600, check=False
     )
@@ -82,7 +82,7 @@ def check_no_secret(runs: Path, shown: str) -> None:
 
 def test_an_interrupted_and_resumed_training_is_one_run_of_wandb(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    from tests.unit.keras_extensions.callbacks.wandb_files import offline_runs
+    from tests.support.wandb_files import offline_runs
 
     data = write_dataset(tmp_path / "data")
     config = write_config(
@@ -92,7 +92,7 @@ def test_an_interrupted_and_resumed_training_is_one_run_of_wandb(tmp_path: Path)
     command = ["--config", str(config), "--output-dir", str(tmp_path / "runs"), "--name", "a", "--enable-wandb"]
     run, home = tmp_path / "runs" / "a", tmp_path / "home"
     home.mkdir()
-    first = on_terminal(["-m", "tests.integration.interrupted", "10", *command], home, MY_API_TOKEN=OWN_SECRET)
+    first = on_terminal(["-m", "tests.support.interrupted_run", "10", *command], home, MY_API_TOKEN=OWN_SECRET)
     assert first.status == 128 + signal.SIGTERM, first.shown
     second = on_terminal(["run_pretraining.py", *command, "--resume"], home, MY_API_TOKEN=OWN_SECRET)
     assert second.status == 0, second.shown

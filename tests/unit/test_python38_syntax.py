@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.execution.graphcore.training_path import training_path
+from tests.support.graphcore.training_path import training_path
 
 BUILTIN_TYPES = {"list", "dict", "tuple", "set", "frozenset", "type"}  # take no [] at run time before Python 3.9
 NEWER_METHODS = {"removeprefix", "removesuffix", "is_relative_to", "pairwise", "batched"}

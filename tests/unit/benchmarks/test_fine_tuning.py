@@ -15,9 +15,9 @@ from benchmarks.real_tasks import PAIRS, pairs_of, thinned, write_samples
 from data_utils.squad.examples import parse_squad, read_squad
 from model.architecture import CLASSIFICATION, SQUAD
 from settings.loading import load_config
-from tests.real_data import real_data, real_data_root
-from tests.unit.data_utils.classification.folders import write_tsv
-from tests.unit.data_utils.squad.data import random_document
+from tests.support.benchmark_folders import write_tsv
+from tests.support.real_data import real_data, real_data_root
+from tests.support.squad_files import random_document
 
 SIZES = {
     "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 100,

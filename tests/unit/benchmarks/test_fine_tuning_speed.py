@@ -12,8 +12,8 @@ from benchmarks import fine_tuning_speed, squad_features
 from benchmarks.fine_tuning_speed import OURS, SPEED, TASKS
 from benchmarks.measuring import Measured
 from benchmarks.samples import batches_of, unpadded
-from tests.real_data import real_data, real_data_root
-from tests.unit.data_utils.squad.data import random_document, write_vocabulary
+from tests.support.real_data import real_data, real_data_root
+from tests.support.squad_files import random_document, write_vocabulary
 
 
 def test_features_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

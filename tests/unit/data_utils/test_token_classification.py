@@ -19,8 +19,8 @@ from data_utils.token_classification import (
     read_sentences,
 )
 from data_utils.tokenizer import load_tokenizer
-from tests.integration.fine_tuning import TAGGED_PIECES as PIECES
-from tests.integration.fine_tuning import write_pieces
+from tests.support.fine_tuning_runs import TAGGED_PIECES as PIECES
+from tests.support.fine_tuning_runs import write_pieces
 from utilities.errors import UserError
 
 # Computed with seqeval 1.2.2.

@@ -13,7 +13,7 @@ from keras_extensions.backend import tf
 from optimization.muon import Muon
 from optimization.optimizers import LAMB, AdamW
 from optimization.sharding import Shards, pieces
-from tests.unit.execution.cluster.fake_processes import Exchange
+from tests.support.fake_processes import Exchange
 
 SHAPES = [(5, 3), (7,), (4, 4), (1,), (5, 3), (5, 3)]
 

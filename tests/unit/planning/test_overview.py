@@ -14,7 +14,7 @@ from planning.overview import plan_lines
 from settings.loading import LoadedConfig, load_config
 from tasks.cli import main
 from tests import ROOT
-from tests.unit.settings.config_files import FINE_TUNING, TINY, changed, plan_of, run_command, write
+from tests.support.config_files import FINE_TUNING, TINY, changed, plan_of, run_command, write
 from utilities.errors import UserError
 
 CONFIG = ROOT / "configs" / "pretraining" / "pretrain_base_128_phase1.json"

@@ -12,7 +12,7 @@ import pytest
 from model.architecture import expected_blocks
 from settings.derived import training_steps
 from settings.loading import LoadedConfig, load_config
-from tests.unit.settings.config_files import TINY, write
+from tests.support.config_files import TINY, write
 from tests.unit.settings.test_published_settings import CONFIGS, ROWS, SIZES, load
 
 PHASES = {"128_phase1": (128, 20), "384_phase2": (384, 56), "512_phase2": (512, 76)}

@@ -7,7 +7,7 @@ import pytest
 from planning.overview import ignored_fields, plan_lines, warning_line
 from settings.fields import Machine
 from settings.loading import load_config
-from tests.unit.settings.config_files import TINY, changed, write
+from tests.support.config_files import TINY, changed, write
 from tests.unit.settings.test_published_settings import ROWS, load
 
 CPU = Machine("float32", pipelined=False)

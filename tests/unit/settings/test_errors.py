@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests import ROOT
-from tests.unit.settings.config_files import FINE_TUNING, TINY, changed, run_command, write
+from tests.support.config_files import FINE_TUNING, TINY, changed, run_command, write
 
 STAGES = "ipu_config/pipeline_stages"
 DEVICES = "ipu_config/pipeline_device_mapping"
@@ -317,7 +317,7 @@ def test_as_a_process(change: dict, words: tuple[str, ...], tmp_path: Path) -> N
     script.write_text(
         "import sys\n"
         "from tasks.cli import main\n"
-        "from tests.unit.settings.config_files import never_run\n"
+        "from tests.support.config_files import never_run\n"
         'sys.exit(main("pretraining", never_run))\n',
         encoding="utf-8",
     )

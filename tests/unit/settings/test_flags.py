@@ -10,7 +10,7 @@ from settings.flags import parse_flags
 from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import main
-from tests.unit.settings.config_files import TINY, run_command, write
+from tests.support.config_files import TINY, run_command, write
 from utilities.environment import program_version
 from utilities.errors import UserError
 

@@ -13,7 +13,7 @@ from settings.fields import value_at
 from settings.loading import LoadedConfig, config_of_call, load_config
 from settings.schema import TrainingConfig
 from tests import ROOT
-from tests.unit.settings.config_files import FINE_TUNING, TINY, changed, write
+from tests.support.config_files import FINE_TUNING, TINY, changed, write
 from utilities.errors import UserError
 
 STAGES, DEVICES = "ipu_config/pipeline_stages", "ipu_config/pipeline_device_mapping"

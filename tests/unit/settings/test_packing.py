@@ -10,7 +10,7 @@ import pytest
 
 from settings.derived import betas, masked_positions, training_samples, training_steps
 from settings.loading import LoadedConfig, load_config
-from tests.unit.settings.config_files import TINY, changed, plan_of, run_command, write
+from tests.support.config_files import TINY, changed, plan_of, run_command, write
 
 ROWS = 24  # of TINY's global batch: 2 × 1 × 12
 

@@ -13,7 +13,7 @@ from planning.overview import plan_lines
 from reports.page import write_report
 from settings.derived import architecture_of, sparsity_figures
 from settings.loading import LoadedConfig, load_config
-from tests.unit.settings.config_files import TINY, changed, write
+from tests.support.config_files import TINY, changed, write
 from utilities.errors import UserError
 
 

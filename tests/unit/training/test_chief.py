@@ -20,7 +20,7 @@ from keras_extensions.callbacks.signals import StopRequest
 from model.losses import PretrainingObjective
 from optimization.optimizers import AdamW
 from settings.schema import TrainingConfig
-from tests.unit.execution.cluster.fake_processes import run_as_processes
+from tests.support.fake_processes import run_as_processes
 from training.chief import check_processes, on_chief, shared_position, shared_run_folder
 from training.failures import CurrentRun, process_failures
 from training.machine import configured_processes

@@ -12,8 +12,8 @@ import pytest
 from checkpoints.pretrained.pretrained import LoadReport, Pretrained
 from model.architecture import Architecture
 from settings.loading import load_config
-from tests.integration.runs import write_text_config
-from tests.unit.settings.config_files import FINE_TUNING, changed, write
+from tests.support.config_files import FINE_TUNING, changed, write
+from tests.support.runs import write_text_config
 from training.initial_weights import cast_note, check_stages, refuse_random_weights, resolved_architecture
 from utilities.errors import UserError
 

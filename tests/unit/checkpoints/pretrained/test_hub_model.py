@@ -21,8 +21,8 @@ from checkpoints.pretrained import hub_model as hub
 from checkpoints.pretrained.hub_model import files_to_fetch, is_model_name
 from checkpoints.pretrained.opening import open_pretrained
 from tests import ROOT
-from tests.unit.checkpoints.pretrained.models import hugging_face, write_vocabulary
-from tests.unit.checkpoints.pretrained.writers import pytorch_bin, safetensors
+from tests.support.checkpoint_writers import pytorch_bin, safetensors
+from tests.support.hf_models import hugging_face, write_vocabulary
 from utilities.errors import UserError
 
 COMMIT = "c0ffee" + "0" * 34

@@ -12,10 +12,8 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces
 from keras_extensions.backend import tf
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
-from tests.equivalence.bert_pairs import architecture
-from tests.unit.checkpoints.pretrained.models import SPECIAL, build_hf_model, hugging_face, write_vocabulary
-from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.checkpoints.pretrained.writers import (
+from tests.support.bert_pairs import architecture
+from tests.support.checkpoint_writers import (
     google,
     hdf5,
     pytorch_bin,
@@ -23,6 +21,8 @@ from tests.unit.checkpoints.pretrained.writers import (
     sharded_safetensors,
     write_config,
 )
+from tests.support.hf_models import SPECIAL, build_hf_model, hugging_face, write_vocabulary
+from tests.support.pytorch_names import pytorch_arrays
 from utilities.errors import UserError
 
 TABLE, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"

@@ -16,7 +16,7 @@ import pytest
 
 from checkpoints.pretrained import pytorch_file
 from checkpoints.pretrained.pytorch_file import open_pytorch_file
-from tests.unit.checkpoints.pretrained.writers import numbers, tensor, text, whole, write_bin
+from tests.support.checkpoint_writers import numbers, tensor, text, whole, write_bin
 from utilities.errors import UserError
 
 

@@ -15,10 +15,10 @@ from checkpoints.pretrained.weights import (
     renamed,
     without_optimizer,
 )
-from tests.equivalence.bert_pairs import architecture
-from tests.unit.checkpoints.pretrained.models import TASKS, hugging_face
-from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
-from tests.unit.checkpoints.pretrained.writers import google_name
+from tests.support.bert_pairs import architecture
+from tests.support.checkpoint_writers import google_name
+from tests.support.hf_models import TASKS, hugging_face
+from tests.support.pytorch_names import pytorch_arrays
 
 QUERY = "bert.encoder.layer.11.attention.self.query"
 POSITIONS = "bert.embeddings.position_embeddings.weight"

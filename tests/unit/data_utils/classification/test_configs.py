@@ -12,7 +12,7 @@ from data_utils.classification.tasks import CLUE
 from settings.loading import load_config
 from settings.schema import TrainingConfig
 from tests import ROOT
-from tests.unit.settings.config_files import write
+from tests.support.config_files import write
 from utilities.errors import UserError
 
 CONFIGS = ROOT / "configs"

@@ -10,7 +10,7 @@ import pytest
 
 from data_utils.classification.features import CHUNK, kept_lengths, text_features
 from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer
-from tests.real_data import real_data
+from tests.support.real_data import real_data
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

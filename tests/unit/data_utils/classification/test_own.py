@@ -18,7 +18,7 @@ from planning.overview import plan_lines
 from settings.derived import number_of_labels
 from settings.loading import LoadedConfig, load_config
 from settings.sections import ClassificationData
-from tests.unit.settings.config_files import FINE_TUNING, write
+from tests.support.config_files import FINE_TUNING, write
 from utilities.errors import UserError
 
 PARTS = ["plain", '"', '""', ",", "\n", "\r\n", "\t", " ", "é", "\u2028", "\\", "'", ";", "中", "\ufeff"]

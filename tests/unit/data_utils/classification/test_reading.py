@@ -14,8 +14,7 @@ from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.tasks import GLUE, Split
 from settings.derived import number_of_labels
 from settings.schema import TrainingConfig
-from tests.real_data import real_data
-from tests.unit.data_utils.classification.folders import (
+from tests.support.benchmark_folders import (
     CLUE_ROWS,
     GLUE_FOLDERS,
     MRPC_START,
@@ -24,6 +23,7 @@ from tests.unit.data_utils.classification.folders import (
     write_json_lines,
     write_tsv,
 )
+from tests.support.real_data import real_data
 from utilities.errors import UserError
 
 FIRST_LABEL = {  # label of the first training sample of the hand-made files, by its human-readable name

@@ -14,7 +14,7 @@ import pytest
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.reading import read_split
 from data_utils.classification.scoring import predicted, write_submission
-from tests.unit.data_utils.classification.folders import GLUE_FOLDERS
+from tests.support.benchmark_folders import GLUE_FOLDERS
 from utilities.errors import UserError
 
 

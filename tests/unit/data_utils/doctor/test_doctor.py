@@ -18,7 +18,7 @@ from data_utils.records.index import load_index
 from data_utils.records.reader import RecordReader
 from data_utils.records.writer import encode_examples, frame_records, write_record_file
 from tests import ROOT
-from tests.unit.data_utils.doctor.datasets import (
+from tests.support.doctor_datasets import (
     MASK,
     PREDICTIONS,
     RECORDS,

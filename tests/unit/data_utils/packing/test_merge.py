@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_utils.packing.merge import pack_arrays, sequence_lengths
-from tests.unit.data_utils.packing.samples import LENGTH, PREDICTIONS, Sequence, comparable, sequence, taken_apart
+from tests.support.pack_samples import LENGTH, PREDICTIONS, Sequence, comparable, sequence, taken_apart
 
 
 def one_pack(sequences: list[Sequence], *rooms: int) -> Sequence:

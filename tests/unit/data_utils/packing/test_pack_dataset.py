@@ -19,7 +19,7 @@ from data_utils.parallel import Pool
 from data_utils.records.features import packed_pretraining_features
 from data_utils.records.manifest import write_manifest
 from data_utils.records.reader import RecordReader
-from tests.unit.data_utils.packing.samples import (
+from tests.support.pack_samples import (
     LENGTH,
     PREDICTIONS,
     VOCABULARY,

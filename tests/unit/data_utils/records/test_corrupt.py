@@ -11,7 +11,7 @@ import pytest
 from data_utils.records.framing import RecordError
 from data_utils.records.pipeline import evaluation_dataset, training_dataset
 from data_utils.records.reader import RecordReader
-from tests.unit.data_utils.records.samples import VOCABULARY, example, numbers_of, sample, spec, write
+from tests.support.record_samples import VOCABULARY, example, numbers_of, sample, spec, write
 from utilities.errors import UserError
 
 COUNT = 40

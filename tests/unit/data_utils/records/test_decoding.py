@@ -8,8 +8,8 @@ import pytest
 from data_utils.records.decoding import ExampleDecoder, ExampleError
 from data_utils.records.features import TOKENS, WEIGHTS, Feature, pretraining_features
 from keras_extensions.backend import tf
-from tests.unit.data_utils.packing.samples import LENGTH, PREDICTIONS, VOCABULARY, sequence
-from tests.unit.data_utils.records.samples import example
+from tests.support.pack_samples import LENGTH, PREDICTIONS, VOCABULARY, sequence
+from tests.support.record_samples import example
 
 SPEC = pretraining_features(LENGTH, PREDICTIONS, VOCABULARY)
 PAIR = [Feature("x", 2, TOKENS)]

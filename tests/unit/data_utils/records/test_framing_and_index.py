@@ -14,7 +14,7 @@ from data_utils.records.framing import record_boundaries
 from data_utils.records.index import build_index, count_records, find_index, load_index, main
 from keras_extensions.backend import tf
 from tests import ROOT
-from tests.unit.data_utils.records.samples import write
+from tests.support.record_samples import write
 from utilities.errors import UserError
 
 PAYLOADS = [b"", b"a", b"b" * 100, b"c" * 5000, bytes(range(256)) * 20, b"d"]

@@ -14,7 +14,7 @@ from data_utils.records.features import packed_pretraining_features, pretraining
 from data_utils.records.packs import generated_packs, pack_samples, sequences_per_pack
 from data_utils.records.reader import RecordReader
 from data_utils.records.validation import find_problem
-from tests.unit.data_utils.records.samples import write_arrays, write_manifest
+from tests.support.record_samples import write_arrays, write_manifest
 from utilities.errors import UserError
 
 LENGTH, PREDICTIONS, SEQUENCES, VOCABULARY = 16, 6, 3, 50

@@ -10,7 +10,7 @@ from data_utils.records.order import positions
 from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_data_errors, training_dataset
 from data_utils.records.reader import RecordReader
 from keras_extensions.backend import keras, tf
-from tests.unit.data_utils.records.samples import (
+from tests.support.record_samples import (
     PREDICTIONS,
     SEQUENCE,
     VOCABULARY,

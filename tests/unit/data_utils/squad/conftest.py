@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from data_utils.tokenizer import Vocabulary, load_tokenizer
-from tests.unit.data_utils.squad.data import write_vocabulary
+from tests.support.squad_files import write_vocabulary
 
 
 @pytest.fixture(scope="package")

@@ -16,7 +16,7 @@ from data_utils.squad.answers import Candidate, best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, Windows, make_windows
 from data_utils.tokenizer import Vocabulary
-from tests.unit.data_utils.squad.data import WORDS, parsed, random_document, single
+from tests.support.squad_files import WORDS, parsed, random_document, single
 from tests.unit.data_utils.squad.test_windows import hugging_face_features
 from utilities.errors import UserError
 

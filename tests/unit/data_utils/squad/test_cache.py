@@ -13,7 +13,7 @@ import pytest
 from data_utils.squad import windows as cache
 from data_utils.squad.windows import Geometry, Windows, cached_windows, load_windows, make_windows, save_windows
 from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
-from tests.unit.data_utils.squad.data import parsed, random_document
+from tests.support.squad_files import parsed, random_document
 
 GEOMETRY = Geometry(32, 8, 6)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from data_utils.squad.examples import Answer, answer_position, check_alignment, read_squad
-from tests.real_data import real_data
-from tests.unit.data_utils.squad.data import parsed, random_document, single
+from tests.support.real_data import real_data
+from tests.support.squad_files import parsed, random_document, single
 from utilities.errors import UserError
 
 DOCUMENT: dict[str, Any] = {

@@ -13,7 +13,7 @@ import pytest
 from data_utils.squad.__main__ import main
 from data_utils.squad.examples import read_squad
 from data_utils.squad.metric import best_scores, normalized_words, score
-from tests.real_data import real_data
+from tests.support.real_data import real_data
 
 # The definition (Rajpurkar et al. 2016, section 6.1, and the script published with it), read literally: lower-case the
 # text; drop ASCII punctuation; put a space in place of each of the words a, an and the; the rest, cut at white space,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from data_utils.squad.examples import TRAIN, VALIDATION, open_squad, squad_document
-from tests.unit.data_utils.squad.data import parsed, random_document
+from tests.support.squad_files import parsed, random_document
 from utilities.errors import UserError
 
 DOCUMENT = random_document(6)

@@ -16,8 +16,8 @@ from data_utils.records.validation import find_problem
 from data_utils.squad.examples import SquadSet, answer_position, read_squad
 from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
 from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
-from tests.real_data import real_data
-from tests.unit.data_utils.squad.data import parsed, random_document, single, write_vocabulary
+from tests.support.real_data import real_data
+from tests.support.squad_files import parsed, random_document, single, write_vocabulary
 
 SIZES = [(32, 8, 5), (24, 10, 100), (16, 12, 1), (64, 16, 16), (200, 64, 9)]
 GEOMETRIES = [Geometry(*sizes) for sizes in SIZES]

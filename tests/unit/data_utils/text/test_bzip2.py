@@ -11,7 +11,7 @@ import pytest
 
 from data_utils.text import bzip2
 from data_utils.text.bzip2 import ends_properly, read_blocks
-from tests.real_data import real_data
+from tests.support.real_data import real_data
 
 
 def in_parts(path: Path, part: int) -> bytes:

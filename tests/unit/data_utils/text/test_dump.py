@@ -14,7 +14,7 @@ from data_utils.text import sources
 from data_utils.text.documents import RejectedDocument
 from data_utils.text.dump import read_head
 from data_utils.text.sources import PagesUnit, dump_source
-from tests.real_data import real_data
+from tests.support.real_data import real_data
 from utilities.errors import UserError
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/"><siteinfo><dbname>x</dbname></siteinfo>'

@@ -9,7 +9,7 @@ import pytest
 
 from data_utils.text.markup import clean_wikitext
 from data_utils.text.sources import dump_source
-from tests.real_data import real_data
+from tests.support.real_data import real_data
 
 CASES = [
     ("bold and italic", "'''Rain''' is ''liquid'' '''''water'''''.", ["Rain is liquid water."]),

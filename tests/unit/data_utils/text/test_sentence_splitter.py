@@ -28,7 +28,7 @@ from data_utils.text.sentence_splitter import (
     split_words,
     train,
 )
-from tests.real_data import real_data
+from tests.support.real_data import real_data
 from utilities.errors import UserError
 
 # Joined at random: everything that the rules examine, and cases that break naive rules.

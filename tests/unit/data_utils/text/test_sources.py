@@ -12,7 +12,7 @@ import pytest
 from data_utils.text import sources
 from data_utils.text.sentences import TextSettings, read_corpus, write_sentences
 from data_utils.text.sources import add_source_options, source_from_options
-from tests.real_data import real_data
+from tests.support.real_data import real_data
 from utilities.errors import UserError
 
 

@@ -13,7 +13,7 @@ from data_utils.text.tokens import tokenize_lines, tokenize_unit
 from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import train_vocabulary
 from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer, read_vocabulary
-from tests.real_data import real_data
+from tests.support.real_data import real_data
 from utilities.errors import UserError
 
 

@@ -17,7 +17,7 @@ from model.losses import PretrainingObjective
 from settings.loading import load_config
 from settings.schema import TrainingConfig
 from tests import ROOT
-from tests.unit.execution.graphcore.double import installed
+from tests.support.graphcore.double import installed
 from training.evaluation import evaluation_batch_size
 from training.initial_weights import resolved_architecture
 from training.machine import update_settings

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.execution.graphcore.computing import graphcore
-from tests.unit.execution.graphcore.refusals import REFUSALS
+from tests.support.graphcore.computing import graphcore
+from tests.support.graphcore.refusals import REFUSALS
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,7 +16,7 @@ import pytest
 from execution.interface import ExecutionOptions, OptimizerSettings, Update
 from execution.select import processes_for, select_platform
 from keras_extensions.schedules import UpDown
-from tests.unit.execution.graphcore.double import Recorder, installed
+from tests.support.graphcore.double import Recorder, installed
 from tests.unit.settings.test_published_settings import ROWS, load
 from training.machine import execution_options
 from utilities.environment import graphcore_installed

@@ -14,7 +14,7 @@ from execution.interface import ExecutionOptions, OptimizerSettings, Platform, U
 from execution.select import select_platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
-from tests.unit.execution.graphcore.computing import graphcore
+from tests.support.graphcore.computing import graphcore
 
 UPDATES, REPLICAS, ACCUMULATION, BATCH, WIDTH = 4, 2, 3, 5, 4
 SYSTEM: Any = {

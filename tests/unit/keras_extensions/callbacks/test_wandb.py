@@ -11,13 +11,14 @@ import pytest
 
 from keras_extensions.callbacks.reporting import Period
 from keras_extensions.callbacks.wandb_run import ID_FILE, WandbRun, run_id
-from tests.unit.keras_extensions.callbacks.terminals import on_terminal
+from tests import ROOT
+from tests.support.terminals import on_terminal
 from utilities.errors import UserError
 
 pytest.importorskip("wandb")
-from tests.unit.keras_extensions.callbacks.wandb_files import OfflineRun, offline_runs
+from tests.support.wandb_files import OfflineRun, offline_runs
 
-SESSION = Path(__file__).with_name("wandb_session.py")
+SESSION = ROOT / "tests" / "support" / "wandb_session.py"
 
 
 @pytest.fixture(scope="module")

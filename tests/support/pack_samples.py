@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.unit.data_utils.records import samples
+from tests.support import record_samples
 
 LENGTH, PREDICTIONS, VOCABULARY = 24, 4, 300
 MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
@@ -42,7 +42,7 @@ def write(folder: Path, files: list[list[Sequence]]) -> None:
     """Write record files of these records."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, records in enumerate(files):
-        samples.write(folder / f"data_{number}.tfrecord", [samples.example(record) for record in records])
+        record_samples.write(folder / f"data_{number}.tfrecord", [record_samples.example(record) for record in records])
 
 
 def comparable(features: Sequence) -> tuple:

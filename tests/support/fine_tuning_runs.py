@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.tokenizer import SPECIAL_TOKENS
-from tests.integration.runs import BASE, SMALL, write_json
-from tests.unit.data_utils.squad.data import WORDS
+from tests.support.runs import BASE, SMALL, write_json
+from tests.support.squad_files import WORDS
 
 GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "awful", "poor", "dull"]
 FILLING = ["the", "a", "film", "story", "is", "very", "it", "was"]

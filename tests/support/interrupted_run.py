@@ -1,4 +1,4 @@
-"""``-m tests.integration.interrupted STEP ARGUMENT…``: a pre-training that gets SIGTERM once it has logged STEP."""
+"""``-m tests.support.interrupted_run STEP ARGUMENT…``: a pre-training that gets SIGTERM once it has logged STEP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import run_pretraining
 from tasks.cli import main
-from tests.integration.runs import at_step, terminate
+from tests.support.runs import at_step, terminate
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]

@@ -9,7 +9,7 @@ import numpy as np
 from data_utils.packing.merge import pack_arrays
 from data_utils.records.features import packed_pretraining_features
 from model.architecture import Architecture
-from tests.equivalence.bert_pairs import Arrays, Pair, on_cpu, pair_of, source_with_random_weights
+from tests.support.bert_pairs import Arrays, Pair, on_cpu, pair_of, source_with_random_weights
 
 LENGTH, MASKED, SEQUENCES = 48, 16, 4  # of a pack
 INPUTS = (

@@ -10,8 +10,8 @@ from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import CLASSIFICATION
-from tests.equivalence.bert_pairs import architecture
-from tests.unit.checkpoints.pretrained.models import built, hugging_face, write_vocabulary
+from tests.support.bert_pairs import architecture
+from tests.support.hf_models import built, hugging_face, write_vocabulary
 
 OPTIONS = {
     "everything": {},

@@ -1,6 +1,6 @@
 """Calls that Graphcore's code refuses, and that the double must refuse too.
 
-``python -m tests.unit.execution.graphcore.refusals`` lists the calls that Graphcore's packages (or their emulation) do
+``python -m tests.support.graphcore.refusals`` lists the calls that Graphcore's packages (or their emulation) do
 not refuse; ``test_refusals.py`` makes the calls on the double.
 """
 

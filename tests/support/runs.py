@@ -24,7 +24,7 @@ from data_utils.text.__main__ import main as prepare
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.outputs import MetricsFile
 from tasks.cli import main
-from tests.unit.data_utils.records.samples import (
+from tests.support.record_samples import (
     PREDICTIONS,
     SEQUENCE,
     VOCABULARY,

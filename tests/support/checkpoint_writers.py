@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from keras_extensions.backend import tf
-from tests.unit.checkpoints.pretrained.pytorch_names import pytorch_arrays
+from tests.support.pytorch_names import pytorch_arrays
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -12,8 +12,8 @@ from keras_extensions.backend import keras
 from model import huggingface
 from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
 from model.blocks import Block
-from tests.equivalence import bert_pairs
-from tests.equivalence.bert_pairs import OUTPUTS, architecture, assert_same_logits, on_cpu, pair_of
+from tests.support import bert_pairs
+from tests.support.bert_pairs import OUTPUTS, architecture, assert_same_logits, on_cpu, pair_of
 
 TASKS = (PRETRAINING, SQUAD, CLASSIFICATION)
 CLASSES = 3

@@ -1,6 +1,6 @@
 """Makes three updates of a very small BERT, in one process or shared by several.
 
-    python -m execution.launch --processes 2 -- -m tests.equivalence.replica_cases FOLDER further
+    python -m execution.launch --processes 2 -- -m tests.support.replica_cases FOLDER further
 
 writes the weights of each case into FOLDER; without ``further``, only those of the cases in every run of the suite.
 """
@@ -31,7 +31,7 @@ from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from settings.schema import TrainingConfig
 from sparsity.layer import all_sparse_layers
-from tests.equivalence.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
+from tests.support.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
 from training.sparsity import PatternRule
 
 UPDATES, MICRO_BATCHES, MICRO_BATCH_SIZE = 3, 8, 2

@@ -20,8 +20,8 @@ from typing import Any, Callable, Dict, Iterator, List, MutableMapping, NamedTup
 import numpy as np
 
 from keras_extensions.backend import keras, tf
-from tests.unit.execution.graphcore.double import Call, Recorder, checked, installed
-from tests.unit.execution.graphcore.signatures import published_modules
+from tests.support.graphcore.double import Call, Recorder, checked, installed
+from tests.support.graphcore.signatures import published_modules
 
 EXTENSION = "keras.ipu.extensions.functional_extensions"
 PIPELINE = "tensorflow.python.ipu.ops.pipelining_ops"

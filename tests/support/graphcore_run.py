@@ -1,6 +1,6 @@
 """Makes whole runs through the double of Graphcore's packages, in a separate process, because it patches Keras.
 
-    python -m tests.integration.graphcore_run RECORD TASK ARGUMENTS…  [-- TASK ARGUMENTS…]
+    python -m tests.support.graphcore_run RECORD TASK ARGUMENTS…  [-- TASK ARGUMENTS…]
 
 First, every module that a training run can reach is imported, and its names from TensorFlow are looked up. The calls of
 each run are written to RECORD as JSON. The Python may be Graphcore's version, 3.8, with TensorFlow 2.6.
@@ -18,9 +18,9 @@ from typing import Any
 
 from keras_extensions.backend import keras, tf
 from tasks.cli import main
-from tests.unit.execution.graphcore.computing import graphcore
-from tests.unit.execution.graphcore.double import Settings
-from tests.unit.execution.graphcore.training_path import missing_names, training_path
+from tests.support.graphcore.computing import graphcore
+from tests.support.graphcore.double import Settings
+from tests.support.graphcore.training_path import missing_names, training_path
 
 ENTRIES = {"pretraining": "run_pretraining", "squad": "run_squad", "classification": "run_seq_classification"}
 

@@ -1,6 +1,6 @@
 """Saves and loads models like a user of PyTorch, in a separate process.
 
-    python -m tests.unit.checkpoints.pretrained.pytorch_side OUTPUT DATA.npz FOLDER …
+    python -m tests.support.pytorch_side OUTPUT DATA.npz FOLDER …
 
 OUTPUT gets models with random weights, saved in each of PyTorch's formats, and their logits. Each FOLDER is loaded; its
 logits go to FOLDER.npz, warnings and class to FOLDER.json.

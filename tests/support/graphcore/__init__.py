@@ -1,0 +1,1 @@
+"""A double of Graphcore's packages, from their published signatures."""
