@@ -16,8 +16,8 @@ from data_utils.squad.answers import Candidate, best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, Windows, make_windows
 from data_utils.tokenizer import Vocabulary
+from tests.support.hf_squad import hugging_face_features
 from tests.support.squad_files import WORDS, parsed, random_document, single
-from tests.unit.data_utils.squad.test_windows import hugging_face_features
 from utilities.errors import UserError
 
 GEOMETRY = Geometry(32, 8, 6)

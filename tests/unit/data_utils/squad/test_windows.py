@@ -16,6 +16,7 @@ from data_utils.records.validation import find_problem
 from data_utils.squad.examples import SquadSet, answer_position, read_squad
 from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
 from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
+from tests.support.hf_squad import hugging_face_features
 from tests.support.real_data import real_data
 from tests.support.squad_files import parsed, random_document, single, write_vocabulary
 
@@ -144,18 +145,6 @@ def test_a_context_without_tokens_has_one_window(tokenizer: Tokenizer, vocabular
     ids = rows(windows, GEOMETRIES[0], vocabulary, False)["input_ids"]
     pieces = [[vocabulary.pieces[i] for i in row if i] for row in ids]
     assert pieces == [["[CLS]", "[SEP]", "[SEP]"], ["[CLS]", "who", "[SEP]", "king", "[SEP]"]]
-
-
-def hugging_face_features(squad_file: Path, vocabulary: Path, geometry: Geometry, training: bool) -> list[Any]:
-    squad = pytest.importorskip("transformers.data.processors.squad")
-    from transformers import BertTokenizer
-
-    processor = squad.SquadV1Processor()
-    read = processor.get_train_examples if training else processor.get_dev_examples
-    examples = read(str(squad_file.parent), squad_file.name)
-    words = BertTokenizer(str(vocabulary), do_lower_case=True)
-    sizes = (geometry.max_seq_length, geometry.doc_stride, geometry.max_query_length)
-    return squad.squad_convert_examples_to_features(examples, words, *sizes, training, tqdm_enabled=False)
 
 
 def compare_with_hugging_face(path: Path, vocabulary: Vocabulary, geometry: Geometry, same_labels: float) -> None:

@@ -15,17 +15,8 @@ from data_utils.text.documents import RejectedDocument
 from data_utils.text.dump import read_head
 from data_utils.text.sources import PagesUnit, dump_source
 from tests.support.real_data import real_data
+from tests.support.wiki_dumps import HEAD, page
 from utilities.errors import UserError
-
-HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/"><siteinfo><dbname>x</dbname></siteinfo>'
-
-
-def page(title: str, text: str, namespace: int = 0, extra: str = "", model: str = "wikitext") -> str:
-    return (
-        f"<page><title>{title}</title><ns>{namespace}</ns>{extra}<revision><model>{model}</model>"
-        f"<text>{text}</text></revision></page>"
-    )
-
 
 DUMP = (
     HEAD
