@@ -36,14 +36,14 @@ def reference(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labels:
         asked = tokenizer.encode(question.text, add_special_tokens=False).ids[: geometry.max_query_length]
         context = tokenizer.encode(squad.context(question), add_special_tokens=False)
         answer = question.answers[0]
-        place = answer_position(squad.context(question), answer)
-        characters = set() if place is None else set(range(place, place + len(answer.text)))
+        position = answer_position(squad.context(question), answer)
+        characters = set() if position is None else set(range(position, position + len(answer.text)))
         touching = [i for i, (a, b) in enumerate(context.offsets) if characters & set(range(a, b))]
         if labels and not touching:
             continue
-        begin, room = 0, geometry.max_seq_length - len(asked) - 3
+        begin, most = 0, geometry.max_seq_length - len(asked) - 3
         while True:
-            part = context.ids[begin : begin + room]
+            part = context.ids[begin : begin + most]
             ids = [cls, *asked, sep, *part, sep]
             fill = geometry.max_seq_length - len(ids)
             inside = labels and touching[0] >= begin and touching[-1] < begin + len(part)
@@ -122,7 +122,7 @@ def test_labels_cover_the_answer(context: str, answer: str, labelled: str, tmp_p
     assert labels == labelled
 
 
-def test_questions_whose_answer_cannot_be_placed_get_no_window(tokenizer: Tokenizer) -> None:
+def test_questions_without_a_position_of_their_answer_have_no_window(tokenizer: Tokenizer) -> None:
     for squad in (single("the old king", ("queen", 0)), single("the old king")):
         assert make_windows(squad, tokenizer, GEOMETRIES[0], labels=True).count == 0
         assert make_windows(squad, tokenizer, GEOMETRIES[0], labels=False).count == 1
