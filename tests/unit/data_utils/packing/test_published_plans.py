@@ -16,7 +16,7 @@ from data_utils.packing import PackingPlan, plan_packing
 ROWS = published()["rows"]
 
 
-def tokens_per_room(plan: PackingPlan) -> float:
+def efficiency(plan: PackingPlan) -> float:
     """Efficiency in percent from packs and repeats alone."""
     tokens = sum(times * sum(pack) for pack, times in zip(plan.packs, plan.repeats))
     return 100 * tokens / (512 * sum(plan.repeats))
@@ -26,7 +26,7 @@ def tokens_per_room(plan: PackingPlan) -> float:
 def test_row_is_reproduced(row: dict[str, Any]) -> None:
     counts = histogram()
     plan = plan_packing(counts, len(counts), row["max_sequences_per_pack"], row["algorithm"])
-    assert tokens_per_room(plan) == pytest.approx(row["efficiency_percent"], abs=0.01)
+    assert efficiency(plan) == pytest.approx(row["efficiency_percent"], abs=0.01)
     assert plan.packing_factor == pytest.approx(row["packing_factor"], abs=6e-4)
     if row["packs_millions"] is not None:
         assert sum(plan.repeats) / 1e6 == pytest.approx(row["packs_millions"], abs=2e-3)
@@ -36,10 +36,10 @@ def test_row_is_reproduced(row: dict[str, Any]) -> None:
 def test_the_best_plan_reaches_its_bound(limit: int | str, at_least: float) -> None:
     counts = histogram()
     plan = plan_packing(counts, len(counts), limit, "optimal")
-    assert tokens_per_room(plan) >= at_least
+    assert efficiency(plan) >= at_least
     assert plan.number_of_packs - plan.fewest_packs <= 1
     published_best = [row for row in ROWS if row["max_sequences_per_pack"] == limit]
-    assert all(tokens_per_room(plan) >= row["efficiency_percent"] for row in published_best)
+    assert all(efficiency(plan) >= row["efficiency_percent"] for row in published_best)
 
 
 def all_packs(size: int) -> np.ndarray:
@@ -56,7 +56,7 @@ def all_packs(size: int) -> np.ndarray:
 def test_no_plan_of_three_sequences_is_better() -> None:
     """The program over every pack of three, its duals checked pair by pair: 99.8838 % is the most there can be.
 
-    Packs that fill the length suffice where a shorter sequence may take a longer one's place.
+    Packs that fill the length suffice if a shorter sequence may replace a longer one.
     """
     counts = histogram()
     size = len(counts)
@@ -67,14 +67,14 @@ def test_no_plan_of_three_sequences_is_better() -> None:
     step = np.arange(size - 1)
     ends = np.ones(size - 1)
     shorter = csc_matrix((np.r_[-ends, ends], (np.r_[step + 1, step], np.r_[step, step])), (size, size - 1))
-    wanted = np.array(counts) / 1e4
+    demand = np.array(counts) / 1e4
     cost = np.r_[np.ones(len(packs)), np.zeros(size - 1)]
-    solved = linprog(cost, A_ub=-hstack([holds, shorter]).tocsc(), b_ub=-wanted, method="highs")
+    solved = linprog(cost, A_ub=-hstack([holds, shorter]).tocsc(), b_ub=-demand, method="highs")
 
-    worth = np.maximum.accumulate(np.r_[0.0, -solved.ineqlin.marginals])  # of a place for a sequence up to so long
-    room = size - np.add.outer(np.arange(size + 1), np.arange(size + 1))
-    together = np.where(room >= 0, np.add.outer(worth, worth) + worth[np.maximum(room, 0)], 0.0)
-    fewest = worth[1:] @ wanted * 1e4 / together.max()
+    value = np.maximum.accumulate(np.r_[0.0, -solved.ineqlin.marginals])  # of a sequence of at most this length
+    rest = size - np.add.outer(np.arange(size + 1), np.arange(size + 1))
+    together = np.where(rest >= 0, np.add.outer(value, value) + value[np.maximum(rest, 0)], 0.0)
+    fewest = value[1:] @ demand * 1e4 / together.max()
 
     plan = plan_packing(counts, len(counts), 3, "optimal")
     assert fewest <= plan.number_of_packs <= fewest + 2
