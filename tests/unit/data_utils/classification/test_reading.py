@@ -225,18 +225,6 @@ def csv_rows(path: Path, headerless: bool) -> list[list[str]]:
     return rows if headerless else rows[1:]
 
 
-def test_real_mrpc_in_microsofts_layout(tmp_path: Path) -> None:
-    root = real_data("glue", "MRPC")
-    for name in ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv"):
-        (tmp_path / name).write_bytes((root / name).read_bytes())
-    task = TASKS["mrpc"]
-    for split in (task.train, *task.validation):
-        ours, glues = read("mrpc", split, tmp_path), read("mrpc", split, root)
-        assert sorted(zip(ours.texts, ours.labels.tolist())) == sorted(zip(glues.texts, glues.labels.tolist()))
-    test = task.test[0]
-    assert read("mrpc", test, tmp_path, False).texts == read("mrpc", test, root, False).texts
-
-
 @pytest.mark.parametrize("name", ["tnews", "iflytek", "csl", "cmnli"])
 def test_real_clue(name: str, tmp_path: Path) -> None:
     """FewCLUE's splits are read under CLUE's names; OCNLI has the format of CMNLI."""

@@ -32,17 +32,6 @@ def test_packs_contain_their_sequences_unchanged(seed: int) -> None:
         assert split_pack(one) == [comparable(sequences[number]) for number in pack]
 
 
-def test_types_and_shapes() -> None:
-    made = one_pack([sequence(1), sequence(2)], 60, 9, 3)
-    assert {name: (values.shape, str(values.dtype)) for name, values in made.items()} == {
-        **dict.fromkeys(("input_ids", "input_mask", "segment_ids", "position_ids"), ((60,), "int32")),
-        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), ((9,), "int32")),
-        "masked_lm_weights": ((9,), "float32"),
-        **dict.fromkeys(("next_sentence_positions", "next_sentence_labels"), ((3,), "int32")),
-        "next_sentence_weights": ((3,), "float32"),
-    }
-
-
 def test_a_pack_by_hand() -> None:
     first = {
         "input_ids": [5, 6, 7, 0],

@@ -11,9 +11,8 @@ import pytest
 from transformers.data.metrics.squad_metrics import compute_exact, compute_f1, normalize_answer
 
 from data_utils.squad.__main__ import main
-from data_utils.squad.examples import read_squad
 from data_utils.squad.metric import best_scores, normalized_words, score
-from tests.support.real_data import real_data
+from tests.support.squad_files import parsed, random_document
 
 
 def reference_scores(prediction: str, answer: str) -> tuple[int, float]:
@@ -133,51 +132,17 @@ def test_a_missing_prediction_counts_zero_and_is_reported(caplog: pytest.LogCapt
     assert "x" in caplog.text
 
 
-def synthetic_predictions(path: Path, seed: int) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return predictions like those of models: right, longer, shorter, elsewhere, empty, or missing."""
-    chance = random.Random(seed)
-    squad = read_squad(path)
-    answers = {q.id: [answer.text for answer in q.answers] for q in squad.questions}
-    predictions = {}
-    for question in squad.questions:
-        context, answer = squad.context(question), chance.choice(question.answers)
-        begin, end = answer.start, answer.start + len(answer.text)
-        kind = chance.randrange(8)
-        if kind == 1:
-            begin, end = max(0, begin - chance.randrange(30)), end + chance.randrange(30)
-        elif kind == 2:
-            begin, end = begin + chance.randrange(len(answer.text)), end
-        elif kind == 3:
-            begin = chance.randrange(len(context))
-            end = begin + chance.randrange(60)
-        text = f"The {answer.text}!" if kind == 4 else "" if kind == 5 else context[begin:end]
-        if kind != 6:
-            predictions[question.id] = text
-    return answers, predictions
-
-
-def test_scores_of_the_real_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = real_data("squad", "dev-v1.1.json")
-    answers, predictions = synthetic_predictions(path, seed=1)
-    expected = reference_score(answers, predictions)
-    assert 30 < expected["exact_match"] < expected["f1"] < 90
-    assert score(answers, predictions)[0] == expected
-    file = tmp_path / "predictions.json"
-    file.write_text(json.dumps(predictions), encoding="utf-8")
-    assert main([str(path), str(file)]) == 0
-    assert json.loads(capsys.readouterr().out) == expected
-
-
-@pytest.mark.parametrize(
-    ("content", "message"), [("[]", "no predictions"), ("{", "JSON"), ('{"x": 3}', "no predictions")]
-)
-def test_a_file_without_predictions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
-) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, predictions = tmp_path / "data.json", tmp_path / "predictions.json"
-    entry = {"id": "q", "question": "?", "answers": [{"text": "b", "answer_start": 0}]}
-    document = {"data": [{"title": "t", "paragraphs": [{"context": "b", "qas": [entry]}]}]}
+    document = random_document(1)
     data.write_text(json.dumps(document), encoding="utf-8")
-    predictions.write_text(content, encoding="utf-8")
-    assert main([str(data), str(predictions)]) == 2
-    assert message in capsys.readouterr().err
+    answers = {question.id: [answer.text for answer in question.answers] for question in parsed(document).questions}
+    predicted = {identity: texts[0].split()[0] for identity, texts in answers.items()}
+    predictions.write_text(json.dumps(predicted), encoding="utf-8")
+    assert main([str(data), str(predictions)]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores == reference_score(answers, predicted) and 0 < scores["exact_match"] < scores["f1"] < 100
+    for content, message in (("[]", "no predictions"), ("{", "JSON"), ('{"x": 3}', "no predictions")):
+        predictions.write_text(content, encoding="utf-8")
+        assert main([str(data), str(predictions)]) == 2
+        assert message in capsys.readouterr().err

@@ -11,7 +11,6 @@ import pytest
 
 from data_utils.text import bzip2
 from data_utils.text.bzip2 import ends_properly, read_blocks
-from tests.support.real_data import real_data
 
 
 def in_parts(path: Path, part: int) -> bytes:
@@ -45,11 +44,6 @@ def test_parts_are_the_whole(tmp_path: Path, make: Callable[[], bytes], part: in
     path = tmp_path / "a.bz2"
     path.write_bytes(make())
     assert in_parts(path, part) == bz2.decompress(path.read_bytes())
-
-
-def test_a_real_dump() -> None:
-    path = real_data("wikipedia_dump", "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2")
-    assert in_parts(path, 500_000) == bz2.decompress(path.read_bytes())
 
 
 def test_bits_that_look_like_the_start_of_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
