@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +113,10 @@ def test_a_pack_that_would_mix_sequences_is_refused(
 def test_a_manifest_of_other_settings_is_refused(tmp_path: Path, spec: Any, changes: dict, reason: str) -> None:
     write_arrays(tmp_path / "packs.tfrecord", packs())
     describe(tmp_path, **changes)
-    assert json.loads((tmp_path / "manifest.json").read_text())
     with pytest.raises(UserError, match="manifest") as refused:
         RecordReader(tmp_path, spec)
     assert reason in str(refused.value)
-
-
-def test_a_record_of_another_length_names_the_setting(tmp_path: Path) -> None:
-    write_arrays(tmp_path / "packs.tfrecord", packs())
+    (tmp_path / "manifest.json").unlink()
     with pytest.raises(UserError, match=r"set packing\.max_predictions_per_pack to 6"):
         RecordReader(tmp_path, packed_pretraining_features(LENGTH, 5, SEQUENCES, VOCABULARY))
 
@@ -144,10 +139,4 @@ def test_every_sample_is_in_one_pack(limit: int) -> None:
     assert sorted(sample for pack in packs for sample in pack) == list(range(500))
     assert all(0 < len(pack) <= limit and lengths[pack].sum() <= 64 for pack in packs)
     assert len(packs) < 500 or limit == 1
-
-
-def test_the_seed_decides_between_samples_of_equal_length() -> None:
-    lengths = np.repeat([20, 30], 50)
-    packs = pack_samples(lengths, 64, 3, seed=1)
-    assert packs == pack_samples(lengths, 64, 3, seed=1)
-    assert packs != pack_samples(lengths, 64, 3, seed=2)
+    assert packs == pack_samples(lengths, 64, limit, seed=1) != pack_samples(lengths, 64, limit, seed=2)
