@@ -28,7 +28,7 @@ from tests.integration.test_preprocessing import read_records
 from tests.support.pack_samples import sequence
 from tests.support.pack_samples import write as write_sequences
 from tests.support.runs import files_up_to
-from tests.unit.data_utils.text.test_dump import HEAD, page
+from tests.support.wiki_dumps import HEAD, page
 
 PATIENCE = 300  # timeout in seconds, for a busy machine
 OPTIONS = [

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.run_folders import make_run, period
 from tests.support.runs import write_config, write_dataset, write_text, write_text_config
 from tests.support.terminals import ROOT, on_terminal
-from tests.unit.reports.test_page import make_run, period
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
 OWN_SECRET = "correct-horse-battery-staple"

@@ -56,23 +56,23 @@ def comparable(features: Sequence) -> tuple:
     )
 
 
-def taken_apart(pack: Sequence) -> list[tuple]:
+def split_pack(pack: Sequence) -> list[tuple]:
     """Return the sequences of a pack in the form of :func:`comparable`, and check that the rest of it is padding."""
-    found = []
+    sequences = []
     mask = np.asarray(pack["input_mask"])
     masked = {name: np.asarray(pack[name]) for name in MASKED}
     used = np.zeros(masked["masked_lm_ids"].size, bool)
     for number in range(1, int(mask.max()) + 1):
-        places = np.flatnonzero(mask == number)
-        begin, end = int(places[0]), int(places[-1]) + 1
-        assert places.size == end - begin, "a sequence lies in one piece"
+        tokens = np.flatnonzero(mask == number)
+        begin, end = int(tokens[0]), int(tokens[-1]) + 1
+        assert tokens.size == end - begin, "the tokens of a sequence are adjacent"
         assert np.array_equal(np.asarray(pack["position_ids"])[begin:end], np.arange(end - begin))
         assert pack["next_sentence_positions"][number - 1] == begin
         assert pack["next_sentence_weights"][number - 1] == 1
         positions = masked["masked_lm_positions"]
         own = (masked["masked_lm_weights"] > 0) & (positions >= begin) & (positions < end)
         used |= own
-        found.append(
+        sequences.append(
             (
                 tuple(np.asarray(pack["input_ids"])[begin:end].tolist()),
                 tuple(np.asarray(pack["segment_ids"])[begin:end].tolist()),
@@ -87,5 +87,5 @@ def taken_apart(pack: Sequence) -> list[tuple]:
     for values in masked.values():
         assert not values[~used].any()
     for name in ("next_sentence_positions", "next_sentence_labels", "next_sentence_weights"):
-        assert not np.asarray(pack[name])[len(found) :].any()
-    return found
+        assert not np.asarray(pack[name])[len(sequences) :].any()
+    return sequences

@@ -1,23 +1,23 @@
-"""The benchmark of fine-tuning trains on what it says, in the way it says; what comes out, no test can tell."""
+"""The benchmarks of fine-tuning train by the recipes that they name, and compute their ratios within a round."""
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks import fine_tuning
+from benchmarks import fine_tuning, fine_tuning_speed
 from benchmarks.fine_tuning import OURS, PRETRAINED_HERE, RANDOM, RELEASED, TITLES, Study, table
-from benchmarks.real_tasks import PAIRS, pairs_of, thinned, write_samples
-from data_utils.squad.examples import parse_squad, read_squad
+from benchmarks.fine_tuning_speed import SPEED
+from benchmarks.measuring import Measured
+from benchmarks.real_tasks import pairs_of
+from benchmarks.samples import batches_of, unpadded
 from model.tasks import CLASSIFICATION, SQUAD
 from settings.loading import load_config
 from tests.support.benchmark_folders import write_tsv
-from tests.support.real_data import real_data, real_data_root
-from tests.support.squad_files import random_document
+from tests.support.squad_files import parsed, random_document
 
 SIZES = {
     "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 100,
@@ -36,33 +36,14 @@ def write_data(folder: Path) -> Path:
     return folder
 
 
-def study_of(place: Path, released: bool) -> Study:
+def make_study(folder: Path, released: bool) -> Study:
     """Return a study of a model without weights."""
-    model = place / ("model" if released else "work/exported")
+    model = folder / ("model" if released else "work/exported")
     model.mkdir(parents=True)
     (model / "config.json").write_text(json.dumps(SIZES), encoding="utf-8")
-    checkpoint = model if released else place / "run"
-    arguments = ["--checkpoint", str(checkpoint), "--data", str(write_data(place / "data")), "--samples", "4"]
-    return Study(fine_tuning.main.parser.parse_args(arguments), place / "work")
-
-
-def test_samples_are_evenly_spread() -> None:
-    assert thinned("abcdefghij", 4) == ["a", "c", "f", "h"]
-    assert thinned("abc", 4) == thinned("abc", None) == ["a", "b", "c"]
-
-
-def test_some_lines_and_questions_of_the_original_files(tmp_path: Path) -> None:
-    data = write_data(tmp_path / "data")
-    assert write_samples("sst2", True, data, tmp_path, 5) == 5
-    lines = (tmp_path / "glue/SST-2/train.tsv").read_text(encoding="utf-8").splitlines()
-    assert lines == ["sentence\tlabel", *(f"train {number}\t0" for number in (0, 2, 4, 6, 8))]
-
-    whole = read_squad(data / "squad/dev-v1.1.json")
-    assert write_samples(SQUAD, False, data, tmp_path, 3) == 3
-    part = read_squad(tmp_path / "squad/dev-v1.1.json")
-    asked = {question.id: (question, whole.context(question)) for question in whole.questions}
-    assert len(part.questions) == 3
-    assert all(asked[question.id] == (question, part.context(question)) for question in part.questions)
+    checkpoint = model if released else folder / "run"
+    arguments = ["--checkpoint", str(checkpoint), "--data", str(write_data(folder / "data")), "--samples", "4"]
+    return Study(fine_tuning.main.parser.parse_args(arguments), folder / "work")
 
 
 def test_pairs_of_a_question_and_a_sentence() -> None:
@@ -81,48 +62,21 @@ def test_pairs_of_a_question_and_a_sentence() -> None:
     ]
     document = {"data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]}
     lived, paid = "Mr. Hill, a baker, lived near the bridge in 1912.", "Nobody knows who paid him."
-    found = list(pairs_of(parse_squad(document, "here", "")))
+    found = list(pairs_of(parsed(document)))
     assert [(sentence, label) for _, sentence, label in found] == [
         (lived, "no"), (lived, "yes"), (paid, "no"), (paid, "yes"),  # of two others the first, then the second
     ]  # fmt: skip
     assert [question for question, _, _ in found] == [text for text, _ in asked]
 
 
-@pytest.mark.parametrize("file, train", [("train-v1.1-prefix.json", True), ("dev-v1.1.json", False)])
-def test_pairs_of_real_questions(file: str, train: bool, tmp_path: Path) -> None:
-    document = json.loads(real_data("squad", file).read_text(encoding="utf-8"))
-    asked: dict[str, list[tuple[str, list[dict[str, Any]]]]] = {}
-    for article in document["data"]:
-        for paragraph in article["paragraphs"]:
-            for question in paragraph["qas"]:
-                asked.setdefault(question["question"], []).append((paragraph["context"], question["answers"]))
-
-    count = write_samples(PAIRS, train, real_data_root(), tmp_path, 300)
-    with next((tmp_path / PAIRS).iterdir()).open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert len(rows) == count > 270
-    assert abs(2 * sum(row["answered"] == "yes" for row in rows) - count) <= 1
-    for row in rows:
-        assert any(_is_right(row, context, answers) for context, answers in asked[row["question"]]), row
-
-
-def _is_right(row: dict[str, str], context: str, answers: list[dict[str, Any]]) -> bool:
-    sentence = row["sentence"]
-    if row["answered"] == "no":
-        return sentence in context and not any(answer["text"] in sentence for answer in answers)
-    begin = context.find(sentence)
-    spans = [(answer["answer_start"], answer["answer_start"] + len(answer["text"])) for answer in answers]
-    return begin >= 0 and any(begin <= first and end <= begin + len(sentence) for first, end in spans)
-
-
 @pytest.mark.parametrize("released", [True, False])
 @pytest.mark.parametrize("name", list(RELEASED))
 def test_a_task_is_trained_by_its_recipe(name: str, released: bool, tmp_path: Path) -> None:
-    made, task = study_of(tmp_path, released), SQUAD if name == SQUAD else CLASSIFICATION
+    study, task = make_study(tmp_path, released), SQUAD if name == SQUAD else CLASSIFICATION
     recipe = (RELEASED if released else PRETRAINED_HERE)[name]
-    assert made.recipes[name] == recipe
-    assert made.counts[name][0] <= 4
-    config = load_config(task, ["--config", str(made.config(name, OURS))]).config
+    assert study.recipes[name] == recipe
+    assert study.counts[name][0] <= 4
+    config = load_config(task, ["--config", str(study.config(name, OURS))]).config
     assert (config.max_seq_length, config.num_epochs) == (recipe.length, recipe.epochs)
     assert config.samples_per_update == recipe.rows
     optimizer = config.optimizer_opts
@@ -132,16 +86,9 @@ def test_a_task_is_trained_by_its_recipe(name: str, released: bool, tmp_path: Pa
     assert (rate.schedule_name, rate.warmup_frac) == ("up_down", 0.1)
     assert config.evaluation.every == "epoch" and config.evaluation.patience is None
     assert (config.bert_model_name is None) != released
-    random = load_config(task, ["--config", str(made.config(name, RANDOM))]).config
+    random = load_config(task, ["--config", str(study.config(name, RANDOM))]).config
     assert random.bert_model_name is random.pretrained_ckpt_path is None
     assert random.bert_config is not None and random.bert_config.hidden_size == 8
-
-
-def test_absent_data_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--checkpoint", str(tmp_path), "--data", str(tmp_path), "--variants", OURS, "--tasks", "sst2"]
-    assert fine_tuning.main(arguments) == 2
-    error = capsys.readouterr().err
-    assert "SST-2/train.tsv does not exist" in error and error.count("\n") == 1
 
 
 def test_scores_are_those_of_the_best_learning_rate() -> None:
@@ -149,3 +96,24 @@ def test_scores_are_those_of_the_best_learning_rate() -> None:
     text = table({"sst2": {OURS: {1e-4: [weak, good], 1e-3: [good, good]}}}, RELEASED)
     cells = [cell.strip() for cell in text.splitlines()[-1].strip("|").split("|")]
     assert cells == [TITLES[OURS], "75.0 ± 0.0", "20.0 ± 0.0"]
+
+
+def test_ratios_are_to_each_competitor_and_to_the_best_within_a_round() -> None:
+    arguments = ["--tasks", "squad", "--sizes", "mini", "--competitors", OURS, "pytorch", "pytorch-bfloat16"]
+    options = fine_tuning_speed.main.parser.parse_args(arguments)
+    measured = Measured()
+    for name, speeds in {OURS: [30, 10, 40], "pytorch": [10, 5, 10], "pytorch-bfloat16": [5, 10, 20]}.items():
+        for speed in speeds:
+            measured.add((name, "squad, mini"), {SPEED: speed})
+    text = "\n".join(fine_tuning_speed.report(measured, options))
+    assert "30.00 (10.00–40.00)" in text
+    assert "3.00 × (2.00–4.00)" in text
+
+
+def test_batches_are_as_long_as_their_longest_sample() -> None:
+    mask = (np.arange(6) < np.array([[2], [4], [3]])).astype(np.int32)
+    samples = {"input_ids": mask * 7, "input_mask": mask, "segment_ids": mask * 0, "labels": np.array([[1], [0], [1]])}
+    batches = batches_of(samples, 2, unpadded)
+    first, second = next(batches), next(batches)
+    assert first["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]] and first["labels"].tolist() == [1, 0]
+    assert second["input_ids"].tolist() == [[7, 7, 7], [7, 7, 0]] and second["labels"].tolist() == [1, 1]

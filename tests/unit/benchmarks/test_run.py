@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks.run import SYSTEMS, commands, entries, figures, main
+from benchmarks.run import SYSTEMS, commands, entries, figures
 from settings.loading import load_config
 from tests import ROOT
 from utilities.errors import UserError
@@ -48,12 +48,3 @@ def test_each_command_has_a_valid_config(system: str, monkeypatch: pytest.Monkey
         for command in commands(name, entry).values():
             config = load_config("pretraining", command[2:]).config
             assert (ROOT / command[1]).is_file() and config.generated_dataset == (system != "ipu")
-
-
-def test_a_failed_process_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    broken = {**ENTRY, "parameters": [["code"], ["'raise SystemExit(\"no such file\")'"]]}
-    monkeypatch.setattr("benchmarks.run.entries", lambda names, system: {"broken": broken})
-    assert main([]) == 1
-    assert "status 1: no such file" in capsys.readouterr().err
-    monkeypatch.undo()
-    assert main(["--benchmark", "nothing"]) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.samples import histogram, packed_samples, spread_over
+from benchmarks.samples import histogram, packed_samples
 from data_utils.records.packs import sequences_per_pack
 from data_utils.records.validation import find_problem
 
@@ -24,11 +24,6 @@ def test_longer_sequences_are_cut() -> None:
     whole, cut = histogram(512), histogram(128)
     assert len(cut) == 128 and cut.sum() == whole.sum()
     assert (cut[:-1] == whole[:127]).all()
-
-
-def test_spread_keeps_the_proportions() -> None:
-    chosen = spread_over(np.array([10, 0, 30, 60]), 200, np.random.default_rng(0))
-    assert np.bincount(chosen).tolist() == [20, 0, 60, 120]
 
 
 @pytest.mark.parametrize("length", [128, 512])

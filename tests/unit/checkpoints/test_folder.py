@@ -1,4 +1,4 @@
-"""Checkpoint folders: the newest intact one is found, and damage is reported."""
+"""Checkpoint folders: the newest intact one is selected, and damage is reported."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from checkpoints.writer import atomic_checkpoint
 from utilities.errors import UserError
 
 
-def write(folder: Path, step: int, content: str = "weights") -> Path:
-    with atomic_checkpoint(folder, step, {"task": "pretraining"}) as temporary:
+def write(folder: Path, step: int, facts: dict | None = None) -> Path:
+    with atomic_checkpoint(folder, step, facts or {}) as temporary:
         for name in ("weights.index", "weights.data-00000-of-00001"):
-            (temporary / name).write_text(f"{content} {step}")
+            (temporary / name).write_text(f"weights {step}")
     return folder / f"step-{step:08d}"
 
 
 def test_the_newest_is_taken(tmp_path):
     for step in (9, 100, 20):
         write(tmp_path / "checkpoints", step)
-    found = find_checkpoint(tmp_path)
-    assert found.weights == tmp_path / "checkpoints" / "step-00000100" / "weights"
-    assert found.facts["step"] == 100
+    checkpoint = find_checkpoint(tmp_path)
+    assert checkpoint.weights == tmp_path / "checkpoints" / "step-00000100" / "weights"
+    assert checkpoint.facts["step"] == 100
 
 
 def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
@@ -40,6 +40,8 @@ def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
 
 
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
+    with pytest.raises(UserError, match="no intact checkpoint"):
+        find_checkpoint(tmp_path)
     bad = write(tmp_path, 2)
     (bad / "weights.data-00000-of-00001").unlink()
     with pytest.raises(UserError, match="damaged"):
@@ -73,17 +75,24 @@ def test_a_missing_best_checkpoint_is_reported(tmp_path, caplog):
     assert "step-00000001, is missing" in caplog.text
 
 
-@pytest.mark.parametrize("facts", [{"architecture": []}, {"config": "x"}, {"labels": 5}])
-def test_facts_of_another_type_are_damage(tmp_path, facts):
-    with atomic_checkpoint(tmp_path, 1, facts) as temporary:
-        (temporary / "weights.index").write_text("weights")
-    assert f"its {next(iter(facts))}" in damage(tmp_path / "step-00000001")
-
-
-def test_a_failed_write_leaves_no_checkpoint(tmp_path):
-    with pytest.raises(UserError, match="save_ckpt_path"), atomic_checkpoint(tmp_path, 3, {}):
-        raise OSError(28, "No space left on device")
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"architecture": []}, "its architecture"),
+        ({"config": "x"}, "its config"),
+        ({"labels": 5}, "its labels"),
+        ("", "checkpoint.json"),
+        ("{", "checkpoint.json"),
+        ("[]", "checkpoint.json"),
+        ('{"format": "other", "files": {}}', "checkpoint.json"),
+        ('{"format": "bert-checkpoint"}', "checkpoint.json"),
+    ],
+)
+def test_a_broken_description_is_damage(tmp_path, change, named):
+    folder = write(tmp_path, 1, facts=change if isinstance(change, dict) else None)
+    if isinstance(change, str):
+        (folder / "checkpoint.json").write_text(change)
+    assert named in damage(folder)
 
 
 def test_bare_tensorflow_checkpoints_by_folder_and_file(tmp_path):
@@ -93,17 +102,3 @@ def test_bare_tensorflow_checkpoints_by_folder_and_file(tmp_path):
     assert find_checkpoint(tmp_path).weights.name == "model-2"
     for given in ("model", "model.index"):
         assert find_checkpoint(tmp_path / given) == Checkpoint(tmp_path / "model", None)
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"format": "other", "files": {}}', '{"format": "bert-checkpoint"}']
-)
-def test_a_broken_description_is_damage(tmp_path, content):
-    folder = write(tmp_path, 1)
-    (folder / "checkpoint.json").write_text(content)
-    assert "checkpoint.json" in damage(folder)
-
-
-def test_nothing_there(tmp_path):
-    with pytest.raises(UserError, match="no intact checkpoint"):
-        find_checkpoint(tmp_path)

@@ -191,8 +191,11 @@ def test_saving_rotates(tmp_path):
     assert read_facts(tmp_path / "step-00000003")["seconds"] == 1.5
 
 
-def test_a_failing_disk_is_one_line(tmp_path):
-    (tmp_path / "file").write_text("in the way")
+def test_a_failed_write_is_one_line_and_leaves_no_checkpoint(tmp_path):
+    with pytest.raises(UserError, match="save_ckpt_path"), atomic_checkpoint(tmp_path, 3, {}):
+        raise OSError(28, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("not a folder")
     with pytest.raises(UserError, match="save_ckpt_path: cannot write") as caught:
         write(tmp_path / "file", 1)
     assert "\n" not in str(caught.value)

@@ -46,14 +46,14 @@ def test_two_commands_in_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": 1}', "\x00"])
-def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path, content: str) -> None:
+def test_an_unreadable_entry_is_ignored(tmp_path: Path, content: str) -> None:
     completion_log = CompletionLog.begin(tmp_path, "step", {})
     completion_log.finish(0, [], {})
     completion_log.path(0).write_text(content)
     assert completion_log.done(0) is None
 
 
-def test_other_settings_do_not_count(tmp_path: Path) -> None:
+def test_entries_of_other_settings_are_ignored(tmp_path: Path) -> None:
     CompletionLog.begin(tmp_path, "step", {"length": 128}).finish(0, [], {})
     other = CompletionLog.begin(tmp_path, "other", {"length": 128})
     other.finish(0, [], {})
@@ -74,37 +74,35 @@ RECIPE = {"records": {"length": 128, "seed": 1}, "vocabulary": {"sha256": "ab"}}
 
 
 def test_status_of_a_folder(tmp_path: Path) -> None:
-    def look(recipe: dict = RECIPE) -> Status:
+    def status(recipe: dict = RECIPE) -> Status:
         return folder_status(tmp_path / "out", recipe, "manifest.json", "*.tfrecord")
 
-    assert look() is Status.EMPTY
+    assert status() is Status.EMPTY
     (tmp_path / "out").mkdir()
     begin_recipe(tmp_path / "out", RECIPE)
-    assert look() is Status.EMPTY  # nothing was done yet: the settings may change
-    assert look({"records": {}}) is Status.EMPTY
+    assert status() is Status.EMPTY  # nothing was done yet: the settings may change
+    assert status({"records": {}}) is Status.EMPTY
     CompletionLog.begin(tmp_path / "out", "scatter", RECIPE).finish(0, [], {})
-    assert look() is Status.BEGUN
-    assert look({**RECIPE, "vocabulary": {}}) is Status.OTHER
-    assert look({"records": RECIPE["records"]}) is Status.BEGUN  # the vocabulary is not known yet
+    assert status() is Status.BEGUN
+    assert status({**RECIPE, "vocabulary": {}}) is Status.OTHER
+    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())
+    assert differences(recipe, RECIPE) == []
+    text = str(
+        mismatch_error(tmp_path / "out", {"records": {"length": 384}, "vocabulary": {"sha256": "ab"}}, "a data set")
+    )
+    assert "records.length 128 there, 384 now; records.seed 1 there, unset now" in text
+    assert "--overwrite" in text and "\n" not in text
+    assert status({"records": RECIPE["records"]}) is Status.BEGUN  # the vocabulary is not known yet
     (tmp_path / "out" / "manifest.json").touch()
-    assert look() is Status.COMPLETE
+    assert status() is Status.COMPLETE
     (tmp_path / "out" / "recipe.json").write_text("{")
-    assert look() is Status.OTHER
+    assert status() is Status.OTHER
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="a file, not a folder"):
         folder_status(tmp_path / "file", RECIPE, "manifest.json", "*.tfrecord")
 
 
-def test_refusal_names_what_differs(tmp_path: Path) -> None:
-    begin_recipe(tmp_path, RECIPE)
-    assert differences(json.loads((tmp_path / "recipe.json").read_text()), RECIPE) == []
-    text = str(mismatch_error(tmp_path, {"records": {"length": 384}, "vocabulary": {"sha256": "ab"}}, "a data set"))
-    assert "records.length 128 there, 384 now; records.seed 1 there, unset now" in text
-    assert "--overwrite" in text
-    assert "\n" not in text
-
-
-def test_inputs_are_told_apart_without_reading_them(tmp_path: Path) -> None:
+def test_inputs_are_identified_without_reading_them(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.write_bytes(b"x" * 100_000)
     second.write_bytes(b"y")
@@ -119,18 +117,18 @@ def test_inputs_are_told_apart_without_reading_them(tmp_path: Path) -> None:
     assert identity_of(moved) != before
 
 
-def test_what_was_set_aside_is_written_in_the_order_of_the_input(tmp_path: Path) -> None:
-    found = RejectedDocuments(3, tmp_path)
-    found.write()
+def test_rejected_documents_are_written_in_the_order_of_the_input(tmp_path: Path) -> None:
+    rejected = RejectedDocuments(3, tmp_path)
+    rejected.write()
     assert not (tmp_path / SET_ASIDE_NAME).exists()
-    found.add(7, [("Über", "no text")])
-    found.add(2, [["A", "broken"], ["B", "broken"]])
-    found.add(3, [])
-    assert (found.count, found.note(), found.first()) == (3, ", 3 set aside", "'A': broken")
-    found.write()
+    rejected.add(7, [("Über", "no text")])
+    rejected.add(2, [["A", "broken"], ["B", "broken"]])
+    rejected.add(3, [])
+    assert (rejected.count, rejected.note(), rejected.first()) == (3, ", 3 set aside", "'A': broken")
+    rejected.write()
     lines = [json.loads(line) for line in (tmp_path / SET_ASIDE_NAME).read_text(encoding="utf-8").splitlines()]
     assert [line["title"] for line in lines] == ["A", "B", "Über"]
     assert lines[0] == {"title": "A", "reason": "broken"}
     with pytest.raises(UserError, match=r"4 articles .* --max-bad-articles 3 .*'A': broken"):
-        found.add(9, [("C", "broken")])
+        rejected.add(9, [("C", "broken")])
     assert len((tmp_path / SET_ASIDE_NAME).read_text().splitlines()) == 4

@@ -26,7 +26,7 @@ def process(_: int) -> int:
 
 def fail(number: int) -> int:
     if number == 5:
-        raise UserError("number 5 is broken; mend it")
+        raise UserError("number 5 is broken; correct it")
     return number
 
 
@@ -42,12 +42,9 @@ def die_once(mark: Path) -> str:
     return mark.name
 
 
-def test_one_worker_is_this_process() -> None:
+def test_one_worker_or_little_work_is_done_in_this_process() -> None:
     with Pool(1) as pool:
         assert list(pool.map(process, range(3))) == [os.getpid()] * 3
-
-
-def test_little_work_starts_no_workers() -> None:
     with Pool(8) as pool:
         assert list(pool.map(process, range(100), size=1000)) == [os.getpid()] * 100
         assert list(pool.map(process, [1])) == [os.getpid()]
@@ -61,14 +58,10 @@ def pool() -> Iterator[Pool]:
         yield pool
 
 
-def test_processes(pool: Pool) -> None:
+def test_two_workers_take_items_as_needed(pool: Pool) -> None:
     assert sorted(pool.map(square, iter(range(50)))) == [n * n for n in range(50)]
-    found = set(pool.map(process, range(50)))
-    assert os.getpid() not in found
-    assert len(found) <= 2
-
-
-def test_items_are_taken_as_they_are_needed(pool: Pool) -> None:
+    workers = set(pool.map(process, range(50)))
+    assert os.getpid() not in workers and len(workers) <= 2
     taken = []
 
     def items() -> Iterator[int]:
@@ -82,24 +75,21 @@ def test_items_are_taken_as_they_are_needed(pool: Pool) -> None:
     results.close()
 
 
-def test_an_error_of_the_work_comes_out_as_it_was(pool: Pool) -> None:
-    with pytest.raises(UserError, match="number 5 is broken; mend it"):
+def test_an_error_of_the_work_is_raised(pool: Pool) -> None:
+    with pytest.raises(UserError, match="number 5 is broken; correct it"):
         list(pool.map(fail, range(10)))
     assert sorted(pool.map(square, range(3))) == [0, 1, 4]  # and the workers are still alive
 
 
-def test_what_a_killed_worker_had_is_done_again(tmp_path: Path) -> None:
+def test_the_work_of_a_killed_worker_is_done_again(tmp_path: Path) -> None:
     marks = [tmp_path / name for name in ("a", "b", "fatal", "c", "d", "e")]
     with Pool(2) as pool:
         assert sorted(pool.map(die_once, marks)) == ["a", "b", "c", "d", "e", "fatal"]
         for worker in set(pool.map(process, range(9))):  # killed while idle
             os.kill(worker, signal.SIGKILL)
         assert sorted(pool.map(square, range(9))) == [n * n for n in range(9)]
-
-
-def test_work_that_kills_every_worker_is_reported_in_one_line() -> None:
-    with Pool(2) as pool, pytest.raises(UserError, match="out of memory"):
-        list(pool.map(die, range(4)))
+        with pytest.raises(UserError, match="out of memory"):
+            list(pool.map(die, range(4)))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +100,7 @@ def scheduler() -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-def test_a_scheduler_that_runs_already(scheduler: str, tmp_path: Path) -> None:
+def test_a_running_scheduler(scheduler: str, tmp_path: Path) -> None:
     (tmp_path / "input").touch()
     with Pool(scheduler=scheduler, folders=[tmp_path], files=[tmp_path / "input"]) as pool:
         assert sorted(pool.map(square, range(20))) == [n * n for n in range(20)]
@@ -118,15 +108,19 @@ def test_a_scheduler_that_runs_already(scheduler: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
 
 
-def test_machines_that_do_not_see_the_files(scheduler: str, tmp_path: Path) -> None:
+def test_unsuitable_machines_are_refused(scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         Pool(scheduler=scheduler, folders=[tmp_path], files=[tmp_path / "absent"]) as pool,
         pytest.raises(UserError, match=r"does not see .*absent; every machine"),
     ):
         list(pool.map(square, range(5)))
-
-
-def test_machines_with_other_code(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        Pool(scheduler="tcp://127.0.0.1:9") as pool,
+        pytest.raises(UserError, match=r"--scheduler tcp://127.0.0.1:9: no Dask scheduler answers"),
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(parallel, "CONNECT_SECONDS", 1)
+        list(pool.map(square, range(5)))
     monkeypatch.setattr(parallel, "code_fingerprint", lambda: "another")
     with Pool(scheduler=scheduler) as pool, pytest.raises(UserError, match="another version of this project"):
         list(pool.map(square, range(5)))
@@ -157,12 +151,3 @@ def test_a_scheduler_with_certificates(tmp_path: Path, monkeypatch: pytest.Monke
             pytest.raises(UserError, match=r"--scheduler tls://.*TLS configuration"),
         ):
             list(pool.map(square, range(5)))
-
-
-def test_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "CONNECT_SECONDS", 1)
-    with (
-        Pool(scheduler="tcp://127.0.0.1:9") as pool,
-        pytest.raises(UserError, match=r"--scheduler tcp://127.0.0.1:9: no Dask scheduler answers"),
-    ):
-        list(pool.map(square, range(5)))

@@ -68,7 +68,7 @@ def test_scores_are_those_of_seqeval(expected: list[str], predicted: list[str], 
     assert sum(part["entities"] for kind, part in found.items() if kind) == found[""]["entities"]
 
 
-def test_columns_are_read_in_all_their_forms(tmp_path: Path) -> None:
+def test_columns_of_conll(tmp_path: Path) -> None:
     text = "-DOCSTART- -X- -X- O\r\n\r\nEU NNP B-NP B-ORG\r\nrejects VBZ B-VP O\r\n\r\n\r\nBonn\tB-LOC\r\n"
     (tmp_path / "eng.train").write_text(text, encoding="utf-8")
     sentences = read_sentences(str(tmp_path), TRAIN)
@@ -96,13 +96,7 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("train.txt", "EU B-ORG\nrejects\n", "train.txt: line 2: does not end with a tag"),
-        (
-            "train.txt",
-            "EU NNP I-NP B-ORG\nrejects VBZ B-VP\n",
-            "line 2: has 3 columns, the words before it 4",
-        ),
         ("train.txt", "New York B-LOC\nEU B-ORG\n", "train.txt: line 2: has 2 columns, the words before it 3"),
-        ("train.json", '{"text": "x", "text": "y"}\n', 'train.json: line 1: is not JSON (the key "text" appears twice'),
         ("train.json", '{"text": "x", "label": {"a": {"x": [[0.5, 0.5]]}}}\n', "train.json: line 1: is not"),
         ("train.json", '{"text": "x", "label": {"a": {"x": [[Infinity, 0]]}}}\n', "train.json: line 1: is not"),
         ("train.json", '{"text": "x", "label": {"": {"x": [[0, 0]]}}}\n', "train.json: line 1: is not"),
@@ -117,14 +111,14 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
         ("other.txt", "EU B-ORG\n", "has no train.txt or eng.train or train.json"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_broken_files_are_refused_with_the_line(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError) as caught:
         read_sentences(str(tmp_path), TRAIN)
     assert message in str(caught.value) and ";" in str(caught.value)
 
 
-def test_the_first_piece_of_a_word_carries_its_tag_and_what_is_cut_is_counted(tmp_path: Path) -> None:
+def test_the_first_piece_of_a_word_has_its_tag(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(write_pieces(tmp_path / "vocab.txt", PIECES)), True)
     sentences = [["anna", "vandam", "saw", "oslo"], ["\u200b", "rome"]]
     encoded = encode_words(tokenizer, sentences, 7)

@@ -1,4 +1,4 @@
-"""Vocabularies out of Hugging Face's tokenizer files, and vocabularies with tokens of one's own."""
+"""Vocabularies from Hugging Face's tokenizer files, and vocabularies with added tokens."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def write_tokenizer(tmp_path: Path, lower_case: bool) -> Path:
 @pytest.mark.parametrize("name", ["", "tokenizer.json"])
 def test_a_tokenizer_json_is_read_as_its_vocab_txt(name: str, lower_case: bool, tmp_path: Path) -> None:
     path = write_tokenizer(tmp_path, lower_case) / name
-    found, text = read_vocabulary(path), read_vocabulary(tmp_path / "text" / "vocab.txt")
-    assert (found.pieces, found.content, found.sha256) == (text.pieces, text.content, text.sha256)
-    assert (found.lower_case, text.lower_case) == (lower_case, None)
+    ours, text = read_vocabulary(path), read_vocabulary(tmp_path / "text" / "vocab.txt")
+    assert (ours.pieces, ours.content, ours.sha256) == (text.pieces, text.content, text.sha256)
+    assert (ours.lower_case, text.lower_case) == (lower_case, None)
     theirs = AutoTokenizer.from_pretrained(tmp_path / "model")
     expected = theirs.convert_tokens_to_ids(theirs.tokenize(TEXT.replace("[MASK]", "")))
-    ours = load_tokenizer(str(path), lower_case)
-    assert ours.encode(TEXT.replace("[MASK]", ""), add_special_tokens=False).ids == expected
+    tokenizer = load_tokenizer(str(path), lower_case)
+    assert tokenizer.encode(TEXT.replace("[MASK]", ""), add_special_tokens=False).ids == expected
 
 
 def test_the_case_of_a_folder(folder: Path) -> None:
@@ -61,6 +61,23 @@ def test_the_case_of_a_folder(folder: Path) -> None:
     write_text(folder)
     settings.write_text(json.dumps({"do_lower_case": False}))
     assert read_vocabulary(folder).lower_case is False
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"\[MASK\] is missing"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "'a' occurs twice"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (None, "no such vocabulary"),
+    ],
+)
+def test_broken_vocabularies(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "vocab.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_vocabulary(path)
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
@@ -100,16 +117,17 @@ def test_extra_tokens_follow_the_vocabulary(tmp_path: Path) -> None:
     assert new.special_ids().tolist() == old.special_ids().tolist()
     (tmp_path / "vocab.txt").write_bytes(new.content)
     assert read_vocabulary(tmp_path / "vocab.txt").sha256 == new.sha256
-    found = load_tokenizer(str(tmp_path / "vocab.txt"), True).encode("Covid lymphoma", add_special_tokens=False).tokens
-    assert found[0] == "covid" and found[-1] == "##oma"
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
+    pieces = tokenizer.encode("Covid lymphoma", add_special_tokens=False).tokens
+    assert pieces[0] == "covid" and pieces[-1] == "##oma"
 
 
 @pytest.mark.parametrize("token", ["COVID", "covid-19", "two words", "naïve"])
-def test_a_token_that_no_text_has_is_refused(token: str, tmp_path: Path) -> None:
+def test_a_token_that_cannot_occur_is_refused(token: str, tmp_path: Path) -> None:
     old = read_vocabulary(write_text(tmp_path))
     tokens = tmp_path / "tokens.txt"
+    with pytest.raises(UserError, match=r"tokens\.txt cannot be read"):
+        extended(old, tokens, lower_case=True)
     tokens.write_text(token + "\n", encoding="utf-8")
     with pytest.raises(UserError, match=f"{token!r} never occurs"):
         extended(old, tokens, lower_case=True)
-    with pytest.raises(UserError, match=r"none\.txt cannot be read"):
-        extended(old, tmp_path / "none.txt", lower_case=True)

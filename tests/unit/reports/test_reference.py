@@ -10,8 +10,9 @@ import pytest
 
 from keras_extensions.callbacks.reporting import Period
 from reports.page import write_report
-from reports.reference import REFERENCE_NAME, TrailingMean, load_reference, read_band, smoothed
-from tests.unit.reports.test_page import make_run, period, read_page
+from reports.reference import REFERENCE_NAME, Band, TrailingMean, load_reference, read_band, smoothed
+from tests.support.html_pages import Page, read_page
+from tests.support.run_folders import make_run, period
 from training.monitoring import ReferenceCheck
 from utilities.errors import UserError
 
@@ -22,20 +23,22 @@ def loss(samples: float, seed: int = 0, excess: float = 0.0) -> float:
     return 6 + 4 * math.exp(-samples / 2000) + noise + excess
 
 
-def run_of(folder, seed=0, steps=range(10, 1001, 10), batch=8, excess=lambda samples: 0.0):
-    periods = []
-    for step in steps:
-        record = period(step, mlm=loss(step * batch, seed, excess(step * batch)), total=1000)
-        record["samples"] = step * batch
-        periods.append(record)
+def write_run(folder, seed=0, steps=range(10, 1001, 10), excess=lambda samples: 0.0):
+    """Write a run with 8 samples a step."""
+    periods = [period(step, mlm=loss(step * 8, seed, excess(step * 8)), total=1000) for step in steps]
     return make_run(folder, periods)
 
 
-def feed(watch: ReferenceCheck, seed=1, steps=range(10, 1001, 10), batch=8, excess=lambda samples: 0.0) -> None:
-    watch.begin(0, 1000)
+def feed(check: ReferenceCheck, seed=1, steps=range(10, 1001, 10), batch=8, excess=lambda samples: 0.0) -> None:
+    check.begin(0, 1000)
     for step in steps:
         values = {"mlm_loss": loss(step * batch, seed, excess(step * batch))}
-        watch.period(Period(step, 1000, 10, step * batch, step / 2, 16.0, False, None, None, values))
+        check.period(Period(step, 1000, 10, step * batch, step / 2, 16.0, False, None, None, values))
+
+
+@pytest.fixture
+def band(tmp_path) -> Band:
+    return load_reference(write_run(tmp_path / "first"), 0.05)
 
 
 def test_smoothing_is_the_mean_over_the_last_tenth_of_the_way():
@@ -52,8 +55,7 @@ def test_a_run_that_goes_back_forgets_what_it_repeats():
     assert last == pytest.approx((4.0 + 2.0) / 2) and len(mean) == 4
 
 
-def test_band_of_a_run_is_its_smoothed_curve_and_the_tolerance(tmp_path):
-    band = load_reference(run_of(tmp_path / "first"), 0.05)
+def test_band_of_a_run_is_its_smoothed_curve_and_the_tolerance(band):
     assert (band.metric, band.axis) == ("mlm_loss", "samples")
     low, high = band.at(8000)
     assert (high + low) / 2 == pytest.approx(6 + 4 * math.exp(-4), abs=0.1)
@@ -63,17 +65,20 @@ def test_band_of_a_run_is_its_smoothed_curve_and_the_tolerance(tmp_path):
     assert band.at(79) is None and band.at(8001) is None
 
 
-def test_another_seed_and_another_batch_size_are_on_track(tmp_path, caplog):
-    band = load_reference(run_of(tmp_path / "first"), 0.05)
+def test_no_warning_for_other_seeds_batch_sizes_single_periods_and_resumed_runs(band, caplog):
     for seed in range(1, 6):
         feed(ReferenceCheck(band), seed)
     feed(ReferenceCheck(band), 7, steps=range(5, 251, 5), batch=32)
+    feed(ReferenceCheck(band), 1, excess=lambda samples: 3.0 if samples == 4000 else 0.0)
+    # Without the earlier losses, the mean of a resumed run would be over fewer periods.
+    before = [(float(s), loss(s, 1)) for s in range(80, 4001, 80)]
+    resumed = ReferenceCheck(band, *zip(*before))
+    feed(resumed, 1, steps=range(510, 1001, 10), excess=lambda samples: math.nan if samples == 5000 else 0.0)
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_a_loss_that_goes_up_is_told_early_and_once(tmp_path, caplog):
+def test_a_loss_that_goes_up_is_reported_early_and_once(tmp_path, band, caplog):
     """From 4,000 samples on, the loss is 15 % too high, which is reported before 4,800."""
-    band = load_reference(run_of(tmp_path / "first"), 0.05)
     feed(ReferenceCheck(band), 1, excess=lambda samples: 1.0 if samples > 4000 else 0.0)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1 and warnings[0].startswith("not on track: mlm_loss is ")
@@ -82,9 +87,8 @@ def test_a_loss_that_goes_up_is_told_early_and_once(tmp_path, caplog):
     assert 4000 < samples < 4800
 
 
-def test_a_run_that_comes_back_and_one_far_below(tmp_path, caplog):
+def test_a_run_that_comes_back_and_one_far_below(band, caplog):
     caplog.set_level("INFO")
-    band = load_reference(run_of(tmp_path / "first"), 0.05)
     feed(ReferenceCheck(band), 1, excess=lambda samples: 1.0 if 2000 < samples < 3000 else 0.0)
     assert [text.split(":")[0] for text in caplog.messages if "track" in text] == ["not on track", "on track again"]
     caplog.clear()
@@ -92,35 +96,17 @@ def test_a_run_that_comes_back_and_one_far_below(tmp_path, caplog):
     assert sum("below" in text for text in caplog.messages) == 1
 
 
-def test_one_bad_period_is_no_news(tmp_path, caplog):
-    band = load_reference(run_of(tmp_path / "first"), 0.05)
-    feed(ReferenceCheck(band), 1, excess=lambda samples: 3.0 if samples == 4000 else 0.0)
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+BOUNDS = {"low": [9.5, 7.6, 6.65], "high": [10.5, 8.4, 7.35]}
 
 
-def test_a_resumed_run_goes_on_where_it_was(tmp_path, caplog):
-    """Earlier losses are taken into account; without them, the mean would be over fewer periods."""
-    band = load_reference(run_of(tmp_path / "first"), 0.05)
-    before = [(float(s), loss(s, 1)) for s in range(80, 4001, 80)]
-    watch = ReferenceCheck(band, *zip(*before))
-    feed(watch, 1, steps=range(510, 1001, 10), excess=lambda samples: math.nan if samples == 5000 else 0.0)
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
-
-
-FORMS = [
-    {"metric": "mlm_loss", "samples": [0, 100, 200], "values": [10.0, 8.0, 7.0]},
-    {"samples": [0, 100, 200], "low": [9.5, 7.6, 6.65], "high": [10.5, 8.4, 7.35]},
-    {
-        "metric": "mlm_loss",
-        "axis": "samples",
-        "positions": [0, 100, 200],
-        "low": [9.5, 7.6, 6.65],
-        "high": [10.5, 8.4, 7.35],
-    },
-]
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"metric": "mlm_loss", "samples": [0, 100, 200], "values": [10.0, 8.0, 7.0]},
+        {"samples": [0, 100, 200], **BOUNDS},
+        {"metric": "mlm_loss", "axis": "samples", "positions": [0, 100, 200], **BOUNDS},
+    ],
+)
 def test_forms_of_a_file(tmp_path, form):
     path = tmp_path / "band.json"
     path.write_text(json.dumps(form))
@@ -130,10 +116,6 @@ def test_forms_of_a_file(tmp_path, form):
     ]  # fmt: skip
     kept = read_band(json.loads(json.dumps(band.as_json())), path, 0.3)
     assert kept == band, "what is kept in a run's folder gives the same band"
-
-
-def test_by_steps(tmp_path):
-    path = tmp_path / "band.json"
     path.write_text(json.dumps({"metric": "loss", "steps": [1, 10], "values": [2, 1]}))
     assert load_reference(path, 0.1).axis == "steps"
 
@@ -148,7 +130,7 @@ def test_by_steps(tmp_path):
         '{"samples": [], "values": []}',
     ],
 )  # fmt: skip
-def test_what_is_no_reference_is_refused_in_one_line(tmp_path, content):
+def test_what_is_not_a_reference_is_refused_in_one_line(tmp_path, content):
     path = tmp_path / "band.json"
     path.write_text(content)
     with pytest.raises(UserError, match=r"^reference_curve: .*band\.json.*; ") as caught:
@@ -164,31 +146,29 @@ def test_a_run_without_losses_and_a_missing_file_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "excess, words",
+    "excess, verdict",
     [
         (lambda samples: 0.0, "On track: mlm loss"),
         (lambda samples: 1.0 if samples > 4000 else 0.0, "Not on track since 4,"),
         (lambda samples: -1.0, "Unlike its reference since "),
     ],
 )
-def test_the_report_says_whether_the_run_is_on_track(tmp_path, excess, words):
-    band = load_reference(run_of(tmp_path / "first"), 0.05)
-    run = run_of(tmp_path / "second", seed=1, excess=excess)
+def test_the_report_says_whether_the_run_is_on_track(tmp_path, band, excess, verdict):
+    run = write_run(tmp_path / "second", seed=1, excess=excess)
     (run / REFERENCE_NAME).write_text(json.dumps(band.as_json()))
-    page = read_page(run)
-    assert sum(text.startswith(words) for text in page.texts) == 1
-    assert 'id="chart-0-area"' in write_report(run).read_text(encoding="utf-8")
+    source = write_report(run).read_text(encoding="utf-8")
+    assert sum(text.startswith(verdict) for text in Page(source).texts) == 1
+    assert 'id="chart-0-area"' in source
+
+
+def test_a_young_run_is_not_judged(tmp_path, band):
+    run = write_run(tmp_path / "second", steps=range(10, 31, 10))
+    (run / REFERENCE_NAME).write_text(json.dumps(band.as_json()))
+    assert any("has too few losses so far" in text for text in read_page(run).texts)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"samples": [1], "low": [2], "high": [1]}'])
 def test_a_damaged_reference_does_not_harm_the_report(tmp_path, content):
-    run = run_of(tmp_path / "run")
+    run = write_run(tmp_path / "run")
     (run / REFERENCE_NAME).write_text(content)
     assert "track" not in " ".join(read_page(run).texts)
-
-
-def test_a_young_run_is_not_judged(tmp_path):
-    band = load_reference(run_of(tmp_path / "first"), 0.05)
-    run = run_of(tmp_path / "second", steps=range(10, 31, 10))
-    (run / REFERENCE_NAME).write_text(json.dumps(band.as_json()))
-    assert any("has too few losses so far" in text for text in read_page(run).texts)

@@ -12,7 +12,7 @@ from reports.page import write_report
 from reports.run_files import read_run_folder
 from tasks.cli import main
 from tests.support.config_files import TINY, changed, run_command, write
-from tests.unit.reports.test_page import make_run, period
+from tests.support.run_folders import make_run, period
 from utilities.secrets import MASK, is_secret_name, mask, mask_value, shown_line
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"

@@ -1,4 +1,4 @@
-"""Models given by name are fetched from a server like huggingface.co, found in the cache, or refused at once."""
+"""Models given by name are fetched from a server like huggingface.co, taken from the cache, or refused at once."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from tests.support.hf_models import hugging_face, write_vocabulary
 from utilities.errors import UserError
 
 COMMIT = "c0ffee" + "0" * 34
+FETCHED = ["config.json", "model.safetensors", "tokenizer.json", "vocab.txt"]
 FETCH = """
 import os, sys
 from utilities.errors import UserError
 from checkpoints.pretrained import hub_model as hub
-hub.TIMEOUT = float(sys.argv[2])
-try:
-    print(*sorted(os.listdir(hub.fetch(sys.argv[1], "bert_model_name"))))
-except UserError as error:
-    print("error:", error)
+hub.TIMEOUT = float(sys.argv[1])
+for name in sys.argv[2:]:
+    try:
+        print(*sorted(os.listdir(hub.fetch(name, "bert_model_name"))))
+    except UserError as error:
+        print("error:", error)
 """
-FETCHED = ["config.json", "model.safetensors", "tokenizer.json", "vocab.txt"]
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -92,13 +93,14 @@ def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
         server.server_close()
 
 
-def fetched_by_name(name: str, endpoint: str, home: Path, timeout: float = hub.TIMEOUT) -> str:
+def fetch_by_name(endpoint: str, home: Path, *names: str, timeout: float = hub.TIMEOUT) -> list[str]:
+    """Return for each name the fetched files, or the error."""
     environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     environment.pop("HF_HUB_OFFLINE", None)
-    command = [sys.executable, "-c", FETCH, name, str(timeout)]
+    command = [sys.executable, "-c", FETCH, str(timeout), *names]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
-    return result.stdout.strip().splitlines()[-1]
+    return result.stdout.strip().splitlines()[-len(names) :]
 
 
 def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
@@ -109,23 +111,18 @@ def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
     (folder / "tokenizer.json").write_text("{}")
     (folder / "README.md").write_text("not fetched")
     with served(folder) as (endpoint, fetched):
-        assert fetched_by_name("someone/some-bert", endpoint, tmp_path).split() == FETCHED
-        assert sorted(fetched) == FETCHED
-        error = fetched_by_name("someone/other", endpoint, tmp_path)
-        assert error.startswith("error: bert_model_name: someone/other is neither a local folder nor a readable model")
-    again = fetched_by_name("someone/some-bert", endpoint, tmp_path)  # the server no longer answers
-    assert again.split() == FETCHED
+        files, error = fetch_by_name(endpoint, tmp_path, "someone/some-bert", "someone/other")
+    assert files.split() == sorted(fetched) == FETCHED
+    assert error.startswith("error: bert_model_name: someone/other is neither a local folder nor a readable model")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and never answers
+        started, endpoint = time.monotonic(), f"http://127.0.0.1:{silent.getsockname()[1]}"
+        files, error = fetch_by_name(endpoint, tmp_path, "someone/some-bert", "someone/other", timeout=1.0)
+    assert files.split() == FETCHED
+    assert error.startswith("error: bert_model_name: someone/other is not a local folder and cannot be fetched")
+    assert time.monotonic() - started + hub.TIMEOUT < 90
 
 
-def test_a_server_that_never_answers_is_given_up(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        begun, endpoint = time.monotonic(), f"http://127.0.0.1:{silent.getsockname()[1]}"
-        error = fetched_by_name("someone/some-bert", endpoint, tmp_path, timeout=1.0)
-    assert error.startswith("error: bert_model_name: someone/some-bert is not a local folder and cannot be fetched")
-    assert time.monotonic() - begun + hub.TIMEOUT < 90
-
-
-def test_a_named_model_is_opened_from_where_it_was_fetched_to(tmp_path, monkeypatch):
+def test_a_model_is_opened_by_name(tmp_path, monkeypatch):
     folder = safetensors(hugging_face("squad"), tmp_path / "model")
     monkeypatch.setattr(hub, "fetch", lambda name, key: folder)
     start = open_pretrained("someone/some-bert", "bert_model_name")
@@ -142,7 +139,7 @@ def test_model_names(name, valid):
     assert is_model_name(name) is valid
 
 
-def test_a_path_that_is_not_there_is_refused_without_asking_the_network():
+def test_a_missing_path_is_refused_without_the_network():
     for key, path in (("bert_model_name", "./nowhere"), ("pretrained_ckpt_path", "bert-base-uncased")):
         with pytest.raises(UserError, match=f"{key}: there is no folder or file"):
             open_pretrained(path, key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -34,7 +35,17 @@ def source():
     return hugging_face(PRETRAINING)
 
 
-def filled(folder, task=PRETRAINING, allow=False, classes=3, **changes) -> tuple[dict[str, np.ndarray], Pretrained]:
+@pytest.fixture(scope="module")
+def google_folder(source, tmp_path_factory):
+    return google(source, tmp_path_factory.mktemp("google") / "uncased_L-2_H-32_A-4")
+
+
+def dropped(*names):
+    """Return a function that returns weights without those whose names begin like this."""
+    return lambda arrays: {name: array for name, array in arrays.items() if not name.startswith(names)}
+
+
+def load(folder, task=PRETRAINING, allow=False, classes=3, **changes) -> tuple[dict[str, np.ndarray], Pretrained]:
     """Return a model's weights after loading."""
     start = open_pretrained(str(folder), "bert_model_name", allow)
     model = build_hf_model(task, architecture(**changes), seed=99, classes=classes)
@@ -42,13 +53,9 @@ def filled(folder, task=PRETRAINING, allow=False, classes=3, **changes) -> tuple
     return pytorch_arrays(model), start
 
 
-def without(source, *names):
-    return {name: array for name, array in pytorch_arrays(source).items() if not name.startswith(names)}
-
-
 def test_missing_heads_start_from_random_numbers_and_are_listed(source, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
-        _, start = filled(safetensors(source, tmp_path / "m"), CLASSIFICATION)
+        _, start = load(safetensors(source, tmp_path / "m"), CLASSIFICATION)
     assert start.report().missing == ["classifier.bias", "classifier.weight"]
     assert start.report().extra == sorted(name for name in pytorch_arrays(source) if name.startswith("cls."))
     assert "classifier.weight: not in the checkpoint" in caplog.text
@@ -56,77 +63,77 @@ def test_missing_heads_start_from_random_numbers_and_are_listed(source, tmp_path
 
 
 def test_a_missing_pooler_starts_from_random_numbers(source, tmp_path):
-    folder = safetensors(source, tmp_path / "m", without(source, "bert.pooler", "cls.seq_relationship"))
-    _, start = filled(folder, CLASSIFICATION)
+    arrays = dropped("bert.pooler", "cls.seq_relationship")(pytorch_arrays(source))
+    folder = safetensors(source, tmp_path / "m", arrays)
+    _, start = load(folder, CLASSIFICATION)
     assert {"bert.pooler.dense.bias", "bert.pooler.dense.weight"} < set(start.report().missing)
 
 
-def test_a_missing_encoder_weight_is_an_error_unless_allowed(source, tmp_path):
-    folder = safetensors(source, tmp_path / "m", without(source, "bert.encoder.layer.1.output"))
-    with pytest.raises(
-        UserError, match=r"lacks bert\.encoder\.layer\.1\.output\.LayerNorm\.bias and 3 more .*allow_missing"
-    ):
-        filled(folder)
-    arrays, start = filled(folder, allow=True)
-    assert DENSE in start.report().missing
-    assert arrays[DENSE].std() > 0
+@pytest.mark.parametrize(
+    "change, sizes, message",
+    [
+        (
+            dropped("bert.encoder.layer.1.output"),
+            {},
+            r"lacks bert\.encoder\.layer\.1\.output\..* and 3 more .*allow_missing",
+        ),
+        (lambda _: {"h.0.attn.weight": np.zeros((2, 2), np.float32)}, {}, r"lacks .* and 36 more .* it has h\.0\.attn"),
+        (lambda arrays: {**arrays, DENSE: np.full_like(arrays[DENSE], np.nan)}, {}, rf"{DENSE}: .*not finite"),
+        (dict, {"intermediate_size": 64}, r"model\.safetensors: bert\..* has the shape \[.*\], the model's is \["),
+        (dict, {"vocab_size": 112}, r"has 120 word pieces, more than the model's 112; .*vocab_size to 120"),
+    ],
+    ids=["missing encoder weights", "another model", "not finite", "another size", "more word pieces"],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(change, sizes, message, source, tmp_path):
+    folder = safetensors(source, tmp_path / "m", change(pytorch_arrays(source)))
+    with pytest.raises(UserError, match=message):
+        load(folder, **sizes)
 
 
-def test_a_checkpoint_of_something_else_is_refused_with_what_it_has(source, tmp_path):
-    folder = safetensors(source, tmp_path / "m", {"transformer.h.0.attn.weight": np.zeros((2, 2), np.float32)})
-    with pytest.raises(UserError, match=r"lacks .* and 36 more .* it has transformer\.h\.0\.attn\.weight"):
-        filled(folder)
+def test_missing_encoder_weights_start_from_random_numbers_if_allowed(source, tmp_path):
+    arrays = dropped("bert.encoder.layer.1.output")(pytorch_arrays(source))
+    loaded, start = load(safetensors(source, tmp_path / "m", arrays), allow=True)
+    assert DENSE in start.report().missing and loaded[DENSE].std() > 0
 
 
 def test_a_head_of_another_size_starts_from_random_numbers(tmp_path):
     folder = safetensors(hugging_face(CLASSIFICATION), tmp_path / "m")
-    _, start = filled(folder, CLASSIFICATION, classes=2)
+    _, start = load(folder, CLASSIFICATION, classes=2)
     assert start.report().missing == ["classifier.bias", "classifier.weight"]
     assert "classifier.weight of shape [3, 32], not [2, 32]" in start.report().extra
-
-
-def test_an_encoder_of_another_size_is_refused(source, tmp_path):
-    folder = safetensors(source, tmp_path / "m")
-    with pytest.raises(UserError, match=r"model\.safetensors: bert\..* has the shape \[.*\], the model's is \["):
-        filled(folder, intermediate_size=64)
 
 
 class TestVocabulary:
     """The table has 120 rows."""
 
     def test_rows_are_added_as_zeros(self, source, tmp_path):
-        arrays, start = filled(safetensors(source, tmp_path / "m"), vocab_size=128)
+        arrays, start = load(safetensors(source, tmp_path / "m"), vocab_size=128)
         expected = pytorch_arrays(source)
         for name in (TABLE, BIAS):
             np.testing.assert_array_equal(arrays[name][:120], expected[name])
             assert arrays[name].shape[0] == 128 and not arrays[name][120:].any()
         assert sorted(start.report().padded) == [f"{n}: 120 → 128 word pieces, zeros added" for n in (TABLE, BIAS)]
 
-    def test_rows_that_stand_for_no_piece_are_cut(self, source, tmp_path):
+    def test_unused_rows_are_cut(self, source, tmp_path):
         folder = safetensors(source, tmp_path / "m")
         write_vocabulary(folder, 112)
-        arrays, start = filled(folder, vocab_size=112)
+        arrays, start = load(folder, vocab_size=112)
         np.testing.assert_array_equal(arrays[TABLE], pytorch_arrays(source)[TABLE][:112])
         assert len(start.report().padded) == 2 and "120 → 112" in start.report().padded[0]
-
-    def test_rows_of_pieces_are_not_cut(self, source, tmp_path):
-        folder = safetensors(source, tmp_path / "m")
-        with pytest.raises(UserError, match=r"has 120 word pieces, more than the model's 112; .*vocab_size to 120"):
-            filled(folder, vocab_size=112)
         write_vocabulary(folder, 113)
         with pytest.raises(UserError, match="has 113 word pieces"):
-            filled(folder, vocab_size=112)
+            load(folder, vocab_size=112)
 
-    def test_without_a_vocabulary_zeros_are_no_pieces(self, source, tmp_path):
+    def test_zero_rows_are_cut_without_a_vocabulary(self, source, tmp_path):
         arrays = pytorch_arrays(source)
         arrays[TABLE][112:], arrays[BIAS][112:] = 0, 0
-        loaded, _ = filled(safetensors(source, tmp_path / "m", arrays), vocab_size=112)
+        loaded, _ = load(safetensors(source, tmp_path / "m", arrays), vocab_size=112)
         assert loaded[TABLE].shape == (112, 32)
 
 
 @pytest.mark.parametrize("rows", [40, 48])
 def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, caplog):
-    """The table has 40 rows, or 48, of which the last 8 stood for no piece."""
+    """The table has 40 rows, or 48, of which the last 8 are unused."""
     pieces = [*SPECIAL, *"abcdefghijk", *(f"##{letter}" for letter in "abcdefghijk"), *(f"w{n}" for n in range(13))]
     added = ["bad", "##fig", "jazz"]  # jazz was [UNK]
     folder = safetensors(hugging_face(PRETRAINING, vocab_size=rows), tmp_path / "m")
@@ -151,33 +158,22 @@ def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, cap
     assert "its word pieces are not those of" in caplog.text
 
 
-def test_numbers_that_are_not_finite_are_refused(source, tmp_path):
-    arrays = pytorch_arrays(source)
-    arrays[DENSE] = np.full_like(arrays[DENSE], np.nan)
-    with pytest.raises(UserError, match=rf"model\.safetensors: {DENSE}: contains numbers that are not finite"):
-        filled(safetensors(source, tmp_path / "m", arrays))
-
-
-def cut(path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) * 2 // 3])
-
-
 @pytest.mark.parametrize(
     "write, name",
     [
         (safetensors, "model.safetensors"),
         (pytorch_bin, "pytorch_model.bin"),
         (hdf5, "tf_model.h5"),
-        (google, "bert_model.ckpt.data-00000-of-00001"),
-        (google, "bert_model.ckpt.index"),
+        (None, "bert_model.ckpt.data-00000-of-00001"),
+        (None, "bert_model.ckpt.index"),
     ],
 )
-def test_a_damaged_file_is_one_line_that_names_it(write, name, source, tmp_path):
-    folder = write(source, tmp_path / "m")
-    cut(folder / name)
+def test_a_damaged_file_is_one_line_that_names_it(write, name, source, google_folder, tmp_path):
+    folder = write(source, tmp_path / "m") if write else shutil.copytree(google_folder, tmp_path / "m")
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) * 2 // 3])
     with pytest.raises(UserError, match=name.split(".data")[0].split(".index")[0]) as error:
-        filled(folder)
+        load(folder)
     assert "\n" not in str(error.value)
 
 
@@ -185,7 +181,7 @@ def test_a_part_that_is_missing_is_named(source, tmp_path):
     folder = sharded_safetensors(source, tmp_path / "m")
     (folder / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(UserError, match=r"model-00002-of-00003\.safetensors is missing"):
-        filled(folder)
+        load(folder)
 
 
 CONFIGS = {
@@ -225,10 +221,9 @@ def test_a_tensorflow_checkpoint_of_something_else(tmp_path):
         open_pretrained(str(tmp_path), "pretrained_ckpt_path")
 
 
-def test_the_tokenizer_settings_that_are_known(source, tmp_path):
-    folder = google(source, tmp_path / "uncased_L-2_H-32_A-4")
-    vocabulary = write_vocabulary(folder, 120)
-    start = open_pretrained(str(folder), "bert_model_name")
+def test_tokenizer_settings(google_folder, tmp_path):
+    vocabulary = write_vocabulary(google_folder, 120)
+    start = open_pretrained(str(google_folder), "bert_model_name")
     assert (start.vocabulary, start.lower_case) == (vocabulary, True)
     folder = safetensors(hugging_face(SQUAD), tmp_path / "hf")
     assert (open_pretrained(str(folder), "k").vocabulary, open_pretrained(str(folder), "k").lower_case) == (None, None)
@@ -236,15 +231,14 @@ def test_the_tokenizer_settings_that_are_known(source, tmp_path):
     assert open_pretrained(str(folder), "k").lower_case is False
 
 
-def test_the_architecture_that_a_config_describes(source, tmp_path):
-    folder = google(source, tmp_path / "m")
+def test_the_architecture_that_a_config_describes(source, google_folder, tmp_path):
     run_fields = ("embedding_serialization_factor", "sparse_parts")
     expected = {
         name: value
         for name, value in vars(architecture()).items()
         if name not in run_fields and not name.startswith("sparsity")
     }
-    assert open_pretrained(str(folder), "bert_model_name").architecture == expected
+    assert open_pretrained(str(google_folder), "bert_model_name").architecture == expected
     folder = safetensors(source, tmp_path / "tanh")
     write_config(source, folder, hidden_act="gelu_pytorch_tanh")
     assert open_pretrained(str(folder), "bert_model_name").architecture["hidden_act"] == "gelu_new"

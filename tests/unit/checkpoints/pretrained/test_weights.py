@@ -21,7 +21,6 @@ from tests.support.hf_models import TASKS, hugging_face
 from tests.support.pytorch_names import pytorch_arrays
 
 QUERY = "bert.encoder.layer.11.attention.self.query"
-POSITIONS = "bert.embeddings.position_embeddings.weight"
 NORM = "bert.encoder.layer.0.output.LayerNorm"
 
 
@@ -32,12 +31,8 @@ NORM = "bert.encoder.layer.0.output.LayerNorm"
         (from_pytorch, "encoder.layer.0.output.LayerNorm.gamma", f"{NORM}.weight", False),
         (from_pytorch, "module.bert.encoder.layer.0.output.LayerNorm.beta", f"{NORM}.bias", False),
         (from_pytorch, "pooler.dense.bias", "bert.pooler.dense.bias", False),
-        (from_tensorflow, "bert/encoder/layer_._11/attention/self/query/kernel:0", f"{QUERY}.weight", True),
         (from_tensorflow, "tf_bert_model_3/bert/encoder/layer_._0/output/LayerNorm/gamma:0", f"{NORM}.weight", False),
         (from_tensorflow, "tf_bert_model/nsp___cls/seq_relationship/kernel:0", "cls.seq_relationship.weight", True),
-        (from_tensorflow, "mlm___cls/predictions/bias:0", "cls.predictions.bias", False),
-        (from_tensorflow, "bert/embeddings/position_embeddings/embeddings:0", POSITIONS, False),
-        (from_tensorflow, "classifier/kernel:0", "classifier.weight", True),
         (from_google, "bert/encoder/layer_11/attention/self/query/kernel", f"{QUERY}.weight", True),
         (from_google, "bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight", False),
         (from_google, "cls/predictions/output_bias", "cls.predictions.bias", False),
@@ -51,7 +46,7 @@ def test_names(rule, name, expected, transposed):
 
 
 @pytest.mark.parametrize("rule, name", [(from_pytorch, "bert.embeddings.position_ids"), (from_google, "global_step")])
-def test_names_of_what_is_no_weight(rule, name):
+def test_names_that_are_not_of_weights(rule, name):
     assert rule(name) is None
 
 

@@ -32,7 +32,7 @@ def test_outputs_in_another_order_are_sorted() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}])
-def test_unnamed_outputs_stand_in_the_tasks_order(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_unnamed_outputs_have_the_order_of_the_task(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     assert class_order(start(settings), TASKS["mnli"]) is None
     assert not caplog.records
 
@@ -46,9 +46,7 @@ def test_unnamed_outputs_stand_in_the_tasks_order(settings: dict[str, Any], capl
         ({}, 1, []),
     ],
 )
-def test_where_no_task_is_known_the_model_names_the_classes(
-    settings: dict[str, Any], outputs: int, names: list[str]
-) -> None:
+def test_without_a_task_the_model_names_the_classes(settings: dict[str, Any], outputs: int, names: list[str]) -> None:
     weight = Weight((outputs, 8), lambda: np.zeros((outputs, 8), np.float32), "here")
     model = start(settings, weights={"classifier.weight": weight})
     benchmark = select_benchmark(TrainingConfig.model_validate({}), model)
@@ -56,18 +54,15 @@ def test_where_no_task_is_known_the_model_names_the_classes(
     assert class_order(model, benchmark) is None
 
 
-def test_strange_names_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    assert class_order(start({"id2label": {"0": "joy", "1": "anger"}}), TASKS["sst2"]) is None
-    assert "somewhere calls its classes joy, anger; they are assumed to be in the order of sst2" in caplog.text
-
-
-def test_another_task_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_names_and_another_task_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     assert class_order(start({"config": {"glue_task": "rte"}}, own=True), TASKS["rte"]) is None
     assert not caplog.records
     class_order(start({"config": {"glue_task": "rte"}}, own=True), TASKS["sst2"])
     assert "somewhere was trained for rte, not for sst2" in caplog.text
+    assert class_order(start({"id2label": {"0": "joy", "1": "anger"}}), TASKS["sst2"]) is None
+    assert "somewhere calls its classes joy, anger" in caplog.text
 
 
-def test_without_a_classifier_there_is_nothing_to_evaluate() -> None:
+def test_a_model_without_a_classifier_is_refused() -> None:
     with pytest.raises(UserError, match=r"somewhere has no classifier.*train first"):
         class_order(start({}, weights={}), TASKS["sst2"])

@@ -23,9 +23,9 @@ def vocabulary(tmp_path: Path) -> Path:
     return path
 
 
-def cut_by_turns(first: int, second: int, room: int) -> list[int]:
+def cut_one_by_one(first: int, second: int, most: int) -> list[int]:
     """Cut by the loop of Devlin et al.'s ``run_classifier.py``: the longer text loses a piece, in a tie the second."""
-    while first + second > room:
+    while first + second > most:
         if first > second:
             first -= 1
         else:
@@ -35,9 +35,9 @@ def cut_by_turns(first: int, second: int, room: int) -> list[int]:
 
 def test_the_longer_text_is_cut_first() -> None:
     lengths = np.array([[a, b] for a in range(14) for b in range(14)])
-    for room in range(2, 30):
-        expected = [cut_by_turns(a, b, room) for a, b in lengths.tolist()]
-        assert kept_lengths(lengths, room).tolist() == expected
+    for most in range(2, 30):
+        expected = [cut_one_by_one(a, b, most) for a, b in lengths.tolist()]
+        assert kept_lengths(lengths, most).tolist() == expected
     assert kept_lengths(np.array([[3], [9]]), 5).tolist() == [[3], [5]]
 
 
@@ -67,9 +67,9 @@ def test_many_texts_stay_in_order(vocabulary: Path) -> None:
     chance = random.Random(1)
     texts = [("".join(chance.choices(LETTERS, k=4)),) for _ in range(CHUNK + 100)]
     arrays = text_features(tokenizer, texts, 8).arrays
-    for place in (0, CHUNK - 1, CHUNK, CHUNK + 99):
-        alone = text_features(tokenizer, [texts[place]], 8).arrays
-        np.testing.assert_array_equal(arrays["input_ids"][place], alone["input_ids"][0])
+    for row in (0, CHUNK - 1, CHUNK, CHUNK + 99):
+        alone = text_features(tokenizer, [texts[row]], 8).arrays
+        np.testing.assert_array_equal(arrays["input_ids"][row], alone["input_ids"][0])
 
 
 @pytest.mark.parametrize("language", ["english", "chinese"])

@@ -56,7 +56,7 @@ def after(lines: list[str], title: str) -> list[str]:
     return [line.strip() for line in itertools.takewhile(lambda line: line.startswith("  "), rest)]
 
 
-def test_a_good_data_set_and_its_shares(tmp_path: Path, examine: Examine) -> None:
+def test_the_shares_of_a_sound_data_set(tmp_path: Path, examine: Examine) -> None:
     batch = features()
     status, lines = examine(write(tmp_path / "set", batch))
     used = batch["masked_lm_weights"] > 0
@@ -96,7 +96,7 @@ def test_packed_sets(tmp_path: Path, examine: Examine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "name", "places", "value", "message"),
+    ("make", "name", "columns", "value", "message"),
     [
         (features, "input_ids", 4, 5 + WORDS, "input_ids 100 at place 4, outside [0, 100)"),
         (features, "masked_lm_ids", 0, 5 + WORDS, "masked_lm_ids 100 at place 0, outside [0, 100)"),
@@ -116,10 +116,10 @@ def test_packed_sets(tmp_path: Path, examine: Examine) -> None:
     ],
 )
 def test_impossible_values(
-    tmp_path: Path, examine: Examine, make: Callable, name: str, places: int | slice, value: float, message: str
+    tmp_path: Path, examine: Examine, make: Callable, name: str, columns: int | slice, value: float, message: str
 ) -> None:
     batch = make()
-    batch[name][7, places] = value
+    batch[name][7, columns] = value
     status, lines = examine(write(tmp_path / "set", batch))
     assert (status, counted(lines)[1]) == (1, 1)
     (problem,) = after(lines, "bad records:")
@@ -127,7 +127,7 @@ def test_impossible_values(
     assert message in problem
 
 
-def test_many_bad_records_are_one_line_and_the_first_of_them_are_named(tmp_path: Path, examine: Examine) -> None:
+def test_many_bad_records_are_one_line_with_the_first_of_them(tmp_path: Path, examine: Examine) -> None:
     batch = features()
     batch["input_ids"][::2, 4] += WORDS + 5
     batch["masked_lm_positions"][7, 0] = int(batch["input_mask"][7].sum())
@@ -159,7 +159,7 @@ def damaged_set(tmp_path: Path) -> tuple[Path, list[int]]:
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_damage_costs_the_damaged_records_only(tmp_path: Path, examine: Examine, indexed: bool) -> None:
+def test_only_damaged_records_are_bad(tmp_path: Path, examine: Examine, indexed: bool) -> None:
     folder, bad = damaged_set(tmp_path)
     (folder / "manifest.json").unlink()
     if not indexed:
@@ -236,7 +236,7 @@ def many_unknown(batch: dict[str, np.ndarray]) -> None:
         (many_unknown, "of the pieces are [UNK]"),
     ],
 )
-def test_shares_that_are_off(tmp_path: Path, examine: Examine, change: Callable, message: str) -> None:
+def test_unusual_shares(tmp_path: Path, examine: Examine, change: Callable, message: str) -> None:
     batch = features()
     change(batch)
     status, lines = examine(write(tmp_path / "set", batch))
@@ -301,8 +301,8 @@ def test_random_damage_never_ends_the_examination(tmp_path: Path, examine: Exami
         folder = write(tmp_path / f"set{trial}", batch, files=1, manifest=bool(trial % 2))
         path = folder / "part_0.tfrecord"
         data = bytearray(path.read_bytes())
-        for place in rng.integers(0, len(data), 5):
-            data[place] = rng.integers(256)
+        for position in rng.integers(0, len(data), 5):
+            data[position] = rng.integers(256)
         if trial % 3 == 0:
             del data[rng.integers(len(data)) :]
         if trial % 4 == 0:

@@ -39,15 +39,6 @@ def test_each_record_once(seed: int, chunk: int, tmp_path: Path, monkeypatch: py
     assert most_in_a_pack(found, amounts) == np.bincount(packs, amounts[records]).max()
 
 
-def test_parts_of_the_order_are_the_order(tmp_path: Path) -> None:
-    found = assigned(np.random.default_rng(0).integers(1, 20, 300), 20, 3, 1, tmp_path)
-    whole = found.shuffled(0, found.packs)
-    parts = [found.shuffled(begin, min(begin + 7, found.packs)) for begin in range(0, found.packs, 7)]
-    assert np.array_equal(np.concatenate(parts), whole)
-    records, _ = found.records_of(whole)
-    assert np.array_equal(np.concatenate([found.records_of(part)[0] for part in parts]), records)
-
-
 def test_the_seed_decides_partners_and_order(tmp_path: Path) -> None:
     lengths = np.full(400, 5)
     orders = []

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from data_utils.packing.merge import pack_arrays, sequence_lengths
-from tests.support.pack_samples import LENGTH, PREDICTIONS, Sequence, comparable, sequence, taken_apart
+from tests.support.pack_samples import LENGTH, PREDICTIONS, Sequence, comparable, sequence, split_pack
 
 
-def one_pack(sequences: list[Sequence], *rooms: int) -> Sequence:
+def one_pack(sequences: list[Sequence], *limits: int) -> Sequence:
     """Return the sequences in one pack with limits on tokens, masked positions and sequences."""
-    packed = pack_arrays(stacked(sequences), [range(len(sequences))], *rooms)
+    packed = pack_arrays(stacked(sequences), [range(len(sequences))], *limits)
     return {name: values[0] for name, values in packed.items()}
 
 
@@ -20,7 +20,7 @@ def stacked(sequences: list[Sequence]) -> Sequence:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_sequences_come_out_as_they_went_in(seed: int) -> None:
+def test_packs_contain_their_sequences_unchanged(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sequences = [sequence(1000 * seed + number) for number in range(12)]
     order = rng.permutation(12)
@@ -29,21 +29,10 @@ def test_sequences_come_out_as_they_went_in(seed: int) -> None:
     made = pack_arrays(stacked(sequences), packs, 12 * LENGTH, 12 * PREDICTIONS, 12)
     for row, pack in enumerate(packs):
         one = {name: values[row] for name, values in made.items()}
-        assert taken_apart(one) == [comparable(sequences[number]) for number in pack]
+        assert split_pack(one) == [comparable(sequences[number]) for number in pack]
 
 
-def test_types_and_shapes() -> None:
-    made = one_pack([sequence(1), sequence(2)], 60, 9, 3)
-    assert {name: (values.shape, str(values.dtype)) for name, values in made.items()} == {
-        **dict.fromkeys(("input_ids", "input_mask", "segment_ids", "position_ids"), ((60,), "int32")),
-        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), ((9,), "int32")),
-        "masked_lm_weights": ((9,), "float32"),
-        **dict.fromkeys(("next_sentence_positions", "next_sentence_labels"), ((3,), "int32")),
-        "next_sentence_weights": ((3,), "float32"),
-    }
-
-
-def test_an_example_by_hand() -> None:
+def test_a_pack_by_hand() -> None:
     first = {
         "input_ids": [5, 6, 7, 0],
         "input_mask": [1, 1, 1, 0],
@@ -80,22 +69,22 @@ def test_an_example_by_hand() -> None:
 def test_a_sequence_may_be_in_several_packs() -> None:
     one, other = sequence(3), sequence(4)
     made = pack_arrays(stacked([one, other]), [[0, 1], [1], [1, 0]], 2 * LENGTH, 2 * PREDICTIONS, 2)
-    found = [taken_apart({name: values[row] for name, values in made.items()}) for row in range(3)]
+    found = [split_pack({name: values[row] for name, values in made.items()}) for row in range(3)]
     a, b = comparable(one), comparable(other)
     assert found == [[a, b], [b], [b, a]]
 
 
 @pytest.mark.parametrize(
-    ("rooms", "what"), [((9, 8, 2), "10 tokens"), ((10, 8, 1), "2 sequences"), ((10, 0, 2), "masked")]
+    ("limits", "part"), [((9, 8, 2), "10 tokens"), ((10, 8, 1), "2 sequences"), ((10, 0, 2), "masked")]
 )
-def test_what_does_not_fit_is_refused(rooms: tuple[int, int, int], what: str) -> None:
+def test_sequences_that_do_not_fit_are_refused(limits: tuple[int, int, int], part: str) -> None:
     pair = [sequence(5, length=5), sequence(6, length=5)]
     assert one_pack(pair, 10, 8, 2)["input_mask"].tolist() == [1] * 5 + [2] * 5
-    with pytest.raises(ValueError, match=what):
-        one_pack(pair, *rooms)
+    with pytest.raises(ValueError, match=part):
+        one_pack(pair, *limits)
 
 
 @pytest.mark.parametrize("mask", [[1, 0, 1], [0, 0, 0], [0, 1, 1], [1, 2, 0], [1, 1, -1]])
-def test_a_mask_of_no_single_sequence_is_refused(mask: list[int]) -> None:
+def test_an_invalid_mask_is_refused(mask: list[int]) -> None:
     with pytest.raises(ValueError, match="sequence 1 "):
         sequence_lengths(np.array([[1, 1, 0], mask]))

@@ -11,8 +11,8 @@ from keras_extensions.backend import tf
 from tests.support.pack_samples import LENGTH, PREDICTIONS, VOCABULARY, sequence
 from tests.support.record_samples import example
 
-SPEC = pretraining_features(LENGTH, PREDICTIONS, VOCABULARY)
 PAIR = [Feature("x", 2, TOKENS)]
+SPEC = pretraining_features(LENGTH, PREDICTIONS, VOCABULARY)
 
 
 def test_records_as_tensorflow_wrote_them() -> None:
@@ -33,7 +33,7 @@ def test_records_as_tensorflow_wrote_them() -> None:
         [[], []],
     ],
 )
-def test_numbers_at_the_borders(rows: list[list[int]]) -> None:
+def test_numbers_around_powers_of_two(rows: list[list[int]]) -> None:
     messages = [example({"x": row}) for row in rows]
     assert ExampleDecoder(PAIR).decode(messages, any_length=True)["x"].tolist() == rows
 
@@ -87,8 +87,8 @@ def test_damaged_messages_are_refused_or_read_as_tensorflow_reads_them() -> None
     read = refused = 0
     for _ in range(3000):
         damaged = bytearray(whole)
-        for place in rng.integers(0, len(damaged), int(rng.integers(1, 4))):
-            damaged[place] = int(rng.integers(256))
+        for position in rng.integers(0, len(damaged), int(rng.integers(1, 4))):
+            damaged[position] = int(rng.integers(256))
         message = bytes(damaged[: int(rng.integers(1, len(damaged) + 1))] if rng.random() < 0.2 else damaged)
         try:
             found = decoder.decode([message])

@@ -1,3 +1,5 @@
+"""Record files and their indexes, compared with TensorFlow and the tfrecord package."""
+
 from __future__ import annotations
 
 import logging
@@ -11,7 +13,7 @@ import pytest
 
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import record_boundaries
-from data_utils.records.index import build_index, count_records, find_index, load_index, main
+from data_utils.records.index import count_records, find_index, load_index, main
 from keras_extensions.backend import tf
 from tests import ROOT
 from tests.support.record_samples import write
@@ -27,40 +29,41 @@ def record_file(tmp_path: Path) -> Path:
     return path
 
 
-def index_by_tfrecord_package(path: Path, name: str = "wiki_000.index") -> Path:
-    """Index a file in a separate process, because the package and TensorFlow both define Example."""
-    target = path.with_name(name)
-    command = [sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(path), str(target)]
-    subprocess.run(command, check=True)
-    return target
+@pytest.fixture(scope="module")
+def reference_index(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The index of the tfrecord package, in a separate process, because it and TensorFlow both define Example."""
+    path = tmp_path_factory.mktemp("reference") / "wiki_000.tfrecord"
+    write(path, PAYLOADS)
+    target = path.with_suffix(".index")
+    subprocess.run([sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(path), str(target)], check=True)
+    return target.read_bytes()
 
 
-def test_built_index_is_byte_for_byte_the_tfrecord_packages(record_file: Path) -> None:
-    build_index(record_file)
-    ours = record_file.with_suffix(".index").read_bytes()
-    assert ours == index_by_tfrecord_package(record_file).read_bytes()
+def test_built_index_is_that_of_the_tfrecord_package(record_file: Path, reference_index: bytes) -> None:
+    """The command does not need TensorFlow."""
+    program = (
+        "import sys; from data_utils.records.index import main; "
+        f"status = main([{str(record_file.parent)!r}]); sys.exit(status or 'tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+    index, size = record_file.with_suffix(".index"), record_file.stat().st_size
+    assert index.read_bytes() == reference_index
     assert [path.name for path in record_file.parent.iterdir() if path.name.startswith(".")] == []
-
-
-def test_loaded_index_equals_walked_headers(record_file: Path) -> None:
-    index = index_by_tfrecord_package(record_file)
-    size = record_file.stat().st_size
     assert np.array_equal(load_index(index, record_file, size), record_boundaries(record_file))
-    assert count_records(index, record_file, size) == len(PAYLOADS)
-    index.write_bytes(index.read_bytes().rstrip())  # A last line without its newline counts too.
+    index.write_bytes(index.read_bytes().rstrip())  # a last line without its newline counts too
     assert count_records(index, record_file, size) == len(PAYLOADS)
     assert load_index(index, record_file, size).size == len(PAYLOADS) + 1
 
 
 @pytest.mark.parametrize("name", ["wiki_000.index", "wiki_000.tfrecord.index", "wiki_000.tfindex"])
-def test_index_is_found_under_every_name_in_use(record_file: Path, name: str) -> None:
+def test_names_of_an_index(record_file: Path, reference_index: bytes, name: str) -> None:
     assert find_index(record_file) is None
-    assert find_index(record_file) != index_by_tfrecord_package(record_file, name)
+    record_file.with_name(name).write_bytes(reference_index)
     assert find_index(record_file) == record_file.with_name(name)
     assert RecordFiles(record_file.parent).counts == [len(PAYLOADS)]
 
 
-def test_random_access_gives_what_tensorflow_reads(tmp_path: Path) -> None:
+def test_records_are_those_that_tensorflow_reads(tmp_path: Path) -> None:
     for number, payloads in enumerate([PAYLOADS, [], PAYLOADS[::-1], [b"last"]]):
         write(tmp_path / f"part_{number}.tfrecord", payloads)
     names = sorted(str(path) for path in tmp_path.glob("*.tfrecord"))
@@ -72,6 +75,8 @@ def test_random_access_gives_what_tensorflow_reads(tmp_path: Path) -> None:
     assert files.fetch(wanted) == [reference[position] for position in wanted]
     assert files.fetch(np.array([], np.int64)) == []
     assert files.locate(len(PAYLOADS)) == (tmp_path / "part_2.tfrecord", 0)
+    reverse = RecordFiles([tmp_path / "part_3.tfrecord", tmp_path / "part_0.tfrecord"])  # in the given order
+    assert reverse.fetch(np.arange(3)) == [b"last", *PAYLOADS[:2]]
 
 
 def test_threads_may_read_at_the_same_time_with_few_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +99,7 @@ def test_threads_may_read_at_the_same_time_with_few_open_files(tmp_path: Path, m
     assert wrong == []
 
 
-def test_missing_index_is_built_once_and_said_so(record_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_index_is_built_once_and_reported(record_file: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         RecordFiles(record_file.parent)
         assert len(caplog.records) == 1 and "no index" in caplog.text
@@ -114,23 +119,8 @@ def test_folder_that_cannot_be_written_is_still_read(
     assert "Permission denied" in caplog.text
 
 
-def test_counts_and_order_follow_the_list_of_files(tmp_path: Path) -> None:
-    write(tmp_path / "b.tfrecord", [b"b0", b"b1"])
-    write(tmp_path / "a.tfrecord", [b"a0"])
-    files = RecordFiles([tmp_path / "b.tfrecord", tmp_path / "a.tfrecord"])
-    assert files.fetch(np.arange(3)) == [b"b0", b"b1", b"a0"]
-
-
-def test_an_index_is_read_whole(tmp_path: Path) -> None:
-    records, length = 100_000, 812
-    index = tmp_path / "big.index"
-    index.write_text("".join(f"{record * length} {length}\n" for record in range(records)))
-    boundaries = load_index(index, tmp_path / "big.tfrecord", records * length)
-    assert np.array_equal(boundaries, np.arange(records + 1) * length)
-
-
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "part"),
     [
         ("garbage\n", "last line"),
         ("0 16\n16 x17\n33 116\n149 5016\n5165 5136\n10301 17\n", "line 2"),
@@ -142,18 +132,18 @@ def test_an_index_is_read_whole(tmp_path: Path) -> None:
         ("", "ends at byte 0"),
     ],
 )
-def test_index_that_does_not_fit_is_refused_with_the_remedy(record_file: Path, text: str, told: str) -> None:
+def test_an_index_that_does_not_fit_is_refused_with_the_fix(record_file: Path, text: str, part: str) -> None:
     assert record_file.stat().st_size == 10318
     index = record_file.with_suffix(".index")
     index.write_text(text)
     with pytest.raises(UserError, match=r"--force") as caught:
         RecordFiles(record_file.parent).fetch(np.arange(2))
-    assert str(index) in str(caught.value) and told in str(caught.value)
+    assert str(index) in str(caught.value) and part in str(caught.value)
     assert main(["--force", str(record_file.parent)]) == 0
     assert RecordFiles(record_file.parent).fetch(np.arange(2)) == PAYLOADS[:2]
 
 
-def test_command_writes_checks_and_renews(record_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_checks_and_replaces(record_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(record_file.parent)
     assert main([folder]) == 0 and "6 records, written" in capsys.readouterr().out
     assert main([folder]) == 0 and "6 records, fits" in capsys.readouterr().out
@@ -162,11 +152,3 @@ def test_command_writes_checks_and_renews(record_file: Path, capsys: pytest.Capt
     assert capsys.readouterr().err.startswith("error: ")
     assert main(["--force", folder]) == 0
     assert main([folder + "/nowhere"]) == 2
-
-
-def test_command_needs_no_tensorflow(record_file: Path) -> None:
-    program = (
-        "import sys; from data_utils.records.index import main; "
-        f"status = main([{str(record_file.parent)!r}]); sys.exit(status or 'tensorflow' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0

@@ -1,3 +1,5 @@
+"""The order of samples: a permutation per epoch, computed for any positions."""
+
 from __future__ import annotations
 
 import itertools
@@ -14,19 +16,12 @@ def test_each_epoch_is_a_permutation(epoch: int) -> None:
         assert np.array_equal(np.sort(positions(7, epoch, 0, n, n)), np.arange(n))
 
 
-def test_any_slice_equals_the_slice_of_the_whole() -> None:
+def test_slices_and_epochs_are_parts_of_one_order() -> None:
     whole = positions(5, 0, 0, 1000, 37)
     for start, count in [(0, 1), (36, 2), (37, 37), (500, 500), (999, 1), (3, 0), (30, 10)]:
         assert np.array_equal(positions(5, 0, start, count, 37), whole[start : start + count])
-
-
-def test_epochs_follow_one_another_without_a_gap() -> None:
-    run = positions(5, 0, 0, 3 * 11, 11)
-    for epoch in range(3):
-        assert np.array_equal(run[epoch * 11 : (epoch + 1) * 11], positions(5, epoch, 0, 11, 11))
-
-
-def test_without_shuffling_the_order_is_the_files() -> None:
+    for epoch in range(27):
+        assert np.array_equal(whole[epoch * 37 : (epoch + 1) * 37], positions(5, epoch, 0, 37, 37))
     assert positions(5, 0, 8, 5, 10, shuffle=False).tolist() == [8, 9, 0, 1, 2]
 
 
@@ -47,8 +42,8 @@ def test_small_permutations_are_all_equally_likely() -> None:
     assert ((seen - expected) ** 2 / expected).sum() < 49.7
 
 
-def test_places_are_uniform_and_unrelated_to_the_files_order() -> None:
-    """The chi-square of the first tenth's places by tenths has 9 degrees of freedom: above 27.9 once in a thousand."""
+def test_positions_are_uniform_and_independent_of_the_file_order() -> None:
+    """The chi-square of the first tenth by tenths has 9 degrees of freedom: above 27.9 once in a thousand."""
     n = 100_003
     order = positions(3, 0, 0, n, n)
     seen = np.histogram(np.flatnonzero(order < n // 10), bins=10, range=(0, n))[0]

@@ -1,3 +1,5 @@
+"""Elements of the data sets for training and evaluation: their records, order and shapes."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -75,20 +77,24 @@ def test_an_element_is_a_whole_update_with_static_shapes(reader: RecordReader) -
     assert int(dataset.cardinality()) == 8 and len(list(dataset)) == 8
 
 
-def test_samples_follow_the_order_function_over_epochs(reader: RecordReader) -> None:
-    seen = [number for batch in updates(reader) for number in numbers_of(batch["input_ids"])]
+def test_samples_follow_the_order_function(reader: RecordReader) -> None:
+    def numbers(**changes: int) -> list[list[int]]:
+        return [numbers_of(batch["input_ids"]) for batch in updates(reader, **changes)]
+
+    whole = numbers()
+    seen = [number for batch in whole for number in batch]
     assert seen == positions(9, 0, 0, 8 * 12, COUNT).tolist()
     assert sorted(seen[:COUNT]) == sorted(seen[COUNT : 2 * COUNT]) == list(range(COUNT))
     assert seen[:COUNT] != seen[COUNT : 2 * COUNT]
-
-
-def test_without_shuffling_records_come_as_they_lie(reader: RecordReader) -> None:
-    seen = [number for batch in updates(reader, shuffle=False) for number in numbers_of(batch["input_ids"])]
-    assert seen == [place % COUNT for place in range(8 * 12)]
+    in_file_order = [number for batch in numbers(shuffle=False) for number in batch]
+    assert in_file_order == [position % COUNT for position in range(8 * 12)]
+    assert numbers(reader_threads=1, prefetch=1) == numbers(reader_threads=4, prefetch=4) == whole
+    halves = [numbers(micro_batch_size=2, replica=replica, replicas=2) for replica in range(2)]
+    assert whole == [first + second for first, second in zip(*halves, strict=True)]
 
 
 @pytest.mark.parametrize("done", [1, 3, 4, 7, 8])
-def test_resuming_gives_what_would_have_come(reader: RecordReader, done: int) -> None:
+def test_a_resumed_run_continues_the_order(reader: RecordReader, done: int) -> None:
     """Update 3 of 12 samples crosses the end of the first epoch of 37."""
     whole = updates(reader)[done:]
     resumed = updates(reader, first_update=done, num_updates=8 - done)
@@ -99,7 +105,7 @@ def test_resuming_gives_what_would_have_come(reader: RecordReader, done: int) ->
 
 
 @pytest.mark.parametrize(("micro_batch", "accumulated"), [(12, 1), (1, 12), (3, 4), (6, 2)])
-def test_splitting_the_global_batch_otherwise_changes_only_the_shape(
+def test_splitting_the_global_batch_changes_only_the_shape(
     reader: RecordReader, micro_batch: int, accumulated: int
 ) -> None:
     split = updates(reader, micro_batch_size=micro_batch, micro_batches_per_update=accumulated)
@@ -109,21 +115,7 @@ def test_splitting_the_global_batch_otherwise_changes_only_the_shape(
             np.testing.assert_array_equal(one[name].reshape(12, -1), other[name].reshape(12, -1))
 
 
-def test_replicas_share_each_global_batch(reader: RecordReader) -> None:
-    whole = [numbers_of(batch["input_ids"]) for batch in updates(reader)]
-    halves = [
-        [numbers_of(batch["input_ids"]) for batch in updates(reader, micro_batch_size=2, replica=replica, replicas=2)]
-        for replica in range(2)
-    ]
-    assert whole == [first + second for first, second in zip(*halves, strict=True)]
-
-
-def test_threads_change_nothing(reader: RecordReader) -> None:
-    one, many = updates(reader, reader_threads=1, prefetch=1), updates(reader, reader_threads=4, prefetch=4)
-    assert [numbers_of(batch["input_ids"]) for batch in one] == [numbers_of(batch["input_ids"]) for batch in many]
-
-
-def test_no_thread_tunes_what_is_fixed(reader: RecordReader) -> None:
+def test_autotuning_is_off(reader: RecordReader) -> None:
     """Such a thread delays the end of a run: dropping an iterator waits up to a minute for the thread's next round."""
     training = training_dataset(reader, micro_batch_size=4, micro_batches_per_update=3, seed=9, num_updates=8)
     for dataset in (training, evaluation_dataset(reader, batch_size=4)):
@@ -133,23 +125,16 @@ def test_no_thread_tunes_what_is_fixed(reader: RecordReader) -> None:
 def test_evaluation_reads_every_record_once(reader: RecordReader) -> None:
     batches = list(evaluation_dataset(reader, batch_size=10).as_numpy_iterator())
     assert [len(batch["input_ids"]) for batch in batches] == [10, 10, 10, 7]
+    padded = evaluation_dataset(reader, batch_size=10, pad_last=True)
+    assert padded.element_spec["input_ids"].shape == (10, SEQUENCE)
+    weights = np.concatenate([batch["sample_weight"].ravel() for batch in padded.as_numpy_iterator()])
+    assert weights.sum() == COUNT
+    read = [number for batch in padded.as_numpy_iterator() for number in numbers_of(batch["input_ids"])]
+    assert np.array(read)[weights == 1].tolist() == list(range(COUNT))
     assert [number for batch in batches for number in numbers_of(batch["input_ids"])] == list(range(COUNT))
 
 
-def test_evaluation_with_static_shapes_marks_what_is_real(reader: RecordReader) -> None:
-    dataset = evaluation_dataset(reader, batch_size=10, pad_last=True)
-    assert dataset.element_spec["input_ids"].shape == (10, SEQUENCE)
-    batches = list(dataset.as_numpy_iterator())
-    real = [
-        number
-        for batch in batches
-        for number, weight in zip(numbers_of(batch["input_ids"]), batch["sample_weight"], strict=True)
-        if weight == 1
-    ]
-    assert real == list(range(COUNT)) and sum(batch["sample_weight"].sum() for batch in batches) == COUNT
-
-
-def test_a_bad_record_comes_out_of_fit_as_the_users_error(tmp_path: Path) -> None:
+def test_fit_raises_the_users_error_of_a_bad_record(tmp_path: Path) -> None:
     payloads = [example(sample(number)) for number in range(10)]
     payloads[6] = example(sample(6, masked_lm_ids=[1, VOCABULARY, 2]))
     write(tmp_path / "ünï %s {}.tfrecord", payloads)
@@ -160,20 +145,20 @@ def test_a_bad_record_comes_out_of_fit_as_the_users_error(tmp_path: Path) -> Non
     pairs = dataset.map(lambda batch: (tf.cast(batch["input_ids"][0], tf.float32), batch["next_sentence_labels"][0]))
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    told = pytest.raises(UserError, match=r"record 6 .*masked_lm_ids 50 .*bert_config\.vocab_size")
-    with told as caught, raise_data_errors(reader):
+    expected = pytest.raises(UserError, match=r"record 6 .*masked_lm_ids 50 .*bert_config\.vocab_size")
+    with expected as caught, raise_data_errors(reader):
         model.fit(pairs, verbose=0)
     assert caught.value is reader.failures[-1] and "ünï" in str(caught.value)
 
 
-def test_other_tensorflow_errors_pass_as_they_are(reader: RecordReader) -> None:
+def test_other_errors_of_tensorflow_are_not_changed(reader: RecordReader) -> None:
     reader.failures.append(UserError("an old failure that another error must not be taken for"))
     with pytest.raises(tf.errors.InvalidArgumentError), raise_data_errors(reader):
         tf.reshape(tf.zeros(3), [2])
     reader.failures.clear()
 
 
-def test_generated_samples_are_valid_and_the_same_for_a_seed() -> None:
+def test_generated_samples_are_valid_and_follow_from_the_seed(reader: RecordReader) -> None:
     def batches(seed: int = 1, **changes: int) -> list[dict[str, np.ndarray]]:
         sizes = {"micro_batches_per_update": 2, "num_updates": 5, **changes}
         return updates(GeneratedReader(spec(), seed), seed=seed, **sizes)
@@ -184,17 +169,14 @@ def test_generated_samples_are_valid_and_the_same_for_a_seed() -> None:
         assert batch["input_ids"].min() >= 0 and batch["input_ids"].max() < VOCABULARY
         assert len(np.unique(batch["input_ids"][..., 0])) == 1  # [CLS]
         assert set(np.unique(batch["segment_ids"])) == {0, 1}
-        places = batch["masked_lm_positions"]
-        assert (np.diff(places, axis=-1) > 0).all() and places.min() > 0 and places.max() < SEQUENCE
+        masked = batch["masked_lm_positions"]
+        assert (np.diff(masked, axis=-1) > 0).all() and masked.min() > 0 and masked.max() < SEQUENCE
         assert set(np.unique(batch["next_sentence_labels"])) <= {0, 1}
         assert batch["masked_lm_weights"].dtype == np.float32
     for again, later in zip(batches()[2:], batches(first_update=2, num_updates=3), strict=True):
         np.testing.assert_array_equal(again["input_ids"], later["input_ids"])
     np.testing.assert_array_equal(first[0]["input_ids"], batches()[0]["input_ids"])
     assert not np.array_equal(first[0]["input_ids"], batches(seed=2)[0]["input_ids"])
-
-
-def test_generated_form_is_the_readers(reader: RecordReader) -> None:
     real, generated = reader.read(np.arange(5)), GeneratedReader(spec(), seed=0).read(np.arange(5))
     assert {name: (values.shape, values.dtype) for name, values in real.items()} == {
         name: (values.shape, values.dtype) for name, values in generated.items()

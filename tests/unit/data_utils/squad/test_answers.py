@@ -16,8 +16,8 @@ from data_utils.squad.answers import Candidate, best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, Windows, make_windows
 from data_utils.tokenizer import Vocabulary
+from tests.support.hf_squad import hugging_face_features
 from tests.support.squad_files import WORDS, parsed, random_document, single
-from tests.unit.data_utils.squad.test_windows import hugging_face_features
 from utilities.errors import UserError
 
 GEOMETRY = Geometry(32, 8, 6)
@@ -42,22 +42,22 @@ def reference(
     squad: SquadSet, windows: Windows, start: np.ndarray, end: np.ndarray, number: int, n_best: int, longest: int
 ) -> list[Candidate]:
     """Search all spans of a question one by one."""
-    of_question = np.flatnonzero(windows.question == number)
-    parts = [(int(windows.begin[w]), int(windows.length[w])) for w in of_question]
+    rows = np.flatnonzero(windows.question == number)
+    parts = [(int(windows.begin[w]), int(windows.length[w])) for w in rows]
     context = squad.context(squad.questions[number])
     base = windows.texts.context_starts[squad.questions[number].paragraph]
-    found = []
-    for place, w in enumerate(of_question):
-        begin, length = parts[place]
+    spans = []
+    for part, w in enumerate(rows):
+        begin, length = parts[part]
         shift = windows.first_column()[w] - begin
         for first in range(begin, begin + length):
-            if owner(parts, first) != place:
+            if owner(parts, first) != part:
                 continue
             for last in range(first, min(begin + length, first + longest)):
                 a, b = float(start[w, first + shift]), float(end[w, last + shift])
-                found.append((-(a + b), first, last, a, b))
+                spans.append((-(a + b), first, last, a, b))
     best: list[Candidate] = []
-    for _, first, last, a, b in sorted(found):
+    for _, first, last, a, b in sorted(spans):
         begin, end_ = int(windows.texts.offsets[base + first, 0]), int(windows.texts.offsets[base + last, 1])
         text = context[begin:end_]
         if len(best) < n_best and text not in [each.text for each in best]:
@@ -73,9 +73,7 @@ def assert_same(ours: list[Candidate], expected: list[Candidate]) -> None:
 
 @pytest.mark.parametrize(("n_best", "longest"), [(1, 30), (5, 4), (20, 3), (7, 1)])
 @pytest.mark.parametrize("geometry", [GEOMETRY, Geometry(24, 8, 1), Geometry(128, 8, 128)])
-def test_answers_are_those_of_a_search_through_all_spans(
-    n_best: int, longest: int, geometry: Geometry, tokenizer: Tokenizer
-) -> None:
+def test_best_answers_of_all_spans(n_best: int, longest: int, geometry: Geometry, tokenizer: Tokenizer) -> None:
     for seed in range(3):
         squad = parsed(random_document(seed, articles=2))
         windows = make_windows(squad, tokenizer, geometry, labels=False)
@@ -87,7 +85,7 @@ def test_answers_are_those_of_a_search_through_all_spans(
             assert_same(answers[question.id], expected)
 
 
-def test_scores_outside_the_context_and_impossible_spans_do_not_count(tokenizer: Tokenizer) -> None:
+def test_impossible_spans_do_not_count(tokenizer: Tokenizer) -> None:
     squad = single("the old king built a new bridge", question="who built the bridge")
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     start, end = (np.full((1, 32), -5.0, np.float32) for _ in range(2))
@@ -99,8 +97,8 @@ def test_scores_outside_the_context_and_impossible_spans_do_not_count(tokenizer:
     assert best.start_logit + best.end_logit == 4.0
 
 
-def test_every_question_is_answered_even_where_no_score_stands_out(tokenizer: Tokenizer) -> None:
-    """If only the last token has a high start score and only the first a high end score, no span scores high."""
+def test_every_question_is_answered(tokenizer: Tokenizer) -> None:
+    """Only the last token has a high start score and only the first a high end score, so no span scores high."""
     squad = parsed(random_document(11))
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     falling = np.broadcast_to(np.linspace(0, -50, 32, dtype=np.float32), (windows.count, 32))
@@ -108,7 +106,7 @@ def test_every_question_is_answered_even_where_no_score_stands_out(tokenizer: To
     assert all(found[0].text.strip() for found in answers.values())
 
 
-def test_one_candidate_for_one_text(tokenizer: Tokenizer) -> None:
+def test_candidates_have_different_texts(tokenizer: Tokenizer) -> None:
     squad = single("king king king king")
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     start, end = random_logits(windows, GEOMETRY, 0)
@@ -117,7 +115,7 @@ def test_one_candidate_for_one_text(tokenizer: Tokenizer) -> None:
     assert sum(each.probability for each in found) == pytest.approx(1)
 
 
-def test_accents_of_the_last_letter_belong_to_the_answer(tokenizer: Tokenizer) -> None:
+def test_accents_of_the_last_letter_are_kept(tokenizer: Tokenizer) -> None:
     context = "the cafe\u0301\u0323 is old"
     squad = single(context)
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
@@ -126,14 +124,14 @@ def test_accents_of_the_last_letter_belong_to_the_answer(tokenizer: Tokenizer) -
     assert not any(text.endswith(("e", "e\u0301")) and "is" not in text and text != "the" for text in texts)
 
 
-def test_a_context_without_tokens_is_answered_by_nothing(tokenizer: Tokenizer) -> None:
+def test_a_context_without_tokens_has_an_empty_answer(tokenizer: Tokenizer) -> None:
     squad = single("\u200b\ufffd")
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     found = best_answers(squad, windows, *random_logits(windows, GEOMETRY, 1), 3, 3)["q"]
     assert found == [Candidate("", 1.0, 0.0, 0.0, 0, 0)]
 
 
-def test_scores_that_are_no_numbers_are_refused(tokenizer: Tokenizer) -> None:
+def test_scores_that_are_not_finite_are_refused(tokenizer: Tokenizer) -> None:
     squad = single("the king")
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     start, end = random_logits(windows, GEOMETRY, 1)

@@ -42,11 +42,11 @@ def library(monkeypatch: pytest.MonkeyPatch, load: Any) -> None:
     monkeypatch.setitem(sys.modules, "datasets", module)
 
 
-def test_rows_become_the_file_they_were_made_of() -> None:
+def test_rows_of_the_library_become_a_document() -> None:
     assert parsed(squad_document(rows()))[:2] == parsed(DOCUMENT)[:2]
 
 
-def test_a_file_in_the_folder_or_by_a_whole_path(tmp_path: Path) -> None:
+def test_a_file_by_its_name_or_its_path(tmp_path: Path) -> None:
     path = tmp_path / "train-v1.1.json"
     path.write_text(json.dumps(DOCUMENT), encoding="utf-8")
     in_folder = open_squad(str(tmp_path), path.name, "squad", TRAIN)
@@ -54,22 +54,22 @@ def test_a_file_in_the_folder_or_by_a_whole_path(tmp_path: Path) -> None:
     assert open_squad("elsewhere", str(path), "squad", TRAIN) == in_folder
 
 
-def test_without_a_folder_the_library_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_without_a_folder_the_library_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
 
     def load_dataset(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-        asked.append((arguments, options))
+        calls.append((arguments, options))
         return rows()
 
     library(monkeypatch, load_dataset)
     squad = open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
     assert squad[:2] == parsed(DOCUMENT)[:2]
     assert squad.origin == "rajpurkar/squad (validation)"
-    assert asked == [(("rajpurkar/squad", None), {"split": "validation"})]
+    assert calls == [(("rajpurkar/squad", None), {"split": "validation"})]
     assert squad.sha256 == open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION).sha256
 
 
-def test_what_the_library_cannot_get_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_or_library_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def load_dataset(*_: Any, **__: Any) -> None:
         raise ConnectionError("no route\nto host")
 
@@ -77,15 +77,12 @@ def test_what_the_library_cannot_get_is_one_line(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UserError, match=r"cannot get rajpurkar/squad \(ConnectionError: no route to host\)") as caught:
         open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
     assert "set dataset_dir to a folder with dev-v1.1.json" in str(caught.value)
-
-
-def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"not installed.*dataset_dir.*dev-v1\.1\.json.*pip install -r requirements"):
         open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
 
 
-def test_the_library_itself(tmp_path: Path) -> None:
+def test_a_data_set_of_the_library(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     path = tmp_path / "validation.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows()), encoding="utf-8")

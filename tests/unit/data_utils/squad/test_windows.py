@@ -16,6 +16,7 @@ from data_utils.records.validation import find_problem
 from data_utils.squad.examples import SquadSet, answer_position, read_squad
 from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
 from data_utils.tokenizer import Vocabulary, load_tokenizer, read_vocabulary
+from tests.support.hf_squad import hugging_face_features
 from tests.support.real_data import real_data
 from tests.support.squad_files import parsed, random_document, single, write_vocabulary
 
@@ -35,14 +36,14 @@ def reference(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labels:
         asked = tokenizer.encode(question.text, add_special_tokens=False).ids[: geometry.max_query_length]
         context = tokenizer.encode(squad.context(question), add_special_tokens=False)
         answer = question.answers[0]
-        place = answer_position(squad.context(question), answer)
-        characters = set() if place is None else set(range(place, place + len(answer.text)))
+        position = answer_position(squad.context(question), answer)
+        characters = set() if position is None else set(range(position, position + len(answer.text)))
         touching = [i for i, (a, b) in enumerate(context.offsets) if characters & set(range(a, b))]
         if labels and not touching:
             continue
-        begin, room = 0, geometry.max_seq_length - len(asked) - 3
+        begin, most = 0, geometry.max_seq_length - len(asked) - 3
         while True:
-            part = context.ids[begin : begin + room]
+            part = context.ids[begin : begin + most]
             ids = [cls, *asked, sep, *part, sep]
             fill = geometry.max_seq_length - len(ids)
             inside = labels and touching[0] >= begin and touching[-1] < begin + len(part)
@@ -121,7 +122,7 @@ def test_labels_cover_the_answer(context: str, answer: str, labelled: str, tmp_p
     assert labels == labelled
 
 
-def test_questions_whose_answer_cannot_be_placed_get_no_window(tokenizer: Tokenizer) -> None:
+def test_questions_without_a_position_of_their_answer_have_no_window(tokenizer: Tokenizer) -> None:
     for squad in (single("the old king", ("queen", 0)), single("the old king")):
         assert make_windows(squad, tokenizer, GEOMETRIES[0], labels=True).count == 0
         assert make_windows(squad, tokenizer, GEOMETRIES[0], labels=False).count == 1
@@ -144,18 +145,6 @@ def test_a_context_without_tokens_has_one_window(tokenizer: Tokenizer, vocabular
     ids = rows(windows, GEOMETRIES[0], vocabulary, False)["input_ids"]
     pieces = [[vocabulary.pieces[i] for i in row if i] for row in ids]
     assert pieces == [["[CLS]", "[SEP]", "[SEP]"], ["[CLS]", "who", "[SEP]", "king", "[SEP]"]]
-
-
-def hugging_face_features(squad_file: Path, vocabulary: Path, geometry: Geometry, training: bool) -> list[Any]:
-    squad = pytest.importorskip("transformers.data.processors.squad")
-    from transformers import BertTokenizer
-
-    processor = squad.SquadV1Processor()
-    read = processor.get_train_examples if training else processor.get_dev_examples
-    examples = read(str(squad_file.parent), squad_file.name)
-    words = BertTokenizer(str(vocabulary), do_lower_case=True)
-    sizes = (geometry.max_seq_length, geometry.doc_stride, geometry.max_query_length)
-    return squad.squad_convert_examples_to_features(examples, words, *sizes, training, tqdm_enabled=False)
 
 
 def compare_with_hugging_face(path: Path, vocabulary: Vocabulary, geometry: Geometry, same_labels: float) -> None:

@@ -45,12 +45,12 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(404, "Not Found")
 
     def _file(self) -> None:
-        asked = self.headers.get("Range")
-        self.server.requests.append(asked)
+        requested = self.headers.get("Range")
+        self.server.requests.append(requested)
         content, total = self.server.content, len(self.server.content)
         headers = {"ETag": self.server.etag}
-        if asked and self.server.ranges and self.headers.get("If-Range") == self.server.etag:
-            start = int(re.match(r"bytes=(\d+)-", asked).group(1))
+        if requested and self.server.ranges and self.headers.get("If-Range") == self.server.etag:
+            start = int(re.match(r"bytes=(\d+)-", requested).group(1))
             if start >= total:
                 return self._send(416, b"", {"Content-Range": f"bytes */{total}"})
             headers["Content-Range"] = f"bytes {start}-{total - 1}/{total}"
@@ -88,7 +88,13 @@ def test_whole_file_with_checksum(server: Server, tmp_path: Path) -> None:
     assert path.read_bytes() == CONTENT
     assert [entry.name for entry in tmp_path.iterdir()] == [NAME]
     download(server.url, tmp_path / NAME, SHA1)
-    assert len(server.requests) == 1  # the file was there, so nothing was requested
+    assert len(server.requests) == 1  # the file exists, so nothing was requested
+    with pytest.raises(UserError, match="sha1 is"):
+        download(server.url, tmp_path / "f", "0" * 40)
+    assert [entry.name for entry in tmp_path.iterdir()] == [NAME]
+    (tmp_path / "g.part").write_bytes(CONTENT)  # complete, but not yet renamed
+    (tmp_path / "g.part.version").write_text('"v1"')
+    assert download(server.url, tmp_path / "g", SHA1).read_bytes() == CONTENT
 
 
 def test_broken_connections_are_resumed(server: Server, tmp_path: Path) -> None:
@@ -99,9 +105,11 @@ def test_broken_connections_are_resumed(server: Server, tmp_path: Path) -> None:
     half = len(CONTENT) // 2
     assert server.requests == [None, f"bytes={half}-", f"bytes={half + half // 2}-"]
     assert waits == [2.0, 4.0]
+    server.break_after, server.ranges = 1, False
+    assert download(server.url, tmp_path / "g", SHA1, sleep=waits.append).read_bytes() == CONTENT
 
 
-def test_goes_on_in_a_later_run(server: Server, tmp_path: Path) -> None:
+def test_a_later_run_resumes(server: Server, tmp_path: Path) -> None:
     server.break_after = 1
     with pytest.raises(UserError, match="resumes where it stopped"):
         download(server.url, tmp_path / "f", retries=0)
@@ -111,39 +119,19 @@ def test_goes_on_in_a_later_run(server: Server, tmp_path: Path) -> None:
     assert server.requests[1] == f"bytes={len(CONTENT) // 2}-"
 
 
-def test_a_full_disk_is_not_taken_for_a_broken_connection(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_is_not_retried(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "f.part").symlink_to("/dev/full")
     assert main(["--url", server.url, "--output", str(tmp_path / "f"), "--checksum", SHA1]) == 2
     assert f"error: {tmp_path / 'f.part'}: No space left on device; free space" in capsys.readouterr().err
     assert len(server.requests) == 1
 
 
-def test_a_changed_file_is_not_glued_to_the_old_one(server: Server, tmp_path: Path) -> None:
+def test_a_changed_file_is_downloaded_again(server: Server, tmp_path: Path) -> None:
     server.break_after = 1
     with pytest.raises(UserError):
         download(server.url, tmp_path / "f", retries=0)
     server.content, server.etag = CONTENT[::-1], '"v2"'
     assert download(server.url, tmp_path / "f").read_bytes() == CONTENT[::-1]
-
-
-def test_server_without_ranges(server: Server, tmp_path: Path) -> None:
-    server.break_after, server.ranges = 1, False
-    path = download(server.url, tmp_path / "f", SHA1, sleep=lambda seconds: None)
-    assert path.read_bytes() == CONTENT
-
-
-def test_complete_part_file(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "f.part").write_bytes(CONTENT)
-    (tmp_path / "f.part.version").write_text('"v1"')
-    assert download(server.url, tmp_path / "f", SHA1).read_bytes() == CONTENT
-
-
-def test_wrong_checksum(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="sha1 is"):
-        download(server.url, tmp_path / "f", "0" * 40)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_published_checksum_of_the_latest_dump(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Reading dumps: encodings, compression, parts and the whole, omitted pages, broken pages and broken files."""
+"""Reading dumps: encodings, compression, parts and the whole, skipped pages, broken pages and broken files."""
 
 from __future__ import annotations
 
@@ -15,17 +15,8 @@ from data_utils.text.documents import RejectedDocument
 from data_utils.text.dump import read_head
 from data_utils.text.sources import PagesUnit, dump_source
 from tests.support.real_data import real_data
+from tests.support.wiki_dumps import HEAD, page
 from utilities.errors import UserError
-
-HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/"><siteinfo><dbname>x</dbname></siteinfo>'
-
-
-def page(title: str, text: str, namespace: int = 0, extra: str = "", model: str = "wikitext") -> str:
-    return (
-        f"<page><title>{title}</title><ns>{namespace}</ns>{extra}<revision><model>{model}</model>"
-        f"<text>{text}</text></revision></page>"
-    )
-
 
 DUMP = (
     HEAD
@@ -82,7 +73,7 @@ def test_articles(
 
 @pytest.mark.parametrize("size", [97, 1_000, 50_000, 10**7])
 @pytest.mark.parametrize("compressed", [False, True])
-def test_parts_hold_each_article_once(
+def test_each_article_is_in_one_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, compressed: bool
 ) -> None:
     path = tmp_path / "dump.xml"
@@ -116,9 +107,13 @@ def test_names_of_hidden_namespaces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_a_broken_page_is_set_aside_and_the_others_are_read(tmp_path: Path, encoding: str) -> None:
-    pages = [page("A", "First."), page("B &amp; C", "Un & closed <b"), page("D", "Last.")]
+def test_a_broken_page_is_rejected_and_the_others_are_read(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "dump.xml"
+    pages = [page("A", "a~b"), page("D", "Last.")]
+    path.write_bytes((HEAD + "".join(pages) + "</mediawiki>").encode().replace(b"~", b"\xff"))
+    broken, last = dump_source(path).read()
+    assert isinstance(broken, RejectedDocument) and (broken.title, last.title) == ("A", "D")
+    pages = [page("A", "First."), page("B &amp; C", "Un & closed <b"), page("D", "Last.")]
     path.write_bytes((HEAD + "".join(pages) + "</mediawiki>").encode(encoding))
     first, broken, last = dump_source(path).read()
     assert (first.title, last.title) == ("A", "D")
@@ -127,60 +122,39 @@ def test_a_broken_page_is_set_aside_and_the_others_are_read(tmp_path: Path, enco
     assert "not well-formed XML" in broken.reason
 
 
-def test_a_page_that_is_not_utf8_is_set_aside(tmp_path: Path) -> None:
-    path = tmp_path / "dump.xml"
-    path.write_bytes((HEAD + page("A", "a~b") + page("D", "Last.") + "</mediawiki>").encode().replace(b"~", b"\xff"))
-    broken, last = dump_source(path).read()
-    assert (broken.title, last.title) == ("A", "D")
-
-
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "message", "at_end"),
     [
-        (b"", "no XML"),
-        (b"Just some text.", "not well-formed XML"),
-        (b"<html><body/></html>", "begins with <html>"),
-        (b"PK\x03\x04zip", "zip"),
-        (b"BZh9 this is no bz2", "cannot be decompressed"),
-        (bz2.compress(DUMP.encode())[:-20], "cannot be decompressed"),
-        (bz2.compress(LONG.encode())[:-20], "cannot be decompressed"),
-        (bz2.compress(LONG.encode()[:-300]), "complete"),
-        (DUMP[:-30].encode(), "complete"),
-        (LONG.encode()[:-5], "without </mediawiki>"),
+        (b"", "no XML", False),
+        (b"Just some text.", "not well-formed XML", False),
+        (b"<html><body/></html>", "begins with <html>", False),
+        (b"PK\x03\x04zip", "zip", False),
+        (b"BZh9 this is no bz2", "cannot be decompressed", False),
+        (bz2.compress(DUMP.encode())[:-20], "cannot be decompressed", False),
+        (bz2.compress(LONG.encode())[:-20], "cannot be decompressed", False),
+        (bz2.compress(LONG.encode()[:-300]), "complete", False),
+        (DUMP[:-30].encode(), "complete", False),
+        (LONG.encode()[:-5], "without </mediawiki>", False),
+        (gzip.compress(LONG.encode())[:-2000], "cannot be decompressed", True),
+        (gzip.compress(LONG.encode()[:-5]), "without </mediawiki>", True),
+        (LONG.encode("utf-16")[:-400], "complete", True),
     ],
 )
-def test_a_broken_dump_is_refused_before_work_begins(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_broken_dump_is_refused(tmp_path: Path, data: bytes, message: str, at_end: bool) -> None:
+    """Dumps that are read in parts are refused before any work, the others at their end."""
     path = tmp_path / "dump.xml"
+    with pytest.raises(UserError, match="no such file"):
+        dump_source(path)
     path.write_bytes(data)
     with pytest.raises(UserError, match=message) as caught:
-        dump_source(path)
+        articles(path) if at_end else dump_source(path)
     assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (gzip.compress(LONG.encode())[:-2000], "cannot be decompressed"),
-        (gzip.compress(LONG.encode()[:-5]), "without </mediawiki>"),
-        (LONG.encode("utf-16")[:-400], "complete"),
-    ],
-)
-def test_a_dump_that_cannot_be_cut_is_refused_at_its_end(tmp_path: Path, data: bytes, message: str) -> None:
-    path = tmp_path / "dump.xml"
-    path.write_bytes(data)
-    with pytest.raises(UserError, match=message):
-        articles(path)
-
-
-def test_missing_file_and_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such file"):
-        dump_source(tmp_path / "absent.xml")
     with pytest.raises(UserError, match="--wikiextractor"):
         dump_source(tmp_path)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_memory_is_that_of_a_unit_not_of_the_dump(tmp_path: Path, encoding: str) -> None:
+def test_memory_does_not_grow_with_the_dump(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "dump.xml"
     with open(path, "w", encoding=encoding) as stream:
         stream.write(HEAD)

@@ -32,7 +32,7 @@ def unit(documents: int = 60, seed: int = 0) -> tuple[list[int], list[int]]:
     return sentence_starts, document_starts
 
 
-def squad_document(document_starts: list[int], sentence: int) -> int:
+def find_document(document_starts: list[int], sentence: int) -> int:
     return int(np.searchsorted(document_starts, sentence, side="right")) - 1
 
 
@@ -46,14 +46,14 @@ def test_pairs(length: int) -> None:
         (a, a_end), (b, b_end) = pair.a, pair.b
         assert a < a_end
         assert b < b_end
-        in_document = squad_document(documents, a)
-        assert squad_document(documents, a_end - 1) == in_document
+        in_document = find_document(documents, a)
+        assert find_document(documents, a_end - 1) == in_document
         covered.update(range(a, a_end))
         if pair.is_random:
-            assert squad_document(documents, b) != in_document
+            assert find_document(documents, b) != in_document
         else:
             assert b == a_end  # B is what follows A
-            assert squad_document(documents, b_end - 1) == in_document
+            assert find_document(documents, b_end - 1) == in_document
             covered.update(range(b, b_end))
     assert covered == set(range(documents[-1]))  # every sentence is used
 
@@ -78,13 +78,10 @@ def test_one_document_only() -> None:
     assert make_pairs([0, 5], [0, 1], 64, 0.0, random.Random(0))[0].is_random  # a single sentence: no choice
 
 
-def shortened(a: int, b: int, room: int) -> tuple[int, int]:
+def cut_one_by_one(a: int, b: int, most: int) -> tuple[int, int]:
     """Return the lengths after cutting one token at a time off the longer segment, as published."""
-    while a + b > room:
-        if a > b:
-            a -= 1
-        else:
-            b -= 1
+    while a + b > most:
+        a, b = (a - 1, b) if a > b else (a, b - 1)
     return a, b
 
 
@@ -92,9 +89,11 @@ def test_pairs_are_cut_to_the_published_lengths() -> None:
     lengths = [(a, b) for a in range(1, 30) for b in range(1, 30)]
     a, b = np.array(lengths).T
     pairs = PairArrays(np.full(len(a), 100), a, np.full(len(a), 500), b, np.zeros(len(a), int))
-    for room in (5, 16, 29, 60):
-        cut = cut_pairs(pairs, room, np.random.default_rng(room))
-        assert list(zip(cut.a_length.tolist(), cut.b_length.tolist())) == [shortened(*pair, room) for pair in lengths]
+    for most in (5, 16, 29, 60):
+        cut = cut_pairs(pairs, most, np.random.default_rng(most))
+        assert list(zip(cut.a_length.tolist(), cut.b_length.tolist())) == [
+            cut_one_by_one(*pair, most) for pair in lengths
+        ]
         for start, length, old_start, old_length in (
             (cut.a_start, cut.a_length, 100, a),
             (cut.b_start, cut.b_length, 500, b),
@@ -103,7 +102,7 @@ def test_pairs_are_cut_to_the_published_lengths() -> None:
             assert (start + length <= old_start + old_length).all()
 
 
-def test_as_much_is_cut_in_front_as_behind() -> None:
+def test_both_ends_are_cut_equally() -> None:
     many = 20_000
     pairs = PairArrays(
         np.zeros(many, int), np.full(many, 40), np.zeros(many, int), np.full(many, 10), np.zeros(many, int)
@@ -175,7 +174,7 @@ def test_hidden_tokens_split_80_10_10() -> None:
 def test_predictions_by_hand() -> None:
     ids = np.array([[2, 10, 11, 12, 3], [2, 20, 21, 22, 3]])
     chosen = np.array([[0, 1, 0, 1, 0], [0, 0, 0, 0, 0]], bool)
-    found = predictions(ids, chosen, 3)
-    assert found["masked_lm_positions"].tolist() == [[1, 3, 0], [0, 0, 0]]
-    assert found["masked_lm_ids"].tolist() == [[10, 12, 0], [0, 0, 0]]
-    assert found["masked_lm_weights"].tolist() == [[1, 1, 0], [0, 0, 0]]
+    features = predictions(ids, chosen, 3)
+    assert features["masked_lm_positions"].tolist() == [[1, 3, 0], [0, 0, 0]]
+    assert features["masked_lm_ids"].tolist() == [[10, 12, 0], [0, 0, 0]]
+    assert features["masked_lm_weights"].tolist() == [[1, 1, 0], [0, 0, 0]]

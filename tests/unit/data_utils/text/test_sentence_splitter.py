@@ -90,7 +90,7 @@ def test_sentences_of_real_text() -> None:
     assert_same_as_nltk([chinese], chinese.split("\n")[:100])
 
 
-def test_a_trained_model_of_nltk_is_used_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_model_of_nltk_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = PunktParameters()
     parameters.abbrev_types.add("qux")
     parameters.collocations.add(("7", "qax"))
@@ -114,7 +114,7 @@ LEARNED = " ".join(
 )
 
 
-def test_punkt_trained_on_the_corpus_knows_its_abbreviations(tmp_path: Path) -> None:
+def test_training_learns_the_abbreviations_of_the_corpus(tmp_path: Path) -> None:
     save_parameters(train([LEARNED]), tmp_path / "p.json")
     save_parameters(train([LEARNED]), tmp_path / "q.json")
     assert (tmp_path / "p.json").read_bytes() == (tmp_path / "q.json").read_bytes()

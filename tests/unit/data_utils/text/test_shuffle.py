@@ -1,4 +1,4 @@
-"""The two passes of the shuffle lose and double nothing, and the order does not depend on the division of work."""
+"""The two passes of the shuffle keep every record once, and the order does not depend on the division of work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def records(count: int, seed: int = 0) -> Shuffled:
 
 
 @pytest.mark.parametrize("layout", [Layout(1, 1), Layout(7, 1), Layout(3, 4), Layout(200, 1), Layout(1, 50)])
-def test_one_order_however_the_keys_are_divided(tmp_path: Path, layout: Layout) -> None:
+def test_the_order_does_not_depend_on_the_layout(tmp_path: Path, layout: Layout) -> None:
     units = [records(count, seed) for seed, count in enumerate((100, 0, 1, 57))]
     paths = [tmp_path / f"{number}.spill" for number in range(len(units))]
     for number, (path, unit) in enumerate(zip(paths, units, strict=True)):

@@ -12,9 +12,8 @@ from data_utils.text.examples import describe
 from data_utils.text.tokens import tokenize_lines, tokenize_unit
 from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import train_vocabulary
-from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer, read_vocabulary
+from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer
 from tests.support.real_data import real_data
-from utilities.errors import UserError
 
 
 def write(path: Path, documents: list[list[str]]) -> Path:
@@ -28,7 +27,7 @@ def select_documents(unit: Unit) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("unit_bytes", [1, 100, 1000, 10**6, None])
-def test_units_hold_every_document_once_and_never_one_alone(tmp_path: Path, unit_bytes: int | None) -> None:
+def test_every_document_is_in_one_unit_of_several(tmp_path: Path, unit_bytes: int | None) -> None:
     small = [[f"Sentence {a} of {b}, é." for a in range(1 + b % 7)] for b in range(101)]
     huge = [[f"Long {a}." for a in range(20000)]]
     files = [
@@ -42,6 +41,8 @@ def test_units_hold_every_document_once_and_never_one_alone(tmp_path: Path, unit
     assert all(len(unit) >= 2 for unit in read)
     assert [unit.number for unit in units] == list(range(len(units)))
     assert sum(unit.size for unit in units) == sum(path.stat().st_size for path in files)
+    alone = plan_units([write(tmp_path / "d.txt", [["Only.", "This."]])], unit_bytes)
+    assert [select_documents(unit) for unit in alone] == [[["Only.", "This."]]]
 
 
 @pytest.mark.parametrize("unit_bytes", [1, 100, 1000, 10**6, None])
@@ -53,18 +54,13 @@ def test_units_do_not_depend_on_how_the_corpus_is_split_into_files(tmp_path: Pat
         assert [select_documents(unit) for unit in plan_units(files, unit_bytes)] == whole
 
 
-def test_a_corpus_of_one_document_is_one_unit(tmp_path: Path) -> None:
-    units = plan_units([write(tmp_path / "a.txt", [["Only.", "This."]])], 1)
-    assert [select_documents(unit) for unit in units] == [[["Only.", "This."]]]
-
-
 TEXT = [
     ["The quick brown fox jumps.", "Foxes jumped quickly, unlike Zoë's."],
     ["今天天气好。", "Jumping foxes jump."],
 ] * 30
 
 
-def test_training_is_the_same_every_time(tmp_path: Path) -> None:
+def test_the_vocabulary_is_deterministic(tmp_path: Path) -> None:
     corpus = write(tmp_path / "a.txt", TEXT)
     first = train_vocabulary([corpus], tmp_path / "v1.txt", 300)
     second = train_vocabulary([corpus], tmp_path / "v2.txt", 300)
@@ -74,56 +70,37 @@ def test_training_is_the_same_every_time(tmp_path: Path) -> None:
     assert {"fox", "jump", "今"} <= set(first.pieces)
     tokenizer = load_tokenizer(str(tmp_path / "v1.txt"), True)
     assert "[UNK]" not in tokenizer.encode("jumping zoe's 天 fox.", add_special_tokens=False).tokens
+    cased = train_vocabulary([corpus], tmp_path / "cased.txt", 300, lower_case=False)
+    assert "F" in cased.pieces
+    assert load_tokenizer(str(cased.path), False).encode("Zoë", add_special_tokens=False).tokens[0].startswith("Z")
 
 
 TWICE, ONCE = [chr(0x4E00 + number) for number in range(3000)], [chr(0x7000 + number) for number in range(200)]
 
 
 @pytest.mark.parametrize(("size", "known"), [(300, 290), (1500, 1000), (3800, 3000), (6000, 3000)])
-def test_ideographs_that_occur_twice_are_pieces_as_room_allows(tmp_path: Path, size: int, known: int) -> None:
+def test_ideographs_that_occur_twice_are_pieces_if_the_size_allows(tmp_path: Path, size: int, known: int) -> None:
     corpus = write(tmp_path / "a.txt", [["".join(TWICE[:1500]) + " word"], ["".join([*TWICE, *ONCE, *TWICE[1500:]])]])
     pieces = train_vocabulary([corpus], tmp_path / "v.txt", size).pieces
     assert len(pieces) == size
     assert known <= len(set(TWICE).intersection(pieces)) and not set(ONCE).intersection(pieces)
 
 
-def test_ideographs_that_hardly_matter_leave_their_room_to_words(tmp_path: Path) -> None:
+def test_rare_ideographs_do_not_replace_words(tmp_path: Path) -> None:
     letters = [chr(0xA000 + number) for number in range(1100)]  # Yi: more than the alphabet takes by frequency alone
     lines = [" ".join(letters)] * 20 + ["word " * 50] * 9000 + ["今天 今天"]
     pieces = train_vocabulary([write(tmp_path / "a.txt", [lines])], tmp_path / "v.txt", 3000).pieces
     assert "word" in pieces and "今" not in pieces
 
 
-def test_the_share_of_unknown_tokens_ends_a_preparation(tmp_path: Path) -> None:
+def test_unknown_tokens_are_reported_at_the_end(tmp_path: Path) -> None:
     totals = {"records": 1, "documents": 1, "sentences": 1, "words": 9, "tokens": 1000, "unknown_tokens": 11}
     manifest = {"totals": totals, "files": [{}], "unigram_entropy_nats": 1.0, "vocabulary": {"size": 100}}
-    *_, share, warning = describe(manifest, tmp_path).split("\n")
-    assert share == "[UNK]: 1.100% of the tokens" and warning.startswith("warning: ") and "--vocab-size" in warning
+    *_, warning = describe(manifest, tmp_path).split("\n")
+    assert "1.100%" in describe(manifest, tmp_path)
+    assert warning.startswith("warning: ") and "--vocab-size" in warning
     totals["unknown_tokens"] = 10
     assert "warning" not in describe(manifest, tmp_path)
-
-
-def test_cased_vocabulary(tmp_path: Path) -> None:
-    vocabulary = train_vocabulary([write(tmp_path / "a.txt", TEXT)], tmp_path / "v.txt", 300, lower_case=False)
-    assert "F" in vocabulary.pieces
-    assert load_tokenizer(str(vocabulary.path), False).encode("Zoë", add_special_tokens=False).tokens[0].startswith("Z")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"\[MASK\] is missing"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "'a' occurs twice"),
-        (b"\xff\xfe\x00", "not UTF-8"),
-        (None, "no such vocabulary"),
-    ],
-)
-def test_broken_vocabularies(tmp_path: Path, content: bytes | None, message: str) -> None:
-    path = tmp_path / "vocab.txt"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(UserError, match=message):
-        read_vocabulary(path)
 
 
 SAMPLES = [
@@ -151,8 +128,7 @@ def test_tokenizer_equals_hugging_face(name: str, lower_case: bool) -> None:
         assert ours.encode(text, add_special_tokens=False).ids == theirs.convert_tokens_to_ids(theirs.tokenize(text))
 
 
-def test_a_corpus_of_several_megabytes_counts_each_line_once(tmp_path: Path) -> None:
-    """The vocabulary of a large file equals that of the same documents in files below a megabyte."""
+def test_a_large_file_has_the_vocabulary_of_its_parts(tmp_path: Path) -> None:
     documents = [[f"w{number % 977} jumps.", TEXT[0][number % 2]] for number in range(40000)]
     whole = write(tmp_path / "whole.txt", documents)
     assert whole.stat().st_size > 1 << 20
@@ -190,10 +166,10 @@ def test_a_unit_as_tokens(tmp_path: Path) -> None:
     pieces = [*SPECIAL_TOKENS, "a", "b", "c"]
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     text = b"a b\n\n\n\xe2\x80\x8b\nc c c\na\n\n\xe2\x80\x8b\n\nb\n"
-    found = tokenize_unit(text, str(tmp_path / "vocab.txt"), True)
-    assert found.tokens.tolist() == [5, 6, 7, 7, 7, 5, 6]
-    assert found.sentence_starts == [0, 2, 5, 6, 7]
-    assert found.document_starts == [0, 1, 3, 4]
+    unit = tokenize_unit(text, str(tmp_path / "vocab.txt"), True)
+    assert unit.tokens.tolist() == [5, 6, 7, 7, 7, 5, 6]
+    assert unit.sentence_starts == [0, 2, 5, 6, 7]
+    assert unit.document_starts == [0, 1, 3, 4]
     carriage_returns = tokenize_unit(text.replace(b"\n", b"\r\n"), str(tmp_path / "vocab.txt"), True)
-    assert carriage_returns.sentence_starts == found.sentence_starts
+    assert carriage_returns.sentence_starts == unit.sentence_starts
     assert tokenize_unit(b"", str(tmp_path / "vocab.txt"), True).document_starts == [0]
