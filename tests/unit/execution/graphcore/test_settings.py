@@ -17,17 +17,12 @@ from execution.interface import ExecutionOptions, OptimizerSettings, Update
 from execution.select import processes_for, select_platform
 from keras_extensions.schedules import UpDown
 from tests.support.graphcore.double import Recorder, installed
-from tests.unit.settings.test_published_settings import ROWS, load
+from tests.support.published_configs import ROWS, load
 from training.machine import execution_options
 from utilities.environment import graphcore_installed
 from utilities.errors import UserError
 
 SIZE_OF_POD = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8}  # IPUs are allocated in powers of two
-
-
-@pytest.fixture(autouse=True)
-def _datasets_dir(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATASETS_DIR", "/data")
 
 
 @pytest.fixture
