@@ -28,7 +28,7 @@ TRAINED = {
 
 
 def resolved(tmp_path: Path, trained_with: dict[str, Any] | None = None, **change: Any) -> Architecture:
-    """Return the result for a model with an unknown name, whose weights have ``trained_with``."""
+    """Return the result for a model with an unknown name, whose weights were trained with these sizes."""
     config = write(tmp_path, changed({**FINE_TUNING, "bert_model_name": "someone/some-bert"}, change))
     start = Pretrained("someone/some-bert", weights={}, architecture=TRAINED if trained_with is None else trained_with)
     return resolved_architecture(load_config("squad", ["--config", str(config)]).config, start)
