@@ -171,7 +171,7 @@ def _excerpt(each: Answered) -> Markup:
         next_mark = min((mark[0] for mark in marks if mark[0] >= end), default=len(each.context))
         shown = min(_word_end(each.context, end + _AROUND), next_mark)
         parts.append(verbatim(each.context[end:shown]))
-    return join([*parts, Markup(" …" if shown < len(each.context) else "")])
+    return join([*parts, Markup(" …") if shown < len(each.context) else Markup("")])
 
 
 def _word_start(context: str, index: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +18,9 @@ NEWER_METHODS = {"removeprefix", "removesuffix", "is_relative_to", "pairwise", "
 NEWER_MODULES = {"tomllib", "zoneinfo", "graphlib"}
 
 
-@pytest.mark.parametrize("module", training_path().items(), ids=lambda module: module[0])
-def test_is_python_38(module: tuple[str, Path]) -> None:
-    assert newer_than_38(module[1].read_text(encoding="utf-8")) == []
+def test_modules_of_a_training_run_need_no_newer_python() -> None:
+    newer = {name: newer_than_38(file.read_text(encoding="utf-8")) for name, file in training_path().items()}
+    assert len(newer) > 50 and {name: lines for name, lines in newer.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
@@ -38,21 +37,8 @@ def test_is_python_38(module: tuple[str, Path]) -> None:
         "@functools.cache\ndef f(): pass",
     ],
 )
-def test_newer_python_is_seen(source: str) -> None:
+def test_newer_python_is_detected(source: str) -> None:
     assert newer_than_38(source)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from __future__ import annotations\ndef f(x: list[str] | None) -> dict[str, int]: ...",
-        "flags = a | b",
-        "from typing import List\nNames = List[str]",
-        "table = {}\ntable[dict] = 1",
-    ],
-)
-def test_python_38_is_let_pass(source: str) -> None:
-    assert newer_than_38(source) == []
 
 
 def newer_than_38(source: str) -> list[str]:

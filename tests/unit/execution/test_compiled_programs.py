@@ -1,4 +1,4 @@
-"""The archive of compiled programs: nothing that happens to it ends a run or lets a wrong program in."""
+"""The archive of compiled programs never ends a run, and never returns a wrong program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def run(path: Path, compiled: dict[str, bytes]) -> tuple[dict[str, bytes], str]:
-    """Return the programs that a run loads, and what it says after it has ``compiled`` further ones."""
+    """Return the programs that a run loads, and its message after it has ``compiled`` further ones."""
     programs = CompiledPrograms(path)
     programs.load()
     loaded = take_programs()
@@ -45,9 +45,9 @@ def run(path: Path, compiled: dict[str, bytes]) -> tuple[dict[str, bytes], str]:
     for name, program in {**loaded, **compiled}.items():
         with tf.io.gfile.GFile(f"{PROGRAMS}/{name}", "wb") as file:
             file.write(program)
-    said = programs.save()
+    message = programs.save()
     assert not take_programs(), "the memory is freed"
-    return loaded, said
+    return loaded, message
 
 
 def test_programs_return_and_new_ones_are_added(archive):
@@ -75,7 +75,7 @@ def test_damaged_archive_is_written_again(archive, damage, caplog):
 
 
 @pytest.mark.parametrize("part", ["folder", "file"])
-def test_what_others_may_write_is_not_loaded(archive, part, caplog):
+def test_archive_that_others_may_write_is_not_loaded(archive, part, caplog):
     path = archive if part == "file" else archive.parent
     path.chmod(0o770)
     assert run(archive, {})[0] == {}
@@ -84,7 +84,7 @@ def test_what_others_may_write_is_not_loaded(archive, part, caplog):
         assert run(archive, {"b.pb": OTHER})[1] == "", "nor written to"
 
 
-def test_what_belongs_to_another_user_is_not_loaded(archive, monkeypatch, caplog):
+def test_archive_of_another_user_is_not_loaded(archive, monkeypatch, caplog):
     monkeypatch.setattr(os, "getuid", lambda: archive.stat().st_uid + 1)
     assert run(archive, {})[0] == {}
     assert "belongs to another user" in caplog.text
@@ -105,7 +105,7 @@ def test_unusable_folder_is_a_warning(tmp_path, caplog):
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
-def test_two_runs_at_once_leave_the_archive_of_one(tmp_path):
+def test_concurrent_runs_leave_the_archive_of_one(tmp_path):
     path = tmp_path / "a.programs"
     tmp_path.chmod(0o700)
     first = CompiledPrograms(path)
@@ -117,7 +117,7 @@ def test_two_runs_at_once_leave_the_archive_of_one(tmp_path):
     assert run(path, {})[0] == {"a.pb": PROGRAM}
 
 
-def test_killed_run_leaves_the_old_archive_and_no_file_for_long(archive):
+def test_files_of_killed_runs_are_removed_later(archive):
     old, new = (archive.with_name(f".a.programs.host-{number}.tmp") for number in (1, 2))
     for path in (old, new):
         path.write_bytes(archive.read_bytes()[:50])
@@ -143,7 +143,7 @@ def test_too_large_programs_are_not_kept(archive, monkeypatch, caplog):
     assert "the limit is" in caplog.text
 
 
-def test_archive_depends_on_all_that_changes_programs(monkeypatch):
+def test_archive_name_depends_on_everything_that_changes_programs(monkeypatch):
     options = ExecutionOptions(micro_batch_size=8)
     names = [
         archive_name(options, "one processor"),
@@ -157,10 +157,10 @@ def test_archive_depends_on_all_that_changes_programs(monkeypatch):
     assert archive_name(same, "one processor") == names[-1]
 
 
-def test_nothing_is_kept_where_it_cannot_be_safe(monkeypatch, tmp_path):
+def test_programs_are_not_kept_where_it_is_unsafe(monkeypatch, tmp_path):
     monkeypatch.setattr(compiled_programs, "KEEPS_PROGRAMS", True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert programs_of(ExecutionOptions()) is None, "not asked for"
+    assert programs_of(ExecutionOptions()) is None, "not requested"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert programs_of(ExecutionOptions(executable_cache="auto")) is None, "no cache folder"
     monkeypatch.setattr(compiled_programs, "processor_identity", lambda: "")

@@ -1,4 +1,4 @@
-"""The fused operations of mixed precision: in float32 they are the separate ones, values, gradients and masks."""
+"""In float32 the fused operations of mixed precision have the values, gradients and masks of separate ones."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def normal(*shape):
     return tf.constant(RANDOM.normal(size=shape).astype("float32"))
 
 
-def assert_alike(one, other, *tensors):
-    """Both functions have the same value, and the same gradients for the same upstream."""
-    found = []
+def assert_equal(one, other, *tensors):
+    """Check that two functions have the same value, and the same gradients for the same upstream gradient."""
+    results = []
     for function in (one, other):
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             value = function(*tensors)
             upstream = tf.cos(tf.reshape(tf.range(tf.size(value), dtype=tf.float32), tf.shape(value)))
             loss = tf.reduce_sum(value * upstream)
-        found.append([value, *tape.gradient(loss, tensors)])
-    for number, (ours, theirs) in enumerate(zip(*found, strict=True)):
+        results.append([value, *tape.gradient(loss, tensors)])
+    for number, (ours, theirs) in enumerate(zip(*results, strict=True)):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5, err_msg=f"result {number}")
 
 
 def drop(rate, number):
-    """Dropout as the separate layer does it, and the mask that says the same."""
+    """Return the separate dropout layer with this number, and the fused operation's mask for it."""
     seeds = dropout.DropoutSeeds()
-    made = [dropout.Dropout(rate, seeds) for _ in range(number)][-1]
+    layer = [dropout.Dropout(rate, seeds) for _ in range(number)][-1]
 
     def apply(x):
         with seeds.using(SEED):
-            return made(x)
+            return layer(x)
 
     return apply, fused.Mask(rate, SEED, tf.constant(number))
 
@@ -59,38 +59,33 @@ def drop(rate, number):
 def test_gelu_with_bias(approximate):
     plain = layers.approximate_gelu if approximate else layers.exact_gelu
     x, bias = 3 * normal(4, 6, 8), normal(8)
-    assert_alike(lambda x, b: fused.gelu(x, b, approximate), lambda x, b: plain(x + b), x, bias)
+    assert_equal(lambda x, b: fused.gelu(x, b, approximate), lambda x, b: plain(x + b), x, bias)
 
 
 def test_dropout_draws_the_masks_of_float32():
     separate, mask = drop(0.3, 2)
-    assert_alike(lambda x: fused.dropout(x, mask), separate, normal(5, 40))
+    assert_equal(lambda x: fused.dropout(x, mask), separate, normal(5, 40))
+
+
+def normalize(x, gamma, beta):
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    return (x - mean) * tf.math.rsqrt(variance + 1e-5) * gamma + beta
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.25])
 def test_norm_of_residual_and_dropout(rate):
     separate, mask = drop(rate, 3)
-    norm = layers.LayerNormalization(1e-5)
-    norm.build((None, 8))
 
     def composed(residual, gamma, beta, x, bias):
-        v = residual + separate(x + bias)
-        mean, variance = tf.nn.moments(v, [-1], keepdims=True)
-        return (v - mean) * tf.math.rsqrt(variance + 1e-5) * gamma + beta
+        return normalize(residual + separate(x + bias), gamma, beta)
 
     chosen = mask if rate else None
     tensors = (normal(4, 6, 8), normal(8), normal(8), normal(4, 6, 8), normal(8))
-    assert_alike(lambda *all: fused.norm(*all[:3], 1e-5, all[3:], chosen), composed, *tensors)
+    assert_equal(lambda *all: fused.norm(*all[:3], 1e-5, all[3:], chosen), composed, *tensors)
 
 
 def test_norm_alone():
-    x, gamma, beta = normal(4, 6, 8), normal(8), normal(8)
-
-    def composed(x, gamma, beta):
-        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-        return (x - mean) * tf.math.rsqrt(variance + 1e-5) * gamma + beta
-
-    assert_alike(lambda *all: fused.norm(*all, 1e-5), composed, x, gamma, beta)
+    assert_equal(lambda *all: fused.norm(*all, 1e-5), normalize, normal(4, 6, 8), normal(8), normal(8))
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.25])
@@ -104,12 +99,12 @@ def test_attention(rate):
 
     chosen = mask if rate else None
     tensors = [normal(2, 3, 6, 4) for _ in range(3)]
-    assert_alike(lambda q, k, v: fused.attention(q, k, v, tf.cast(bias, tf.float32), 0.5, chosen), composed, *tensors)
+    assert_equal(lambda q, k, v: fused.attention(q, k, v, tf.cast(bias, tf.float32), 0.5, chosen), composed, *tensors)
 
 
 def test_cross_entropy():
     labels = tf.constant(RANDOM.integers(0, 11, (2, 3)), tf.int32)
-    assert_alike(
+    assert_equal(
         lambda scores: fused.cross_entropy(scores, labels),
         lambda scores: tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores),
         10 * normal(2, 3, 11),
@@ -117,15 +112,10 @@ def test_cross_entropy():
 
 
 @pytest.mark.parametrize(
-    ("wish", "formats", "expected", "reason"),
+    ("requested", "formats", "expected", "reason"),
     [
         ("auto", Formats(False, "amx_bf16"), "mixed_bfloat16", "fast here because of amx_bf16"),
-        (
-            "auto",
-            Formats(True, "compute capability 8.0"),
-            "mixed_bfloat16",
-            "fast here because of compute capability 8.0",
-        ),
+        ("auto", Formats(True, "compute capability 8.0"), "mixed_bfloat16", "because of compute capability 8.0"),
         ("auto", Formats(True, ""), "float16", "as published, because of tensor cores"),
         ("auto", Formats(False, ""), "float32", "no fast float16 or bfloat16 here"),
         ("float32", Formats(True, "compute capability 8.0"), "float32", ""),
@@ -133,16 +123,16 @@ def test_cross_entropy():
     ],
     ids=str,
 )
-def test_auto_takes_what_is_fast(wish, formats, expected, reason):
-    chosen = choose_numerics(wish, formats)
+def test_auto_selects_a_fast_format(requested, formats, expected, reason):
+    chosen = choose_numerics(requested, formats)
     assert chosen.precision == expected and reason in chosen.describe()
     assert chosen.is_low_precision == (expected == "float16")
-    untried_on_gpus = wish == "auto" and formats.tensor_cores
-    assert ("has never run on a GPU" in chosen.describe()) == untried_on_gpus
+    untested_on_gpus = requested == "auto" and formats.tensor_cores
+    assert ("has never run on a GPU" in chosen.describe()) == untested_on_gpus
 
 
 @pytest.mark.parametrize(("xla", "onednn", "expected"), [(False, "1", "amx_bf16"), (True, "1", ""), (False, "0", "")])
-def test_bfloat16_on_cpus_is_fast_by_onednn(monkeypatch, xla, onednn, expected):
+def test_bfloat16_on_cpus_is_fast_with_onednn_only(monkeypatch, xla, onednn, expected):
     monkeypatch.setattr("execution.software.precision.fast_bfloat16", lambda: "amx_bf16")
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
@@ -159,7 +149,7 @@ def test_bfloat16_on_cpus_is_fast_by_onednn(monkeypatch, xla, onednn, expected):
     ],
     ids=str,
 )
-def test_the_oldest_gpu_decides(monkeypatch, capabilities, expected):
+def test_formats_are_those_of_the_oldest_gpu(monkeypatch, capabilities, expected):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: capabilities)
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"compute_capability": gpu})
     assert fast_formats(False) == expected
@@ -167,7 +157,7 @@ def test_the_oldest_gpu_decides(monkeypatch, capabilities, expected):
 
 @pytest.mark.skipif(fast_bfloat16() != "amx_bf16", reason="this processor has no AMX")
 def test_products_use_amx():
-    """Forward and backward products of an encoder layer; oneDNN says which implementation each one takes."""
+    """oneDNN prints its implementation of each forward and backward product of an encoder layer."""
     variables = {**os.environ, "ONEDNN_VERBOSE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     line = [sys.executable, "-c", PRODUCTS]
     done = subprocess.run(line, env=variables, capture_output=True, text=True, check=True)

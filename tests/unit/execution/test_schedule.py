@@ -40,7 +40,7 @@ def test_every_job_runs_once_and_after_its_inputs(name, stages):
 
 
 @pytest.mark.parametrize("stages", range(2, 7))
-def test_jobs_of_a_phase_can_run_at_the_same_time(stages):
+def test_jobs_of_a_phase_run_on_different_stages(stages):
     sequential = make_schedule("sequential", stages)
     assert all(len(phase) == 1 for phase in sequential.phases)
     grouped = make_schedule("grouped", stages)

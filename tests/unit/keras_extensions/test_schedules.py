@@ -14,14 +14,14 @@ from utilities.errors import UserError
     "total, fraction, warmup",
     [(10, 0.4, 4), (100, 0.28, 28), (100, 0.29, 29), (7, 0.0, 0), (5, 1.0, 5), (1, 0.5, 0)],
 )
-def test_every_update_of_a_run(total, fraction, warmup):
+def test_rates_of_a_whole_run(total, fraction, warmup):
     up = 0.006 * np.arange(1, warmup + 1) / max(warmup, 1)
     down = np.linspace(0.006, 0.0, total - warmup + 1)[:-1]
     expected = np.concatenate([up, down])
     schedule = UpDown(0.006, total, fraction)
     rates = tf.function(schedule, jit_compile=True)(tf.range(total, dtype=tf.int64))
     np.testing.assert_allclose(rates, expected, rtol=1e-5)
-    assert np.all(np.asarray(rates) > 0), "no update is wasted"
+    assert np.all(np.asarray(rates) > 0), "every update changes the weights"
     assert rates.dtype == tf.float32
 
 
@@ -48,7 +48,7 @@ def test_rate_is_zero_after_the_run(name):
 
 
 @pytest.mark.parametrize("schedule", [UpDown(0.1, 20, 0.25), Polynomial(0.1, 20, 0.25, 2.0)])
-def test_configuration_round_trip(schedule):
+def test_schedule_survives_serialization(schedule):
     copy = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
     assert type(copy) is type(schedule) and vars(copy) == vars(schedule)
 
@@ -57,6 +57,6 @@ def test_configuration_round_trip(schedule):
     "arguments, field",
     [((-1.0, 5, 0.1), "max_learning_rate"), ((1.0, 0, 0.1), "0 updates"), ((1.0, 5, 1.5), "warmup_frac")],
 )
-def test_impossible_schedules(arguments, field):
+def test_invalid_schedules_are_refused(arguments, field):
     with pytest.raises(UserError, match=field):
         UpDown(*arguments)

@@ -43,7 +43,7 @@ def test_expected_blocks(task: str, blocks: str) -> None:
     assert accepted_blocks(task, 2)[0] == blocks.split()
 
 
-def test_squad_takes_the_published_large_form() -> None:
+def test_squad_accepts_the_published_large_form() -> None:
     assert ["emb", "hid", "enc_out", "pool", "qa_head"] in accepted_blocks("squad", 1)
 
 
@@ -80,7 +80,7 @@ def test_parameters_equal_hugging_faces() -> None:
         ("use_prediction_bias", False, "heads", 100),
     ],
 )
-def test_each_option_takes_away_its_own_parameters(option: str, value: bool, block: str, difference: int) -> None:
+def test_each_option_removes_its_parameters(option: str, value: bool, block: str, difference: int) -> None:
     full = Architecture(**TINY, **ALL_BIASES)
     less = dataclasses.replace(full, **{option: value})
     for name in BLOCK_NAMES:
@@ -110,7 +110,7 @@ def test_operations_of_a_layer_by_hand() -> None:
     assert model_flops_per_sample(architecture, expected_blocks("pretraining", 1), 4, 3) == 3 * (by_hand + heads + pool)
 
 
-def test_bert_base_needs_seventy_gflop_a_sample() -> None:
+def test_bert_base_needs_70_gflop_per_sample() -> None:
     flops = model_flops_per_sample(Architecture(vocab_size=30528), expected_blocks("pretraining", 12), 128, 20)
     assert flops == pytest.approx(70e9, rel=0.01)
 

@@ -76,24 +76,24 @@ def micro_batches(arrays: dict[str, np.ndarray]) -> list[dict[str, tf.Tensor]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_whole_update_counts_what_its_micro_batches_count(case: str) -> None:
+def test_counts_of_an_update_are_the_sums_of_its_micro_batches(case: str) -> None:
     objective, batch, outputs, sequences = CASES[case]
-    made = objective()
-    whole = made.counts({name: tf.constant(values) for name, values in batch.items()})
-    parts = [made.counts(part) for part in micro_batches(batch)]
+    instance = objective()
+    whole = instance.counts({name: tf.constant(values) for name, values in batch.items()})
+    parts = [instance.counts(part) for part in micro_batches(batch)]
     for name, count in whole.items():
         assert float(count) == pytest.approx(sum(float(part[name]) for part in parts)), name
-    assert float(whole[made.losses[-1]]) == sequences
+    assert float(whole[instance.losses[-1]]) == sequences
     if case.startswith("packed"):
         assert float(whole[losses.SEQUENCES_PER_PACK]) == A * B
     else:
         assert losses.SEQUENCES_PER_PACK not in whole
-    sums = [made.sums(scores, part) for scores, part in zip(micro_batches(outputs), micro_batches(batch))]
+    sums = [instance.sums(scores, part) for scores, part in zip(micro_batches(outputs), micro_batches(batch))]
     assert all(part.keys() == whole.keys() for part in sums)
 
 
 @pytest.mark.parametrize("case", ["packed classes", "packed scores"])
-def test_samples_in_packs_are_those_samples_one_a_row(case: str) -> None:
+def test_losses_of_packs_equal_those_of_single_rows(case: str) -> None:
     objective, batch, outputs, _ = CASES[case]
     real = WEIGHTS[0] > 0
     one = {"labels": tf.constant(batch["labels"][0][real][:, None])}

@@ -36,7 +36,7 @@ def test_reductions_inside_a_while_loop(reduction, jit, count):
         np.testing.assert_allclose(result, EXPECTED[reduction](gradient, axis=0), rtol=1e-5, atol=1e-6)
 
 
-def test_running_mean_stays_in_range_where_the_sum_overflows():
+def test_running_mean_does_not_overflow():
     """Accumulates eight gradients of 30,000 in float16, whose largest number is 65,504."""
     variable = tf.Variable(tf.zeros([2]))
     results = {}
@@ -61,7 +61,7 @@ def test_unknown_reduction_is_refused():
         accumulation.finish("median", [], 1)
 
 
-def test_loss_scale_saves_gradients_that_float16_loses():
+def test_loss_scale_preserves_small_gradients():
     """The gradient 1e-5 · 1e-4 is below float16's smallest number; a loss scale of 4096 preserves it."""
     weight = tf.Variable([1.0], dtype=tf.float16)
 

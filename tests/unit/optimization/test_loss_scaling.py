@@ -24,7 +24,7 @@ def reference(outcomes, initial, interval):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("initial", [2.0**15, 2.0, 2.0**23])
-def test_factors_equal_the_reference(seed, initial):
+def test_factors_follow_the_reference(seed, initial):
     outcomes = np.random.default_rng(seed).random(120) < 0.8
     scale = AutomaticLossScale(initial, interval=3)
     adapt = tf.function(scale.adapt)
@@ -44,7 +44,7 @@ def test_unscaling_is_exact_and_in_float32():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
-def test_a_single_non_finite_number_is_found(bad, dtype):
+def test_one_non_finite_number_is_detected(bad, dtype):
     good = [tf.ones([3, 2], dtype), None, tf.zeros([4], dtype)]
     assert bool(all_finite(good))
     assert not bool(all_finite([*good, tf.cast([0.0, bad], dtype)]))

@@ -19,18 +19,18 @@ SHAPES = [(5, 3), (7,), (4, 4), (1,), (5, 3), (5, 3)]
 
 
 def weights() -> list[Any]:
-    chance = np.random.default_rng(3)
-    return [tf.Variable(chance.normal(size=shape).astype(np.float32)) for shape in SHAPES]
+    rng = np.random.default_rng(3)
+    return [tf.Variable(rng.normal(size=shape).astype(np.float32)) for shape in SHAPES]
 
 
 def train(make: Any, steps: int = 3, **options: Any) -> tuple[list[np.ndarray], Any]:
     """Return the weights after some updates, and the optimizer."""
-    variables, chance = weights(), np.random.default_rng(4)
+    variables, rng = weights(), np.random.default_rng(4)
     if make is Muon:
         options["matrices"] = [(variable, 1) for variable in variables[2:] if variable.shape.rank == 2]
     optimizer = make(learning_rate=0.05, global_clipnorm=2.0, **options)
     for _ in range(steps):
-        gradients = [tf.constant(chance.normal(size=shape).astype(np.float32)) for shape in SHAPES]
+        gradients = [tf.constant(rng.normal(size=shape).astype(np.float32)) for shape in SHAPES]
         optimizer.apply_gradients(zip(gradients, variables))
     return [variable.numpy() for variable in variables], optimizer
 
@@ -42,11 +42,11 @@ def test_sharded_updates_equal_unsharded_updates(make, count):
     exchange, results = Exchange(count), {}
 
     def work(index: int) -> None:
-        found, sharded = train(make, shards=exchange.shards(index))
+        values, sharded = train(make, shards=exchange.shards(index))
         parts, moments = sharded.parts(), sharded.variables[2:]
         # In graphs, three threads that wait for each other could be all that TensorFlow has.
         joined = [parts.whole(moment) for moment in moments] if count == 2 else []
-        results[index] = found, [moment.numpy() for moment in moments], joined
+        results[index] = values, [moment.numpy() for moment in moments], joined
         for moment, whole in zip(moments, joined):
             assert parts.blank(moment).shape == whole.shape
             np.testing.assert_array_equal(parts.own(moment, whole), moment.numpy())
@@ -69,7 +69,7 @@ def test_sharded_updates_equal_unsharded_updates(make, count):
             np.testing.assert_allclose(results[index][2][number], moment.numpy(), rtol=1e-5, atol=1e-7)
 
 
-def test_moments_are_joined_and_divided_for_checkpoints():
+def test_moments_are_joined_and_sharded_for_checkpoints():
     variables = weights()
     optimizer = AdamW(shards=Shards(1, 0, tf.identity, tf.identity))
     optimizer.build(variables)
@@ -81,7 +81,7 @@ def test_moments_are_joined_and_divided_for_checkpoints():
     assert parts.whole(optimizer.iterations) == 0 and parts.own(optimizer.iterations, np.int64(3)) == 3
 
 
-def test_joining_shards_of_many_lengths_causes_no_warning(caplog):
+def test_shards_of_many_lengths_cause_no_retracing(caplog):
     variables = [tf.Variable(tf.zeros([length])) for length in range(1, 9)]
     optimizer = AdamW(shards=Shards(1, 0, tf.identity, tf.identity))
     optimizer.build(variables)

@@ -13,9 +13,9 @@ from optimization.stochastic_rounding import stochastic_round
 def neighbours(values):
     """Return the nearest float16 numbers at or below, and at or above, the values."""
     nearest = values.astype(np.float16)
-    wide = nearest.astype(np.float32)
-    low = np.where(wide > values, np.nextafter(nearest, np.float16(-np.inf)), nearest)
-    high = np.where(wide < values, np.nextafter(nearest, np.float16(np.inf)), nearest)
+    exact = nearest.astype(np.float32)
+    low = np.where(exact > values, np.nextafter(nearest, np.float16(-np.inf)), nearest)
+    high = np.where(exact < values, np.nextafter(nearest, np.float16(np.inf)), nearest)
     return low.astype(np.float32), high.astype(np.float32)
 
 
@@ -25,7 +25,7 @@ def samples():
     return (random.standard_normal(4000).astype(np.float32) * scales).clip(-60000, 60000)
 
 
-def test_results_are_the_two_neighbours():
+def test_results_are_neighbouring_numbers():
     values = samples()
     low, high = neighbours(values)
     rounded = stochastic_round(tf.constant(values), tf.float16, [1, 2]).numpy().astype(np.float32)
@@ -37,7 +37,7 @@ def test_results_are_the_two_neighbours():
 @pytest.mark.parametrize("dtype, step", [(tf.float16, 2.0**-10), (tf.bfloat16, 2.0**-7)])
 @pytest.mark.parametrize("share", [0.02, 0.25, 0.9])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_the_mean_is_unbiased(dtype, step, share, sign):
+def test_mean_is_unbiased(dtype, step, share, sign):
     """Results are binomially distributed; their mean must be within 4 standard deviations."""
     count = 100_000
     values = tf.fill([count], sign * (1.0 + share * step))
@@ -70,9 +70,9 @@ def trained(rounding_seed, updates=200):
     return weights.numpy().astype(np.float32)
 
 
-def test_rounding_to_nearest_loses_small_updates_and_stochastic_rounding_keeps_them():
+def test_stochastic_rounding_keeps_small_updates():
     assert np.all(trained(None) == 1.0)
-    kept = trained(7)
-    assert abs(kept.mean() - (1.0 - 200 * 1e-4)) < 5e-4
-    np.testing.assert_array_equal(kept, trained(7))
-    assert not np.array_equal(kept, trained(8))
+    weights = trained(7)
+    assert abs(weights.mean() - (1.0 - 200 * 1e-4)) < 5e-4
+    np.testing.assert_array_equal(weights, trained(7))
+    assert not np.array_equal(weights, trained(8))

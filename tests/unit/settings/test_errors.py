@@ -24,7 +24,7 @@ ON_IPU = {"execution/platform": "graphcore"}
 
 
 class Case(NamedTuple):
-    """A change that breaks a good config, and the required parts of the message: field and fix."""
+    """A change that breaks a good config, and the parts that the message must contain: field and fix."""
 
     change: dict[str, Any]
     words: tuple[str, ...]
@@ -238,7 +238,7 @@ def check(status: int, output: Any, words: tuple[str, ...]) -> None:
         assert word in lines[0], f"{word!r} is not in {lines[0]!r}"
 
 
-def test_the_unbroken_configs_are_good(tmp_path: Path) -> None:
+def test_unchanged_configs_are_valid(tmp_path: Path) -> None:
     for task, values in (("pretraining", TINY), ("squad", FINE_TUNING)):
         assert run_command(task, ["--config", str(write(tmp_path, values)), "--plan"]) == 0
 
@@ -275,7 +275,7 @@ def test_missing_file_and_folder(tmp_path: Path, capsys: pytest.CaptureFixture) 
         check(status, capsys.readouterr(), ("--config", path.name, "give the path of"))
 
 
-def test_config_that_is_no_regular_file_or_too_large(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_config_that_is_not_a_regular_file_or_too_large(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (Path("/dev/zero"), tmp_path / "fifo"):
         status = run_command("pretraining", ["--config", str(path)])
@@ -290,7 +290,7 @@ def test_file_in_another_encoding(tmp_path: Path, capsys: pytest.CaptureFixture)
     check(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), ("latin.json", "UTF-8"))
 
 
-def test_message_names_the_file_a_value_came_from(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_message_names_the_file_of_a_value(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write(tmp_path, changed(TINY, {"seed": "7"}), "base.json")
     path = write(tmp_path, {"extends": "base.json", "num_epochs": 1})
     check(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), ("seed", "base.json"))
@@ -308,30 +308,10 @@ def test_further_problems_are_counted_and_listed_on_debug(tmp_path: Path, capsys
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [({"seed": "12"}, ("seed", "without quotes")), ({"name": "\ud800"}, ("name", "half a character"))],
-)
-def test_as_a_process(change: dict, words: tuple[str, ...], tmp_path: Path) -> None:
-    script = tmp_path / "run.py"
-    script.write_text(
-        "import sys\n"
-        "from tasks.cli import main\n"
-        "from tests.support.config_files import never_run\n"
-        'sys.exit(main("pretraining", never_run))\n',
-        encoding="utf-8",
-    )
-    path = write(tmp_path, changed(TINY, change))
-    done = subprocess.run(
-        [sys.executable, str(script), "--config", str(path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert "Traceback" not in done.stderr
-    for word in words:
-        assert word in done.stderr
+def test_error_of_a_process_is_one_line(tmp_path: Path) -> None:
+    code = "import sys; from tasks.cli import main; sys.exit(main('pretraining', None))"
+    path = write(tmp_path, changed(TINY, {"name": "\ud800"}))
+    command = [sys.executable, "-c", code, "--config", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: name") and "half a character" in done.stderr

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from settings.flags import parse_flags
 from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import main
@@ -14,8 +13,8 @@ from tests.support.config_files import TINY, run_command, write
 from utilities.environment import program_version
 from utilities.errors import UserError
 
-# The keys of the configs of users of IPU systems, as given to us; their scripts have a flag for each.
-KNOWN_KEYS = set(
+# The keys in the configs of users of IPU systems. Their scripts have a flag for each.
+PUBLISHED_KEYS = set(
     """
 dataset_dir generated_dataset bert_model_name max_seq_length max_predictions_per_seq
 bert_config.hidden_size bert_config.vocab_size bert_config.num_attention_heads bert_config.num_hidden_layers
@@ -38,7 +37,7 @@ logging global_batches_per_log enable_wandb wandb_tags wandb_entity_name wandb_p
 )
 
 # Defaults on which users rely by leaving a key out.
-KNOWN_DEFAULTS = {
+PUBLISHED_DEFAULTS = {
     "generated_dataset": False,
     "replace_layers": True,
     "use_outlining": True,
@@ -63,17 +62,17 @@ def value(tmp_path: Path, name: str, *flags: str) -> object:
     return config
 
 
-def test_every_known_key_is_a_field_with_a_flag() -> None:
-    assert set(leaves()) >= KNOWN_KEYS
+def test_every_published_key_is_a_field_with_a_flag() -> None:
+    assert set(leaves()) >= PUBLISHED_KEYS
     flags = {leaf.flag for leaf in leaves().values()}
-    assert flags >= {"--" + key.replace("_", "-") for key in KNOWN_KEYS}
+    assert flags >= {"--" + key.replace("_", "-") for key in PUBLISHED_KEYS}
 
 
-def test_known_defaults() -> None:
-    assert {name: leaves()[name].default for name in KNOWN_DEFAULTS} == KNOWN_DEFAULTS
+def test_published_defaults() -> None:
+    assert {name: leaves()[name].default for name in PUBLISHED_DEFAULTS} == PUBLISHED_DEFAULTS
 
 
-def test_every_field_says_what_it_is() -> None:
+def test_every_field_has_a_description() -> None:
     for leaf in leaves().values():
         assert len(leaf.description) >= 5 and leaf.description.endswith("."), leaf.name
         assert leaf.kind.expected, leaf.name
@@ -88,6 +87,12 @@ def test_help_documents_every_field(task: str, capsys: pytest.CaptureFixture) ->
         assert " ".join(leaf.description.split())[:20] in shown
 
 
+PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
+STAGES = "ipu_config.pipeline_stages"
+RATE = "optimizer_opts.learning_rate.max_learning_rate"
+SPLIT = [["emb", "hid"], ["hid", "enc_out"], ["pool", "heads"]]
+
+
 @pytest.mark.parametrize(
     ("word", "meaning"),
     [
@@ -100,73 +105,54 @@ def test_spellings_of_switches(word: str, meaning: bool, tmp_path: Path) -> None
     assert value(tmp_path, "enable_wandb", f"--enable-wandb={word}") is meaning
 
 
-@pytest.mark.parametrize("flag", ["--wandb-entity-name", "--wandb-entity"])
-def test_both_forms_of_the_entity_that_published_commands_use(flag: str, tmp_path: Path) -> None:
-    assert value(tmp_path, "wandb_entity_name", flag, "team") == "team"
+@pytest.mark.parametrize(
+    ("name", "flags", "expected"),
+    [
+        ("wandb_entity_name", ["--wandb-entity-name", "team"], "team"),
+        ("wandb_entity_name", ["--wandb-entity", "team"], "team"),  # published commands use both
+        ("compile_only", ["--compile-only"], True),
+        ("compile_only", ["--compile-only", "--seed", "3"], True),
+        (PROPORTIONS, [leaves()[PROPORTIONS].flag, "0.3", "0.4"], [0.3, 0.4]),
+        (PROPORTIONS, [leaves()[PROPORTIONS].flag, "0.3,0.4"], [0.3, 0.4]),
+        (PROPORTIONS, [leaves()[PROPORTIONS].flag, "0.3, 0.4"], [0.3, 0.4]),
+        (PROPORTIONS, [leaves()[PROPORTIONS].flag, "0.3 0.4"], [0.3, 0.4]),
+        (PROPORTIONS, [leaves()[PROPORTIONS].flag, "[0.3, 0.4]"], [0.3, 0.4]),
+        (STAGES, [leaves()[STAGES].flag, "emb hid", "hid enc_out", "pool heads"], SPLIT),
+        (STAGES, [leaves()[STAGES].flag, "emb hid, hid enc_out, pool heads"], SPLIT),
+        (STAGES, [leaves()[STAGES].flag, '[["emb", "hid"], "hid enc_out", ["pool", "heads"]]'], SPLIT),
+        ("wandb_tags", ["--wandb-tags", "1", "two words"], ["1", "two words"]),
+        ("name", ["--name", "12"], "12"),
+        (RATE, [leaves()[RATE].flag, "6e-3"], 0.006),
+        ("total_num_train_samples", ["--total-num-train-samples", "1e6"], 1_000_000),
+        ("optimizer_opts.loss_scaling", ["--optimizer-opts.loss-scaling", "none"], None),
+        ("execution.xla", ["--execution.xla", "none"], None),
+        ("seed", ["--seed", "1", "--seed", "2"], 2),
+    ],
+    ids=str,
+)
+def test_value_of_a_flag(name: str, flags: list[str], expected: object, tmp_path: Path) -> None:
+    assert value(tmp_path, name, *flags) == expected
 
 
-def test_a_switch_alone_means_true(tmp_path: Path) -> None:
-    assert value(tmp_path, "compile_only", "--compile-only") is True
-    assert value(tmp_path, "compile_only", "--compile-only", "--seed", "3") is True
-
-
-def test_none_leaves_a_section_out(tmp_path: Path) -> None:
+def test_none_removes_a_section(tmp_path: Path) -> None:
     path = write(tmp_path, {"bert_model_name": "x", "num_epochs": 1, "bert_config": {"num_hidden_layers": 3}})
     loaded = load_config("squad", ["--config", str(path), "--bert-config", "none"])
     assert loaded.config.bert_config is None
     flags = ["--bert-config.hidden-size", "24", "--bert-config", "none"]
     sizes = load_config("squad", ["--config", str(path), *flags]).config.bert_config
     assert sizes is not None and (sizes.hidden_size, sizes.num_hidden_layers) == (24, 12)
-    assert (
-        load_config("squad", ["--config", str(path), "--classification-data=none"]).config
-        == load_config("squad", ["--config", str(path)]).config
-    )
+    unset = load_config("squad", ["--config", str(path), "--classification-data=none"])
+    assert unset.config == load_config("squad", ["--config", str(path)]).config
     with pytest.raises(UserError, match=r"--bert-config.*none"):
         load_config("squad", ["--config", str(path), "--bert-config", "small"])
     with pytest.raises(UserError, match="--global-batch: unknown flag"):  # a section that may not be null
         load_config("squad", ["--config", str(path), "--global-batch", "none"])
 
 
-def test_weights_alone_decide_the_model_of_a_fine_tuning(tmp_path: Path) -> None:
+def test_fine_tuning_without_sizes_takes_the_model_of_a_checkpoint(tmp_path: Path) -> None:
     path = write(tmp_path, {"num_epochs": 1, "bert_config": {"num_hidden_layers": 3}})
     loaded = load_config("squad", ["--config", str(path), "--bert-config", "none", "--pretrained-ckpt-path", "runs/x"])
     assert loaded.config.bert_config is None and loaded.config.pretrained_ckpt_path == "runs/x"
-
-
-@pytest.mark.parametrize("words", [["0.3", "0.4"], ["0.3,0.4"], ["0.3, 0.4"], ["0.3 0.4"], ["[0.3, 0.4]"]])
-def test_spellings_of_lists(words: list[str], tmp_path: Path) -> None:
-    name = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
-    assert value(tmp_path, name, leaves()[name].flag, *words) == [0.3, 0.4]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["emb hid", "hid enc_out", "pool heads"],
-        ["emb hid, hid enc_out, pool heads"],
-        ['[["emb", "hid"], "hid enc_out", ["pool", "heads"]]'],
-    ],
-)
-def test_stages_by_flag(words: list[str], tmp_path: Path) -> None:
-    stages = value(tmp_path, "ipu_config.pipeline_stages", "--ipu-config.pipeline-stages", *words)
-    assert stages == [["emb", "hid"], ["hid", "enc_out"], ["pool", "heads"]]
-
-
-def test_tags_and_texts_stay_texts(tmp_path: Path) -> None:
-    assert value(tmp_path, "wandb_tags", "--wandb-tags", "1", "two words") == ["1", "two words"]
-    assert value(tmp_path, "name", "--name", "12") == "12"
-
-
-def test_numbers(tmp_path: Path) -> None:
-    rate = "optimizer_opts.learning_rate.max_learning_rate"
-    assert value(tmp_path, rate, leaves()[rate].flag, "6e-3") == 0.006
-    assert value(tmp_path, "total_num_train_samples", "--total-num-train-samples", "1e6") == 1_000_000
-    assert value(tmp_path, "optimizer_opts.loss_scaling", "--optimizer-opts.loss-scaling", "none") is None
-    assert value(tmp_path, "execution.xla", "--execution.xla", "none") is None
-
-
-def test_the_last_of_a_repeated_flag_holds(tmp_path: Path) -> None:
-    assert value(tmp_path, "seed", "--seed", "1", "--seed", "2") == 2
 
 
 def test_flags_make_a_section_that_the_file_lacks(tmp_path: Path) -> None:
@@ -175,11 +161,6 @@ def test_flags_make_a_section_that_the_file_lacks(tmp_path: Path) -> None:
     assert loaded.config.bert_config.num_hidden_layers == 4
 
 
-def test_parsed_flags_are_values_by_dotted_name() -> None:
-    _, values = parse_flags("squad", ["--global-batch.replicas", "2", "--do-training", "no"])
-    assert values == {"global_batch.replicas": 2, "do_training": False}
-
-
-def test_the_version_is_printed(capsys):
+def test_version_is_printed(capsys: pytest.CaptureFixture) -> None:
     assert main("squad", lambda loaded: None, ["--version"]) == 0
     assert capsys.readouterr().out == f"{program_version()}\n"

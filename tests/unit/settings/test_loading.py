@@ -11,7 +11,7 @@ import pytest
 
 from settings.fields import value_at
 from settings.loading import LoadedConfig, config_of_call, load_config
-from settings.schema import TrainingConfig
+from settings.schema import TrainingConfig, leaves
 from tests import ROOT
 from tests.support.config_files import FINE_TUNING, TINY, changed, write
 from utilities.errors import UserError
@@ -46,19 +46,12 @@ def test_values(change: dict[str, object], name: str, expected: object, tmp_path
 
 def test_extends_merges_objects_and_replaces_the_rest(tmp_path: Path) -> None:
     write(tmp_path, TINY, "bases/model.json")
-    write(
-        tmp_path,
-        {"seed": 1, "global_batch": {"micro_batch_size": 4}, "wandb_tags": ["a", "b"], "about": "base"},
-        "bases/batch.json",
-    )
-    path = write(
-        tmp_path,
-        {"extends": ["bases/model.json", "bases/batch.json"], "seed": 2, "wandb_tags": ["c"]},
-    )
+    batch = {"seed": 1, "global_batch": {"micro_batch_size": 4}, "wandb_tags": ["a", "b"], "about": "base"}
+    write(tmp_path, batch, "bases/batch.json")
+    path = write(tmp_path, {"extends": ["bases/model.json", "bases/batch.json"], "seed": 2, "wandb_tags": ["c"]})
     loaded = load(path, "--global-batch.grad-acc-steps-per-replica", "6")
     config = loaded.config
-    assert config.global_batch.micro_batch_size == 4
-    assert config.global_batch.grad_acc_steps_per_replica == 6
+    assert (config.global_batch.micro_batch_size, config.global_batch.grad_acc_steps_per_replica) == (4, 6)
     assert (config.seed, config.wandb_tags, config.about) == (2, ["c"], None)
     assert [file.name for file in loaded.source_files] == ["model.json", "batch.json", "run.json"]
     origins = loaded.origins
@@ -76,7 +69,7 @@ def test_extends_goes_through_several_files(tmp_path: Path) -> None:
     assert load(write(tmp_path, {"extends": "b.json"})).config.seed == 5
 
 
-def test_circle_is_shown(tmp_path: Path) -> None:
+def test_circular_extends_is_refused(tmp_path: Path) -> None:
     write(tmp_path, {"extends": "b.json"}, "a.json")
     write(tmp_path, {"extends": "c.json"}, "b.json")
     path = write(tmp_path, {"extends": "a.json"}, "c.json")
@@ -99,8 +92,6 @@ def test_origin_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch: p
 
 
 def test_every_field_has_an_origin(tmp_path: Path) -> None:
-    from settings.schema import leaves
-
     loaded = load(write(tmp_path, TINY))
     assert set(loaded.origins) == set(leaves())
 
@@ -125,7 +116,7 @@ def test_home_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(write(tmp_path, TINY), "--dataset-dir", "~").config.dataset_dir == "/home/me"
 
 
-def test_flag_goes_over_an_unset_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flag_replaces_an_unset_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATASETS_DIR", raising=False)
     path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATASETS_DIR/wikipedia"}))
     with pytest.raises(UserError, match="export DATASETS_DIR="):
@@ -141,14 +132,14 @@ def test_flag_goes_over_an_unset_variable(tmp_path: Path, monkeypatch: pytest.Mo
         {"ipu_config/pipeline_schedule": "interleaved"},
     ],
 )
-def test_what_only_ipus_refuse(change: dict[str, object], tmp_path: Path) -> None:
+def test_rules_for_ipus_apply_to_graphcore_only(change: dict[str, object], tmp_path: Path) -> None:
     load(write(tmp_path, changed(TINY, change)), "--execution.platform", "software")
     with pytest.raises(UserError, match=r"run\.json.*run\.json"):
         load(write(tmp_path, changed(TINY, change)), "--execution.platform", "graphcore")
 
 
 @pytest.mark.parametrize(("platform", "reduction"), [("software", "mean"), ("graphcore", "running_mean")])
-def test_default_reduction_is_the_platforms(platform: str, reduction: str, tmp_path: Path) -> None:
+def test_default_reduction_depends_on_the_platform(platform: str, reduction: str, tmp_path: Path) -> None:
     loaded = load(write(tmp_path, TINY), "--execution.platform", platform)
     assert loaded.config.optimizer_opts.gradient_accumulation_reduction == reduction
     assert loaded.origins["optimizer_opts.gradient_accumulation_reduction"] == "derived"
@@ -157,74 +148,71 @@ def test_default_reduction_is_the_platforms(platform: str, reduction: str, tmp_p
 
 
 @pytest.mark.parametrize(("length", "samples"), [(128, 460_849_152), (384, 34_239_360), (512, 34_239_360)])
-def test_length_of_training_where_none_is_given(length: int, samples: int, tmp_path: Path) -> None:
+def test_default_length_of_training(length: int, samples: int, tmp_path: Path) -> None:
     loaded = load(write(tmp_path, changed(TINY, {"total_num_train_samples": ..., "max_seq_length": length})))
     assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (samples, None)
     assert loaded.origins["total_num_train_samples"] == "derived"
 
 
-def test_task_of_classification_where_none_is_given(tmp_path: Path) -> None:
+def test_default_task_of_classification(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, FINE_TUNING), task="classification")
     assert (loaded.config.glue_task, loaded.origins["glue_task"]) == ("mrpc", "derived")
 
 
-def test_keys_that_published_configs_have_in_the_wrong_place(tmp_path: Path) -> None:
+def test_misplaced_keys_of_published_configs(tmp_path: Path) -> None:
     misplaced = {"bert_config/max_seq_length": 64, "bert_config/max_predictions_per_seq": 10}
     loaded = load(write(tmp_path, changed(TINY, {**misplaced, "max_predictions_per_seq": 7})))
     assert (loaded.config.max_seq_length, loaded.config.max_predictions_per_seq) == (64, 7)
     assert loaded.origins["max_seq_length"].endswith("run.json")
-    honoured, ignored = loaded.notes
-    assert honoured.startswith("bert_config.max_seq_length = 64 (") and "at the top" in honoured
-    assert ignored.startswith("bert_config.max_predictions_per_seq = 10 (") and "max_predictions_per_seq = 7" in ignored
+    applied, ignored = loaded.notes
+    assert applied.startswith("bert_config.max_seq_length = 64 (")
+    assert ignored.startswith("bert_config.max_predictions_per_seq = 10 (")
     assert load(write(tmp_path, changed(TINY, misplaced)), "--max-seq-length", "32").config.max_seq_length == 32
 
 
 @pytest.mark.parametrize(("schedule", "steps"), [("interleaved", 9), ("sequential", 7), ("grouped", 18)])
 def test_accumulation_by_schedule(schedule: str, steps: int, tmp_path: Path) -> None:
-    values = changed(
-        TINY,
-        {"ipu_config/pipeline_schedule": schedule, "global_batch/grad_acc_steps_per_replica": steps},
-    )
-    assert load(write(tmp_path, values)).config.samples_per_update == 2 * steps
+    change = {"ipu_config/pipeline_schedule": schedule, "global_batch/grad_acc_steps_per_replica": steps}
+    assert load(write(tmp_path, changed(TINY, change))).config.samples_per_update == 2 * steps
 
 
-def test_samples_go_before_epochs_and_that_is_said(tmp_path: Path) -> None:
+def test_samples_take_precedence_over_epochs_with_a_note(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, changed(TINY, {"num_epochs": 2})))
     assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (2400, None)
     assert "num_epochs = 2" in loaded.notes[0] and "no effect" in loaded.notes[0]
 
 
-def test_epochs_typed_go_before_samples_of_a_file(tmp_path: Path) -> None:
+def test_epochs_of_a_flag_take_precedence_over_samples_of_a_file(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, TINY), "--num-epochs", "2")
     assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (None, 2)
 
 
-def test_fine_tuning_knows_the_depth_of_a_local_model(tmp_path: Path) -> None:
+def test_stages_follow_the_depth_of_a_local_model(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write(folder, {"num_hidden_layers": 3, "hidden_size": 12, "num_attention_heads": 2}, "config.json")
     path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": str(folder)}))
     assert load(path, task="squad").config.ipu_config.pipeline_stages == [["emb", "hid", "hid", "hid", "qa_head"]]
 
 
-def test_fine_tuning_leaves_an_unknown_models_stages_open(tmp_path: Path) -> None:
+def test_stages_of_an_unknown_model_are_unset(tmp_path: Path) -> None:
     path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
     assert load(path, task="squad").config.ipu_config.pipeline_stages is None
 
 
-def test_about_is_free_and_has_no_effect(tmp_path: Path) -> None:
+def test_about_accepts_anything_without_effect(tmp_path: Path) -> None:
     about = {"command": "x", "anything": [1, {"a": None}]}
     with_about, without = load(write(tmp_path, {**TINY, "about": about})), load(write(tmp_path, TINY))
     assert with_about.config.about == about
     assert with_about.config.model_copy(update={"about": None}) == without.config
 
 
-def test_config_cannot_be_changed_afterwards(tmp_path: Path) -> None:
+def test_config_is_frozen(tmp_path: Path) -> None:
     config = load(write(tmp_path, TINY)).config
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 3
 
 
-def test_a_call_means_what_the_flags_mean(tmp_path: Path) -> None:
+def test_call_from_python_equals_the_command(tmp_path: Path) -> None:
     path, overlay = write(tmp_path, {**TINY, "name": "run"}), write(tmp_path, {"seed": 3}, "overlay.json")
     flags = ["--config", str(path), str(overlay), "--num-epochs", "2", "--global-batch.replicas", "2"]
     by_flags = load_config("pretraining", [*flags, "--dataset-dir", "$HOME/data"])
@@ -248,7 +236,7 @@ def test_recipes_are_read_from_any_folder(tmp_path: Path, monkeypatch: pytest.Mo
         config_of_call("squad", "configs/none.json", {})
 
 
-def test_a_config_may_come_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
+def test_config_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, json.dumps(TINY).encode())
     os.close(writer)

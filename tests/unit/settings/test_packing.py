@@ -20,7 +20,7 @@ def load(folder: Path, change: dict[str, Any], *flags: str) -> LoadedConfig:
     return load_config("pretraining", ["--config", str(write(folder, values)), *flags])
 
 
-def describe(folder: Path, records: int = 1000, sequences: int = 1500, predictions: int = 21) -> None:
+def write_manifest(folder: Path, records: int = 1000, sequences: int = 1500, predictions: int = 21) -> None:
     manifest = {
         "totals": {"records": records, "sequences": sequences},
         "settings": {"max_predictions_per_pack": predictions},
@@ -28,7 +28,7 @@ def describe(folder: Path, records: int = 1000, sequences: int = 1500, predictio
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
-def test_without_the_section_nothing_is_packed(tmp_path: Path) -> None:
+def test_nothing_is_packed_without_the_section(tmp_path: Path) -> None:
     config = load(tmp_path, {}).config
     assert config.packing.max_sequences_per_pack is None
     assert training_steps(config) == 2400 // ROWS
@@ -36,12 +36,12 @@ def test_without_the_section_nothing_is_packed(tmp_path: Path) -> None:
     assert betas(config, 2.0) == (0.9, 0.999)
 
 
-def test_predictions_of_a_pack_follow_from_the_manifest_or_else_from_its_sequences(tmp_path: Path) -> None:
+def test_predictions_of_a_pack_follow_from_the_manifest_or_its_sequences(tmp_path: Path) -> None:
     packing = {"packing/max_sequences_per_pack": 3}
     loaded = load(tmp_path, packing)
     assert loaded.config.packing.max_predictions_per_pack == 20 + 3
     assert loaded.origins["packing.max_predictions_per_pack"] == "derived"
-    describe(tmp_path)
+    write_manifest(tmp_path)
     assert load(tmp_path, packing).config.packing.max_predictions_per_pack == 21
     given = load(tmp_path, packing, "--packing.max-predictions-per-pack", "22").config
     assert masked_positions(given, "pretraining") == 22
@@ -52,7 +52,7 @@ def test_samples_count_sequences_and_the_batch_counts_packs(tmp_path: Path) -> N
     unknown = load(tmp_path, packing).config
     assert training_steps(unknown) is None  # the number of sequences in a pack is not known
     assert training_steps(unknown, factor=2.0) == 2400 // (ROWS * 2)
-    describe(tmp_path)
+    write_manifest(tmp_path)
     config = load(tmp_path, packing).config
     assert training_steps(config) == 2400 // (ROWS * 3 // 2)
     epochs = load(tmp_path, {**packing, "total_num_train_samples": ..., "num_epochs": 3}).config
@@ -68,11 +68,11 @@ def test_random_packs_are_full(tmp_path: Path) -> None:
 def test_betas_are_raised_to_the_packing_factor(tmp_path: Path) -> None:
     config = load(tmp_path, {"packing/max_sequences_per_pack": 3}).config
     assert betas(config, 2.0) == pytest.approx((0.81, 0.998001))
-    as_they_are = load(tmp_path, {"packing": {"max_sequences_per_pack": 3, "adjust_betas": False}}).config
-    assert betas(as_they_are, 2.0) == (0.9, 0.999)
+    unadjusted = load(tmp_path, {"packing": {"max_sequences_per_pack": 3, "adjust_betas": False}}).config
+    assert betas(unadjusted, 2.0) == (0.9, 0.999)
 
 
-def test_an_adjusted_update_forgets_as_much_as_two_with_the_same_gradient(tmp_path: Path) -> None:
+def test_adjusted_betas_equal_two_updates_with_the_same_gradient(tmp_path: Path) -> None:
     """arXiv 2107.02027: for a factor of 2 the heuristic is exact while the gradient does not change."""
     config = load(tmp_path, {"packing/max_sequences_per_pack": 2}).config
     for beta, adjusted in zip((0.9, 0.999), betas(config, 2.0)):
@@ -83,12 +83,12 @@ def test_an_adjusted_update_forgets_as_much_as_two_with_the_same_gradient(tmp_pa
         assert adjusted * moment + (1 - adjusted) * gradient == pytest.approx(twice)
 
 
-def test_the_plan_counts_packs(tmp_path: Path) -> None:
+def test_plan_counts_packs(tmp_path: Path) -> None:
     packing = {"packing/max_sequences_per_pack": 3}
     unknown = plan_of(load(tmp_path, packing))
     assert unknown["global batch"].startswith("24 packs = ")
     assert unknown["steps"] == unknown["betas"] == unknown["samples in a pack"] == "unknown until the data set is read"
-    describe(tmp_path)
+    write_manifest(tmp_path)
     plan = plan_of(load(tmp_path, packing))
     assert plan["steps"] == "66 weight updates"  # 2400 / (24 × 1.5)
     assert plan["samples in a pack"] == "1.5 on average"
@@ -111,7 +111,7 @@ def test_the_plan_counts_packs(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_packed_is_refused(
+def test_impossible_packs_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture, change: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     assert run_command("pretraining", ["--config", str(write(tmp_path, changed(TINY, change)))]) == 2

@@ -11,9 +11,9 @@ from sparsity.patterns import Grid, all_blocks, dense_matrix, largest_blocks, no
 from sparsity.products import choose, make_product
 
 SIZES = (1, 4, 8, 16)
-WAYS = [(kernel, False, size) for kernel in ("masked", "gather") for size in SIZES]
-WAYS += [("native", False, size) for size in SIZES[1:]]  # there is no native code for single weights
-WAYS += [(kernel, True, size) for kernel in ("masked", "gather") for size in (1, 16)]  # compiled, sizes are alike
+VARIANTS = [(kernel, False, size) for kernel in ("masked", "gather") for size in SIZES]
+VARIANTS += [("native", False, size) for size in SIZES[1:]]  # there is no native code for single weights
+VARIANTS += [(kernel, True, size) for kernel in ("masked", "gather") for size in (1, 16)]  # XLA treats all sizes alike
 
 
 def skip_without(kernel):
@@ -22,7 +22,7 @@ def skip_without(kernel):
 
 
 def problem(block_size, rows=6, columns=10, tokens=37, kept=13, seed=0):
-    """x (T, I), dy (T, O), positions, blocks, and W (I, O) filled block by block."""
+    """Return x (T, I), dy (T, O), positions, blocks, and W (I, O), which is filled block by block."""
     rng, b = np.random.default_rng(seed), block_size
     positions = random_pattern(Grid(rows, columns), kept, seed)
     blocks = rng.normal(size=(kept, b, b)).astype(np.float32)
@@ -46,8 +46,8 @@ def assert_close(actual, expected):
     assert np.abs(np.asarray(actual) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize(("kernel", "xla", "block_size"), WAYS)
-def test_outputs_and_gradients_are_those_of_a_masked_dense_layer(kernel, xla, block_size):
+@pytest.mark.parametrize(("kernel", "xla", "block_size"), VARIANTS)
+def test_products_equal_a_masked_dense_layer(kernel, xla, block_size):
     skip_without(kernel)
     x, dy, positions, blocks, matrix = problem(block_size)
     multiply = make_product(kernel, *matrix.shape, block_size)
@@ -86,7 +86,7 @@ def test_native_products_where_columns_and_rows_are_empty():
     assert_close(native.input_gradient(dy, blocks, layout), dy @ matrix.T)
 
 
-def test_a_pattern_that_changes_is_followed_without_a_new_graph():
+def test_changed_pattern_needs_no_new_graph():
     skip_without("native")
     x, _, positions, blocks, matrix = problem(16)
     variables = tf.Variable(positions.astype(np.int64)), tf.Variable(blocks)
@@ -101,7 +101,7 @@ def test_a_pattern_that_changes_is_followed_without_a_new_graph():
 
 
 @pytest.mark.parametrize("kernel", ["masked", "native"])
-def test_the_layer_against_a_dense_layer(kernel):
+def test_layer_equals_a_dense_layer(kernel):
     skip_without(kernel)
     rng = np.random.default_rng(2)
     matrix, bias = rng.normal(size=(24, 40)).astype(np.float32), rng.normal(size=40).astype(np.float32)
@@ -117,7 +117,7 @@ def test_the_layer_against_a_dense_layer(kernel):
     assert [tuple(v.shape) for v in layer.trainable_variables] == [(11, 4, 4), (40,)]
 
 
-def test_without_a_pattern_the_largest_blocks_of_a_dense_matrix_are_taken():
+def test_default_pattern_is_the_largest_blocks():
     rng = np.random.default_rng(3)
     matrix = rng.normal(size=(16, 8)).astype(np.float32)
     matrix[4:8, :4] *= 9
@@ -132,7 +132,7 @@ def test_without_a_pattern_the_largest_blocks_of_a_dense_matrix_are_taken():
 
 
 class SumOfSines:
-    """An objective of one term, the sum of sin(y) over this many numbers."""
+    """An objective with one term: the sum of sin(y), divided by ``count``."""
 
     losses = ("sines",)
 
@@ -175,13 +175,15 @@ def test_recomputation_changes_no_gradient(kernel):
             loss = tf.reduce_sum(tf.sin(model({"x": x})))
         return tape.gradient(loss, [layer.blocks, layer.bias])
 
-    kept, again = (own(model, x) for model in models)
-    for one, other in zip(kept, again):
+    plain, recomputed = (own(model, x) for model in models)
+    for one, other in zip(plain, recomputed):
         np.testing.assert_allclose(one, other, rtol=1e-6)
         assert np.abs(one).min() > 0
-    (kept,), (again,) = (DenseGradients(model, SumOfSines(20.0), [layer]).block_norms({"x": x}) for model in models)
-    np.testing.assert_allclose(kept, again, rtol=1e-6)
-    assert kept.min() > 0
+    (plain,), (recomputed,) = (
+        DenseGradients(model, SumOfSines(20.0), [layer]).block_norms({"x": x}) for model in models
+    )
+    np.testing.assert_allclose(plain, recomputed, rtol=1e-6)
+    assert plain.min() > 0
 
 
 @pytest.mark.parametrize(
@@ -198,18 +200,18 @@ def test_norms_of_the_dense_gradient_by_block(precision, count, tolerance):
     assert layer.blocks.dtype == precision and sparse_layers(model) == [layer]
     x = np.random.default_rng(7).normal(size=(5, 16)).astype(precision)
     before = model({"x": x}).numpy()
-    (found,) = DenseGradients(model, SumOfSines(count), [layer]).block_norms({"x": tf.constant(x)})
+    (block_norms,) = DenseGradients(model, SumOfSines(count), [layer]).block_norms({"x": tf.constant(x)})
     gradient = x.astype(np.float64).T @ np.cos(x.astype(np.float64) @ layer.dense()) / count
     expected = [
         np.abs(gradient[row * 4 : row * 4 + 4, column * 4 : column * 4 + 4]).sum()
         for column in range(2)
         for row in range(4)
     ]
-    np.testing.assert_allclose(found, expected, rtol=tolerance)
+    np.testing.assert_allclose(block_norms, expected, rtol=tolerance)
     np.testing.assert_array_equal(model({"x": x}), before)
 
 
-def test_a_matrix_becomes_blocks_and_comes_back():
+def test_matrix_to_blocks_and_back():
     rng = np.random.default_rng(5)
     matrix = rng.normal(size=(12, 20)).astype(np.float32)
     blocks = all_blocks(matrix, 4)
@@ -220,13 +222,10 @@ def test_a_matrix_becomes_blocks_and_comes_back():
     assert largest_blocks(np.array([3.0, 1.0, 3.0, 5.0]), 2).tolist() == [0, 3]
 
 
-def test_the_choice_says_why():
+def test_kernel_choice():
     assert choose("auto", 16, 0.1, on_host=False).kernel == "gather"
     assert choose("auto", 16, 0.1, on_host=False, on_gpu=True).kernel == "masked"
-    assert (
-        choose("auto", 8, 0.1, on_host=False).reason
-        == "with 8×8 blocks inside XLA masked dense is faster at any density"
-    )
+    assert "8×8" in choose("auto", 8, 0.1, on_host=False).reason
     assert choose("auto", 1, 0.1, on_host=True).kernel == "masked"
     assert choose("gather", 1, 0.1, on_host=True) == ("gather", "set by sparsity.kernel")
     dense = choose("auto", 16, 0.99, on_host=True)

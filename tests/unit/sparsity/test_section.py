@@ -35,7 +35,7 @@ def load(folder: Path, sparsity: dict[str, Any], change: dict[str, Any] | None =
         ({"ratio": 0.9}, {"replace_layers": False}, "replace_layers to true"),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path: Path, sparsity: dict, change: dict, words: str) -> None:
+def test_invalid_sections_are_refused(tmp_path: Path, sparsity: dict, change: dict, words: str) -> None:
     with pytest.raises(UserError, match="sparsity") as error:
         load(tmp_path, sparsity, change)
     assert words in str(error.value)
@@ -56,7 +56,7 @@ def test_parameters_and_operations_count_the_blocks_that_exist() -> None:
     assert some.encoder_weights("output") == 256 * 26 and some.encoder_weights("qkv") == 3 * 128 * 128
 
 
-def test_the_plan_compares_with_the_same_model_dense(tmp_path: Path) -> None:
+def test_plan_compares_with_the_dense_model(tmp_path: Path) -> None:
     loaded = load(tmp_path, {"ratio": 0.9})
     text = "\n".join(plan_lines(loaded))
     assert "10.0% of its matrices' weights exist" in text and "of the parameters" in text and "of the FLOPs" in text
@@ -69,7 +69,7 @@ def test_the_plan_compares_with_the_same_model_dense(tmp_path: Path) -> None:
     assert "sparse" not in "\n".join(plan_lines(dense)).split("Run", 1)[1]
 
 
-def test_the_report_shows_what_was_explored(tmp_path: Path) -> None:
+def test_report_shows_the_explored_blocks(tmp_path: Path) -> None:
     def row(step: int, explored: float, **more: Any) -> dict[str, Any]:
         parts = {"hid_0/qkv": explored - 0.1, "hid_0/output": explored + 0.1}
         return {"step": step, "explored": explored, "density": dict.fromkeys(parts, 0.25), "layers": parts, **more}

@@ -49,29 +49,29 @@ def updates(gradients: list[list[float]], processes: Processes | None = None) ->
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
-def test_an_overflow_in_one_process_skips_the_update_in_all(bad):
+def test_overflow_in_one_process_skips_the_update_in_all(bad):
     own = [[[1.0, -2.0], [0.5, 0.5], [1.0, 1.0]], [[3.0, 1.0], [bad, 0.5], [-2.0, 1.0]]]
-    found = run_as_processes(2, lambda processes: updates(own[processes.index], processes))
-    assert found[0] == found[1]
-    assert found[0]["overflows"] == [0, 1, 0] and found[0]["updates"] == 2
-    assert found[0]["scales"] == [SCALE, SCALE, SCALE / 2, SCALE / 2]
+    states = run_as_processes(2, lambda processes: updates(own[processes.index], processes))
+    assert states[0] == states[1]
+    assert states[0]["overflows"] == [0, 1, 0] and states[0]["updates"] == 2
+    assert states[0]["scales"] == [SCALE, SCALE, SCALE / 2, SCALE / 2]
     alone = updates([[4.0, -1.0], [bad, 1.0], [-1.0, 2.0]])
-    assert found[0] == alone and alone["weight"] != [1.0, 2.0]
+    assert states[0] == alone and alone["weight"] != [1.0, 2.0]
 
 
-def test_opposite_infinities_are_an_overflow_too():
-    found = run_as_processes(2, lambda processes: updates([[np.inf if processes.index else -np.inf, 1.0]], processes))
-    assert found[0] == found[1] and found[0]["overflows"] == [1] and found[0]["weight"] == [1.0, 2.0]
+def test_opposite_infinities_are_an_overflow():
+    states = run_as_processes(2, lambda processes: updates([[np.inf if processes.index else -np.inf, 1.0]], processes))
+    assert states[0] == states[1] and states[0]["overflows"] == [1] and states[0]["weight"] == [1.0, 2.0]
 
 
-def test_all_processes_get_the_position_of_the_chief():
+def test_all_processes_receive_the_position_of_the_chief():
     checkpoint = Checkpoint(Path("run/step-00000004/weights"), {"step": 4, "rewinds": 0})
-    there = Position(4, (5, 6), 1, 2.5, checkpoint)
-    found = run_as_processes(2, lambda processes: shared_position(processes, lambda: there))
-    assert found == [there, there]
+    position = Position(4, (5, 6), 1, 2.5, checkpoint)
+    states = run_as_processes(2, lambda processes: shared_position(processes, lambda: position))
+    assert states == [position, position]
 
 
-def test_an_error_of_the_chief_ends_all_processes():
+def test_error_of_the_chief_ends_all_processes():
     def fails() -> Position:
         raise UserError("diverges again and again")
 
@@ -101,7 +101,7 @@ def test_only_the_chief_makes_the_run_folder(tmp_path):
         ({}, "a", "float16", "execution.precision: process 1 computes in float16, process 0 in float32"),
     ],
 )
-def test_all_processes_must_be_started_in_the_same_way(change, data, precision, named):
+def test_processes_must_have_the_same_settings(change, data, precision, named):
     def check(processes: Processes) -> str:
         own = processes.index == 1
         config = TrainingConfig.model_validate({"seed": 42, **(change if own else {})})
@@ -121,7 +121,7 @@ def test_processes_must_share_the_micro_batches_evenly(monkeypatch):
         configured_processes(config)
 
 
-def test_the_loss_of_a_process_is_reported_in_one_line(monkeypatch):
+def test_lost_process_is_reported_in_one_line(monkeypatch):
     def end(processes: Processes) -> None:
         current = CurrentRun()
         current.folder = RunFolder(Path("runs/mine"))
@@ -131,7 +131,5 @@ def test_the_loss_of_a_process_is_reported_in_one_line(monkeypatch):
     monkeypatch.setattr("execution.software.cluster.heartbeat.SECONDS_TO_STAY", 0.0)
     monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
     lost = run_as_processes(2, end)[1]
-    assert isinstance(lost, ProcessLostError) and str(lost) == (
-        "process 0 (host0:1) has ended, or cannot be reached, so process 1 stops, too; resume from the last checkpoint"
-        " with --name mine --resume, with any number of processes"
-    )
+    assert isinstance(lost, ProcessLostError) and "process 0 (host0:1) has ended" in str(lost)
+    assert "--name mine --resume" in str(lost) and "\n" not in str(lost)

@@ -20,36 +20,29 @@ from utilities.errors import UserError
 EVERYTHING = dict.fromkeys(
     ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
 )
-HELD = {
+TRAINED = {
     "hidden_size": 64, "vocab_size": 30522, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 128,
     "max_position_embeddings": 256, "type_vocab_size": 2, "hidden_act": "gelu_new", "layer_norm_eps": 1e-6,
     "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3, "initializer_range": 0.02, **EVERYTHING,
 }  # fmt: skip
 
 
-def resolved(tmp_path: Path, held: dict[str, Any] | None = None, **change: Any) -> Architecture:
-    """Return the result for a model with an unknown name, whose weights have ``held``."""
+def resolved(tmp_path: Path, trained_with: dict[str, Any] | None = None, **change: Any) -> Architecture:
+    """Return the result for a model with an unknown name, whose weights were trained with these sizes."""
     config = write(tmp_path, changed({**FINE_TUNING, "bert_model_name": "someone/some-bert"}, change))
-    start = Pretrained("someone/some-bert", weights={}, architecture=HELD if held is None else held)
+    start = Pretrained("someone/some-bert", weights={}, architecture=TRAINED if trained_with is None else trained_with)
     return resolved_architecture(load_config("squad", ["--config", str(config)]).config, start)
 
 
-def test_without_sizes_the_weights_decide_everything(tmp_path):
-    assert resolved(tmp_path) == Architecture(**HELD, embedding_serialization_factor=2)
+def test_weights_decide_everything_without_sizes(tmp_path):
+    assert resolved(tmp_path) == Architecture(**TRAINED, embedding_serialization_factor=2)
 
 
-def test_stages_on_several_devices_must_fit_weights_whose_size_only_loading_tells(tmp_path):
+def test_stages_on_several_devices_must_fit_the_loaded_weights(tmp_path):
     path = write(tmp_path, {**FINE_TUNING, "bert_model_name": "someone/some-bert"})
-    stages = [
-        "--ipu-config.pipeline-stages",
-        "emb",
-        "hid",
-        "hid",
-        "qa_head",
-        "--global-batch.grad-acc-steps-per-replica",
-        "8",
-    ]
-    config = load_config("squad", ["--config", str(path), *stages]).config
+    stages = ["--ipu-config.pipeline-stages", "emb", "hid", "hid", "qa_head"]
+    batch = ["--global-batch.grad-acc-steps-per-replica", "8"]
+    config = load_config("squad", ["--config", str(path), *stages, *batch]).config
     three = Architecture(num_hidden_layers=3)
     for name, pipelined in (("graphcore", False), ("software", True)):
         with pytest.raises(UserError, match=r"pipeline_stages .* 3 encoder layers"):
@@ -64,21 +57,23 @@ def test_options_of_the_config_take_precedence(tmp_path):
     assert a.use_prediction_bias
 
 
-def test_layers_that_are_not_replaced_have_all_options(tmp_path):
-    a = resolved(tmp_path, {**HELD, **dict.fromkeys(EVERYTHING, False)}, replace_layers=False)
+def test_unreplaced_layers_have_all_options(tmp_path):
+    a = resolved(tmp_path, {**TRAINED, **dict.fromkeys(EVERYTHING, False)}, replace_layers=False)
     assert all(getattr(a, name) for name in EVERYTHING)
 
 
-def test_a_factor_that_does_not_divide_the_vocabulary_is_ignored(tmp_path):
-    a = resolved(tmp_path, {**HELD, "vocab_size": 119547})
+def test_factor_that_does_not_divide_the_vocabulary_is_ignored(tmp_path):
+    a = resolved(tmp_path, {**TRAINED, "vocab_size": 119547})
     assert (a.vocab_size, a.embedding_serialization_factor) == (119547, 1)
 
 
-SIZES = {name: HELD[name] for name in ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
-                                       "max_position_embeddings")}  # fmt: skip
+SIZE_NAMES = (
+    "hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "max_position_embeddings"
+)  # fmt: skip
+SIZES = {name: TRAINED[name] for name in SIZE_NAMES}
 
 
-def test_the_weights_decide_what_the_config_leaves_open(tmp_path):
+def test_weights_decide_what_the_config_leaves_unset(tmp_path):
     a = resolved(tmp_path, bert_config={**SIZES, "vocab_size": 30528})
     assert (a.vocab_size, a.hidden_act, a.layer_norm_eps) == (30528, "gelu_new", 1e-6)
     assert a.hidden_dropout_prob == 0.1  # of training, not of the weights
@@ -86,14 +81,14 @@ def test_the_weights_decide_what_the_config_leaves_open(tmp_path):
     assert a.hidden_act == "gelu"
 
 
-def test_weights_without_heads_take_the_configs_number(tmp_path):
-    held = {name: value for name, value in HELD.items() if name != "num_attention_heads"}
-    assert resolved(tmp_path, held, bert_config=SIZES).num_attention_heads == 4
+def test_number_of_heads_comes_from_the_config_if_unknown(tmp_path):
+    trained_with = {name: value for name, value in TRAINED.items() if name != "num_attention_heads"}
+    assert resolved(tmp_path, trained_with, bert_config=SIZES).num_attention_heads == 4
     with pytest.raises(UserError, match="does not specify its num_attention_heads"):
-        resolved(tmp_path, held)
+        resolved(tmp_path, trained_with)
 
 
-def test_other_sizes_and_too_long_sequences_are_refused(tmp_path):
+def test_different_sizes_and_too_long_sequences_are_refused(tmp_path):
     with pytest.raises(
         UserError, match=r"bert_config\.num_hidden_layers is 4, but someone/some-bert was trained with 3"
     ):
@@ -102,7 +97,7 @@ def test_other_sizes_and_too_long_sequences_are_refused(tmp_path):
         resolved(tmp_path, max_seq_length=384)
 
 
-def test_an_evaluation_of_random_weights_is_refused():
+def test_evaluation_of_random_weights_is_refused():
     class Filled(Pretrained):
         def report(self) -> LoadReport:
             return LoadReport(missing=["qa_outputs.bias", "qa_outputs.weight"])
@@ -140,5 +135,5 @@ def test_unset_options_are_those_of_the_checkpoint(tmp_path):
         ({"dtype": "bfloat16"}, "float32", ", saved in bfloat16 and cast to float32"),
     ],
 )
-def test_the_log_names_a_cast_of_the_weights(settings: dict[str, str], precision: str, note: str) -> None:
-    assert cast_note(Pretrained("a checkpoint", {}, HELD, settings=settings), precision) == note
+def test_log_names_a_cast_of_the_weights(settings: dict[str, str], precision: str, note: str) -> None:
+    assert cast_note(Pretrained("a checkpoint", {}, TRAINED, settings=settings), precision) == note

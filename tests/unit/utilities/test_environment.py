@@ -21,10 +21,10 @@ from utilities.environment import (
 )
 
 
-def test_facts_are_json_and_true(monkeypatch):
-    monkeypatch.setenv("WANDB_API_KEY", "do-not-tell-1234")
+def test_facts_are_true_and_contain_no_secret(monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "hidden-key-1234")
     facts = environment_facts()
-    assert "do-not-tell-1234" not in json.dumps(facts)
+    assert "hidden-key-1234" not in json.dumps(facts)
     assert platform.node() not in [value for value in facts.values() if isinstance(value, str)]
     assert facts["version"] == VERSION and program_version().startswith(VERSION)
     assert facts["python"] == platform.python_version()
@@ -33,20 +33,20 @@ def test_facts_are_json_and_true(monkeypatch):
     assert facts["memory_gib"] > 0.1
 
 
-def test_the_platform_that_a_config_names(monkeypatch):
+def test_platform_of_a_config(monkeypatch):
     assert [is_graphcore(name) for name in ("auto", "software", "graphcore")] == [False, False, True]
     monkeypatch.setattr("utilities.environment.graphcore_installed", lambda: True)
     assert [is_graphcore(name) for name in ("auto", "software", "graphcore")] == [True, False, True]
 
 
-def test_tensorflow_is_not_imported_for_it():
+def test_facts_need_no_tensorflow():
     code = "import sys, utilities.environment as e; e.environment_facts(); print('tensorflow' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are glibc's")
-def test_freed_memory_is_used_again():
+def test_freed_memory_is_reused():
     code = """
 import resource, threading
 from utilities.environment import keep_freed_memory

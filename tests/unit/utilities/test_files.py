@@ -10,7 +10,7 @@ import pytest
 from utilities.files import parse_json, replacing, write_atomically
 
 
-def test_content_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_is_flushed_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     for name in ("fsync", "replace"):
         original = getattr(os, name)
@@ -20,7 +20,7 @@ def test_content_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch:
     assert (tmp_path / "a.txt").read_text() == "text"
 
 
-def test_a_failure_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+def test_failure_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = write_atomically(tmp_path / "a.txt", "old")
     with pytest.raises(KeyError), replacing(path) as stream:
         stream.write(b"new")
@@ -29,7 +29,7 @@ def test_a_failure_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_json_with_the_mistakes_of_data() -> None:
+def test_json_with_repeated_keys_and_half_characters_is_refused() -> None:
     good = '{"a": [{"a": 1}, {"a": 2}], "b": "\\ud83d\\ude00 \\\\ud800"}'
     assert parse_json(good) == parse_json(good.encode()) == {"a": [{"a": 1}, {"a": 2}], "b": "😀 \\ud800"}
     with pytest.raises(ValueError, match='the key "a" appears twice'):

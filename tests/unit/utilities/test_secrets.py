@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 
@@ -32,7 +33,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_known_forms_are_masked_wherever_they_stand(form):
+def test_known_forms_are_masked_anywhere(form):
     secret = FORMS[form]
     for text in (secret, f"token {secret}, then", f"https://x.y/{secret}/z", f'{{"a": "{secret}"}}'):
         assert secret not in mask(text) and MASK in mask(text), text
@@ -69,7 +70,7 @@ def test_secrets_by_name(text, shown):
         "optimizer_opts.learning_rate.max_learning_rate = 0.0001",
     ],
 )
-def test_everything_else_stays(text):
+def test_other_text_is_unchanged(text):
     assert mask(text, {}) == text
     assert mask_value(text) == text
 
@@ -80,13 +81,13 @@ def test_names_of_secrets():
     assert all(map(is_secret_name, secret)) and not any(map(is_secret_name, harmless))
 
 
-def test_values_of_this_process_are_masked_in_any_place(monkeypatch):
+def test_values_of_secret_variables_are_masked(monkeypatch):
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse battery")
     monkeypatch.setenv("SHORT_TOKEN", "abc")
-    assert mask("said correct horse battery, abc") == "said ***, abc"
+    assert mask("login correct horse battery, abc") == "login ***, abc"
 
 
-def test_a_value_that_is_a_key_as_a_whole_is_masked_in_configs_only():
+def test_values_in_the_form_of_a_key_are_masked_in_configs_only():
     """W&B's older keys have the format of a commit, which a log may show."""
     key = "0123456789abcdef0123456789abcdef01234567"
     assert mask_value({"wandb_entity_name": key}) == {"wandb_entity_name": MASK}
@@ -96,12 +97,12 @@ def test_a_value_that_is_a_key_as_a_whole_is_masked_in_configs_only():
     assert mask(f"commit {key}", {}) == f"commit {key}"
 
 
-def test_a_message_is_one_printable_line():
+def test_message_is_one_printable_line():
     assert shown_line(f"a\nb \x07 {HUGGING_FACE} é") == "a b \\x07 *** é"
 
 
-def test_logs_hold_no_secret_not_even_in_a_traceback(tmp_path):
-    console = __import__("io").StringIO()
+def test_logs_and_tracebacks_contain_no_secret(tmp_path):
+    console = io.StringIO()
     with run_log(tmp_path / "train.log", terminal=False, stream=console):
         logging.getLogger("x").warning("reading %s", f"https://me:{HUGGING_FACE}@host")
         try:
@@ -112,7 +113,7 @@ def test_logs_hold_no_secret_not_even_in_a_traceback(tmp_path):
         assert HUGGING_FACE not in text and text.count(MASK) >= 2 and "Traceback" in text
 
 
-def test_plans_and_errors_hold_no_secret(tmp_path, capsys):
+def test_plans_and_errors_contain_no_secret(tmp_path, capsys):
     path = write(tmp_path, changed(TINY, {"wandb_entity_name": HUGGING_FACE, "wandb_tags": [HUGGING_FACE]}))
     assert main("pretraining", lambda loaded: 0, ["--config", str(path), "--plan"]) == 0
     assert run_command("pretraining", ["--config", str(path), "--seed", HUGGING_FACE]) == 2
@@ -122,7 +123,7 @@ def test_plans_and_errors_hold_no_secret(tmp_path, capsys):
     assert MASK in shown.out and shown.err.count(MASK) >= 2
 
 
-def test_reports_hold_no_secret(tmp_path):
+def test_reports_contain_no_secret(tmp_path):
     folder = make_run(
         tmp_path / "run",
         [{**period(10), "metrics": {f"{HUGGING_FACE}_loss": 1.0}}],

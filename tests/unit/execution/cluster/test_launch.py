@@ -25,8 +25,8 @@ task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 os.write(1, f"task {task} arguments {' '.join(sys.argv[1:])}\\n".encode())
 os.write(2, f"warning of {task}\\n".encode())
 
-def after_the_first():
-    # Returns in processes other than 1 once the launcher has said that process 1 has ended.
+def wait_for_failure():
+    # In processes other than 1, wait until the launcher has reported that process 1 has ended.
     errors = os.path.join(os.path.dirname(os.path.abspath(__file__)), "errors")
     while task != 1 and "the others stop" not in open(errors).read():
         time.sleep(0.05)
@@ -41,26 +41,16 @@ def write(folder: Path, text: str) -> str:
 
 
 def started(program: str, processes: int, *flags: str) -> tuple[subprocess.CompletedProcess, str]:
-    """Run a program by the launcher; return the ended process and its standard error, a file beside the program."""
-    command = [
-        sys.executable,
-        "-m",
-        "execution.launch",
-        "--processes",
-        str(processes),
-        *flags,
-        "--",
-        program,
-        "--x",
-        "1",
-    ]
+    """Run a program by the launcher; return the ended process and its standard error, a file next to the program."""
+    launcher = [sys.executable, "-m", "execution.launch", "--processes", str(processes)]
+    command = [*launcher, *flags, "--", program, "--x", "1"]
     path = Path(program).with_name("errors")
     with open(path, "a", encoding="utf-8") as errors:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, timeout=60)
     return done, path.read_text(encoding="utf-8")
 
 
-def test_each_replica_has_its_place_and_its_lines_its_number(tmp_path):
+def test_processes_get_their_index_and_their_lines_its_prefix(tmp_path):
     done, errors = started(write(tmp_path, ""), 3, "--threads-per-replica", "5")
     assert done.returncode == 0, errors
     flags = "arguments --x 1 --execution.threads 5"
@@ -68,20 +58,20 @@ def test_each_replica_has_its_place_and_its_lines_its_number(tmp_path):
     assert sorted(errors.splitlines()) == ["[1] warning of 1", "[2] warning of 2", "warning of 0"]
 
 
-def test_the_first_failure_is_the_status_and_is_named(tmp_path):
-    done, errors = started(write(tmp_path, "after_the_first(); sys.exit({0: 0, 1: 7, 2: 2}[task])"), 3)
+def test_first_failure_is_the_exit_status_and_is_named(tmp_path):
+    done, errors = started(write(tmp_path, "wait_for_failure(); sys.exit({0: 0, 1: 7, 2: 2}[task])"), 3)
     assert done.returncode == 7
     assert "process 1 ended with status 7; the others stop" in errors
 
 
-def test_a_killed_replica_is_the_cause(tmp_path):
-    text = "after_the_first()\nif task == 1: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(2)"
+def test_killed_process_is_named(tmp_path):
+    text = "wait_for_failure()\nif task == 1: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(2)"
     done, errors = started(write(tmp_path, text), 2)
     assert done.returncode == 2
     assert "process 1 was ended by SIGKILL" in errors
 
 
-def test_those_that_do_not_stop_are_killed(tmp_path, monkeypatch, capfd):
+def test_processes_that_do_not_stop_are_killed(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(launch, "SECONDS_TO_STOP", 0.5)
     begun = time.monotonic()
     assert launch.run([write(tmp_path, "time.sleep(60 * task); sys.exit(3)")], 2) == 3
@@ -89,7 +79,7 @@ def test_those_that_do_not_stop_are_killed(tmp_path, monkeypatch, capfd):
     assert "process 1 does not stop and is killed" in capfd.readouterr().err
 
 
-def test_signals_are_passed_on_to_all(tmp_path):
+def test_signals_reach_all_processes(tmp_path):
     text = f"""
 def stop(number, frame):
     open(os.path.join({str(tmp_path)!r}, f"stopped-{{task}}"), "a").write("x"); sys.exit(0)
@@ -152,11 +142,11 @@ def freed(lock: Any, seconds: float) -> bool:
 
 
 @pytest.mark.parametrize("lifeline", ["", "x", "987654:1", "0:1"])
-def test_without_a_launchers_pipe_nothing_is_watched(lifeline):
+def test_nothing_is_watched_without_a_pipe_of_the_launcher(lifeline):
     assert watch_lifeline({LIFELINE: lifeline} if lifeline else {}) is None
 
 
-def test_threads_are_shared_unless_the_command_says_how_many(monkeypatch):
+def test_threads_are_shared_unless_the_command_sets_them(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)))
     assert launch.with_threads(["p"], 2, None)[1:] == ["--execution.threads", "4"]
     assert launch.with_threads(["p"], 20, None)[1:] == ["--execution.threads", "1"]

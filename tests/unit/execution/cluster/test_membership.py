@@ -17,41 +17,41 @@ from execution.software.cluster.membership import (
 from utilities.errors import UserError
 
 
-def of(config: object) -> Membership:
+def member_by_tf_config(config: object) -> Membership:
     return read_membership({"TF_CONFIG": config if isinstance(config, str) else json.dumps(config)})
 
 
-def test_without_any_variable_a_process_is_alone():
+def test_process_without_variables_is_alone():
     assert read_membership({}) == Membership((), 0)
     assert read_membership({}).count == 1
 
 
 @pytest.mark.parametrize("text", ["", "  ", "{}", '{"cluster": {}}'])
-def test_an_empty_tf_config_is_none(text):
-    assert of(text).count == 1
+def test_empty_tf_config_is_ignored(text):
+    assert member_by_tf_config(text).count == 1
 
 
 def test_workers_of_tf_config():
     config = {"cluster": {"worker": ["a:1", "b:2", "c:3"]}, "task": {"type": "worker", "index": 2}}
-    assert of(config) == Membership(("a:1", "b:2", "c:3"), 2)
+    assert member_by_tf_config(config) == Membership(("a:1", "b:2", "c:3"), 2)
 
 
 def test_kubernetes_form_with_a_chief_and_an_index_as_text():
     cluster = {"chief": ["run-chief-0.ns.svc:2222"], "worker": ["run-worker-0.ns.svc:2222", "run-worker-1.ns.svc:2222"]}
     config = {"cluster": cluster, "task": {"type": "worker", "index": "1"}, "environment": "cloud"}
-    found = of(config)
-    assert found.index == 2 and found.addresses[0] == "run-chief-0.ns.svc:2222" and found.count == 3
-    assert of({"cluster": cluster, "task": {"type": "chief", "index": 0}}).index == 0
+    member = member_by_tf_config(config)
+    assert member.index == 2 and member.addresses[0] == "run-chief-0.ns.svc:2222" and member.count == 3
+    assert member_by_tf_config({"cluster": cluster, "task": {"type": "chief", "index": 0}}).index == 0
 
 
 def test_addresses_by_number():
     config = {"cluster": {"worker": {"1": "b:1", "0": "a:1", "10": "c:1"}}, "task": {"type": "worker", "index": 1}}
-    assert of(config).addresses == ("a:1", "b:1", "c:1")
+    assert member_by_tf_config(config).addresses == ("a:1", "b:1", "c:1")
 
 
-def test_what_the_launcher_sets_is_understood():
+def test_tf_config_of_the_launcher_is_read():
     member = Membership(("localhost:1", "localhost:2"), 1)
-    assert of(tf_config(member)) == member
+    assert member_by_tf_config(tf_config(member)) == member
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_the_launcher_sets_is_understood():
         (("10.0.0.1:1", "10.0.0.1:2"), False),
     ],
 )
-def test_which_processes_need_no_network(addresses, is_on_loopback):
+def test_processes_on_the_loopback_interface(addresses, is_on_loopback):
     assert Membership(addresses).is_on_loopback == is_on_loopback
 
 
@@ -81,9 +81,9 @@ def test_which_processes_need_no_network(addresses, is_on_loopback):
         ({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}, "'evaluator'"),
     ],
 )
-def test_what_is_wrong_with_tf_config_is_one_line(config, names):
+def test_errors_in_tf_config_are_one_line(config, names):
     with pytest.raises(UserError, match="TF_CONFIG") as caught:
-        of(config)
+        member_by_tf_config(config)
     assert names in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -98,30 +98,30 @@ STEP = {
 
 
 def test_a_slurm_step():
-    found = read_membership(STEP)
-    assert found.index == 3
-    hosts = [address.rsplit(":", 1)[0] for address in found.addresses]
+    member = read_membership(STEP)
+    assert member.index == 3
+    hosts = [address.rsplit(":", 1)[0] for address in member.addresses]
     assert hosts == ["node08", "node08", "node09", "node09", "big"]
-    assert len(set(found.addresses)) == 5
-    ports = [int(address.rsplit(":", 1)[1]) for address in found.addresses]
+    assert len(set(member.addresses)) == 5
+    ports = [int(address.rsplit(":", 1)[1]) for address in member.addresses]
     assert all(1024 < port < 32768 for port in ports)
 
 
-def test_another_job_on_the_same_nodes_has_other_ports():
+def test_jobs_on_the_same_nodes_have_different_ports():
     assert set(slurm_addresses(STEP) or []).isdisjoint(slurm_addresses({**STEP, "SLURM_JOB_ID": "72"}) or [])
 
 
-def test_tf_config_goes_before_slurm():
+def test_tf_config_takes_precedence_over_slurm():
     config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
     assert read_membership({**STEP, "TF_CONFIG": json.dumps(config)}).addresses == ("a:1", "b:1")
 
 
-def test_a_batch_script_is_no_step():
+def test_batch_script_is_not_a_step():
     assert read_membership({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "1"}).count == 1
     assert read_membership({**STEP, "SLURM_STEP_NUM_TASKS": "1"}).count == 1
 
 
-def test_slurm_variables_that_contradict_one_another():
+def test_contradictory_slurm_variables_are_refused():
     with pytest.raises(UserError, match="Slurm"):
         read_membership({**STEP, "SLURM_STEP_TASKS_PER_NODE": "2(x2)"})
 

@@ -1,4 +1,4 @@
-"""The parts of the IPU platform that do not need Graphcore's packages, and the defaults that suit IPUs."""
+"""The parts of the IPU platform that do not need Graphcore's packages, and the defaults for IPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from execution.graphcore.layout import prediction_steps
 from execution.graphcore.streams import low_precision_cross_entropy
 from execution.interface import ExecutionOptions, cross_entropy
-from execution.processes import SINGLE_PROCESS, Processes
+from execution.processes import Processes
 from execution.software.dropout import Dropout, DropoutSeeds
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
@@ -20,7 +20,6 @@ from tests import ROOT
 from tests.support.graphcore.double import installed
 from training.evaluation import evaluation_batch_size
 from training.initial_weights import resolved_architecture
-from training.machine import update_settings
 
 HOSTS = "tensorflow.python.ipu.distributed.host_collective_ops"
 TINY = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
@@ -36,27 +35,27 @@ def with_gradient(function, scores, labels):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 5e-3)])
-def test_narrow_cross_entropy_equals_the_float32_one(dtype: str, tolerance: float) -> None:
-    chance = np.random.default_rng(0)
-    scores = tf.constant(chance.normal(0, 3, (2, 5, 1000)), dtype)
-    labels = tf.constant(chance.integers(0, 1000, (2, 5)), tf.int32)
+def test_low_precision_cross_entropy_equals_that_in_float32(dtype: str, tolerance: float) -> None:
+    rng = np.random.default_rng(0)
+    scores = tf.constant(rng.normal(0, 3, (2, 5, 1000)), dtype)
+    labels = tf.constant(rng.integers(0, 1000, (2, 5)), tf.int32)
     losses, gradient = with_gradient(low_precision_cross_entropy, scores, labels)
-    wanted, wanted_gradient = with_gradient(cross_entropy, scores, labels)
+    expected, expected_gradient = with_gradient(cross_entropy, scores, labels)
     assert losses.dtype == np.float32
-    np.testing.assert_allclose(losses, wanted, rtol=tolerance)
-    np.testing.assert_allclose(gradient, wanted_gradient, atol=tolerance)
+    np.testing.assert_allclose(losses, expected, rtol=tolerance)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=tolerance)
 
 
-def test_narrow_cross_entropy_makes_no_float32_copy_of_the_scores() -> None:
-    function = tf.function(lambda scores, labels: with_gradient_of_sum(scores, labels), autograph=False)
+def test_low_precision_cross_entropy_makes_no_float32_copy_of_the_scores() -> None:
+    function = tf.function(gradient_of_sum, autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec([2, 5, 1000], tf.float16), tf.TensorSpec([2, 5], tf.int32))
-    wide = [op.name for op in graph.graph.get_operations() for out in op.outputs if out.dtype == tf.float32]
+    float32 = [op.name for op in graph.graph.get_operations() for out in op.outputs if out.dtype == tf.float32]
     large = [op for op in graph.graph.get_operations() for out in op.outputs if out.shape[-1:] == [1000]]
-    assert wide and large
+    assert float32 and large
     assert not [op.name for op in large if op.outputs[0].dtype == tf.float32]
 
 
-def with_gradient_of_sum(scores, labels):
+def gradient_of_sum(scores, labels):
     objective = PretrainingObjective(accuracies=False, word_cross_entropy=low_precision_cross_entropy)
     batch = {
         "masked_lm_ids": labels,
@@ -107,32 +106,20 @@ def loaded(*flags: str) -> TrainingConfig:
     return load_config("pretraining", ["--config", TINY, "--generated-dataset", "true", *flags]).config
 
 
-@pytest.mark.parametrize(
-    ("flags", "reduction"),
-    [
-        ([], "mean"),
-        (["--execution.platform", "graphcore"], "running_mean"),
-        (["--execution.platform", "graphcore", "--optimizer-opts.gradient-accumulation-reduction", "mean"], "mean"),
-    ],
-)
-def test_default_reduction_depends_on_the_machine(flags: list[str], reduction: str) -> None:
-    assert update_settings(loaded(*flags), SINGLE_PROCESS, micro_batches=4).reduction == reduction
-
-
 def test_evaluation_uses_the_batch_size_of_the_model(caplog: pytest.LogCaptureFixture) -> None:
     ipus = SimpleNamespace(batch_size=2)
-    asked = ["--global-batch.micro-batch-size", "2", "--evaluation-batch-size", "16"]
-    assert evaluation_batch_size(loaded(*asked[:2]), ipus) == 2 and not caplog.records
-    assert evaluation_batch_size(loaded(*asked), ipus) == 2
+    flags = ["--global-batch.micro-batch-size", "2", "--evaluation-batch-size", "16"]
+    assert evaluation_batch_size(loaded(*flags[:2]), ipus) == 2 and not caplog.records
+    assert evaluation_batch_size(loaded(*flags), ipus) == 2
     assert "evaluation_batch_size 16 has no effect" in caplog.text
     anything = SimpleNamespace(batch_size=None)
-    assert evaluation_batch_size(loaded(*asked), anything) == 16
-    assert evaluation_batch_size(loaded(*asked[:2]), anything) == 32
+    assert evaluation_batch_size(loaded(*flags), anything) == 16
+    assert evaluation_batch_size(loaded(*flags[:2]), anything) == 32
 
 
 def test_new_models_use_the_activation_of_the_machine() -> None:
     assert resolved_architecture(loaded(), None, "gelu_new").hidden_act == "gelu_new"
     exact = loaded("--bert-config.hidden-act", "gelu")
     assert resolved_architecture(exact, None, "gelu_new").hidden_act == "gelu"
-    begun = SimpleNamespace(origin="there", architecture={"hidden_act": "gelu"})
-    assert resolved_architecture(loaded(), begun, "gelu_new").hidden_act == "gelu"
+    pretrained = SimpleNamespace(origin="there", architecture={"hidden_act": "gelu"})
+    assert resolved_architecture(loaded(), pretrained, "gelu_new").hidden_act == "gelu"

@@ -1,7 +1,4 @@
-"""Every published config gives the IPU settings of the published table, without training.
-
-The double is generated from the published signatures, so a setting or argument that does not exist fails here.
-"""
+"""Every published config gives the IPU settings of the published table; an unknown setting or argument fails."""
 
 from __future__ import annotations
 
@@ -17,17 +14,12 @@ from execution.interface import ExecutionOptions, OptimizerSettings, Update
 from execution.select import processes_for, select_platform
 from keras_extensions.schedules import UpDown
 from tests.support.graphcore.double import Recorder, installed
-from tests.unit.settings.test_published_settings import ROWS, load
+from tests.support.published_configs import ROWS, load
 from training.machine import execution_options
 from utilities.environment import graphcore_installed
 from utilities.errors import UserError
 
 SIZE_OF_POD = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8}  # IPUs are allocated in powers of two
-
-
-@pytest.fixture(autouse=True)
-def _datasets_dir(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATASETS_DIR", "/data")
 
 
 @pytest.fixture
@@ -71,10 +63,10 @@ def test_system_of_every_published_config(name: str, adapter: ModuleType) -> Non
 def test_pipeline_of_every_published_config(name: str, adapter: ModuleType, recorder: Recorder) -> None:
     row, options = ROWS[name], execution_options(load(name).config)
     update = Update(row["replicas"] * row["grad_acc_steps_per_replica"], row["replicas"])
-    asked = adapter.training_options(options, update)
-    forward = asked.pop("forward_propagation_stages_poplar_options")
-    assert asked.pop("backward_propagation_stages_poplar_options") == forward
-    assert {key: getattr(value, "name", value) for key, value in asked.items()} == {
+    given = adapter.training_options(options, update)
+    forward = given.pop("forward_propagation_stages_poplar_options")
+    assert given.pop("backward_propagation_stages_poplar_options") == forward
+    assert {key: getattr(value, "name", value) for key, value in given.items()} == {
         "device_mapping": row["device_mapping"],
         "pipeline_schedule": "Grouped",
         "gradient_accumulation_steps_per_replica": row["grad_acc_steps_per_replica"],
@@ -103,8 +95,8 @@ def changed(**values: Any) -> ExecutionOptions:
     ],
 )
 def test_recomputation_fits_the_schedule(schedule: str, mode: str, adapter: ModuleType) -> None:
-    asked = adapter.training_options(changed(pipeline_schedule=schedule), Update(12))
-    assert (asked["pipeline_schedule"].name, asked["recomputation_mode"].name) == (schedule.capitalize(), mode)
+    given = adapter.training_options(changed(pipeline_schedule=schedule), Update(12))
+    assert (given["pipeline_schedule"].name, given["recomputation_mode"].name) == (schedule.capitalize(), mode)
     assert "recomputation_mode" not in adapter.training_options(changed(recompute=False), Update(12))
 
 
@@ -119,21 +111,7 @@ def test_switches_reach_the_system(adapter: ModuleType) -> None:
     assert compiling["device_connection.version"] == "ipu2"
 
 
-def test_a_setting_that_does_not_exist_fails(adapter: ModuleType) -> None:
-    config = adapter.IPUConfig()
-    with pytest.raises(AttributeError, match="no setting pipelining"):
-        config.pipelining = True
-    with pytest.raises(AttributeError, match="no setting partials_type"):
-        config.matmuls.partials_type = "half"
-    with pytest.raises(TypeError, match="unexpected keyword argument 'matmuls'"):
-        adapter.pipelining.PipelineStageOptions(matmuls={})
-    with pytest.raises(AttributeError):
-        adapter.nn_ops.geluu(1.0)
-    with pytest.raises(TypeError, match="missing a required argument: 'serialization_dimension'"):
-        adapter.math_ops.serialized_matmul(1, 2, 3)
-
-
-def test_it_is_chosen_where_it_is_installed(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_selects_graphcore_where_it_is_installed(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_POPLAR_FLAGS", raising=False)
     assert graphcore_installed()
     platform = select_platform(ExecutionOptions(platform="auto", seed=5, replicas=2, executable_cache="/cache"))
@@ -146,13 +124,13 @@ def test_it_is_chosen_where_it_is_installed(recorder: Recorder, monkeypatch: pyt
     monkeypatch.delenv("TF_POPLAR_FLAGS")
 
 
-def test_by_name_without_the_packages() -> None:
+def test_graphcore_without_its_packages_is_refused() -> None:
     assert not graphcore_installed()
     with pytest.raises(UserError, match=r"has no Graphcore TensorFlow.*set execution.platform to software"):
         select_platform(ExecutionOptions(platform="graphcore"))
 
 
-def test_processes_of_poprun() -> None:
+def test_poprun_starts_the_processes() -> None:
     popdist = {
         "popdist.isPopdistEnvSet": lambda: True, "popdist.getNumTotalReplicas": lambda: 4,
         "popdist.getNumInstances": lambda: 2, "popdist.getInstanceIndex": lambda: 1,
@@ -167,7 +145,7 @@ def test_processes_of_poprun() -> None:
             select_platform(ExecutionOptions(platform="graphcore", replicas=2))
 
 
-def test_what_ipus_lack_is_refused(recorder: Recorder) -> None:
+def test_bfloat16_and_automatic_loss_scales_are_refused(recorder: Recorder) -> None:
     with pytest.raises(UserError, match=r"execution\.precision is bfloat16"):
         select_platform(ExecutionOptions(platform="graphcore", precision="bfloat16"))
     platform = select_platform(ExecutionOptions(platform="graphcore"))
@@ -186,11 +164,3 @@ def test_what_ipus_lack_is_refused(recorder: Recorder) -> None:
 def test_gradient_clipping_and_muon_are_refused(adapter: ModuleType, settings: OptimizerSettings, field: str) -> None:
     with pytest.raises(UserError, match=field):
         adapter.make_optimizer(settings, ExecutionOptions())
-
-
-def test_published_tree_of_settings_is_whole(adapter: ModuleType) -> None:
-    defaults = adapter.IPUConfig().to_dict()
-    assert defaults["optimizations.minimum_remote_tensor_size"] == 128
-    assert defaults["floating_point_behaviour.esr"].name == "OFF"
-    assert defaults["scheduling.maximum_scheduler_search_space_size"] == 64
-    assert len(defaults) == 57

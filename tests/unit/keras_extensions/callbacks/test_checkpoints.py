@@ -28,7 +28,7 @@ def test_checkpoints_at_multiples_and_at_the_end():
     assert saved == [6, 9, 12, 14]
 
 
-def test_the_last_checkpoint_is_written_once():
+def test_last_checkpoint_is_written_once():
     saved = []
     drive(Checkpoints(saved.append, 4, first_step=8), [(4, 1), (4, 1)])
     assert saved == [12, 16]
@@ -41,7 +41,7 @@ def test_the_last_checkpoint_is_written_once():
     assert (saved, last) == ([4, 8], [12])
 
 
-def test_after_so_many_seconds_since_the_last_one():
+def test_checkpoints_by_time():
     clock, saved = [1000.0], []
     callback = Checkpoints(saved.append, every_n_updates=10, every_seconds=60, clock=lambda: clock[0])
     clock[0] += 500  # compiling before training begins does not count
@@ -49,7 +49,7 @@ def test_after_so_many_seconds_since_the_last_one():
     assert saved == [6, 10, 14]  # 6: 60 s; 10: by step, which restarts the time; 14: 60 s
 
 
-def test_what_is_on_disk_already_is_not_saved_again():
+def test_saved_step_is_not_saved_again():
     saved = []
     drive(Checkpoints(saved.append, 4, first_step=8, saved_step=8), [], [0.0])
     assert saved == []
@@ -57,7 +57,7 @@ def test_what_is_on_disk_already_is_not_saved_again():
     assert saved == [12]
 
 
-def test_a_writer_that_failed_ends_training_at_the_next_execution():
+def test_failed_writer_ends_training_at_the_next_execution():
     checks = []
 
     def check() -> None:
@@ -71,13 +71,13 @@ def test_a_writer_that_failed_ends_training_at_the_next_execution():
     assert saved == [4] and len(checks) == 2
 
 
-@pytest.mark.parametrize(("up", "agreed", "saves"), [(False, True, [1]), (True, False, []), (True, True, [1])])
-def test_the_time_is_up_when_the_processes_agree(up, agreed, saves):
+@pytest.mark.parametrize(("due", "agreed", "saves"), [(False, True, [1]), (True, False, []), (True, True, [1])])
+def test_processes_agree_on_checkpoints_by_time(due, agreed, saves):
     saved, seen, now = [], [], [0.0]
     callback = Checkpoints(
         saved.append, every_seconds=10, clock=lambda: now[0], agree=lambda own: seen.append(own) or agreed
     )
     callback.on_train_begin()
-    now[0] = 11.0 if up else 1.0
+    now[0] = 11.0 if due else 1.0
     callback.on_train_batch_end(0)
-    assert saved == saves and seen == [up]
+    assert saved == saves and seen == [due]

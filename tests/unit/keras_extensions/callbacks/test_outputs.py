@@ -35,7 +35,7 @@ def live(folder: Path, code: str, every: float = 100.0, cpu: Clock | None = None
 def wait_for(condition, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "nothing came of it"
+        assert time.monotonic() < end, "the condition is still false"
         time.sleep(0.02)
 
 
@@ -60,20 +60,14 @@ def test_metrics_file_appends_after_an_incomplete_line(tmp_path):
     lines = path.read_text().splitlines()
     assert lines[:2] == ['{"step": 1}', '{"step": 2, "met']
     first, second = (json.loads(line) for line in lines[2:])
-    assert first["metrics"]["mlm_loss"] is None, "JSON knows no NaN"
+    assert first["metrics"]["mlm_loss"] is None, "JSON has no NaN"
     assert second == {
-        "step": 6,
-        "total_steps": 6,
-        "samples": 48,
-        "seconds": 6.0,
-        "throughput": 8.0,
-        "compiling": False,
-        "learning_rate": None,
-        "metrics": {"loss": 4.2, "mlm_loss": 3.5},
-    }
+        "step": 6, "total_steps": 6, "samples": 48, "seconds": 6.0, "throughput": 8.0, "compiling": False,
+        "learning_rate": None, "metrics": {"loss": 4.2, "mlm_loss": 3.5},
+    }  # fmt: skip
 
 
-def test_the_report_is_refreshed_after_a_while_and_then_at_intervals(tmp_path):
+def test_report_is_refreshed_at_intervals(tmp_path):
     report, clock = live(tmp_path, WORKS)
     for now in (0, FIRST_REPORT_SECONDS - 1):
         step(report, clock, now)
@@ -89,7 +83,7 @@ def test_the_report_is_refreshed_after_a_while_and_then_at_intervals(tmp_path):
     report.end()
 
 
-def test_a_slow_report_is_refreshed_less_often(tmp_path):
+def test_slow_report_is_refreshed_less_often(tmp_path):
     """0.5 s of processor time are 2 % of 25 s, regardless of the interval."""
     cpu = Clock()
     report, clock = live(tmp_path, WORKS, every=1.0, cpu=cpu)
@@ -104,7 +98,7 @@ def test_a_slow_report_is_refreshed_less_often(tmp_path):
     report.end()
 
 
-def test_one_report_at_a_time_and_none_left_behind(tmp_path):
+def test_one_report_process_at_a_time(tmp_path):
     report, clock = live(tmp_path, "import time; time.sleep(60)", every=1.0)
     step(report, clock, 1)
     process = report._process
@@ -117,7 +111,7 @@ def test_one_report_at_a_time_and_none_left_behind(tmp_path):
 
 
 @pytest.mark.parametrize("command", [["/no/such/program"], [sys.executable, "-c", "raise SystemExit(3)"]])
-def test_a_failing_report_is_one_warning(tmp_path, caplog, command):
+def test_failing_report_is_one_warning(tmp_path, caplog, command):
     clock = Clock()
     report = LiveReport(command, tmp_path, 1.0, clock)
     report.begin(0, 10)
@@ -129,7 +123,7 @@ def test_a_failing_report_is_one_warning(tmp_path, caplog, command):
     report.end()
 
 
-def test_the_real_command_writes_a_page_that_browsers_load_again(tmp_path):
+def test_real_command_writes_a_page_that_refreshes_itself(tmp_path):
     period = {"step": 10, "total_steps": 100, "samples": 80, "metrics": {"loss": 1.0}}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(period) + "\n")
     clock = Clock()

@@ -89,8 +89,8 @@ def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
     rows = Rows("packs", 8, "sequences_per_pack", {"tokens": "tokens_per_pack"})
     listeners = [seen, Progress(terminal=False), MetricsFile(tmp_path / "metrics.jsonl")]
     reporting = Reporting(4, 8 * 2.4, listeners, steps_per_period=2, rows=rows, clock=clock)
-    held = {"mlm_loss": 7.0, "sequences_per_pack": 2.5, "tokens_per_pack": 100.0}
-    drive(reporting, clock, [(2, 30, held), (2, 4, held)])
+    values = {"mlm_loss": 7.0, "sequences_per_pack": 2.5, "tokens_per_pack": 100.0}
+    drive(reporting, clock, [(2, 30, values), (2, 4, values)])
     last = seen.periods[-1]
     assert last.throughput == pytest.approx(2 * 8 * 2.5 / 4)
     assert last.rates == {"packs": pytest.approx(2 * 8 / 4), "tokens": pytest.approx(2 * 8 * 100 / 4)}
@@ -102,7 +102,7 @@ def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
     assert (written["throughput"], written["packs_per_second"], written["tokens_per_second"]) == (10.0, 4.0, 400.0)
 
 
-def test_a_period_of_nothing_but_compilation_says_so():
+def test_period_of_compilation_only_is_marked():
     clock, seen = Clock(), Collected()
     drive(Reporting(4, 8, [seen], clock=clock), clock, [(2, 10, metrics(7.0)), (2, 1, metrics(6.0))])
     assert [p.compiling for p in seen.periods] == [True, False]
@@ -118,7 +118,7 @@ def test_steps_continue_over_epochs_and_resumes():
     assert seen.periods[-1].samples == 212
 
 
-def test_unfinished_last_period_is_reported():
+def test_incomplete_last_period_is_reported():
     clock, seen = Clock(), Collected()
     reporting = Reporting(100, 2, [seen], steps_per_period=4, clock=clock)
     drive(reporting, clock, [(4, 1, metrics(5.0)), (3, 1, metrics(2.0))])
@@ -126,7 +126,7 @@ def test_unfinished_last_period_is_reported():
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_one_parsable_line_a_period_in_the_log_file(tmp_path, terminal):
+def test_log_file_has_one_parsable_line_per_period(tmp_path, terminal):
     clock, console = Clock(), io.StringIO()
     log_file = tmp_path / "train.log"
     with run_log(log_file, terminal=terminal, stream=console):
@@ -145,7 +145,7 @@ def test_one_parsable_line_a_period_in_the_log_file(tmp_path, terminal):
     assert "disk is nearly full" in shown
     if terminal:
         assert "100%" in shown and "samples/s, mlm_loss 0.250, nsp_loss 0.700" in shown
-        assert not THROUGHPUT.search(shown), "the bar is shown in place of the lines"
+        assert not THROUGHPUT.search(shown), "the bar replaces the lines"
     else:
         assert len(THROUGHPUT.findall(shown)) == 3
 
@@ -159,7 +159,7 @@ def test_log_level_is_set_and_restored(tmp_path):
     assert (tmp_path / "train.log").read_text() == ""
 
 
-def test_an_existing_console_handler_does_not_duplicate_lines(tmp_path):
+def test_existing_console_handler_does_not_duplicate_lines(tmp_path):
     console, root = io.StringIO(), logging.getLogger()
     handler = logging.StreamHandler(console)
     root.addHandler(handler)

@@ -24,9 +24,9 @@ def period(step: int, mlm: float, nsp: float = 0.5, **others: float) -> Period:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_nan_and_infinity(value):
+def test_nan_and_infinity_are_divergence(value):
     guard = StopOnDivergence(LOSSES)
-    guard.period(period(4, 7.0, mlm_accuracy=math.nan))  # an accuracy of NaN, over no samples, is no divergence
+    guard.period(period(4, 7.0, mlm_accuracy=math.nan))  # an accuracy of NaN, over no samples, is not a divergence
     with pytest.raises(DivergenceError) as caught:
         guard.period(period(8, 7.0, value))
     assert (caught.value.step, caught.value.updates) == (8, 4)
@@ -34,34 +34,34 @@ def test_nan_and_infinity(value):
     assert "nsp_loss" in str(caught.value) and "step 8" in str(caught.value)
 
 
-def test_explosion_relative_to_the_running_median():
+def test_loss_far_above_the_median_is_divergence():
     guard = StopOnDivergence(LOSSES, ratio=3.0)
     for step in range(MIN_PERIODS):
-        guard.period(period(step, 3.5 if step == 0 else 1.5))  # too few to judge, and a median ignores outliers
+        guard.period(period(step, 3.5 if step == 0 else 1.5))  # too few periods, and a median ignores outliers
     guard.period(period(50, 5.4))  # 5.9 < 3 × 2.0
     with pytest.raises(DivergenceError, match=r"loss is 6\.1, .*median .* 2"):
         guard.period(period(51, 4.6, 1.5))
 
 
-def test_outliers_below_the_first_loss_do_not_count():
+def test_losses_below_the_first_one_are_not_divergence():
     guard = StopOnDivergence(LOSSES, ratio=3.0, before=[0.9, *[0.01] * 200])
     guard.period(period(1, 0.3))  # 0.8 is 80 times the median
     with pytest.raises(DivergenceError):
         guard.period(period(2, 0.5))
 
 
-def test_without_a_ratio_nothing_explodes():
+def test_large_losses_are_accepted_without_a_ratio():
     guard = StopOnDivergence(LOSSES, before=[2.0] * 50)
     guard.period(period(1, 1e9))
 
 
-def test_the_median_continues_after_a_resume():
+def test_median_includes_losses_before_a_resume():
     guard = StopOnDivergence(LOSSES, ratio=3.0, before=[2.0] * MIN_PERIODS)
     with pytest.raises(DivergenceError):
         guard.period(period(1, 6.0))
 
 
-def test_only_overflows_without_an_update_between_them_end_a_run():
+def test_consecutive_overflows_end_a_run():
     counter, periods = OverflowCounter(), MAX_CONSECUTIVE_OVERFLOWS // 4
     for step in range(periods - 1):
         counter.period(period(step, 7.0, overflows=4.0))  # all four updates

@@ -17,7 +17,7 @@ from utilities.errors import Stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_deferred_signal_is_a_request(number):
+def test_deferred_signal_requests_a_stop(number):
     with stop_on_signals() as request:
         with request.defer():
             os.kill(os.getpid(), number)
@@ -47,7 +47,7 @@ def test_handlers_are_restored():
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_in_another_thread_nothing_is_changed():
+def test_handlers_are_unchanged_in_another_thread():
     seen = []
 
     def run():
@@ -71,7 +71,7 @@ with stop_on_signals() as request, request.defer():
 """
 
 
-def test_a_second_signal_ends_even_a_running_execution():
+def test_second_signal_ends_a_running_execution():
     process = subprocess.Popen(
         [sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
     )
@@ -113,7 +113,7 @@ def test_all_processes_stop_at_the_same_step(own, agreed, ends, name):
 
 
 class Recorder(keras.callbacks.Callback):
-    """What the wrapped callbacks see: the ends of executions, and the mean that Keras gives them."""
+    """Records the ends of executions, with the mean loss that Keras passes."""
 
     def __init__(self):
         super().__init__()
@@ -123,8 +123,12 @@ class Recorder(keras.callbacks.Callback):
         self.seen.append((batch + 1, logs["loss"]))
 
 
-def fitted(first_step, seconds, stop_at=None, ends=(10, 20)):
-    """Trains 23 updates in periods; an execution of n updates takes n times so many seconds of the clock."""
+def train(first_step, seconds, stop_at=None, ends=(10, 20)):
+    """Train 23 updates in periods that end at ``ends``; each update takes ``seconds`` of the clock.
+
+    Returns:
+        The steps at the ends of periods, and the updates of each execution.
+    """
     model = keras.Sequential([keras.layers.Dense(1, input_shape=(1,))])
     model.compile("sgd", "mse", steps_per_execution=10)
     now, lengths, request, recorder = [0.0], [], StopRequest(), Recorder()
@@ -154,12 +158,12 @@ def fitted(first_step, seconds, stop_at=None, ends=(10, 20)):
 
 
 def test_long_periods_are_divided_into_short_executions():
-    assert fitted(0, seconds=0.001) == ([10, 20, 23], [1, 2, 4, 3, 6, 4, 3])
-    assert fitted(0, seconds=4.0) == ([10, 20, 23], [1, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 1])
-    assert fitted(0, seconds=60.0) == ([10, 20, 23], [1] * 23)
-    assert fitted(7, seconds=0.001)[0] == [3, 13, 16]  # of a run that was stopped within a period: its end comes first
-    assert fitted(0, seconds=0.001, ends=(10, 17, 20)) == ([10, 17, 20, 23], [1, 2, 4, 3, 6, 1, 2, 1, 2, 1])
+    assert train(0, seconds=0.001) == ([10, 20, 23], [1, 2, 4, 3, 6, 4, 3])
+    assert train(0, seconds=4.0) == ([10, 20, 23], [1, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 1])
+    assert train(0, seconds=60.0) == ([10, 20, 23], [1] * 23)
+    assert train(7, seconds=0.001)[0] == [3, 13, 16]  # a run that was stopped within a period first completes it
+    assert train(0, seconds=0.001, ends=(10, 17, 20)) == ([10, 17, 20, 23], [1, 2, 4, 3, 6, 1, 2, 1, 2, 1])
 
 
-def test_a_stop_within_a_period_ends_it():
-    assert fitted(0, seconds=60.0, stop_at=14) == ([10, 14], [1] * 14)
+def test_stop_request_ends_a_period():
+    assert train(0, seconds=60.0, stop_at=14) == ([10, 14], [1] * 14)

@@ -1,4 +1,4 @@
-"""W&B with its real client, offline: no login, no question, no waiting, and one run across a resume."""
+"""W&B with its real client, offline: no login, no questions, and one run across a resume."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parts(tracked) -> list[OfflineRun]:
     return offline_runs(tracked[0])
 
 
-def test_nothing_is_asked_and_the_way_to_upload_is_told(tracked):
+def test_offline_run_asks_nothing_and_shows_the_upload_command(tracked):
     folder, shown = tracked
     assert "wandb login" not in shown and "API key" not in shown and "(1)" not in shown
     assert shown.count("W&B offline; to upload the run: wandb sync ") == 2
@@ -43,14 +43,14 @@ def test_nothing_is_asked_and_the_way_to_upload_is_told(tracked):
     assert all(Path(path).is_dir() and folder in Path(path).parents for path in folders)
 
 
-def test_a_resumed_run_is_one_run(tracked, parts):
+def test_resumed_run_is_one_run(tracked, parts):
     assert len(parts) == 2
     assert {part.id for part in parts} == {(tracked[0] / ID_FILE).read_text().strip()}
     assert [sorted(part.history) for part in parts] == [[1, 2, 3], [4, 5, 6]]
     assert all(part.resumes for part in parts), "so that `wandb sync` appends"
 
 
-def test_numbers_config_tags_and_names_arrive(parts):
+def test_metrics_config_tags_and_names_are_recorded(parts):
     first = parts[0]
     assert (first.project, first.name, first.tags) == ("my project", "my run", ("a", "b"))
     assert first.config["seed"] == 7 and first.config["optimizer_opts"] == {"name": "LAMB"}
@@ -58,9 +58,6 @@ def test_numbers_config_tags_and_names_arrive(parts):
     expected = {"loss": 7.0, "mlm_loss": 6.0, "throughput": 16.0, "samples": 16, "learning_rate": 1e-3}
     assert {name: logged[name] for name in expected} == expected
     assert [part.summary["f1"] for part in parts] == [80.0, 83.0]
-
-
-def test_system_metrics_are_recorded(parts):
     assert all(part.system_metrics >= 1 for part in parts)
 
 
@@ -81,18 +78,18 @@ def test_no_environment_no_command_line_and_no_host_is_recorded(tracked, parts):
         assert private not in content, private
 
 
-def test_a_missing_package_is_said_in_one_line(tmp_path, monkeypatch):
+def test_missing_package_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"enable_wandb .* pip install wandb"):
         WandbRun(tmp_path, "n", {})
 
 
 @pytest.mark.parametrize("content", [b"", b"../x", b"\xff", b"a b", b"x" * 70])
-def test_an_id_that_cannot_be_one_is_made_anew(tmp_path, content):
+def test_invalid_run_id_is_replaced(tmp_path, content):
     path = tmp_path / ID_FILE
     path.write_bytes(content)
-    made = run_id(path)
-    assert made != content.decode("latin-1") and run_id(path) == made
+    new = run_id(path)
+    assert new != content.decode("latin-1") and run_id(path) == new
 
 
 class FakeClient:
@@ -130,13 +127,13 @@ PERIOD = Period(1, 6, 1, 8, 1.0, 8.0, False, None, None, {"loss": 1.0})
 
 
 @pytest.mark.parametrize("login, mode", [(True, None), (False, "offline")])
-def test_a_login_decides_whether_the_run_is_online(monkeypatch, tmp_path, login, mode):
+def test_run_is_online_with_a_login_only(monkeypatch, tmp_path, login, mode):
     client, run = fake_run(monkeypatch, tmp_path, login=login)
     run.begin(0, 6)
     assert client.modes == [mode]
 
 
-def test_a_server_that_does_not_answer_is_a_warning(monkeypatch, tmp_path, caplog):
+def test_server_without_an_answer_is_a_warning(monkeypatch, tmp_path, caplog):
     client, run = fake_run(monkeypatch, tmp_path, answers=False)
     run.begin(0, 6)
     run.period(PERIOD)
@@ -144,7 +141,7 @@ def test_a_server_that_does_not_answer_is_a_warning(monkeypatch, tmp_path, caplo
     assert "does not answer (no answer)" in caplog.text
 
 
-def test_tracking_that_fails_later_leaves_training_alone(monkeypatch, tmp_path, caplog):
+def test_training_continues_without_tracking(monkeypatch, tmp_path, caplog):
     _, run = fake_run(monkeypatch, tmp_path, works=False)
     run.begin(0, 6)
     for _ in range(3):
@@ -153,14 +150,14 @@ def test_tracking_that_fails_later_leaves_training_alone(monkeypatch, tmp_path, 
     assert caplog.text.count("training continues") == 1
 
 
-def test_settings_that_are_refused_are_one_line(monkeypatch, tmp_path):
+def test_refused_settings_are_one_line(monkeypatch, tmp_path):
     client, run = fake_run(monkeypatch, tmp_path)
     client.init = lambda **arguments: (_ for _ in ()).throw(client.Error("no such\nentity"))
     with pytest.raises(UserError, match="enable_wandb: W&B 0 refuses \\(no such entity\\); correct"):
         run.begin(0, 6)
 
 
-def test_switched_off_by_its_own_variable(monkeypatch, tmp_path):
+def test_mode_of_the_environment_is_left_to_the_client(monkeypatch, tmp_path):
     client, run = fake_run(monkeypatch, tmp_path, login=False)
     monkeypatch.setitem(os.environ, "WANDB_MODE", "disabled")
     run.begin(0, 6)
