@@ -27,6 +27,9 @@ INTERMEDIATE = "intermediate"  # feed-forward, H → I
 OUTPUT = "output"  # feed-forward, I → H
 SPARSE_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # the matrices of an encoder layer that may be sparse
 
+# Fields of ``Architecture`` that say which parts a layer has; Hugging Face's layers have all of them.
+LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
+
 
 @dataclass(frozen=True)
 class Architecture:

@@ -20,6 +20,7 @@ from reports.run_files import RunData, is_number, read_run_folder
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
+from utilities.metric_names import LOSS, MLM_LOSS, is_loss, part_losses
 from utilities.secrets import mask
 
 LONGEST_CELL = 48  # characters
@@ -135,7 +136,7 @@ def _final(runs: Sequence[RunData]) -> List[Row]:
 
 def shared_loss(runs: Sequence[RunData]) -> Optional[str]:
     """Return the name of a loss that every run has logged with its samples, if there is one."""
-    for metric in ("mlm_loss", "loss"):
+    for metric in (MLM_LOSS, LOSS):
         if all(curve(run, metric, "samples")[0] for run in runs):
             return metric
     return None
@@ -206,7 +207,7 @@ def _table(content: Table, labels: Sequence[str]) -> Markup:
 
 def _charts(runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
     names = dict.fromkeys(name for run in runs for name in run.metric_names())
-    losses = [name for name in names if name.endswith("_loss")] or [name for name in names if name == "loss"]
+    losses = part_losses(names)
     others = [name for name in names if name.endswith("accuracy")]
     charts = [_chart(f"chart-{index}", name, runs, labels) for index, name in enumerate([*losses, *others])]
     drawn = [chart for chart in charts if chart]
@@ -224,7 +225,7 @@ def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence
         return Markup("")
     title = name.replace("_", " ")
     lines = [thinned(Curve(label, positions, values)) for label, positions, values in kept]
-    unit = "loss in nats" if name.endswith("loss") else "share"
+    unit = "loss in nats" if is_loss(name) else "share"
     return chart_card(identifier, title, unit, lines, axis="samples")
 
 

@@ -15,10 +15,19 @@ from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor,
 from reports.run_files import RunData, is_number, read_run_folder, whole_periods
 from utilities.files import write_atomically
 from utilities.history import END, INTERRUPT, SKIP
+from utilities.metric_names import (
+    LEARNING_RATE,
+    LOSS,
+    LOSS_SCALE,
+    MLM_LOSS,
+    NSP_LOSS,
+    OVERFLOWS,
+    THROUGHPUT,
+    part_losses,
+)
 
 REPORT_NAME = "report.html"
 STYLE = Path(__file__).with_name("style.css")
-OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"  # metrics that are reported in a sentence
 RELOAD_SECONDS = 60  # interval at which a browser reloads the page of an unfinished run
 _CENTURY = 100 * 365 * 86400  # seconds; a longer duration must be damaged data
 
@@ -100,7 +109,7 @@ def _written() -> str:
 
 def _verdict(run: RunData) -> Optional[str]:
     """Compare the masked-LM loss with the entropy of the corpus, in one sentence."""
-    loss, entropy = final_value(run, "mlm_loss"), run.unigram_entropy()
+    loss, entropy = final_value(run, MLM_LOSS), run.unigram_entropy()
     if loss is None or entropy is None:
         return None
     if loss < entropy:
@@ -116,9 +125,9 @@ def _verdict(run: RunData) -> Optional[str]:
 
 def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
     """Return names and losses of baselines that ignore the context."""
-    if metric == "nsp_loss":
+    if metric == NSP_LOSS:
         return [("uniform baseline, ln 2", math.log(2))]
-    if metric != "mlm_loss":
+    if metric != MLM_LOSS:
         return []
     entropy, vocabulary = run.unigram_entropy(), run.vocabulary_size()
     references = [("unigram entropy", entropy)] if entropy is not None else []
@@ -131,7 +140,7 @@ def final_value(run: RunData, metric: str) -> Optional[float]:
     return statistics.fmean(values[-max(1, len(values) // 20) :]) if values else None
 
 
-def steady_throughput(run: RunData, name: str = "throughput") -> Tuple[List[int], List[float]]:
+def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Tuple[List[int], List[float]]:
     """Return steps and samples per second, or another rate, without the periods that include compilation."""
     steps, values = run.series(name)
     compiling = {period["step"] for period in run.periods if period.get("compiling")}
@@ -164,20 +173,20 @@ def _cards(run: RunData) -> Markup:
 def _charts(run: RunData) -> Markup:
     """Return cards with the curves of losses, accuracies, learning rate and throughput that the run has."""
     names = run.metric_names()
-    losses = [name for name in names if name.endswith("_loss")] or [name for name in names if name == "loss"]
+    losses = part_losses(names)
     charts = [(name, "loss in nats", _curves(run, [name], with_name=False), _references(run, name)) for name in losses]
     accuracies = [name for name in names if name.endswith("accuracy")]
     charts.append(("accuracy", "share", _curves(run, accuracies), []))
     others = [name for name in run.score_names() if name not in names]
     charts.append(("scores", "evaluation", _curves(run, others)[:MOST_CURVES], []))
-    charts.append(("learning rate", "learning rate", [_curve(run, "learning_rate")], []))
-    charts.append(("throughput", "samples/s", [Curve("throughput", *steady_throughput(run))], []))
+    charts.append(("learning rate", "learning rate", [_curve(run, LEARNING_RATE)], []))
+    charts.append((THROUGHPUT, "samples/s", [Curve(THROUGHPUT, *steady_throughput(run))], []))
     cards = []
     for index, (name, unit, curves, references) in enumerate(charts):
         drawn = [thinned(curve) for curve in curves if curve.steps]
         if drawn:
             title = name.replace("_", " ")
-            zero = name == "throughput"
+            zero = name == THROUGHPUT
             area = _band_area(run, name)
             cards.append(chart_card(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area))
     cards += _sparsity_charts(run)
@@ -309,7 +318,7 @@ def _explored(run: RunData) -> List[Curve]:
 
 def _loss_against_flops(run: RunData) -> Curve:
     each = run.derived.get("flops_per_sample")
-    name = "mlm_loss" if "mlm_loss" in run.metric_names() else "loss"
+    name = MLM_LOSS if MLM_LOSS in run.metric_names() else LOSS
     periods = [period for period in run.periods if is_number(period["metrics"].get(name))]
     if not is_number(each) or not all(is_number(period.get("samples")) for period in periods):
         return Curve(name, [], [])

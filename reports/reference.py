@@ -16,10 +16,11 @@ from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 from reports.run_files import RunData, is_number, read_run_folder
 from utilities.errors import UserError
 from utilities.files import read_regular
+from utilities.metric_names import LOSS, MLM_LOSS
 
 REFERENCE_NAME = "reference.json"
 AXES = ("samples", "steps")
-METRICS = ("mlm_loss", "loss")  # in order of preference
+METRICS = (MLM_LOSS, LOSS)  # in order of preference
 SMOOTHED_SHARE = 0.1
 FEWEST_POINTS = 5  # a shorter run is not compared, and cannot be a reference
 MOST_POINTS = 2000  # number of points of a band made from a run

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
-import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from model.architecture import EMB, HEADS, HID, SPARSE_PARTS, Architecture, model_flops_per_sample, total_parameters
+from model.architecture import (
+    EMB,
+    HEADS,
+    HID,
+    LAYER_OPTIONS,
+    SPARSE_PARTS,
+    Architecture,
+    model_flops_per_sample,
+    total_parameters,
+)
 from model.tasks import CLASSIFICATION, PRETRAINING, expected_blocks
+from settings.metadata import manifest_count, saved_architecture
 from settings.problems import TYPED, with_origin
 from settings.schema import TrainingConfig
-from settings.sections import BertConfig, ClassificationData
+from settings.sections import BertConfig
 from utilities.environment import is_graphcore
-from utilities.errors import UserError
-from utilities.files import read_json_object
-from utilities.tables import check_columns, distinct_values
 
 # Sizes of Devlin et al. 2019, section 3, by the beginning of the names of released models.
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
@@ -28,15 +33,9 @@ _NAMED_VOCABULARIES = {"-uncased": 30522, "-cased": 28996, "-chinese": 21128}
 # Classes of each benchmark task: 1 for a regression, 2 for all others.
 _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
-LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
 _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 
 PADDED_TO = 128  # rows; vocabularies are padded to a multiple of 8, 64 or 128 for speed
-
-# Files that state the sizes of weights: of this project's checkpoints and runs, of Hugging Face, of Google.
-_SETTINGS_FILES = (
-    "checkpoint.json", "step-*/checkpoint.json", "checkpoints/step-*/checkpoint.json", "config.json", "bert_config.json"
-)  # fmt: skip
 
 STAGES = "ipu_config.pipeline_stages"
 DEVICES = "ipu_config.pipeline_device_mapping"
@@ -65,8 +64,8 @@ def derive(
     derived: Dict[str, Any] = {}
     if config.name is None:
         derived["name"] = file_stem
-    if task == CLASSIFICATION:
-        derived.update(_classification(config))
+    if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None:
+        derived["glue_task"] = "mrpc"
     length, notes = _length(config, task, origins)
     derived.update(length)
     notes += _unused_rows(config, task)
@@ -78,44 +77,7 @@ def derive(
     if config.optimizer_opts.gradient_accumulation_reduction is None:
         reduction = "running_mean" if runs_on_ipus(config) else "mean"
         derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
-    return _with_values(config, derived), list(derived), notes
-
-
-def _classification(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the benchmark task, or the classes in the user's own training file if it exists.
-
-    Raises:
-        UserError: one of the user's files is not in the format of its suffix, or lacks a column.
-    """
-    own = config.classification_data
-    if own is None:
-        return {"glue_task": "mrpc"} if config.glue_task is None else {}
-    for field, columns in _own_columns(config, own).items():
-        path = _own_file(config, own, field)
-        if path is not None:
-            try:
-                check_columns(path, columns)
-            except UserError as error:
-                flags = ", ".join(f"--classification-data.{key}" for key in (field.replace("_", "-"), "text", "label"))
-                raise UserError(f"{error} ({flags})") from error
-    path = _own_file(config, own, "train_file")
-    if path is None or own.regression or own.classes is not None:
-        return {}
-    return {"classification_data.classes": distinct_values(path, own.label)}
-
-
-def _own_columns(config: TrainingConfig, own: ClassificationData) -> Dict[str, List[str]]:
-    """Return the columns that the run reads from each of the user's files."""
-    scored = "train_file" if own.validation_file is None else "validation_file"
-    read = {"train_file": config.do_training, scored: config.do_validation}
-    columns = {field: [*own.text, own.label] for field, is_read in read.items() if is_read}
-    return {**columns, "test_file": own.text} if config.do_test else columns
-
-
-def _own_file(config: TrainingConfig, own: ClassificationData, field: str) -> Optional[Path]:
-    """Return the path of one of the user's files; None if it does not exist, or random data is used."""
-    path = os.path.join(config.dataset_dir or "", getattr(own, field) or "")
-    return Path(path) if os.path.isfile(path) and not config.generated_dataset else None
+    return with_values(config, derived), list(derived), notes
 
 
 def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
@@ -185,7 +147,7 @@ def tail_of_stages(stages: Sequence[Sequence[str]]) -> List[str]:
     return [block for stage in stages for block in stage if block not in (EMB, HID)]
 
 
-def _with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConfig:
+def with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConfig:
     """Return a copy of the config with values for dotted names of at most two keys."""
     for name, value in values.items():
         section, _, key = name.rpartition(".")
@@ -221,19 +183,9 @@ def weights_key(config: TrainingConfig) -> Optional[str]:
 
 
 def _saved_architecture(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the sizes and layer options of the weights to start from, if a file in their folder states them."""
+    """Return the sizes and layer options of the weights to start from, as far as they are known."""
     source = weights_key(config)
-    if source is None:
-        return {}
-    path = Path(getattr(config, source))
-    is_weights = os.path.isfile(path) or os.path.isfile(f"{path}.index")
-    try:
-        file = next(file for name in _SETTINGS_FILES for file in (path.parent if is_weights else path).glob(name))
-        values = read_json_object(file)
-    except (OSError, ValueError, StopIteration, UserError):  # the loader of checkpoints reports the folder's problem
-        return {}
-    own = values.get("architecture")
-    return own if isinstance(own, dict) else {**values, **dict.fromkeys(LAYER_OPTIONS, True)}
+    return {} if source is None else saved_architecture(Path(getattr(config, source)))
 
 
 def _named_sizes(model_name: str) -> Optional[BertConfig]:
@@ -319,14 +271,7 @@ def manifest_records(config: TrainingConfig) -> Optional[int]:
 def _manifest_count(config: TrainingConfig, section: str, key: str) -> Optional[int]:
     if config.dataset_dir is None or config.generated_dataset:
         return None
-    path = Path(config.dataset_dir) / "manifest.json"
-    if not os.path.isfile(path):  # reading a pipe would never end
-        return None
-    try:
-        count = json.loads(path.read_text(encoding="utf-8"))[section][key]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return count if type(count) is int and 0 <= count < 2**63 else None
+    return manifest_count(Path(config.dataset_dir), section, key)
 
 
 def is_packed(config: TrainingConfig) -> bool:

@@ -8,12 +8,12 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union, cast
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from pydantic import ValidationError
 
 from model.tasks import TASKS
-from settings.derived import derive
+from settings.derived import derive, with_values
 from settings.fields import Leaf, Misplaced, value_at
 from settings.flags import parse_flags
 from settings.problems import (
@@ -31,6 +31,9 @@ from settings.rules import broken_rules
 from settings.schema import TrainingConfig, leaves
 from utilities.errors import UserError
 from utilities.files import PROJECT, read_regular
+
+# Returns values that a task's data determine, by dotted name, given the config and the name of the task.
+Complete = Callable[[TrainingConfig, str], Dict[str, Any]]
 
 # A config file, its values, or an object made of them.
 Source = Union[str, "os.PathLike[str]", Mapping[str, Any], TrainingConfig]
@@ -58,12 +61,13 @@ class LoadedConfig:
     notes: List[str] = field(default_factory=list)
 
 
-def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
+def load_config(task: str, argv: Sequence[str], complete: Optional[Complete] = None) -> LoadedConfig:
     """Return the config that a command line specifies.
 
     Args:
         task: a name in ``model.tasks.TASKS``.
         argv: arguments without the program's name; ``--config FILE [OVERLAY ...]`` is required.
+        complete: see :func:`resolve`.
 
     Raises:
         UserError: a flag, file or value is wrong; the message is one line.
@@ -74,11 +78,16 @@ def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
         128
     """
     options, flag_values = parse_flags(task, argv)
-    return resolve(task, options.config or (), flag_values)
+    return resolve(task, options.config or (), flag_values, complete=complete)
 
 
-def config_of_call(task: str, config: Union[Source, Sequence[Source]], overrides: Mapping[str, Any]) -> LoadedConfig:
-    """Return the config that the arguments of :func:`tasks.train` specify.
+def config_of_call(
+    task: str,
+    config: Union[Source, Sequence[Source]],
+    overrides: Mapping[str, Any],
+    complete: Optional[Complete] = None,
+) -> LoadedConfig:
+    """Return the config that the arguments of :func:`tasks.train` specify; for ``complete`` see :func:`resolve`.
 
     Raises:
         UserError: there is no such task, or a file or value is wrong; the message is one line.
@@ -91,11 +100,15 @@ def config_of_call(task: str, config: Union[Source, Sequence[Source]], overrides
         raise UserError(f"task {show(task)}: there is no such task; name one of {', '.join(TASKS)}")
     sources = config if isinstance(config, (list, tuple)) else [cast(Source, config)]
     plain = {name: _plain(value, f"{name} ({CALL})") for name, value in overrides.items()}
-    return resolve(task, sources, plain, CALL)
+    return resolve(task, sources, plain, CALL, complete)
 
 
 def resolve(
-    task: str, sources: Sequence[Source], overrides: Mapping[str, Any], origin: str = COMMAND_LINE
+    task: str,
+    sources: Sequence[Source],
+    overrides: Mapping[str, Any],
+    origin: str = COMMAND_LINE,
+    complete: Optional[Complete] = None,
 ) -> LoadedConfig:
     """Return the config that sources and overrides specify.
 
@@ -104,6 +117,7 @@ def resolve(
         sources: a recipe, and overlays to merge over it in order.
         overrides: values by dotted name, which take precedence over the sources; sections are objects as in a file.
         origin: where the overrides come from.
+        complete: reads values that are unset from the task's data; None: they stay unset.
 
     Raises:
         UserError: a file or value is wrong; the message is one line.
@@ -115,9 +129,11 @@ def resolve(
         _merge_into(tree, files, _nested(name, value), Path(), origin, ())
     misplaced = move_misplaced_keys(tree)
     config = _validated(tree)
-    config, changed, notes = derive(config, task, tree.origins, _default_name(sources[0], task))
+    from_data = complete(config, task) if complete is not None else {}
+    name = _default_name(sources[0], task)
+    config, changed, notes = derive(with_values(config, from_data), task, tree.origins, name)
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
-    origins.update(dict.fromkeys(changed, DERIVED))
+    origins.update(dict.fromkeys([*from_data, *changed], DERIVED))
     problems = [describe_rule(problem, config, origins) for problem in broken_rules(config, task)]
     if problems:
         raise ConfigError(problems)

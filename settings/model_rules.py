@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, SPARSE_PARTS
+from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, LAYER_OPTIONS, SPARSE_PARTS
 from model.tasks import accepted_blocks
 from settings.derived import (
     DEVICES,
-    LAYER_OPTIONS,
     PROPORTIONS,
     STAGES,
     bert_sizes,

@@ -22,7 +22,7 @@ from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
 from model.architecture import Architecture
-from model.losses import LOSS, ClassificationObjective, RegressionObjective
+from model.losses import ClassificationObjective, RegressionObjective
 from model.tasks import CLASSIFICATION
 from settings.schema import TrainingConfig
 from settings.sections import ClassificationData
@@ -30,6 +30,7 @@ from tasks.fine_tuning import FineTuning
 from training.initial_weights import InitialWeights
 from training.task import Predict
 from utilities.errors import UserError
+from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
 

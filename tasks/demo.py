@@ -24,6 +24,7 @@ from settings.schema import TrainingConfig
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import PROJECT
+from utilities.metric_names import MLM_LOSS
 
 CONFIGS = PROJECT / "configs" / "demo"
 PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
@@ -150,7 +151,7 @@ def read_result(title: str, run: Path, config: TrainingConfig) -> Result:
     data = read_run_folder(run)
     return Result(
         title,
-        float(data.scores["mlm_loss"]),
+        float(data.scores[MLM_LOSS]),
         float(data.dataset["unigram_entropy_nats"]),
         vocabulary_size(config),
         run / "report.html",

@@ -15,13 +15,14 @@ from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
 from execution.interface import Platform
 from model.architecture import Architecture
-from model.losses import MLM_ACCURACY, MLM_LOSS, NSP_ACCURACY, NSP_LOSS, PretrainingObjective
+from model.losses import MLM_ACCURACY, NSP_ACCURACY, PretrainingObjective
 from model.tasks import PRETRAINING
 from settings.schema import TrainingConfig
 from training.building import build_model
 from training.initial_weights import InitialWeights
 from training.task import BuiltModel, InitializeSource, Predict
 from utilities.errors import UserError
+from utilities.metric_names import MLM_LOSS, NSP_LOSS
 
 logger = logging.getLogger(__name__)
 

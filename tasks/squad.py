@@ -18,7 +18,7 @@ from data_utils.squad.metric import Scores, score
 from data_utils.squad.windows import Geometry, WindowReader, Windows, cached_windows, squad_features
 from data_utils.tokenizer import UNKNOWN
 from model.architecture import Architecture
-from model.losses import LOSS, SpanObjective
+from model.losses import SpanObjective
 from model.tasks import SQUAD
 from reports.answers import Answered, write_answers
 from settings.schema import TrainingConfig
@@ -27,6 +27,7 @@ from training.initial_weights import InitialWeights
 from training.task import Predict
 from utilities.errors import UserError
 from utilities.files import write_atomically
+from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
 

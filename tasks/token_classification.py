@@ -32,7 +32,7 @@ from data_utils.token_classification import (
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.architecture import Architecture
-from model.losses import ACCURACY, LOSS, correct, pack_counts, pack_sums
+from model.losses import ACCURACY, correct, pack_counts, pack_sums
 from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks.classification import class_names
@@ -41,6 +41,7 @@ from training.initial_weights import InitialWeights
 from training.task import Predict
 from utilities.errors import UserError
 from utilities.files import write_atomically
+from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from training.checkpointing import Saver
 from training.session import Session, TrainingData
 from training.task import BuiltModel
 from utilities.errors import UserError
+from utilities.metric_names import is_loss
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +153,7 @@ def best_of(records: Sequence[Record], metric: str) -> Optional[int]:
         >>> best_of([Record(10, 0.5), Record(20, 0.7), Record(30, 0.7)], "f1")
         20
     """
-    sign = -1 if metric.endswith("loss") else 1  # of losses the lowest is best
+    sign = -1 if is_loss(metric) else 1
     finite = [record for record in records if math.isfinite(record.score)]
     return max(finite, key=lambda record: sign * record.score).step if finite else None
 

@@ -11,6 +11,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from model.huggingface import BertConfig
 from model.tasks import TASKS
 from reports.run_files import RunData, read_run_folder
+from utilities.metric_names import MLM_LOSS
 
 _SETTINGS: Tuple[Tuple[str, str], ...] = (
     ("glue_task", "benchmark task"),
@@ -130,7 +131,7 @@ def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
     if periods:
         last = periods[-1]
         figures = {f"{name}, training, update {last['step']:,}": value for name, value in last["metrics"].items()}
-        if "mlm_loss" in last["metrics"]:
+        if MLM_LOSS in last["metrics"]:
             figures["mlm_loss, unigram baseline"] = run.unigram_entropy()
     if not run.periods or run.periods[-1]["step"] <= step:
         figures.update({f"{name}, validation": value for name, value in run.scores.items()})

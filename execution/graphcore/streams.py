@@ -14,7 +14,7 @@ import numpy as np
 
 from execution.interface import Objective, Tensors
 from keras_extensions.backend import keras, tf
-from keras_extensions.callbacks.reporting import LEARNING_RATE
+from utilities.metric_names import LEARNING_RATE
 
 OBJECTIVE = "objective"  # the layer's name
 

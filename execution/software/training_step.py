@@ -21,11 +21,11 @@ from execution.software.cluster.collectives import Collectives
 from execution.software.dropout import DropoutSeeds, micro_batch_seed
 from execution.software.precision import FLOAT16, FLOAT32, LOW_PRECISION, WeightCopies
 from keras_extensions.backend import align_names, keras, tf
-from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from optimization import accumulation
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
 from optimization.muon import Muon
 from optimization.optimizers import DecoupledOptimizer, dense_float32
+from utilities.metric_names import LOSS_SCALE, OVERFLOWS
 
 
 class Engine(Protocol):

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from keras_extensions.backend import tf
 from keras_extensions.callbacks.reporting import Evaluation, Listener, Period
 from utilities.files import append_json_line
+from utilities.metric_names import LEARNING_RATE, THROUGHPUT
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +46,10 @@ class MetricsFile(Listener):
             "total_steps": period.total_steps,
             "samples": period.samples,
             "seconds": round(period.seconds, 3),
-            "throughput": round(period.throughput, 3),
+            THROUGHPUT: round(period.throughput, 3),
             **{f"{unit}_per_second": round(rate, 3) for unit, rate in period.rates.items()},
             "compiling": period.compiling,
-            "learning_rate": _finite(period.learning_rate),
+            LEARNING_RATE: _finite(period.learning_rate),
             "metrics": {name: _finite(value) for name, value in period.metrics.items()},
         }
         append_json_line(self.path, record)

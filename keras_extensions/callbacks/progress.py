@@ -15,7 +15,8 @@ from typing import Iterator, List, Optional, TextIO
 
 from tqdm import tqdm
 
-from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS, Evaluation, Listener, Period
+from keras_extensions.callbacks.reporting import Evaluation, Listener, Period
+from utilities.metric_names import LOSS_SCALE, OVERFLOWS, part_losses
 from utilities.secrets import MaskingFormatter
 
 logger = logging.getLogger(__name__)
@@ -98,9 +99,8 @@ def log_line(period: Period) -> str:
 
 def bar_text(period: Period) -> str:
     """Return the text after the bar, which fits into 80 columns in pre-training; the end may be cut off."""
-    losses = [name for name in period.metrics if name.endswith("_loss")] or ["loss"]
     parts = [f"ETA {format_duration(period.eta)}", f"{period.throughput:.1f} samples/s"]
-    parts += [f"{name} {period.metrics[name]:.3f}" for name in losses if name in period.metrics]
+    parts += [f"{name} {period.metrics[name]:.3f}" for name in part_losses(period.metrics)]
     return ", ".join(parts)
 
 

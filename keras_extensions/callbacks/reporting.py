@@ -16,12 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from keras_extensions.backend import keras
-
-# The name of the last learning rate in Keras' logs. Only some platforms report it.
-LEARNING_RATE = "learning_rate"
-# Metrics of runs in low-precision formats: the number (not the average) of updates skipped because gradients
-# overflowed, and the loss scale if it adapts.
-OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"
+from utilities.metric_names import LEARNING_RATE, LOSS, OVERFLOWS, THROUGHPUT, is_loss
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +54,8 @@ class Period:
     def scalars(self) -> Dict[str, float]:
         """Return the values to draw against the step, by name."""
         rates = {f"{unit}_per_second": rate for unit, rate in self.rates.items()}
-        learning_rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
-        return {**self.metrics, "throughput": self.throughput, **rates, **learning_rate}
+        learning_rate = {} if self.learning_rate is None else {LEARNING_RATE: self.learning_rate}
+        return {**self.metrics, THROUGHPUT: self.throughput, **rates, **learning_rate}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,6 +328,6 @@ def learning_rate(model: keras.Model, step: int) -> Optional[float]:
 
 def _losses_first(metrics: Dict[str, float]) -> Dict[str, float]:
     def rank(name: str) -> int:
-        return 0 if name == "loss" else 1 if name.endswith("_loss") else 2
+        return 0 if name == LOSS else 1 if is_loss(name) else 2
 
     return dict(sorted(metrics.items(), key=lambda item: rank(item[0])))  # stable

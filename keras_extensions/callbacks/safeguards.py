@@ -8,8 +8,9 @@ import statistics
 from collections import deque
 from typing import Deque, Iterable, Mapping, Optional, Sequence
 
-from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS, Listener, Period
+from keras_extensions.callbacks.reporting import Listener, Period
 from utilities.errors import UserError
+from utilities.metric_names import LOSS_SCALE, OVERFLOWS, is_loss
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class StopOnDivergence(Listener):
             DivergenceError: a loss is NaN or infinite, or their sum explodes.
         """
         for name, value in period.metrics.items():
-            if name.endswith("loss") and not math.isfinite(value):
+            if is_loss(name) and not math.isfinite(value):
                 raise DivergenceError(period.step, period.updates, f"{name} is {value}")
         loss = total_loss(period.metrics, self._losses)
         if loss is None:

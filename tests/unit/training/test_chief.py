@@ -15,7 +15,6 @@ from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.precision import FLOAT16
 from execution.software.training_step import UpdateRule
 from keras_extensions.backend import tf
-from keras_extensions.callbacks.reporting import LOSS_SCALE, OVERFLOWS
 from keras_extensions.callbacks.signals import StopRequest
 from model.losses import PretrainingObjective
 from optimization.optimizers import AdamW
@@ -27,6 +26,7 @@ from training.machine import configured_processes
 from training.resume import Position
 from training.run_folder import RunFolder
 from utilities.errors import ProcessLostError, UserError
+from utilities.metric_names import LOSS_SCALE, OVERFLOWS
 
 SCALE = 4.0
 

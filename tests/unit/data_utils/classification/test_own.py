@@ -18,6 +18,7 @@ from planning.overview import plan_lines
 from settings.derived import number_of_labels
 from settings.loading import LoadedConfig, load_config
 from settings.sections import ClassificationData
+from tasks.own_data import read_classes
 from tests.support.config_files import FINE_TUNING, write
 from utilities.errors import UserError
 
@@ -33,7 +34,7 @@ def read(folder: Path, split: str = "train", **section: Any) -> Examples:
 
 def load(folder: Path, section: dict[str, Any], *flags: str, task: str = "classification") -> LoadedConfig:
     config = {**FINE_TUNING, "dataset_dir": str(folder), "classification_data": section}
-    return load_config(task, ["--config", str(write(folder, config)), *flags])
+    return load_config(task, ["--config", str(write(folder, config)), *flags], read_classes)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -1,0 +1,29 @@
+"""Names of metrics that several packages share: machines report them, callbacks log them, reports draw them."""
+
+from __future__ import annotations
+
+from typing import Iterable, List
+
+LOSS = "loss"  # the sum of all losses
+MLM_LOSS, NSP_LOSS = "mlm_loss", "nsp_loss"
+LEARNING_RATE = "learning_rate"  # of the last update; not every platform reports it
+THROUGHPUT = "throughput"  # samples per second
+# Of runs in low-precision formats: the number (not the average) of updates that were skipped because gradients
+# overflowed, and the loss scale if it adapts.
+OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"
+
+
+def is_loss(name: str) -> bool:
+    """Return whether a metric is a loss, of which the lowest value is best."""
+    return name == LOSS or name.endswith("_loss")
+
+
+def part_losses(names: Iterable[str]) -> List[str]:
+    """Return the names of the losses that make up the total, or else the name of the total, as far as they are given.
+
+    Example:
+        >>> part_losses(["loss", "mlm_loss", "nsp_loss", "mlm_accuracy"])
+        ['mlm_loss', 'nsp_loss']
+    """
+    losses = [name for name in names if is_loss(name)]
+    return [name for name in losses if name != LOSS] or losses
