@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def config(place: Path, dataset: Path) -> Path:
-    return write_config(place / "tiny.json", dataset, updates=6, global_batches_per_log=3)
+def config(root: Path, dataset: Path) -> Path:
+    return write_config(root / "tiny.json", dataset, updates=6, global_batches_per_log=3)
 
 
 @pytest.fixture(scope="module")
-def by_command(config: Path, place: Path) -> Path:
-    return trained(config, place / "by-command", "--optimizer-opts.name", "LAMB", "--seed", "7")
+def by_command(config: Path, root: Path) -> Path:
+    return trained(config, root / "by-command", "--optimizer-opts.name", "LAMB", "--seed", "7")
 
 
 def assert_same(result: Result, by_command: Path) -> None:
@@ -63,9 +63,9 @@ def assert_same(result: Result, by_command: Path) -> None:
 
 
 def process_state() -> list[Any]:
-    root = logging.getLogger()
+    logger = logging.getLogger()
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    return [*handlers, list(root.handlers), root.level]
+    return [*handlers, list(logger.handlers), logger.level]
 
 
 def test_calls_in_one_process_train_as_the_command(

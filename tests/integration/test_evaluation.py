@@ -36,34 +36,34 @@ STOPS_EARLY = {"every": 4, "patience": 2, "metric": "nsp_accuracy"}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("evaluation")
 
 
 @pytest.fixture(scope="module")
-def dataset(place: Path) -> Path:
-    write_dataset(place / "data")
-    write_dataset(place / "data" / "validation", records=20)
-    return place / "data"
+def dataset(root: Path) -> Path:
+    write_dataset(root / "data")
+    write_dataset(root / "data" / "validation", records=20)
+    return root / "data"
 
 
 @pytest.fixture(scope="module")
-def config(place: Path, dataset: Path) -> Path:
-    return write_config(place / "whole.json", dataset, evaluation=STOPS_EARLY, keep_last=1, report=True)
+def config(root: Path, dataset: Path) -> Path:
+    return write_config(root / "whole.json", dataset, evaluation=STOPS_EARLY, keep_last=1, report=True)
 
 
 @pytest.fixture(scope="module")
-def whole(place: Path, config: Path) -> Path:
-    outcome = train(config, place / "runs")
+def whole(root: Path, config: Path) -> Path:
+    outcome = train(config, root / "runs")
     assert outcome.status == 0, outcome.errors
-    return place / "runs" / "whole"
+    return root / "runs" / "whole"
 
 
 @pytest.fixture(scope="module")
-def epochs(place: Path, dataset: Path) -> Path:
+def epochs(root: Path, dataset: Path) -> Path:
     """A config whose epochs, of 5.6 updates, end within logging periods and global batches."""
     changes = {"global_batches_per_log": 20, "checkpoint_minutes": 1e-6, "keep_last": None}
-    return write_config(place / "epochs.json", dataset, evaluation={"every": "epoch"}, **changes)
+    return write_config(root / "epochs.json", dataset, evaluation={"every": "epoch"}, **changes)
 
 
 def scores(run: Path) -> dict[str, float]:
@@ -89,53 +89,53 @@ def test_training_ends_early_and_the_best_checkpoint_gives_the_scores(whole: Pat
     assert "Ended early: step 12 of 26" in report
 
 
-def test_evaluation_changes_nothing_of_the_training(place: Path, dataset: Path, whole: Path) -> None:
-    config = write_config(place / "plain.json", dataset)
-    assert train(config, place / "runs").status == 0
-    plain = [line for line in metrics(place / "runs" / "plain") if line["step"] <= 12]
+def test_evaluation_changes_nothing_of_the_training(root: Path, dataset: Path, whole: Path) -> None:
+    config = write_config(root / "plain.json", dataset)
+    assert train(config, root / "runs").status == 0
+    plain = [line for line in metrics(root / "runs" / "plain") if line["step"] <= 12]
     periods = [line for line in metrics(whole) if "metrics" in line]
     assert [line["metrics"] for line in plain] == [line["metrics"] for line in periods]
-    assert set(scores(place / "runs" / "plain")) == {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}
+    assert set(scores(root / "runs" / "plain")) == {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}
 
 
-def test_an_evaluation_follows_each_epoch(place: Path, dataset: Path, epochs: Path, monkeypatch: Any) -> None:
-    run = trained(epochs, place / "runs")
+def test_an_evaluation_follows_each_epoch(root: Path, dataset: Path, epochs: Path, monkeypatch: Any) -> None:
+    run = trained(epochs, root / "runs")
     ends = [-(-90 * epoch // 16) for epoch in (1, 2, 3, 4)]
     assert [step for step, _ in evaluations(run)] == [*ends, 26]
     periods = [line for line in metrics(run) if "metrics" in line]
     assert [line["step"] for line in periods] == sorted([*ends, 20, 26])
-    plain = state(trained(write_config(place / "unevaluated.json", dataset), place / "runs"))
+    plain = state(trained(write_config(root / "unevaluated.json", dataset), root / "runs"))
     assert all(np.array_equal(plain[name], value) for name, value in state(run).items())
 
-    killed_at(monkeypatch, 20, epochs, place / "runs", "--name", "resumed")
-    outcome = train(epochs, place / "runs", "--name", "resumed")
+    killed_at(monkeypatch, 20, epochs, root / "runs", "--name", "resumed")
+    outcome = train(epochs, root / "runs", "--name", "resumed")
     assert outcome.status == 0 and "resuming from step 17" in outcome.errors, outcome.errors
-    assert_same(place / "runs" / "resumed", run)
+    assert_same(root / "runs" / "resumed", run)
 
 
-def test_evaluation_without_training(place: Path, config: Path, dataset: Path, whole: Path) -> None:
+def test_evaluation_without_training(root: Path, config: Path, dataset: Path, whole: Path) -> None:
     """The weights of the best checkpoint have the scores that the run ended with."""
     evaluate = ("--do-training", "false", "--evaluation.every", "none", "--evaluation.patience", "none")
     arguments = (*evaluate, "--evaluation.metric", "none", "--pretrained-ckpt-path", str(whole), "--name", "again")
-    outcome = train(config, place / "runs", *arguments)
+    outcome = train(config, root / "runs", *arguments)
     assert outcome.status == 0, outcome.errors
-    assert scores(place / "runs" / "again") == scores(whole)
-    assert not checkpoints(place / "runs" / "again")
+    assert scores(root / "runs" / "again") == scores(whole)
+    assert not checkpoints(root / "runs" / "again")
     elsewhere = ("--dataset-dir", str(dataset / "validation"), "--name", "elsewhere")
-    outcome = train(config, place / "runs", *arguments, *elsewhere)
+    outcome = train(config, root / "runs", *arguments, *elsewhere)
     assert outcome.status == 2 and "do_training false: there is no held-out text in" in outcome.errors
 
 
 @pytest.mark.parametrize("step", [6, 12])
-def test_killed_and_resumed(step: int, config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
+def test_killed_and_resumed(step: int, config: Path, root: Path, whole: Path, monkeypatch: Any) -> None:
     name = f"killed-at-{step}"
-    killed_at(monkeypatch, step, config, place / "runs", "--name", name)
-    assert train(config, place / "runs", "--name", name).status == 0
-    assert_same(place / "runs" / name, whole)
+    killed_at(monkeypatch, step, config, root / "runs", "--name", name)
+    assert train(config, root / "runs", "--name", name).status == 0
+    assert_same(root / "runs" / name, whole)
 
 
 @pytest.mark.parametrize("step", [4, 12])
-def test_killed_within_an_evaluation(step: int, config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
+def test_killed_within_an_evaluation(step: int, config: Path, root: Path, whole: Path, monkeypatch: Any) -> None:
     """With a checkpoint of that step, so that the resumed run begins with the evaluation."""
     original, name = RunFolder.add_evaluation, f"evaluating-{step}"
 
@@ -146,24 +146,24 @@ def test_killed_within_an_evaluation(step: int, config: Path, place: Path, whole
 
     with monkeypatch.context() as patch, contextlib.suppress(Killed):
         patch.setattr(RunFolder, "add_evaluation", kill)
-        ended = train(config, place / "runs", "--name", name, "--ckpt-every-n-steps-per-execution", "1")
+        ended = train(config, root / "runs", "--name", name, "--ckpt-every-n-steps-per-execution", "1")
         raise AssertionError(f"the run was not killed: {ended.errors}")
-    outcome = train(config, place / "runs", "--name", name)
+    outcome = train(config, root / "runs", "--name", name)
     assert outcome.status == 0 and f"resuming from step {step}" in outcome.errors, outcome.errors
-    assert_same(place / "runs" / name, whole)
+    assert_same(root / "runs" / name, whole)
 
 
-def test_a_signal_breaks_an_evaluation_off(config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
+def test_a_signal_breaks_an_evaluation_off(config: Path, root: Path, whole: Path, monkeypatch: Any) -> None:
     with at_step(monkeypatch, 8, terminate):
-        assert train(config, place / "runs", "--name", "stopped").status == 143
-    assert [step for step, _ in evaluations(place / "runs" / "stopped")] == [4]
-    assert train(config, place / "runs", "--name", "stopped").status == 0
-    assert_same(place / "runs" / "stopped", whole)
+        assert train(config, root / "runs", "--name", "stopped").status == 143
+    assert [step for step, _ in evaluations(root / "runs" / "stopped")] == [4]
+    assert train(config, root / "runs", "--name", "stopped").status == 0
+    assert_same(root / "runs" / "stopped", whole)
 
 
-def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, place: Path, whole: Path) -> None:
+def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, root: Path, whole: Path) -> None:
     before = state(whole)
-    assert train(config, place / "runs", "--name", "whole", "--resume").status == 0
+    assert train(config, root / "runs", "--name", "whole", "--resume").status == 0
     after = state(whole)
     assert all(np.array_equal(before[name], after[name]) for name in before)
     assert [step for step, _ in evaluations(whole)] == [4, 8, 12]
@@ -179,19 +179,19 @@ def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, place: P
         ({"evaluation": {"every": 4}, "dataset_dir": "{data}/validation"}, ["--validation-fraction", "validation_dir"]),
     ],
 )
-def test_mistakes_are_named(changes: dict[str, Any], words: list[str], place: Path, dataset: Path) -> None:
+def test_mistakes_are_named(changes: dict[str, Any], words: list[str], root: Path, dataset: Path) -> None:
     if "dataset_dir" in changes:
         changes = {**changes, "dataset_dir": changes["dataset_dir"].format(data=dataset)}
-    outcome = train(write_config(place / "wrong.json", dataset, **changes), place / "runs")
+    outcome = train(write_config(root / "wrong.json", dataset, **changes), root / "runs")
     assert outcome.status == 2 and all(word in outcome.error for word in words), outcome.errors
 
 
-def test_held_out_text_of_another_vocabulary_is_refused(place: Path, dataset: Path) -> None:
-    data = Path(shutil.copytree(dataset, place / "other words"))
+def test_held_out_text_of_another_vocabulary_is_refused(root: Path, dataset: Path) -> None:
+    data = Path(shutil.copytree(dataset, root / "other words"))
     for folder, counts, digit in ((data, (30, 30, 30), "0"), (data / "validation", (6, 7, 7), "1")):
         files = {f"part-{number}.tfrecord": count for number, count in enumerate(counts)}
         write_manifest(folder, files, vocabulary={"file": "vocab.txt", "sha256": digit * 64, "size": VOCABULARY})
-    outcome = train(write_config(place / "other.json", data), place / "runs")
+    outcome = train(write_config(root / "other.json", data), root / "runs")
     assert outcome.status == 2 and "names another vocabulary (SHA-256) than" in outcome.error
 
 

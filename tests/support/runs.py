@@ -203,11 +203,13 @@ def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def killed_at(monkeypatch: Any, step: int, config: Path, output: Path, *arguments: str) -> None:
+def killed_at(
+    monkeypatch: Any, step: int, config: Path, output: Path, *arguments: str, task: str = "pretraining"
+) -> None:
     """Train until the run is killed after logging ``step``."""
     with at_step(monkeypatch, step, kill), contextlib.suppress(Killed):
-        train(config, output, *arguments)
-        raise AssertionError("the run was not killed")
+        outcome = run_command(task, config, "--output-dir", str(output), *arguments)
+        raise AssertionError(f"the run was not killed: {outcome.errors}")
 
 
 def write_dataset(folder: Path, records: int = RECORDS, poisoned: int | None = None) -> Path:
