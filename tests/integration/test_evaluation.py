@@ -18,6 +18,7 @@ from tests.support.runs import (
     at_step,
     checkpoints,
     evaluations,
+    kill,
     killed_at,
     metrics,
     read_json,
@@ -54,16 +55,14 @@ def config(root: Path, dataset: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(root: Path, config: Path) -> Path:
-    outcome = train(config, root / "runs")
-    assert outcome.status == 0, outcome.errors
-    return root / "runs" / "whole"
+    """A run that ends early, without interruptions."""
+    return trained(config, root / "runs")
 
 
 @pytest.fixture(scope="module")
-def epochs(root: Path, dataset: Path) -> Path:
-    """A config whose epochs, of 5.6 updates, end within logging periods and global batches."""
-    changes = {"global_batches_per_log": 20, "checkpoint_minutes": 1e-6, "keep_last": None}
-    return write_config(root / "epochs.json", dataset, evaluation={"every": "epoch"}, **changes)
+def plain(root: Path, dataset: Path) -> Path:
+    """A run without evaluations while training."""
+    return trained(write_config(root / "plain.json", dataset), root / "runs")
 
 
 def scores(run: Path) -> dict[str, float]:
@@ -89,26 +88,27 @@ def test_training_ends_early_and_the_best_checkpoint_gives_the_scores(whole: Pat
     assert "Ended early: step 12 of 26" in report
 
 
-def test_evaluation_changes_nothing_of_the_training(root: Path, dataset: Path, whole: Path) -> None:
-    config = write_config(root / "plain.json", dataset)
-    assert train(config, root / "runs").status == 0
-    plain = [line for line in metrics(root / "runs" / "plain") if line["step"] <= 12]
+def test_an_evaluation_does_not_change_the_training(plain: Path, whole: Path) -> None:
+    first = [line for line in metrics(plain) if line["step"] <= 12]
     periods = [line for line in metrics(whole) if "metrics" in line]
-    assert [line["metrics"] for line in plain] == [line["metrics"] for line in periods]
-    assert set(scores(root / "runs" / "plain")) == {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}
+    assert [line["metrics"] for line in first] == [line["metrics"] for line in periods]
+    assert set(scores(plain)) == {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}
 
 
-def test_an_evaluation_follows_each_epoch(root: Path, dataset: Path, epochs: Path, monkeypatch: Any) -> None:
-    run = trained(epochs, root / "runs")
+def test_an_evaluation_follows_each_epoch(root: Path, dataset: Path, plain: Path, monkeypatch: Any) -> None:
+    """An epoch has 5.6 updates; it ends within logging periods and global batches."""
+    changes = {"global_batches_per_log": 20, "checkpoint_minutes": 1e-6, "keep_last": None}
+    config = write_config(root / "epochs.json", dataset, evaluation={"every": "epoch"}, **changes)
+    run = trained(config, root / "runs")
     ends = [-(-90 * epoch // 16) for epoch in (1, 2, 3, 4)]
     assert [step for step, _ in evaluations(run)] == [*ends, 26]
     periods = [line for line in metrics(run) if "metrics" in line]
     assert [line["step"] for line in periods] == sorted([*ends, 20, 26])
-    plain = state(trained(write_config(root / "unevaluated.json", dataset), root / "runs"))
-    assert all(np.array_equal(plain[name], value) for name, value in state(run).items())
+    expected = state(plain)
+    assert all(np.array_equal(expected[name], value) for name, value in state(run).items())
 
-    killed_at(monkeypatch, 20, epochs, root / "runs", "--name", "resumed")
-    outcome = train(epochs, root / "runs", "--name", "resumed")
+    killed_at(monkeypatch, 20, config, root / "runs", "--name", "resumed")
+    outcome = train(config, root / "runs", "--name", "resumed")
     assert outcome.status == 0 and "resuming from step 17" in outcome.errors, outcome.errors
     assert_same(root / "runs" / "resumed", run)
 
@@ -126,39 +126,33 @@ def test_evaluation_without_training(root: Path, config: Path, dataset: Path, wh
     assert outcome.status == 2 and "do_training false: there is no held-out text in" in outcome.errors
 
 
-@pytest.mark.parametrize("step", [6, 12])
-def test_killed_and_resumed(step: int, config: Path, root: Path, whole: Path, monkeypatch: Any) -> None:
-    name = f"killed-at-{step}"
-    killed_at(monkeypatch, step, config, root / "runs", "--name", name)
-    assert train(config, root / "runs", "--name", name).status == 0
-    assert_same(root / "runs" / name, whole)
+def killed_within_evaluation(monkeypatch: Any, step: int, config: Path, root: Path, *arguments: str) -> None:
+    """Train until the run is killed before the evaluation at ``step`` is written."""
+    original = RunFolder.add_evaluation
 
-
-@pytest.mark.parametrize("step", [4, 12])
-def test_killed_within_an_evaluation(step: int, config: Path, root: Path, whole: Path, monkeypatch: Any) -> None:
-    """With a checkpoint of that step, so that the resumed run begins with the evaluation."""
-    original, name = RunFolder.add_evaluation, f"evaluating-{step}"
-
-    def kill(run: RunFolder, evaluation: Any) -> None:
+    def add(run: RunFolder, evaluation: Any) -> None:
         if evaluation.step == step:
-            raise Killed
+            kill()
         original(run, evaluation)
 
     with monkeypatch.context() as patch, contextlib.suppress(Killed):
-        patch.setattr(RunFolder, "add_evaluation", kill)
-        ended = train(config, root / "runs", "--name", name, "--ckpt-every-n-steps-per-execution", "1")
+        patch.setattr(RunFolder, "add_evaluation", add)
+        ended = train(config, root / "runs", *arguments)
         raise AssertionError(f"the run was not killed: {ended.errors}")
-    outcome = train(config, root / "runs", "--name", name)
-    assert outcome.status == 0 and f"resuming from step {step}" in outcome.errors, outcome.errors
-    assert_same(root / "runs" / name, whole)
 
 
-def test_a_signal_breaks_an_evaluation_off(config: Path, root: Path, whole: Path, monkeypatch: Any) -> None:
+def test_an_interrupted_run_has_the_same_evaluations(config: Path, root: Path, whole: Path, monkeypatch: Any) -> None:
+    """It is killed between two evaluations, gets SIGTERM before one, and is killed within the last one."""
+    run, name = root / "runs" / "interrupted", ("--name", "interrupted")
+    killed_at(monkeypatch, 6, config, root / "runs", *name)
     with at_step(monkeypatch, 8, terminate):
-        assert train(config, root / "runs", "--name", "stopped").status == 143
-    assert [step for step, _ in evaluations(root / "runs" / "stopped")] == [4]
-    assert train(config, root / "runs", "--name", "stopped").status == 0
-    assert_same(root / "runs" / "stopped", whole)
+        assert train(config, root / "runs", *name).status == 143
+    assert [step for step, _ in evaluations(run)] == [4]
+    # With a checkpoint of step 12, so that the resumed run begins with the evaluation.
+    killed_within_evaluation(monkeypatch, 12, config, root, *name, "--ckpt-every-n-steps-per-execution", "1")
+    outcome = train(config, root / "runs", *name)
+    assert outcome.status == 0 and "resuming from step 12" in outcome.errors, outcome.errors
+    assert_same(run, whole)
 
 
 def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, root: Path, whole: Path) -> None:
@@ -179,7 +173,7 @@ def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, root: Pa
         ({"evaluation": {"every": 4}, "dataset_dir": "{data}/validation"}, ["--validation-fraction", "validation_dir"]),
     ],
 )
-def test_mistakes_are_named(changes: dict[str, Any], words: list[str], root: Path, dataset: Path) -> None:
+def test_a_wrong_setting_is_named(changes: dict[str, Any], words: list[str], root: Path, dataset: Path) -> None:
     if "dataset_dir" in changes:
         changes = {**changes, "dataset_dir": changes["dataset_dir"].format(data=dataset)}
     outcome = train(write_config(root / "wrong.json", dataset, **changes), root / "runs")

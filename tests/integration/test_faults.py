@@ -52,55 +52,38 @@ def without(root, poisoned) -> Path:
     return trained(write_config(root / "clean.json", folder, updates=7, **IN_ORDER), root / "runs")
 
 
-def same_but_for_names(run: Path, other: Path) -> None:
-    assert_same_run(run, other)
+def test_a_diverged_run_goes_back_and_leaves_out_the_batches_at_fault(root, poisoned, without, monkeypatch):
+    """Step 5 diverges; its batch and the one before are left out, also after kills.
+
+    The run first stops, which is the default, and is then resumed with rewinds. It is killed right after the rewind,
+    before any new checkpoint, and once more.
+    """
+    config = write_config(root / "rewind.json", poisoned, updates=7, **IN_ORDER)
+    run, name = root / "runs" / "rewind", ("--name", "rewind")
+    outcome = train(config, root / "runs", *name)
+    assert outcome.status == 2 and "at step 5" in outcome.error and "on_divergence" in outcome.error
+    assert checkpoints(run) == ["step-00000002", "step-00000004"]
+    rewind = (*name, "--resume", "--on-divergence", "rewind")
+    outcome = train(config, root / "runs", *rewind, "--max-rewinds", "0")
+    assert outcome.status == 2 and "max_rewinds" in outcome.error
+
+    # The checkpoint of step 4 is not trusted.
+    killed_at(monkeypatch, 3, config, root / "runs", *rewind)
+    log = (run / "train.log").read_text(encoding="utf-8")
+    assert "at step 5: back to step 2, leaving out the global batches 3, 4 (rewind 1 of at most 3)" in log
+    assert "diverged-step-00000004" in checkpoints(run)
+    (entry,) = (event for event in read_lines(run / "history.jsonl") if event["event"] == "rewind")
+    assert (entry["step"], entry["to"], entry["skipped"]) == (5, 2, [3, 4])
+
+    killed_at(monkeypatch, 6, config, root / "runs", *rewind)
+    outcome = train(config, root / "runs", *rewind)
+    assert outcome.status == 0 and "back to step" not in outcome.errors
+    assert events(run).count("rewind") == 1
+    assert_same_run(run, without)
     assert [period["step"] for period in logged(run)] == list(range(1, 8))
 
 
-def test_back_to_the_last_checkpoint_and_past_the_batches_at_fault(root, poisoned, without):
-    """Step 5 diverges; its batch and the one before are left out. The checkpoint of step 4 is not trusted."""
-    config = write_config(root / "rewind.json", poisoned, updates=7, on_divergence="rewind", **IN_ORDER)
-    outcome = train(config, root / "runs")
-    assert outcome.status == 0, outcome.errors
-    assert "at step 5: back to step 2, leaving out the global batches 3, 4 (rewind 1 of at most 3)" in outcome.errors
-    run = root / "runs" / "rewind"
-    same_but_for_names(run, without)
-    assert "diverged-step-00000004" in checkpoints(run)
-    assert events(run) == ["begin", "rewind", "end"]
-    rewind = read_lines(run / "history.jsonl")[1]
-    assert (rewind["step"], rewind["to"], rewind["skipped"]) == (5, 2, [3, 4])
-
-
-def test_what_was_left_out_stays_left_out_after_a_kill(root, poisoned, without, monkeypatch):
-    """The run is killed twice: right after the rewind, before any new checkpoint, and later."""
-    config = write_config(root / "again.json", poisoned, updates=7, on_divergence="rewind", **IN_ORDER)
-    seen = []
-
-    def kill_the_second_time() -> None:
-        seen.append(None)
-        if len(seen) == 2:
-            raise SystemExit
-
-    with at_step(monkeypatch, 3, kill_the_second_time), contextlib.suppress(SystemExit):
-        train(config, root / "runs", "--name", "again")
-    killed_at(monkeypatch, 6, config, root / "runs", "--name", "again")
-    outcome = train(config, root / "runs", "--name", "again")
-    assert outcome.status == 0 and "back to step" not in outcome.errors
-    same_but_for_names(root / "runs" / "again", without)
-
-
-def test_stop_is_the_default_and_rewinds_are_bounded(root, poisoned):
-    config = write_config(root / "bounded.json", poisoned, updates=7, **IN_ORDER)
-    outcome = train(config, root / "runs")
-    assert outcome.status == 2
-    assert "at step 5" in outcome.error and "on_divergence" in outcome.error
-    assert checkpoints(root / "runs" / "bounded") == ["step-00000002", "step-00000004"]
-    outcome = train(config, root / "runs", "--resume", "--on-divergence", "rewind", "--max-rewinds", "0")
-    assert outcome.status == 2
-    assert "max_rewinds" in outcome.error
-
-
-def test_weights_that_diverge_for_good_end_the_run(root, dataset):
+def test_a_run_that_keeps_diverging_ends(root, dataset):
     rate = {"optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 1e30}}}
     config = write_config(root / "hopeless.json", dataset, on_divergence="rewind", max_rewinds=2, **rate)
     outcome = train(config, root / "runs")
@@ -126,7 +109,7 @@ def all_whole(run: Path) -> bool:
     return all(damage(run / "checkpoints" / name) is None for name in checkpoints(run))
 
 
-def test_a_disk_too_full_for_a_checkpoint(root, stopped):
+def test_a_run_resumes_after_a_full_disk_and_after_too_little_memory(root, stopped, monkeypatch):
     run = copy_of(stopped, "full")
     with files_up_to(20_000):
         outcome = resume(root, "full")
@@ -134,16 +117,19 @@ def test_a_disk_too_full_for_a_checkpoint(root, stopped):
     assert "save_ckpt_path: cannot write" in outcome.error and "(File too large); free space" in outcome.error
     assert checkpoints(run) == checkpoints(stopped) and all_whole(run)
     assert not list((run / "checkpoints").glob(".writing-*"))
-    assert resume(root, "full").status == 0  # after space was freed
 
-
-def test_a_disk_that_fills_up_during_the_run(root, stopped, monkeypatch):
-    run = copy_of(stopped, "filling")
     with contextlib.ExitStack() as limits, at_step(monkeypatch, 14, lambda: limits.enter_context(files_up_to(1))):
-        outcome = resume(root, "filling")
+        outcome = resume(root, "full")
     assert outcome.status == 2
-    assert "File too large" in outcome.error and "--name filling --resume" in outcome.error
+    assert "File too large" in outcome.error and "--name full --resume" in outcome.error
     assert all_whole(run)
+
+    with at_step(monkeypatch, 18, lambda: np.ones((10**7, 10**7))):
+        outcome = resume(root, "full")
+    assert outcome.status == 2
+    assert "out of memory (Unable to allocate 728. TiB" in outcome.error and "--max-seq-length" in outcome.error
+    assert all_whole(run)
+    assert resume(root, "full").status == 0
 
 
 def test_a_disk_too_full_for_the_log(root, stopped):
@@ -165,15 +151,6 @@ def test_a_model_too_large_for_the_memory(root, dataset):
     assert "lower --global-batch.micro-batch-size, --max-seq-length" in outcome.error
 
 
-def test_memory_that_runs_out_during_the_run(root, stopped, monkeypatch):
-    run = copy_of(stopped, "memory")
-    with at_step(monkeypatch, 14, lambda: np.ones((10**7, 10**7))):
-        outcome = resume(root, "memory")
-    assert outcome.status == 2
-    assert "out of memory (Unable to allocate 728. TiB" in outcome.error and "--max-seq-length" in outcome.error
-    assert all_whole(run)
-
-
 def test_a_folder_that_cannot_be_written_to(root, dataset):
     (root / "file").write_text("in the way")
     config = write_config(root / "nowhere.json", dataset)
@@ -193,7 +170,7 @@ def test_a_data_file_that_shrinks_during_the_run(root, monkeypatch):
     assert all_whole(root / "runs" / "shrinks")
 
 
-def test_a_data_file_that_is_gone_at_the_resume(root, dataset, stopped):
+def test_a_missing_data_file_at_the_resume(root, dataset, stopped):
     moved = root / "less"
     shutil.copytree(dataset, moved)
     (moved / "part-1.tfrecord").unlink()
