@@ -15,6 +15,7 @@ from keras_extensions.backend import tf
 from tests import ROOT
 from tests.support.runs import (
     BASE,
+    SMALLEST,
     STILL,
     TEXT_VOCABULARY,
     assert_same_run,
@@ -49,22 +50,23 @@ def run(root, dataset) -> Path:
     return trained(config, root / "runs", "--dataset-dir", str(dataset))
 
 
-def test_the_loss_falls_below_what_frequencies_give(run, dataset):
+def test_the_loss_falls_below_the_unigram_entropy(run, dataset):
     entropy = read_json(dataset / "manifest.json")["unigram_entropy_nats"]
     losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
-    assert losses[0] > entropy  # a model that knows nothing
-    assert losses[-1] < entropy  # a model that reads context
+    assert losses[0] > entropy  # the model has random weights
+    assert losses[-1] < entropy  # the model uses the context
     assert abs(losses[0] - math.log(TEXT_VOCABULARY)) < 1.0
 
 
-def test_the_uniform_baseline_is_that_of_the_model(root, dataset, caplog):
-    config = write_config(root / "wide.json", total_num_train_samples=16)
+def test_hugging_faces_layers_and_a_vocabulary_larger_than_the_data_sets(root, dataset, caplog):
+    """The uniform baseline is that of the model."""
+    config = write_config(root / "wide.json", total_num_train_samples=16, replace_layers=False)
     run = trained(config, root / "runs", "--dataset-dir", str(dataset), "--bert-config.vocab-size", "1000")
     assert f"1,000 rows, that of the data set {TEXT_VOCABULARY} pieces" in caplog.text
     assert f"{math.log(1000):.4f} nats: uniform baseline, ln(1,000)" in (run / "train.log").read_text()
 
 
-def test_log_lines_are_those_that_scripts_parse(run):
+def test_scripts_can_parse_the_log(run):
     lines = [line for line in (run / "train.log").read_text().splitlines() if "throughput" in line]
     assert len(lines) == 60  # 240 updates, 4 per period
     patterns = (r"throughput: *(.*?) samples\/sec", r"mlm_loss: *(\d*\.\d*)", r"nsp_loss: *(\d*\.\d*)")
@@ -86,7 +88,7 @@ def test_the_run_folder_has_config_environment_conversion_and_report(run):
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
 
 
-def test_checkpoint_holds_weights_by_block_name(run):
+def test_a_checkpoint_has_weights_by_block_name(run):
     shapes = {name: value.shape for name, value in variables(run, "weights").items()}
     assert shapes["emb/embeddings/word"] == (TEXT_VOCABULARY, 32)
     assert shapes["hid_1/layer/attention/qkv/kernel"] == (32, 96)
@@ -124,36 +126,24 @@ def test_phase_2_starts_from_the_weights_of_phase_1(root, run, text):
         np.testing.assert_allclose(first[name], second[name], atol=1e-8)
 
 
-def test_generated_data_and_lamb_need_no_data_set(root):
-    config = write_config(
-        root / "generated.json", optimizer_opts={"name": "LAMB", "loss_scaling": 64.0}, generated_dataset=True
-    )
-    trained(config, root / "runs")
-
-
-def test_compile_only_trains_nothing(root):
-    config = write_config(root / "compile.json", generated_dataset=True, execution={"xla": True})
-    assert not (trained(config, root / "runs", "--compile-only") / "metrics.jsonl").exists()
-
-
 @pytest.mark.skipif(not processor_identity(), reason="programs are kept only for a known processor")
 def test_second_start_uses_compiled_programs(root):
     """The first process only compiles; the second trains as one that does not use what the first has kept."""
-    config = write_config(root / "kept.json", generated_dataset=True, execution={**BASE["execution"], "xla": True})
-    cache, runs = str(root / "compiled"), str(root / "runs")
+    config = write_config(
+        root / "kept.json", generated_dataset=True, execution={**BASE["execution"], "xla": True},
+        bert_config={**SMALLEST, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64},
+        optimizer_opts={"name": "LAMB", "loss_scaling": 64.0}, report=False, tensorboard=False,
+    )  # fmt: skip
+    cache, runs = str(root / "compiled"), root / "runs"
     command = [sys.executable, "run_pretraining.py", "--config", str(config), "--execution.executable-cache", cache]
     for arguments in (["--name", "compiling", "--compile-only"], ["--name", "training"]):
-        subprocess.run([*command, "--output-dir", runs, *arguments], cwd=ROOT, check=True, capture_output=True)
-    log = (root / "runs" / "training" / "train.log").read_text(encoding="utf-8")
+        subprocess.run([*command, "--output-dir", str(runs), *arguments], cwd=ROOT, check=True, capture_output=True)
+    assert not (runs / "compiling" / "metrics.jsonl").exists()
+    log = (runs / "training" / "train.log").read_text(encoding="utf-8")
     assert re.search(r"first [\w ]+ after [\d.]+ s, with the compiled programs of an earlier run", log), log
     without = trained(config, root / "without", "--execution.executable-cache", "none")
     assert "s, with compilation\n" in (without / "train.log").read_text(encoding="utf-8")
-    assert_same_run(root / "runs" / "training", without)
-
-
-def test_unreplaced_layers_train_too(root, dataset):
-    config = write_config(root / "unreplaced.json", replace_layers=False, total_num_train_samples=32)
-    trained(config, root / "runs", "--dataset-dir", str(dataset))
+    assert_same_run(runs / "training", without)
 
 
 @pytest.fixture(scope="module")
