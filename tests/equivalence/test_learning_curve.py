@@ -15,6 +15,8 @@ from benchmarks.samples import generated_samples
 from benchmarks.settings import MICRO_BATCH
 from tests.support.bert_pairs import architecture
 
+pytestmark = pytest.mark.slow
+
 STEPS = 25
 
 

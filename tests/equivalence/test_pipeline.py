@@ -36,7 +36,7 @@ STAGES = {
 SCHEDULES = ("grouped", "interleaved", "sequential")
 
 
-pytestmark = pytest.mark.usefixtures("logical_devices")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("logical_devices")]
 
 
 def trained(task, stages=None, schedule="grouped", dropout=0.0, compiled=False, recompute=False, xla=False, **update):

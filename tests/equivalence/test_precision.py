@@ -27,6 +27,8 @@ from tests.support.bert_pairs import (
 )
 from utilities.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 LOW_PRECISION = sorted(ROUNDING)
 A = architecture()
 SAMPLES = 8

@@ -20,6 +20,8 @@ from tests.support.bert_pairs import ROUNDING, architecture, batch, dataset_of, 
 from tests.support.packs import in_packs, packed_model, sequences
 from training.sparsity import move
 
+pytestmark = pytest.mark.slow
+
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
 DEVICES = ["/CPU:0", "/CPU:1", "/CPU:0"]
 

@@ -14,6 +14,8 @@ from benchmarks.pretraining import FIT, OURS, PYTORCH, SPEED, TENSORFLOW
 from benchmarks.samples import full_sequences, hugging_face_samples
 from tests.support.runs import read_json
 
+pytestmark = pytest.mark.slow
+
 FAST = "pytorch-bfloat16"
 
 

@@ -40,6 +40,8 @@ from tests.support.runs import (
 )
 from utilities.errors import Stopped, UserError
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from training.trainer import Result
 

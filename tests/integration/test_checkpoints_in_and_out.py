@@ -35,6 +35,8 @@ from tests.support.runs import (
 )
 from tests.support.runs import write_text_config as write_config
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
 
 

@@ -32,6 +32,8 @@ from tests.support.runs import (
 from training.evaluation import Record, best_of
 from training.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 # On random text this score stays at a half, so the first evaluation is the best and the third one ends the training.
 STOPS_EARLY = {"every": 4, "patience": 2, "metric": "nsp_accuracy"}
 

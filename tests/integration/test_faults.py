@@ -32,6 +32,8 @@ from tests.support.runs import (
 )
 from training.run_folder import FolderLocks
 
+pytestmark = pytest.mark.slow
+
 IN_ORDER = {"data": {"shuffle": False}, "global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 2}
 BAD_RECORD, BAD_BATCH = 70, 4  # of 16 records each
 

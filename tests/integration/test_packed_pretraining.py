@@ -28,6 +28,8 @@ from tests.support.runs import (
     write_text_config,
 )
 
+pytestmark = pytest.mark.slow
+
 PLACES, ROOM = 3, 13
 PACKED = {"max_sequences_per_pack": PLACES, "max_predictions_per_pack": ROOM}
 LENGTH = 2 * TEXT_SEQUENCE  # of a pack

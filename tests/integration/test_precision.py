@@ -28,6 +28,8 @@ from tests.support.runs import (
     write_json,
 )
 
+pytestmark = pytest.mark.slow
+
 HALF = {"xla": False, "platform": "software", "precision": "float16"}
 AUTO = {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.01}, "loss_scaling": "auto"}
 

@@ -212,6 +212,8 @@ from data_utils import parallel
 from data_utils.text import sources
 from data_utils.text.__main__ import main
 
+pytestmark = pytest.mark.slow
+
 parallel.SMALL_BYTES = 0
 sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
 if __name__ == "__main__":

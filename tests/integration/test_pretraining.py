@@ -32,6 +32,8 @@ from tests.support.runs import (
 from tests.support.runs import write_text_config as write_config
 from utilities.environment import processor_identity
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def text(root) -> Path:

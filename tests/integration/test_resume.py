@@ -32,6 +32,8 @@ from tests.support.runs import (
     write_dataset,
 )
 
+pytestmark = pytest.mark.slow
+
 UPDATES = 26  # over 4.6 epochs
 
 

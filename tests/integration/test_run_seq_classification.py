@@ -38,6 +38,8 @@ from tests.support.runs import (
 )
 from training.evaluation import Record, best_of
 
+pytestmark = pytest.mark.slow
+
 PACKED = ["--packing.max-sequences-per-pack", "3"]
 
 

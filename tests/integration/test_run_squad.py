@@ -13,6 +13,8 @@ from tests.support.fine_tuning_runs import NAMES, write_config, write_squad
 from tests.support.runs import SMALL, Outcome, read_json, run_command, write_json
 from tests.support.squad_files import write_vocabulary
 
+pytestmark = pytest.mark.slow
+
 OUTPUTS = {"predictions.json", "nbest_predictions.json", "predictions.html", "scores.json", "report.html"}
 
 

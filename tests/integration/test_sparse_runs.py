@@ -22,6 +22,8 @@ from tests.support.runs import (
     write_config,
 )
 
+pytestmark = pytest.mark.slow
+
 SPARSITY = {"ratio": 0.75, "block_size": 4, "pattern_updates": 6}
 
 
