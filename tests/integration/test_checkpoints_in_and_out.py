@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.support.checkpoint_writers import google, safetensors
 from tests.support.hf_models import hugging_face
 from tests.support.pytorch_names import pytorch_arrays
 from tests.support.runs import (
+    SMALL,
     STILL,
     TEXT_PREDICTIONS,
     TEXT_SEQUENCE,
@@ -32,10 +34,12 @@ from tests.support.runs import (
     trained,
     write_json,
     write_text,
+    write_text_config,
 )
-from tests.support.runs import write_text_config as write_config
 
 pytestmark = pytest.mark.slow
+
+write_config = functools.partial(write_text_config, sizes=SMALL)
 
 SIZES = {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
 
@@ -113,26 +117,32 @@ def test_a_run_starts_from_the_export_with_the_same_weights(root, dataset, expor
     assert "cls.predictions.transform.dense.weight" in again  # unset options are as the weights have them
 
 
-def test_a_run_starts_from_googles_checkpoint_with_fewer_rows(root, dataset):
-    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY - 5, **SIZES)
-    found = weights(still(root, "from-google", dataset, google(source, root / "google")))
+def test_a_run_starts_from_googles_checkpoint_with_fewer_rows_and_its_activation(root, dataset):
+    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY - 5, hidden_act="gelu_new", **SIZES)
+    run = still(root, "from-google", dataset, google(source, root / "google"))
+    found = weights(run)
     for name, value in pytorch_arrays(source).items():
         np.testing.assert_allclose(found[name][: value.shape[0]], value, atol=1e-8, err_msg=name)
+    assert read_json(last_checkpoint(run) / "checkpoint.json")["architecture"]["hidden_act"] == "gelu_new"
 
 
-def test_missing_weights_end_the_run_unless_they_are_allowed(root, dataset, caplog):
-    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY, **SIZES)
+def test_missing_weights_and_other_settings_than_the_weights(root, dataset, caplog):
+    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY, hidden_act="gelu_new", **SIZES)
     arrays = {name: array for name, array in pytorch_arrays(source).items() if "layer.1.output" not in name}
     folder = safetensors(source, root / "incomplete", arrays)
     config = write_config(root / "incomplete.json", optimizer_opts=STILL, total_num_train_samples=32)
     arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(folder))
     outcome = train(config, root / "runs", *arguments)
     assert outcome.status == 2
-    assert outcome.errors.count("error: ") == 1
-    assert "lacks bert.encoder.layer.1.output.LayerNorm.bias and 3 more" in outcome.errors
+    assert "lacks bert.encoder.layer.1.output.LayerNorm.bias and 3 more" in outcome.error
+    outcome = train(config, root / "runs", *arguments, "--bert-config.intermediate-size", "128")
+    assert outcome.status == 2
+    assert "bert_config.intermediate_size is 128" in outcome.error and "64" in outcome.error
+    allowed = ("--allow-missing-weights", "true", "--bert-config.hidden-act", "gelu")
     with caplog.at_level(logging.WARNING):
-        assert train(config, root / "runs", *arguments, "--allow-missing-weights", "true").status == 0
+        assert train(config, root / "runs", *arguments, *allowed).status == 0
     assert "bert.encoder.layer.1.output.dense.weight: not in the checkpoint" in caplog.text
+    assert "bert_config.hidden_act is gelu, but" in caplog.text
 
 
 def test_pre_training_continues_from_an_encoder_with_more_word_pieces(root, dataset, caplog):
@@ -161,19 +171,3 @@ def test_pre_training_continues_from_an_encoder_with_more_word_pieces(root, data
     new = [old[tokenizer.encode(word, add_special_tokens=False).ids].mean(axis=0) for word in ("new", "longish")]
     np.testing.assert_allclose(found[: len(pieces) + 2], np.concatenate([old, new]), atol=1e-7)
     assert (last_checkpoint(run) / "vocab.txt").read_bytes() == (data / "vocab.txt").read_bytes()
-
-
-def test_another_size_or_activation(root, dataset, caplog):
-    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY, hidden_act="gelu_new", **SIZES)
-    folder = safetensors(source, root / "tanh")
-    still(root, "tanh", dataset, folder)  # the config does not set it, so the weights decide
-    facts = read_json(last_checkpoint(root / "runs" / "tanh") / "checkpoint.json")
-    assert facts["architecture"]["hidden_act"] == "gelu_new"
-    with caplog.at_level(logging.WARNING):
-        still(root, "exact", dataset, folder, "--bert-config.hidden-act", "gelu")
-    assert "bert_config.hidden_act is gelu, but" in caplog.text
-    config = write_config(root / "wide.json")
-    arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(folder))
-    outcome = train(config, root / "runs", *arguments, "--bert-config.intermediate-size", "128")
-    assert outcome.status == 2
-    assert "bert_config.intermediate_size is 128" in outcome.errors and "64" in outcome.errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import subprocess
@@ -15,6 +16,7 @@ from keras_extensions.backend import tf
 from tests import ROOT
 from tests.support.runs import (
     BASE,
+    SMALL,
     SMALLEST,
     STILL,
     TEXT_VOCABULARY,
@@ -28,11 +30,13 @@ from tests.support.runs import (
     trained,
     variables,
     write_text,
+    write_text_config,
 )
-from tests.support.runs import write_text_config as write_config
 from utilities.environment import processor_identity
 
 pytestmark = pytest.mark.slow
+
+write_config = functools.partial(write_text_config, sizes=SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +137,7 @@ def test_second_start_uses_compiled_programs(root):
     """The first process only compiles; the second trains as one that does not use what the first has kept."""
     config = write_config(
         root / "kept.json", generated_dataset=True, execution={**BASE["execution"], "xla": True},
-        bert_config={**SMALLEST, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64},
-        optimizer_opts={"name": "LAMB", "loss_scaling": 64.0}, report=False, tensorboard=False,
+        sizes=SMALLEST, optimizer_opts={"name": "LAMB", "loss_scaling": 64.0}, report=False, tensorboard=False,
     )  # fmt: skip
     cache, runs = str(root / "compiled"), root / "runs"
     command = [sys.executable, "run_pretraining.py", "--config", str(config), "--execution.executable-cache", cache]

@@ -254,11 +254,11 @@ def write_config(path: Path, dataset: Path, updates: int = 26, **changes: Any) -
     return write_json(path, {**config, **changes})
 
 
-def write_text_config(path: Path, **changes: Any) -> Path:
+def write_text_config(path: Path, sizes: dict[str, int] = SMALLEST, **changes: Any) -> Path:
     """Write a config for ``prepare_dataset``'s records; ``changes`` replace top-level values."""
     config: dict[str, Any] = {
         **BASE,
-        "bert_config": {**SMALL, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64},
+        "bert_config": {**sizes, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64},
         "max_seq_length": TEXT_SEQUENCE,
         "max_predictions_per_seq": TEXT_PREDICTIONS,
         "global_batch": {"micro_batch_size": 8, "grad_acc_steps_per_replica": 2},
