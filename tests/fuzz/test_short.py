@@ -1,4 +1,4 @@
-"""Short fuzzing suites, the harness itself, and failures that the long form (``make fuzz-test``) once found."""
+"""Short fuzzing suites, and mutations that once failed in the long ones (``make fuzz-test``)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def quiet():
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_every_mutation_is_taken_right_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
+def test_every_mutation_is_read_correctly_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
     report = run_suite(suite_of(name)(tmp_path), SHORT[name], seed=1984)
     assert not report.failures, str(report)
     assert min(report.outcomes[outcome] for outcome in ("accepted", "refused")) >= SHORT[name] // 20, str(report)
 
 
-FOUND = {
+FAILED_BEFORE = {
     "a control character in a key": {"max_seq_l\x9cngth": 128},
     "sizes of which no divisor is near": {"embedding_serialization_factor": 2**63 - 1},
     "a width of which all divisors were listed": {"bert_config/hidden_size": 2**31 - 1},
@@ -37,9 +37,9 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("case", FOUND)
-def test_what_was_found_before(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, changed(TINY, FOUND[case]))
+@pytest.mark.parametrize("case", FAILED_BEFORE)
+def test_mutated_configs_that_once_failed(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, changed(TINY, FAILED_BEFORE[case]))
     with limited(30):
         assert run_command("pretraining", ["--config", str(path)]) == 2
     check_line(capsys.readouterr().err.rstrip("\n"), lambda line: "run.json" in line)
@@ -56,7 +56,7 @@ def test_a_checkpoint_named_by_its_file_is_verified_too(tmp_path: Path) -> None:
         assert outcome_of(suite, [("ask", "prefix"), damage]) == REFUSED
 
 
-def test_configs_of_others_with_values_of_another_kind(tmp_path: Path) -> None:
+def test_wrong_values_in_configs_of_other_projects(tmp_path: Path) -> None:
     suite = suite_of("pretrained")(tmp_path)
     for kind, file, key, value in (
         ("google", "bert_config.json", ("hidden_act",), {}),

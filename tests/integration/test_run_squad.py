@@ -124,8 +124,8 @@ def test_an_evaluation_from_the_cache_gives_the_same_answers_for_any_batch(
     folder, _ = trained
     evaluation = ["--do-training", "false", "--pretrained-ckpt-path", str(folder), "--evaluation-batch-size", "5"]
     evaluation += ["--vocab-file", "none"]  # it is stored with the weights
-    run(config, *evaluation, *flags, "--name", "again")
-    again = data / "runs" / "again"
+    again = data / "runs" / f"again-{len(flags)}"
+    run(config, *evaluation, *flags, "--name", again.name)
     assert "from the cache" in (again / "train.log").read_text(encoding="utf-8")
     for output in ("predictions.json", "scores.json"):
         assert (again / output).read_text(encoding="utf-8") == (folder / output).read_text(encoding="utf-8")
