@@ -13,7 +13,7 @@ EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -46,7 +46,10 @@ dev: $(DEV)  ## as venv, with what tests and checks need besides
 demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 and 384 tokens (4 to 6 minutes on 2 cores)
 	@$(PY) -m tasks.demo
 
-test: $(DEV)  ## the test suite (20 minutes on 2 cores); PYTEST_ARGS="-k name" for some
+test: $(DEV)  ## what to run before each commit: all tests but slow ones (5 minutes on 2 cores); PYTEST_ARGS="-k name" for some
+	@$(PYTEST) -m 'not slow and not long' $(PYTEST_ARGS)
+
+all-tests: $(DEV)  ## the whole test suite, also tests that train several models or start processes (15 minutes on 2 cores)
 	@$(PYTEST) $(PYTEST_ARGS)
 
 long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes, each precision with each way to execute (4 minutes)

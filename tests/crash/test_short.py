@@ -11,6 +11,8 @@ from tests.crash import preparation
 from tests.crash.training import PATIENCE, STEPPING, WRITING, kill_once, prepare, start, stop
 from tests.support.runs import assert_same_run
 
+pytestmark = pytest.mark.slow
+
 UPDATES = 60
 SEED = 20
 

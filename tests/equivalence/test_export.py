@@ -38,6 +38,8 @@ from tests.support.runs import read_json, write_json
 from tests.support.saved_checkpoints import OPTIONS, save
 from utilities.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 PIECES = 118  # in vocab.txt; the tables have 120 rows
 
 

@@ -22,7 +22,7 @@ from tests.support.hf_models import (
 from tests.support.pytorch_names import pytorch_arrays
 from tests.support.saved_checkpoints import OPTIONS, save
 
-pytestmark = pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")]
 
 
 @pytest.fixture(scope="module")

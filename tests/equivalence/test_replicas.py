@@ -19,6 +19,8 @@ from execution.software.precision import MIXED
 from tests import ROOT
 from tests.support.replica_cases import CASES, FURTHER, weights_after
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def by_one():

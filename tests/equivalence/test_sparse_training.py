@@ -20,6 +20,8 @@ from tests.support.bert_pairs import ROUNDING, architecture, batch, dataset_of, 
 from tests.support.packs import in_packs, packed_model, sequences
 from training.sparsity import move
 
+pytestmark = pytest.mark.slow
+
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
 DEVICES = ["/CPU:0", "/CPU:1", "/CPU:0"]
 
@@ -56,7 +58,7 @@ def in_sequence():
 @pytest.mark.parametrize(
     "how",
     [
-        {"devices": DEVICES},
+        pytest.param({"devices": DEVICES}, marks=pytest.mark.long),
         {"devices": DEVICES, "kernel": "gather", "xla": True},
         {"kernel": "native", "recompute": True},
     ],
@@ -69,7 +71,7 @@ def test_it_trains_as_stages_in_sequence(in_sequence, how):
         np.testing.assert_allclose(one, layer.dense(), atol=2e-6)
 
 
-@pytest.mark.parametrize("kernel", ["masked", "native"])
+@pytest.mark.parametrize("kernel", ["masked", pytest.param("native", marks=pytest.mark.long)])
 def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(in_sequence, kernel):
     if kernel == "native" and not native.is_available():
         pytest.skip("llvmlite is not installed")

@@ -26,6 +26,8 @@ from tests.support.bert_pairs import (
     weights_by_name,
 )
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = 8
 SPLITS = [(2, "mean"), (8, "mean"), (4, "running_mean")]
 FURTHER_SPLITS = [

@@ -10,10 +10,10 @@ from tests.support.runs import write_dataset
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("place")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
 
 
 @pytest.fixture(scope="module")
-def dataset(place: Path) -> Path:
-    return write_dataset(place / "data")
+def dataset(root: Path) -> Path:
+    return write_dataset(root / "data")

@@ -40,18 +40,20 @@ from tests.support.runs import (
 )
 from utilities.errors import Stopped, UserError
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from training.trainer import Result
 
 
 @pytest.fixture(scope="module")
-def config(place: Path, dataset: Path) -> Path:
-    return write_config(place / "tiny.json", dataset, updates=6, global_batches_per_log=3)
+def config(root: Path, dataset: Path) -> Path:
+    return write_config(root / "tiny.json", dataset, updates=6, global_batches_per_log=3)
 
 
 @pytest.fixture(scope="module")
-def by_command(config: Path, place: Path) -> Path:
-    return trained(config, place / "by-command", "--optimizer-opts.name", "LAMB", "--seed", "7")
+def by_command(config: Path, root: Path) -> Path:
+    return trained(config, root / "by-command", "--optimizer-opts.name", "LAMB", "--seed", "7")
 
 
 def assert_same(result: Result, by_command: Path) -> None:
@@ -63,55 +65,52 @@ def assert_same(result: Result, by_command: Path) -> None:
 
 
 def process_state() -> list[Any]:
-    root = logging.getLogger()
+    logger = logging.getLogger()
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    return [*handlers, list(root.handlers), root.level]
+    return [*handlers, list(logger.handlers), logger.level]
 
 
 def test_calls_in_one_process_train_as_the_command(
     config: Path, by_command: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = process_state()
-    path, values = tmp_path / "path", read_json(config)
-    first = train("pretraining", str(config), output_dir=path, seed=7, optimizer_opts={"name": "LAMB"})
-    overrides = {"optimizer_opts.name": "LAMB", "seed": 7, "output_dir": tmp_path / "dict", "name": "again"}
-    with at_step(monkeypatch, 3, terminate), pytest.raises(Stopped, match="SIGTERM at step 3 of 6"):
-        train("pretraining", values, **overrides)
-    second = train("pretraining", values, **overrides)
-    assert process_state() == before
-    assert_same(first, by_command)
-    assert_same(second, by_command)
-    assert (first.folder, second.folder) == (path / "tiny", tmp_path / "dict" / "again")
-    assert first.scores == {} and values == read_json(config)
-
-
-def test_a_call_in_a_thread(config: Path, by_command: Path, tmp_path: Path) -> None:
-    results, before = [], process_state()
-    values = TrainingConfig.model_validate(read_json(config))
-    overlays = [values, {"optimizer_opts": {"name": "LAMB"}}, {"seed": 7, "output_dir": tmp_path}]
-    thread = threading.Thread(target=lambda: results.append(train("pretraining", overlays, name="thread")))
+    """A call in a thread, one that is interrupted, and one that resumes it; the memory of the first is freed."""
+    before, values, results = process_state(), read_json(config), []
+    overlays = [TrainingConfig.model_validate(values), {"optimizer_opts": {"name": "LAMB"}}, {"seed": 7}]
+    thread = threading.Thread(
+        target=lambda: results.append(train("pretraining", overlays, output_dir=tmp_path / "thread", name="first"))
+    )
     thread.start()
     thread.join()
-    assert process_state() == before
+    assert results[0].folder == tmp_path / "thread" / "first"
+    assert results[0].scores == {}
     assert_same(results[0], by_command)
+    first = weakref.ref(used(results.pop()))
 
-
-def test_memory_of_a_dropped_result_is_freed(config: Path, tmp_path: Path) -> None:
-    first = train("pretraining", config, output_dir=tmp_path)
-    inputs = {name: np.ones((4, *shape[1:]), np.int32) for name, shape in first.model.input_shape.items()}
-    outputs = first.model.predict(inputs, verbose=0)  # traces a graph
-    with tf.GradientTape() as tape:  # of the layers' own gradients
-        loss = tf.reduce_sum(first.model(inputs)["next_sentence"])
-    assert all(np.isfinite(value).all() for value in outputs.values())
-    assert tape.gradient(loss, first.model.trainable_variables[0]) is not None
-    model = weakref.ref(first.model)
-    del first, tape, loss
-    second = train("pretraining", config, output_dir=tmp_path)
-    assert model() is None
-    model = weakref.ref(second.model)
+    with at_step(monkeypatch, 3, terminate), pytest.raises(Stopped, match="SIGTERM at step 3 of 6"):
+        path = {"output_dir": tmp_path / "path", "name": "second"}
+        train("pretraining", str(config), seed=7, optimizer_opts={"name": "LAMB"}, **path)
+    overrides = {"optimizer_opts.name": "LAMB", "seed": 7, **path}
+    second = train("pretraining", values, **overrides)
+    assert values == read_json(config)
+    assert_same(second, by_command)
+    assert first() is None
+    last = weakref.ref(second.model)
     del second
     gc.collect()
-    assert model() is None
+    assert last() is None
+    assert process_state() == before
+
+
+def used(result: Result) -> Any:
+    """Return the model of a result after predictions and gradients, which trace graphs that refer to it."""
+    model = result.model
+    inputs = {name: np.ones((4, *shape[1:]), np.int32) for name, shape in model.input_shape.items()}
+    outputs = model.predict(inputs, verbose=0)
+    with tf.GradientTape() as tape:  # of the layers' own gradients
+        loss = tf.reduce_sum(model(inputs)["next_sentence"])
+    assert all(np.isfinite(value).all() for value in outputs.values())
+    assert tape.gradient(loss, model.trainable_variables[0]) is not None
+    return model
 
 
 def test_the_returned_model_predicts_as_the_exported_one(tmp_path: Path) -> None:
@@ -169,8 +168,12 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     assert len(cells) >= 4
     names: dict[str, Any] = {}
+    without_xla = '"execution": {"platform": "software", "xla": False},'  # compiling would take most of the time
     for cell in cells:
-        exec(compile(cell, "guides/python.md", "exec"), names)
+        exec(
+            compile(re.sub(r"^(config|sizes) = {", rf"\g<0>{without_xla}", cell, flags=re.MULTILINE), "cell", "exec"),
+            names,
+        )
     assert names["losses"][-1][1] < names["losses"][0][1]
     assert names["second"].history[0]["metrics"]["mlm_loss"] < names["losses"][0][1]
     assert names["logits"].shape == (2, 2) and "accuracy" in names["reviews"].scores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.support.checkpoint_writers import google, safetensors
 from tests.support.hf_models import hugging_face
 from tests.support.pytorch_names import pytorch_arrays
 from tests.support.runs import (
+    SMALL,
     STILL,
     TEXT_PREDICTIONS,
     TEXT_SEQUENCE,
@@ -32,29 +34,33 @@ from tests.support.runs import (
     trained,
     write_json,
     write_text,
+    write_text_config,
 )
-from tests.support.runs import write_text_config as write_config
+
+pytestmark = pytest.mark.slow
+
+write_config = functools.partial(write_text_config, sizes=SMALL)
 
 SIZES = {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
 
 
 @pytest.fixture(scope="module")
-def dataset(place) -> Path:
-    return prepare_dataset(place / "data", write_text(place / "text.txt", documents=20))
+def dataset(root) -> Path:
+    return prepare_dataset(root / "data", write_text(root / "text.txt", documents=20))
 
 
 @pytest.fixture(scope="module")
-def exported(place, dataset) -> Path:
+def exported(root, dataset) -> Path:
     """The export of a run without biases and without the layer before the masked-LM product."""
-    config = write_config(place / "first.json")
-    run = trained(config, place / "runs", "--dataset-dir", str(dataset))
-    assert export(["--checkpoint", str(run), "--output", str(place / "exported")]) == 0
-    return place / "exported"
+    config = write_config(root / "first.json")
+    run = trained(config, root / "runs", "--dataset-dir", str(dataset))
+    assert export(["--checkpoint", str(run), "--output", str(root / "exported")]) == 0
+    return root / "exported"
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_recipe_of_base_takes_weights_of_another_size(
-    known: bool, place: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    known: bool, root: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     if not known:  # as of a model that only its download tells the size of
         monkeypatch.setattr(figures, "_SETTINGS_FILES", ())
@@ -68,31 +74,31 @@ def test_a_recipe_of_base_takes_weights_of_another_size(
         "global_batch": {"micro_batch_size": 1, "replicas": 1, "grad_acc_steps_per_replica": 10},
         "execution": {"platform": "software", "xla": False},
     }
-    config = write_json(place / f"base-{known}.json", changes)
-    outcome = run_command("squad", config, "--output-dir", str(place / "runs"))
+    config = write_json(root / f"base-{known}.json", changes)
+    outcome = run_command("squad", config, "--output-dir", str(root / "runs"))
     assert outcome.status == 0, outcome.errors
     assert caplog.text.count("2 encoder layers") == 1 and "the model is one stage" in caplog.text
-    assert metrics(place / "runs" / f"base-{known}")[-1]["step"] == 2
+    assert metrics(root / "runs" / f"base-{known}")[-1]["step"] == 2
 
 
 def weights(path: Path) -> dict[str, np.ndarray]:
     return {name: weight.value() for name, weight in open_pretrained(str(path), "pretrained_ckpt_path").weights.items()}
 
 
-def still(place: Path, name: str, dataset: Path, start: Path, *arguments: str, **changes: object) -> Path:
+def still(root: Path, name: str, dataset: Path, start: Path, *arguments: str, **changes: object) -> Path:
     """Make a run whose updates hardly change anything."""
-    config = write_config(place / f"{name}.json", optimizer_opts=STILL, total_num_train_samples=32, **changes)
+    config = write_config(root / f"{name}.json", optimizer_opts=STILL, total_num_train_samples=32, **changes)
     given = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(start), *arguments)
-    return trained(config, place / "runs", *given)
+    return trained(config, root / "runs", *given)
 
 
-def test_the_export_is_that_of_the_run(place, dataset, exported):
+def test_the_export_is_that_of_the_run(root, dataset, exported):
     pieces = len((dataset / "vocab.txt").read_text(encoding="utf-8").split("\n")) - 1
     config = BertConfig.from_pretrained(exported)
     assert config.vocab_size == pieces <= TEXT_VOCABULARY
     assert (exported / "vocab.txt").read_bytes() == (dataset / "vocab.txt").read_bytes()
     assert read_json(exported / "tokenizer_config.json")["do_lower_case"] is True
-    last = metrics(place / "runs" / "first")[-1]
+    last = metrics(root / "runs" / "first")[-1]
     card = (exported / "README.md").read_text()
     assert f"| mlm_loss, training, update 12 | {last['metrics']['mlm_loss']:.4f} |" in card
     assert "| updates | 12 |" in card and "| samples | 192 |" in card and "| seed | 1984 |" in card
@@ -100,9 +106,9 @@ def test_the_export_is_that_of_the_run(place, dataset, exported):
     assert f"| mlm_loss, unigram baseline | {entropy:.4f} |" in card
 
 
-def test_a_run_starts_from_the_export_with_the_same_weights(place, dataset, exported):
-    again = weights(still(place, "again", dataset, exported))
-    trained = weights(place / "runs" / "first")
+def test_a_run_starts_from_the_export_with_the_same_weights(root, dataset, exported):
+    again = weights(still(root, "again", dataset, exported))
+    trained = weights(root / "runs" / "first")
     rows = BertConfig.from_pretrained(exported).vocab_size
     for name, value in trained.items():
         limit = rows if value.shape[0] == TEXT_VOCABULARY else None
@@ -111,31 +117,37 @@ def test_a_run_starts_from_the_export_with_the_same_weights(place, dataset, expo
     assert "cls.predictions.transform.dense.weight" in again  # unset options are as the weights have them
 
 
-def test_a_run_starts_from_googles_checkpoint_with_fewer_rows(place, dataset):
-    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY - 5, **SIZES)
-    found = weights(still(place, "from-google", dataset, google(source, place / "google")))
+def test_a_run_starts_from_googles_checkpoint_with_fewer_rows_and_its_activation(root, dataset):
+    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY - 5, hidden_act="gelu_new", **SIZES)
+    run = still(root, "from-google", dataset, google(source, root / "google"))
+    found = weights(run)
     for name, value in pytorch_arrays(source).items():
         np.testing.assert_allclose(found[name][: value.shape[0]], value, atol=1e-8, err_msg=name)
+    assert read_json(last_checkpoint(run) / "checkpoint.json")["architecture"]["hidden_act"] == "gelu_new"
 
 
-def test_missing_weights_end_the_run_unless_they_are_allowed(place, dataset, caplog):
-    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY, **SIZES)
+def test_missing_weights_and_other_settings_than_the_weights(root, dataset, caplog):
+    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY, hidden_act="gelu_new", **SIZES)
     arrays = {name: array for name, array in pytorch_arrays(source).items() if "layer.1.output" not in name}
-    folder = safetensors(source, place / "incomplete", arrays)
-    config = write_config(place / "incomplete.json", optimizer_opts=STILL, total_num_train_samples=32)
+    folder = safetensors(source, root / "incomplete", arrays)
+    config = write_config(root / "incomplete.json", optimizer_opts=STILL, total_num_train_samples=32)
     arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(folder))
-    outcome = train(config, place / "runs", *arguments)
+    outcome = train(config, root / "runs", *arguments)
     assert outcome.status == 2
-    assert outcome.errors.count("error: ") == 1
-    assert "lacks bert.encoder.layer.1.output.LayerNorm.bias and 3 more" in outcome.errors
+    assert "lacks bert.encoder.layer.1.output.LayerNorm.bias and 3 more" in outcome.error
+    outcome = train(config, root / "runs", *arguments, "--bert-config.intermediate-size", "128")
+    assert outcome.status == 2
+    assert "bert_config.intermediate_size is 128" in outcome.error and "64" in outcome.error
+    allowed = ("--allow-missing-weights", "true", "--bert-config.hidden-act", "gelu")
     with caplog.at_level(logging.WARNING):
-        assert train(config, place / "runs", *arguments, "--allow-missing-weights", "true").status == 0
+        assert train(config, root / "runs", *arguments, *allowed).status == 0
     assert "bert.encoder.layer.1.output.dense.weight: not in the checkpoint" in caplog.text
+    assert "bert_config.hidden_act is gelu, but" in caplog.text
 
 
-def test_pre_training_continues_from_an_encoder_with_more_word_pieces(place, dataset, caplog):
+def test_pre_training_continues_from_an_encoder_with_more_word_pieces(root, dataset, caplog):
     """The folder has a tokenizer.json and no vocab.txt, and no head; one token of the text is new."""
-    folder, tokens, data = place / "encoder", place / "tokens.txt", place / "more"
+    folder, tokens, data = root / "encoder", root / "tokens.txt", root / "more"
     words = dataset / "vocab.txt"
     pieces = words.read_text(encoding="utf-8").splitlines()
     source = hugging_face("pretraining", vocab_size=len(pieces), **SIZES)
@@ -143,13 +155,13 @@ def test_pre_training_continues_from_an_encoder_with_more_word_pieces(place, dat
     BertTokenizerFast(str(words)).save_pretrained(folder)
     (folder / "vocab.txt").unlink()
     tokens.write_text(f"new\nlongish\n{pieces[-1]}\n")
-    given = ["--text", str(place / "text.txt"), "--output", str(data), "--vocab-file", str(folder), "--workers", "1"]
+    given = ["--text", str(root / "text.txt"), "--output", str(data), "--vocab-file", str(folder), "--workers", "1"]
     given += ["--extra-tokens", str(tokens), "--max-seq-length", str(TEXT_SEQUENCE)]
     assert prepare([*given, "--max-predictions", str(TEXT_PREDICTIONS)]) == 0
     assert (data / "vocab.txt").read_bytes() == words.read_bytes() + b"new\nlongish\n"
     changes = {"bert_config": None, "embedding_serialization_factor": 4}
     with caplog.at_level(logging.INFO):
-        run = still(place, "extended", data, folder, **changes)
+        run = still(root, "extended", data, folder, **changes)
     assert "cls.predictions.bias: not in the checkpoint, so it starts from random numbers" in caplog.text
     assert "2 word pieces added" in caplog.text
     found = weights(run)["bert.embeddings.word_embeddings.weight"]
@@ -159,19 +171,3 @@ def test_pre_training_continues_from_an_encoder_with_more_word_pieces(place, dat
     new = [old[tokenizer.encode(word, add_special_tokens=False).ids].mean(axis=0) for word in ("new", "longish")]
     np.testing.assert_allclose(found[: len(pieces) + 2], np.concatenate([old, new]), atol=1e-7)
     assert (last_checkpoint(run) / "vocab.txt").read_bytes() == (data / "vocab.txt").read_bytes()
-
-
-def test_another_size_or_activation(place, dataset, caplog):
-    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY, hidden_act="gelu_new", **SIZES)
-    folder = safetensors(source, place / "tanh")
-    still(place, "tanh", dataset, folder)  # the config does not set it, so the weights decide
-    facts = read_json(last_checkpoint(place / "runs" / "tanh") / "checkpoint.json")
-    assert facts["architecture"]["hidden_act"] == "gelu_new"
-    with caplog.at_level(logging.WARNING):
-        still(place, "exact", dataset, folder, "--bert-config.hidden-act", "gelu")
-    assert "bert_config.hidden_act is gelu, but" in caplog.text
-    config = write_config(place / "wide.json")
-    arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(folder))
-    outcome = train(config, place / "runs", *arguments, "--bert-config.intermediate-size", "128")
-    assert outcome.status == 2
-    assert "bert_config.intermediate_size is 128" in outcome.errors and "64" in outcome.errors

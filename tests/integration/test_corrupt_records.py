@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.runs import metrics, prepare_dataset, read_lines, train, trained, write_text, write_text_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:

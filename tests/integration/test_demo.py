@@ -14,6 +14,8 @@ from settings.loading import load_config
 from tasks.demo import CONFIGS, PHASES, Result, free_number, is_ready, main, prepare, print_results
 from tests.support.runs import metrics, read_json, write_json
 
+pytestmark = pytest.mark.slow
+
 WORDS = 30_000
 SMALL = {
     "vocab_size": 800, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 32,

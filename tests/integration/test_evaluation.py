@@ -18,6 +18,7 @@ from tests.support.runs import (
     at_step,
     checkpoints,
     evaluations,
+    kill,
     killed_at,
     metrics,
     read_json,
@@ -31,39 +32,39 @@ from tests.support.runs import (
 from training.evaluation import Record, best_of
 from training.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 # On random text this score stays at a half, so the first evaluation is the best and the third one ends the training.
 STOPS_EARLY = {"every": 4, "patience": 2, "metric": "nsp_accuracy"}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("evaluation")
 
 
 @pytest.fixture(scope="module")
-def dataset(place: Path) -> Path:
-    write_dataset(place / "data")
-    write_dataset(place / "data" / "validation", records=20)
-    return place / "data"
+def dataset(root: Path) -> Path:
+    write_dataset(root / "data")
+    write_dataset(root / "data" / "validation", records=20)
+    return root / "data"
 
 
 @pytest.fixture(scope="module")
-def config(place: Path, dataset: Path) -> Path:
-    return write_config(place / "whole.json", dataset, evaluation=STOPS_EARLY, keep_last=1, report=True)
+def config(root: Path, dataset: Path) -> Path:
+    return write_config(root / "whole.json", dataset, evaluation=STOPS_EARLY, keep_last=1, report=True)
 
 
 @pytest.fixture(scope="module")
-def whole(place: Path, config: Path) -> Path:
-    outcome = train(config, place / "runs")
-    assert outcome.status == 0, outcome.errors
-    return place / "runs" / "whole"
+def whole(root: Path, config: Path) -> Path:
+    """A run that ends early, without interruptions."""
+    return trained(config, root / "runs")
 
 
 @pytest.fixture(scope="module")
-def epochs(place: Path, dataset: Path) -> Path:
-    """A config whose epochs, of 5.6 updates, end within logging periods and global batches."""
-    changes = {"global_batches_per_log": 20, "checkpoint_minutes": 1e-6, "keep_last": None}
-    return write_config(place / "epochs.json", dataset, evaluation={"every": "epoch"}, **changes)
+def plain(root: Path, dataset: Path) -> Path:
+    """A run without evaluations while training."""
+    return trained(write_config(root / "plain.json", dataset), root / "runs")
 
 
 def scores(run: Path) -> dict[str, float]:
@@ -89,81 +90,76 @@ def test_training_ends_early_and_the_best_checkpoint_gives_the_scores(whole: Pat
     assert "Ended early: step 12 of 26" in report
 
 
-def test_evaluation_changes_nothing_of_the_training(place: Path, dataset: Path, whole: Path) -> None:
-    config = write_config(place / "plain.json", dataset)
-    assert train(config, place / "runs").status == 0
-    plain = [line for line in metrics(place / "runs" / "plain") if line["step"] <= 12]
+def test_an_evaluation_does_not_change_the_training(plain: Path, whole: Path) -> None:
+    first = [line for line in metrics(plain) if line["step"] <= 12]
     periods = [line for line in metrics(whole) if "metrics" in line]
-    assert [line["metrics"] for line in plain] == [line["metrics"] for line in periods]
-    assert set(scores(place / "runs" / "plain")) == {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}
+    assert [line["metrics"] for line in first] == [line["metrics"] for line in periods]
+    assert set(scores(plain)) == {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}
 
 
-def test_an_evaluation_follows_each_epoch(place: Path, dataset: Path, epochs: Path, monkeypatch: Any) -> None:
-    run = trained(epochs, place / "runs")
+def test_an_evaluation_follows_each_epoch(root: Path, dataset: Path, plain: Path, monkeypatch: Any) -> None:
+    """An epoch has 5.6 updates; it ends within logging periods and global batches."""
+    changes = {"global_batches_per_log": 20, "checkpoint_minutes": 1e-6, "keep_last": None}
+    config = write_config(root / "epochs.json", dataset, evaluation={"every": "epoch"}, **changes)
+    run = trained(config, root / "runs")
     ends = [-(-90 * epoch // 16) for epoch in (1, 2, 3, 4)]
     assert [step for step, _ in evaluations(run)] == [*ends, 26]
     periods = [line for line in metrics(run) if "metrics" in line]
     assert [line["step"] for line in periods] == sorted([*ends, 20, 26])
-    plain = state(trained(write_config(place / "unevaluated.json", dataset), place / "runs"))
-    assert all(np.array_equal(plain[name], value) for name, value in state(run).items())
+    expected = state(plain)
+    assert all(np.array_equal(expected[name], value) for name, value in state(run).items())
 
-    killed_at(monkeypatch, 20, epochs, place / "runs", "--name", "resumed")
-    outcome = train(epochs, place / "runs", "--name", "resumed")
+    killed_at(monkeypatch, 20, config, root / "runs", "--name", "resumed")
+    outcome = train(config, root / "runs", "--name", "resumed")
     assert outcome.status == 0 and "resuming from step 17" in outcome.errors, outcome.errors
-    assert_same(place / "runs" / "resumed", run)
+    assert_same(root / "runs" / "resumed", run)
 
 
-def test_evaluation_without_training(place: Path, config: Path, dataset: Path, whole: Path) -> None:
+def test_evaluation_without_training(root: Path, config: Path, dataset: Path, whole: Path) -> None:
     """The weights of the best checkpoint have the scores that the run ended with."""
     evaluate = ("--do-training", "false", "--evaluation.every", "none", "--evaluation.patience", "none")
     arguments = (*evaluate, "--evaluation.metric", "none", "--pretrained-ckpt-path", str(whole), "--name", "again")
-    outcome = train(config, place / "runs", *arguments)
+    outcome = train(config, root / "runs", *arguments)
     assert outcome.status == 0, outcome.errors
-    assert scores(place / "runs" / "again") == scores(whole)
-    assert not checkpoints(place / "runs" / "again")
+    assert scores(root / "runs" / "again") == scores(whole)
+    assert not checkpoints(root / "runs" / "again")
     elsewhere = ("--dataset-dir", str(dataset / "validation"), "--name", "elsewhere")
-    outcome = train(config, place / "runs", *arguments, *elsewhere)
+    outcome = train(config, root / "runs", *arguments, *elsewhere)
     assert outcome.status == 2 and "do_training false: there is no held-out text in" in outcome.errors
 
 
-@pytest.mark.parametrize("step", [6, 12])
-def test_killed_and_resumed(step: int, config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
-    name = f"killed-at-{step}"
-    killed_at(monkeypatch, step, config, place / "runs", "--name", name)
-    assert train(config, place / "runs", "--name", name).status == 0
-    assert_same(place / "runs" / name, whole)
+def killed_within_evaluation(monkeypatch: Any, step: int, config: Path, root: Path, *arguments: str) -> None:
+    """Train until the run is killed before the evaluation at ``step`` is written."""
+    original = RunFolder.add_evaluation
 
-
-@pytest.mark.parametrize("step", [4, 12])
-def test_killed_within_an_evaluation(step: int, config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
-    """With a checkpoint of that step, so that the resumed run begins with the evaluation."""
-    original, name = RunFolder.add_evaluation, f"evaluating-{step}"
-
-    def kill(run: RunFolder, evaluation: Any) -> None:
+    def add(run: RunFolder, evaluation: Any) -> None:
         if evaluation.step == step:
-            raise Killed
+            kill()
         original(run, evaluation)
 
     with monkeypatch.context() as patch, contextlib.suppress(Killed):
-        patch.setattr(RunFolder, "add_evaluation", kill)
-        ended = train(config, place / "runs", "--name", name, "--ckpt-every-n-steps-per-execution", "1")
+        patch.setattr(RunFolder, "add_evaluation", add)
+        ended = train(config, root / "runs", *arguments)
         raise AssertionError(f"the run was not killed: {ended.errors}")
-    outcome = train(config, place / "runs", "--name", name)
-    assert outcome.status == 0 and f"resuming from step {step}" in outcome.errors, outcome.errors
-    assert_same(place / "runs" / name, whole)
 
 
-def test_a_signal_breaks_an_evaluation_off(config: Path, place: Path, whole: Path, monkeypatch: Any) -> None:
+def test_an_interrupted_run_has_the_same_evaluations(config: Path, root: Path, whole: Path, monkeypatch: Any) -> None:
+    """It is killed between two evaluations, gets SIGTERM before one, and is killed within the last one."""
+    run, name = root / "runs" / "interrupted", ("--name", "interrupted")
+    killed_at(monkeypatch, 6, config, root / "runs", *name)
     with at_step(monkeypatch, 8, terminate):
-        assert train(config, place / "runs", "--name", "stopped").status == 143
-    assert [step for step, _ in evaluations(place / "runs" / "stopped")] == [4]
-    assert train(config, place / "runs", "--name", "stopped").status == 0
-    assert_same(place / "runs" / "stopped", whole)
+        assert train(config, root / "runs", *name).status == 143
+    assert [step for step, _ in evaluations(run)] == [4]
+    # With a checkpoint of step 12, so that the resumed run begins with the evaluation.
+    killed_within_evaluation(monkeypatch, 12, config, root, *name, "--ckpt-every-n-steps-per-execution", "1")
+    outcome = train(config, root / "runs", *name)
+    assert outcome.status == 0 and "resuming from step 12" in outcome.errors, outcome.errors
+    assert_same(run, whole)
 
 
-def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, place: Path, whole: Path) -> None:
+def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, root: Path, whole: Path) -> None:
     before = state(whole)
-    assert train(config, place / "runs", "--name", "whole", "--resume").status == 0
+    assert train(config, root / "runs", "--name", "whole", "--resume").status == 0
     after = state(whole)
     assert all(np.array_equal(before[name], after[name]) for name in before)
     assert [step for step, _ in evaluations(whole)] == [4, 8, 12]
@@ -179,19 +175,19 @@ def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, place: P
         ({"evaluation": {"every": 4}, "dataset_dir": "{data}/validation"}, ["--validation-fraction", "validation_dir"]),
     ],
 )
-def test_mistakes_are_named(changes: dict[str, Any], words: list[str], place: Path, dataset: Path) -> None:
+def test_a_wrong_setting_is_named(changes: dict[str, Any], words: list[str], root: Path, dataset: Path) -> None:
     if "dataset_dir" in changes:
         changes = {**changes, "dataset_dir": changes["dataset_dir"].format(data=dataset)}
-    outcome = train(write_config(place / "wrong.json", dataset, **changes), place / "runs")
+    outcome = train(write_config(root / "wrong.json", dataset, **changes), root / "runs")
     assert outcome.status == 2 and all(word in outcome.error for word in words), outcome.errors
 
 
-def test_held_out_text_of_another_vocabulary_is_refused(place: Path, dataset: Path) -> None:
-    data = Path(shutil.copytree(dataset, place / "other words"))
+def test_held_out_text_of_another_vocabulary_is_refused(root: Path, dataset: Path) -> None:
+    data = Path(shutil.copytree(dataset, root / "other words"))
     for folder, counts, digit in ((data, (30, 30, 30), "0"), (data / "validation", (6, 7, 7), "1")):
         files = {f"part-{number}.tfrecord": count for number, count in enumerate(counts)}
         write_manifest(folder, files, vocabulary={"file": "vocab.txt", "sha256": digit * 64, "size": VOCABULARY})
-    outcome = train(write_config(place / "other.json", data), place / "runs")
+    outcome = train(write_config(root / "other.json", data), root / "runs")
     assert outcome.status == 2 and "names another vocabulary (SHA-256) than" in outcome.error
 
 

@@ -22,6 +22,8 @@ from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY
 from tests.support.runs import evaluations, last_checkpoint, metrics, read_json, write_dataset, write_json
 from tests.support.squad_files import write_vocabulary
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 32,

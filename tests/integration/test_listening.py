@@ -32,6 +32,8 @@ from data_utils.packing import source
 from data_utils.text import sources
 from {module} import main
 
+pytestmark = pytest.mark.slow
+
 def stay(*_):
     open({mark!r}, "w").close()
     time.sleep(600)

@@ -29,6 +29,8 @@ POSITIONS = 26  # not a multiple of 8
 PYTORCH = """
 import json, sys, torch
 from transformers import AutoTokenizer, BertForMaskedLM, BertForPreTraining
+
+pytestmark = pytest.mark.slow
 folder, other, texts, output = sys.argv[1:]
 model, tokenizer = BertForPreTraining.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 scores = []

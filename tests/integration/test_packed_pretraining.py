@@ -28,6 +28,8 @@ from tests.support.runs import (
     write_text_config,
 )
 
+pytestmark = pytest.mark.slow
+
 PLACES, ROOM = 3, 13
 PACKED = {"max_sequences_per_pack": PLACES, "max_predictions_per_pack": ROOM}
 LENGTH = 2 * TEXT_SEQUENCE  # of a pack
@@ -36,12 +38,12 @@ UPDATES = 12
 
 
 @pytest.fixture(scope="module")
-def sequences(place) -> Path:
-    return prepare_dataset(place / "sequences", write_text(place / "text.txt"))
+def sequences(root) -> Path:
+    return prepare_dataset(root / "sequences", write_text(root / "text.txt"))
 
 
 @pytest.fixture(scope="module")
-def packs(place, sequences) -> Path:
+def packs(root, sequences) -> Path:
     """The sequences in packs of twice their length, in their order, without a manifest."""
     reader = RecordReader(sequences, pretraining_features(TEXT_SEQUENCE, TEXT_PREDICTIONS, TEXT_VOCABULARY))
     arrays = reader.read(np.arange(reader.count))
@@ -52,7 +54,7 @@ def packs(place, sequences) -> Path:
         rows[-1].append(row)
         room -= length
     packed = pack_arrays(arrays, rows, LENGTH, ROOM, PLACES)
-    folder = place / "packs"
+    folder = root / "packs"
     folder.mkdir()
     write_arrays(folder / "packs.tfrecord", packed)
     return folder
@@ -65,9 +67,9 @@ def packed_config(path: Path, **changes) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(place, packs) -> Path:
-    config = packed_config(place / "packed.json", global_batch={"micro_batch_size": 4, "grad_acc_steps_per_replica": 2})
-    return trained(config, place / "runs", "--dataset-dir", str(packs))
+def run(root, packs) -> Path:
+    config = packed_config(root / "packed.json", global_batch={"micro_batch_size": 4, "grad_acc_steps_per_replica": 2})
+    return trained(config, root / "runs", "--dataset-dir", str(packs))
 
 
 def test_periods_have_rates_of_packs_sequences_and_tokens(run):
@@ -99,14 +101,14 @@ def test_the_log_has_the_packing_factor_and_the_betas_after_it(run):
         assert re.search(pattern, log)
 
 
-def test_a_data_set_of_the_packing_command_needs_no_more_than_its_sequences(place, sequences):
+def test_a_data_set_of_the_packing_command_needs_no_more_than_its_sequences(root, sequences):
     """The manifest gives the room for masked tokens and the sequences in a pack. The model is sparse and uses RigL."""
-    folder = place / "packed-by-command"
+    folder = root / "packed-by-command"
     command = ["--input", str(sequences), "--output", str(folder), "--max-seq-length", str(LENGTH), "--workers", "1"]
     assert pack([*command, "--max-sequences-per-pack", str(PLACES), "--no-picture"]) in (0, None)
     sparse = {"ratio": 0.5, "block_size": 4, "method": "rigl", "pattern_updates": 3}
-    config = packed_config(place / "command.json", packing={"max_sequences_per_pack": PLACES}, sparsity=sparse)
-    run = trained(config, place / "runs", "--dataset-dir", str(folder), "--total-num-train-samples", "1000")
+    config = packed_config(root / "command.json", packing={"max_sequences_per_pack": PLACES}, sparsity=sparse)
+    run = trained(config, root / "runs", "--dataset-dir", str(folder), "--total-num-train-samples", "1000")
     manifest, resolved = read_json(folder / "manifest.json"), read_json(run / "resolved_config.json")
     room = manifest["settings"]["max_predictions_per_pack"]
     assert resolved["config"]["packing"]["max_predictions_per_pack"] == room
@@ -124,17 +126,16 @@ def test_the_loss_falls_and_the_report_shows_rates(run):
     assert losses[-1] < losses[0]
 
 
-def test_sequences_are_no_packs(place, sequences):
-    outcome = train(packed_config(place / "wrong.json"), place / "runs", "--dataset-dir", str(sequences))
+def test_sequences_instead_of_packs_are_refused(root, sequences):
+    outcome = train(packed_config(root / "wrong.json"), root / "runs", "--dataset-dir", str(sequences))
     assert outcome.status == 2
     assert "python -m data_utils.packing" in outcome.errors and outcome.errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("replace", [True, False], ids=["own layers", "Hugging Face's layers"])
-def test_random_packs_need_no_data(place, replace):
+def test_random_packs_and_hugging_faces_layers_need_no_data(root):
     sizes = {**SMALLEST, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64}
-    changes = {"generated_dataset": True, "replace_layers": replace, "bert_config": sizes}
-    config = packed_config(place / f"random-{replace}.json", **changes)
-    run = trained(config, place / "runs", "--total-num-train-samples", str(32 * PLACES))
+    changes = {"generated_dataset": True, "replace_layers": False, "bert_config": sizes}
+    config = packed_config(root / "random.json", **changes)
+    run = trained(config, root / "runs", "--total-num-train-samples", str(32 * PLACES))
     last = metrics(run)[-1]["metrics"]
     assert (last["sequences_per_pack"], last["tokens_per_pack"]) == (PLACES, LENGTH)

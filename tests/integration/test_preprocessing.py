@@ -18,6 +18,8 @@ from data_utils.text import __main__ as whole
 from data_utils.text import examples, extract, sentences, vocabulary
 from data_utils.tokenizer import read_vocabulary
 
+pytestmark = pytest.mark.slow
+
 LENGTH, PREDICTIONS, PIECES = 64, 10, 4000
 
 

@@ -137,10 +137,10 @@ def test_a_full_disk_is_one_line_and_the_command_resumes(
 
 def test_packing_survives_a_disk_that_fills_up_under_its_memory_map(tmp_path: Path) -> None:
     """A page of a file in memory for which there is no room ends the process with SIGBUS."""
-    write_sequences(tmp_path / "in", [[sequence(number, length=5) for number in range(60_000)]])
+    write_sequences(tmp_path / "in", [[sequence(number, length=5) for number in range(20_000)]])
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     try:
         command = [sys.executable, "-m", "data_utils.packing", "--workers", "1", "--no-picture"]
@@ -211,6 +211,8 @@ import sys
 from data_utils import parallel
 from data_utils.text import sources
 from data_utils.text.__main__ import main
+
+pytestmark = pytest.mark.slow
 
 parallel.SMALL_BYTES = 0
 sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000

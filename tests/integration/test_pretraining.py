@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import subprocess
@@ -15,6 +16,8 @@ from keras_extensions.backend import tf
 from tests import ROOT
 from tests.support.runs import (
     BASE,
+    SMALL,
+    SMALLEST,
     STILL,
     TEXT_VOCABULARY,
     assert_same_run,
@@ -27,44 +30,49 @@ from tests.support.runs import (
     trained,
     variables,
     write_text,
+    write_text_config,
 )
-from tests.support.runs import write_text_config as write_config
 from utilities.environment import processor_identity
 
+pytestmark = pytest.mark.slow
 
-@pytest.fixture(scope="module")
-def text(place) -> Path:
-    return write_text(place / "text.txt")
-
-
-@pytest.fixture(scope="module")
-def dataset(place, text) -> Path:
-    return prepare_dataset(place / "data", text)
+write_config = functools.partial(write_text_config, sizes=SMALL)
 
 
 @pytest.fixture(scope="module")
-def run(place, dataset) -> Path:
+def text(root) -> Path:
+    return write_text(root / "text.txt")
+
+
+@pytest.fixture(scope="module")
+def dataset(root, text) -> Path:
+    return prepare_dataset(root / "data", text)
+
+
+@pytest.fixture(scope="module")
+def run(root, dataset) -> Path:
     """A finished run of 240 updates."""
-    config = write_config(place / "first.json", total_num_train_samples=16 * 240)
-    return trained(config, place / "runs", "--dataset-dir", str(dataset))
+    config = write_config(root / "first.json", total_num_train_samples=16 * 240)
+    return trained(config, root / "runs", "--dataset-dir", str(dataset))
 
 
-def test_the_loss_falls_below_what_frequencies_give(run, dataset):
+def test_the_loss_falls_below_the_unigram_entropy(run, dataset):
     entropy = read_json(dataset / "manifest.json")["unigram_entropy_nats"]
     losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
-    assert losses[0] > entropy  # a model that knows nothing
-    assert losses[-1] < entropy  # a model that reads context
+    assert losses[0] > entropy  # the model has random weights
+    assert losses[-1] < entropy  # the model uses the context
     assert abs(losses[0] - math.log(TEXT_VOCABULARY)) < 1.0
 
 
-def test_the_uniform_baseline_is_that_of_the_model(place, dataset, caplog):
-    config = write_config(place / "wide.json", total_num_train_samples=16)
-    run = trained(config, place / "runs", "--dataset-dir", str(dataset), "--bert-config.vocab-size", "1000")
+def test_hugging_faces_layers_and_a_vocabulary_larger_than_the_data_sets(root, dataset, caplog):
+    """The uniform baseline is that of the model."""
+    config = write_config(root / "wide.json", total_num_train_samples=16, replace_layers=False)
+    run = trained(config, root / "runs", "--dataset-dir", str(dataset), "--bert-config.vocab-size", "1000")
     assert f"1,000 rows, that of the data set {TEXT_VOCABULARY} pieces" in caplog.text
     assert f"{math.log(1000):.4f} nats: uniform baseline, ln(1,000)" in (run / "train.log").read_text()
 
 
-def test_log_lines_are_those_that_scripts_parse(run):
+def test_scripts_can_parse_the_log(run):
     lines = [line for line in (run / "train.log").read_text().splitlines() if "throughput" in line]
     assert len(lines) == 60  # 240 updates, 4 per period
     patterns = (r"throughput: *(.*?) samples\/sec", r"mlm_loss: *(\d*\.\d*)", r"nsp_loss: *(\d*\.\d*)")
@@ -86,7 +94,7 @@ def test_the_run_folder_has_config_environment_conversion_and_report(run):
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
 
 
-def test_checkpoint_holds_weights_by_block_name(run):
+def test_a_checkpoint_has_weights_by_block_name(run):
     shapes = {name: value.shape for name, value in variables(run, "weights").items()}
     assert shapes["emb/embeddings/word"] == (TEXT_VOCABULARY, 32)
     assert shapes["hid_1/layer/attention/qkv/kernel"] == (32, 96)
@@ -94,7 +102,7 @@ def test_checkpoint_holds_weights_by_block_name(run):
 
 
 @pytest.mark.long
-def test_replicas_fold_into_accumulation(place, dataset):
+def test_replicas_fold_into_accumulation(root, dataset):
     batches = {
         "replicas": {"micro_batch_size": 4, "replicas": 2, "grad_acc_steps_per_replica": 2},
         "accumulation": {"micro_batch_size": 16, "replicas": 1, "grad_acc_steps_per_replica": 1},
@@ -103,8 +111,8 @@ def test_replicas_fold_into_accumulation(place, dataset):
     one, two = (
         metrics(
             trained(
-                write_config(place / f"{name}.json", global_batch=batch),
-                *(place / "runs", "--dataset-dir", str(dataset), *without_dropout),
+                write_config(root / f"{name}.json", global_batch=batch),
+                *(root / "runs", "--dataset-dir", str(dataset), *without_dropout),
             )
         )
         for name, batch in batches.items()
@@ -114,46 +122,33 @@ def test_replicas_fold_into_accumulation(place, dataset):
         np.testing.assert_allclose(left["metrics"]["mlm_loss"], right["metrics"]["mlm_loss"], rtol=1e-4)
 
 
-def test_phase_2_starts_from_the_weights_of_phase_1(place, run, text):
-    longer = prepare_dataset(place / "longer", text, sequence=64, predictions=10)
-    config = write_config(place / "phase2.json", max_seq_length=64, max_predictions_per_seq=10, optimizer_opts=STILL)
+def test_phase_2_starts_from_the_weights_of_phase_1(root, run, text):
+    longer = prepare_dataset(root / "longer", text, sequence=64, predictions=10)
+    config = write_config(root / "phase2.json", max_seq_length=64, max_predictions_per_seq=10, optimizer_opts=STILL)
     arguments = ("--dataset-dir", str(longer), "--pretrained-ckpt-path", str(run))
-    first, second = variables(run, "weights"), variables(trained(config, place / "runs", *arguments), "weights")
+    first, second = variables(run, "weights"), variables(trained(config, root / "runs", *arguments), "weights")
     assert first.keys() == second.keys()
     for name in first:
         np.testing.assert_allclose(first[name], second[name], atol=1e-8)
 
 
-def test_generated_data_and_lamb_need_no_data_set(place):
-    config = write_config(
-        place / "generated.json", optimizer_opts={"name": "LAMB", "loss_scaling": 64.0}, generated_dataset=True
-    )
-    trained(config, place / "runs")
-
-
-def test_compile_only_trains_nothing(place):
-    config = write_config(place / "compile.json", generated_dataset=True, execution={"xla": True})
-    assert not (trained(config, place / "runs", "--compile-only") / "metrics.jsonl").exists()
-
-
 @pytest.mark.skipif(not processor_identity(), reason="programs are kept only for a known processor")
-def test_second_start_uses_compiled_programs(place):
+def test_second_start_uses_compiled_programs(root):
     """The first process only compiles; the second trains as one that does not use what the first has kept."""
-    config = write_config(place / "kept.json", generated_dataset=True, execution={**BASE["execution"], "xla": True})
-    cache, runs = str(place / "compiled"), str(place / "runs")
+    config = write_config(
+        root / "kept.json", generated_dataset=True, execution={**BASE["execution"], "xla": True},
+        sizes=SMALLEST, optimizer_opts={"name": "LAMB", "loss_scaling": 64.0}, report=False, tensorboard=False,
+    )  # fmt: skip
+    cache, runs = str(root / "compiled"), root / "runs"
     command = [sys.executable, "run_pretraining.py", "--config", str(config), "--execution.executable-cache", cache]
     for arguments in (["--name", "compiling", "--compile-only"], ["--name", "training"]):
-        subprocess.run([*command, "--output-dir", runs, *arguments], cwd=ROOT, check=True, capture_output=True)
-    log = (place / "runs" / "training" / "train.log").read_text(encoding="utf-8")
+        subprocess.run([*command, "--output-dir", str(runs), *arguments], cwd=ROOT, check=True, capture_output=True)
+    assert not (runs / "compiling" / "metrics.jsonl").exists()
+    log = (runs / "training" / "train.log").read_text(encoding="utf-8")
     assert re.search(r"first [\w ]+ after [\d.]+ s, with the compiled programs of an earlier run", log), log
-    without = trained(config, place / "without", "--execution.executable-cache", "none")
+    without = trained(config, root / "without", "--execution.executable-cache", "none")
     assert "s, with compilation\n" in (without / "train.log").read_text(encoding="utf-8")
-    assert_same_run(place / "runs" / "training", without)
-
-
-def test_unreplaced_layers_train_too(place, dataset):
-    config = write_config(place / "unreplaced.json", replace_layers=False, total_num_train_samples=32)
-    trained(config, place / "runs", "--dataset-dir", str(dataset))
+    assert_same_run(runs / "training", without)
 
 
 @pytest.fixture(scope="module")
@@ -191,12 +186,12 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_are_one_line_with_the_fix(case, place, run, damaged, dataset):
+def test_errors_are_one_line_with_the_fix(case, root, run, damaged, dataset):
     arguments, named = ERRORS[case]
     if case == "no GPU" and tf.config.list_physical_devices("GPU"):
         pytest.skip("this machine has a GPU")
     arguments = [text.format(run=run, damaged=damaged) for text in arguments]
-    config = write_config(place / "broken.json")
-    outcome = train(config, place / "runs", "--dataset-dir", str(dataset), *arguments)
+    config = write_config(root / "broken.json")
+    outcome = train(config, root / "runs", "--dataset-dir", str(dataset), *arguments)
     assert outcome.status == 2
     assert all(word in outcome.error for word in named)

@@ -30,6 +30,8 @@ from tests.support.runs import (
     write_dataset,
 )
 
+pytestmark = pytest.mark.slow
+
 UPDATES = 60
 BAD_RECORD, BAD_STEP = 70, 6  # the batch with a loss of NaN, and the step that shows it
 SECONDS_TO_STOP = 180

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,11 +15,13 @@ import pytest
 
 from checkpoints.folder import facts_as_json, read_facts
 from tests.support.runs import (
+    Killed,
     assert_same_run,
     at_step,
     checkpoints,
     copy_of,
     events,
+    kill,
     killed_at,
     logged,
     state,
@@ -29,93 +32,121 @@ from tests.support.runs import (
     write_dataset,
 )
 
+pytestmark = pytest.mark.slow
 
-@pytest.fixture(scope="module")
-def config(place, dataset) -> Path:
-    return write_config(place / "whole.json", dataset)
-
-
-@pytest.fixture(scope="module")
-def whole(place, config) -> Path:
-    """An uninterrupted run of 26 updates over 4.6 epochs."""
-    return trained(config, place / "runs")
+UPDATES = 26  # over 4.6 epochs
 
 
 @pytest.fixture(scope="module")
-def stopped(place, config) -> tuple[Path, str]:
-    """A run that SIGTERM stopped at step 10, and its output."""
-    with pytest.MonkeyPatch.context() as patch, at_step(patch, 10, terminate):
-        outcome = train(config, place / "runs", "--name", "stopped")
+def start(root, dataset) -> Path:
+    """The run that all others start from."""
+    return trained(write_config(root / "start.json", dataset, updates=2), root / "runs")
+
+
+@pytest.fixture(scope="module")
+def config(root, dataset, start) -> Path:
+    return write_config(root / "whole.json", dataset, UPDATES, seed=5, pretrained_ckpt_path=str(start))
+
+
+@pytest.fixture(scope="module")
+def whole(root, config) -> Path:
+    """A run without interruptions."""
+    return trained(config, root / "runs")
+
+
+@pytest.fixture(scope="module")
+def stopped(root, config) -> tuple[Path, str]:
+    """A run that the same command started three times, and the output of the last time.
+
+    It is killed before its first checkpoint and after it, both times while it writes metrics, and then gets SIGTERM.
+    """
+    run = root / "runs" / "stopped"
+    with pytest.MonkeyPatch.context() as patch:
+        for step in (2, 6):
+            killed_at(patch, step, config, root / "runs", "--name", "stopped")
+            assert [period["step"] for period in logged(run)] == list(range(2, step + 1, 2))
+            with open(run / "metrics.jsonl", "a") as file:
+                file.write('{"step": 8, "met')
+        with at_step(patch, 10, terminate):
+            outcome = train(config, root / "runs", "--name", "stopped")
     assert outcome.status == 143, outcome.errors  # 128 + SIGTERM
-    return place / "runs" / "stopped", outcome.output
+    return run, outcome.output
 
 
-def test_a_signal_saves_and_says_how_to_go_on(stopped, config, place):
+def test_a_signal_saves_and_the_command_to_resume_is_printed(stopped, config, root):
     run, printed = stopped
+    assert events(run) == ["begin", "resume", "resume", "interrupt"]
+    log = (run / "train.log").read_text(encoding="utf-8")
+    assert "it starts from the beginning" in log and "resuming from step 4" in log
     assert checkpoints(run) == ["step-00000004", "step-00000008", "step-00000010"]
-    assert "stopped by SIGTERM at step 10 of 26" in printed
+    assert f"stopped by SIGTERM at step 10 of {UPDATES}" in printed
     script = "python run_pretraining.py"
-    assert f"{script} --config {config} --output-dir {place / 'runs'} --name stopped --resume" in printed
+    assert f"{script} --config {config} --output-dir {root / 'runs'} --name stopped --resume" in printed
 
 
-def test_stopped_and_resumed(stopped, whole, config, place):
+def test_an_interrupted_run_equals_an_uninterrupted_one(stopped, whole, start, config, root):
+    """The run that it started from has been deleted."""
     run = copy_of(stopped[0], "resumed")
-    outcome = train(config, place / "runs", "--name", "resumed", "--resume")
+    hidden = start.rename(start.with_name("hidden"))
+    outcome = train(config, root / "runs", "--name", "resumed", "--resume")
+    hidden.rename(start)
     assert outcome.status == 0, outcome.errors
     assert "resuming from step 10" in outcome.errors
     assert_same_run(run, whole)
-    assert events(run) == ["begin", "interrupt", "resume", "end"]
+    assert events(run) == [*events(stopped[0]), "resume", "end"]
 
 
-def test_killed_and_the_same_command_again(whole, config, place, monkeypatch):
-    """After two kills, the steps since the last checkpoint are trained and logged again, without incomplete lines."""
-    run = place / "runs" / "killed"
-    for step in (6, 14):
-        killed_at(monkeypatch, step, config, place / "runs", "--name", "killed")
-        assert [period["step"] for period in logged(run)] == list(range(2, step + 1, 2))
-        with open(run / "metrics.jsonl", "a") as file:
-            file.write('{"step": 16, "met')
-    assert train(config, place / "runs", "--name", "killed").status == 0
-    assert_same_run(run, whole)
-    # A run that has ended, or that another config would change, is not continued; the new one gets a number.
-    tail = ("--total-num-train-samples", "64")
-    killed_at(monkeypatch, 2, config, place / "runs", "--name", "killed", *tail)
-    second = train(config, place / "runs", "--name", "killed", *tail)
-    assert second.status == 0 and "it starts from the beginning" in second.errors  # continues killed-2
-    assert logged(place / "runs" / "killed-2")[-1]["step"] == 4
-    third = train(config, place / "runs", "--name", "killed", *tail)
-    assert "killed has ended; the name of this run is killed-3" in third.errors
-    assert_same_run(run, whole)
+def test_the_same_command_continues_only_an_unfinished_run_with_the_same_outcome(
+    stopped, whole, config, root, monkeypatch
+):
+    """Otherwise a new run begins, under the next free name."""
+
+    def begin(name: str, *arguments: str) -> None:
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            patch.setattr("training.trainer.initial_model", lambda *_: kill())
+            outcome = train(config, root / "runs", "--name", name, *arguments)
+            raise AssertionError(outcome.errors)
+
+    begin("whole")
+    assert "whole has ended; the name of this run is whole-2" in (root / "runs/whole-2/train.log").read_text()
+    copy_of(stopped[0], "unfinished")
+    for _ in range(2):
+        begin("unfinished", "--total-num-train-samples", "64")
+    log = (root / "runs/unfinished-2/train.log").read_text()
+    assert "is not continued by this config" in log and "it starts from the beginning" in log
+    assert not (root / "runs" / "unfinished-3").exists()
+    assert events(root / "runs" / "unfinished") == events(stopped[0])
 
 
-def test_killed_before_the_first_checkpoint(whole, config, place, monkeypatch):
-    killed_at(monkeypatch, 2, config, place / "runs", "--name", "early")
-    outcome = train(config, place / "runs", "--name", "early", "--resume")
-    assert outcome.status == 0 and "it starts from the beginning" in outcome.errors
-    assert_same_run(place / "runs" / "early", whole)
-
-
-def test_a_damaged_checkpoint_is_named_and_kept_and_the_one_before_it_taken(stopped, whole, config, place):
+def test_a_damaged_run_resumes_from_its_newest_intact_checkpoint(stopped, whole, config, root):
+    """The newest checkpoint is damaged, another has a later name, metrics are missing, and the clock was set back."""
     run = copy_of(stopped[0], "damaged")
+    (run / "metrics.jsonl").unlink()
+    (run / "checkpoints" / "step-00000004").rename(run / "checkpoints" / "step-00000099")
     data = next((run / "checkpoints" / "step-00000010").glob("optimizer.data*"))
     content = bytearray(data.read_bytes())
     content[len(content) // 2] ^= 1
     data.write_bytes(content)
-    outcome = train(config, place / "runs", "--name", "damaged", "--resume")
-    assert outcome.status == 0
+    for path in run.rglob("*"):
+        os.utime(path, (0, 0))
+    outcome = train(config, root / "runs", "--name", "damaged", "--resume")
+    assert outcome.status == 0, outcome.errors
     assert "resuming from step 8" in outcome.errors
-    assert "step-00000010 is damaged" in outcome.errors and "optimizer.data" in outcome.errors
-    kept = run / "checkpoints" / "damaged-step-00000010"
-    assert (kept / data.name).read_bytes() == content
-    assert_same_run(run, whole)
+    assert "damaged/metrics.jsonl is missing" in outcome.errors
+    assert "step-00000010 is damaged" in outcome.errors and data.name in outcome.errors
+    assert "step-00000099 is damaged (checkpoint.json is that of step 4)" in outcome.errors
+    assert (run / "checkpoints" / "damaged-step-00000010" / data.name).read_bytes() == content
+    assert logged(run) == [period for period in logged(whole) if period["step"] > 8]
+    one, other = state(run), state(whole)
+    assert all(np.array_equal(one[name], other[name]) for name in other)
 
 
-def test_never_a_silent_restart_where_all_are_damaged(stopped, config, place):
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused(stopped, config, root):
     run = copy_of(stopped[0], "all-damaged")
     for folder in (run / "checkpoints").iterdir():
         (folder / "checkpoint.json").write_text("{")
     for _ in range(2):
-        outcome = train(config, place / "runs", "--name", "all-damaged", "--resume")
+        outcome = train(config, root / "runs", "--name", "all-damaged", "--resume")
         assert outcome.status == 2
         assert "no checkpoint of" in outcome.error and "damaged-step-00000010" in outcome.error
 
@@ -177,12 +208,12 @@ BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_run_folder_is_refused_and_left_as_it_is(name, stopped, config, place):
+def test_a_broken_run_folder_is_refused_and_not_changed(name, stopped, config, root):
     damage, words = BROKEN[name]
     run = copy_of(stopped[0], name)
     damage(run)
     before = contents(run)
-    outcome = train(config, place / "runs", "--name", name, "--resume")
+    outcome = train(config, root / "runs", "--name", name, "--resume")
     assert outcome.status == 2
     assert all(word in outcome.error for word in words), outcome.error
     assert contents(run) == before
@@ -193,26 +224,10 @@ def contents(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
-def test_what_a_run_can_do_without_is_logged(stopped, whole, config, place):
-    """Without its metrics, with an older checkpoint under a later name, and after the clock was set back."""
-    run = copy_of(stopped[0], "without")
-    (run / "metrics.jsonl").unlink()
-    (run / "checkpoints" / "step-00000004").rename(run / "checkpoints" / "step-00000099")
-    for path in run.rglob("*"):
-        os.utime(path, (0, 0))
-    outcome = train(config, place / "runs", "--name", "without", "--resume")
-    assert outcome.status == 0, outcome.errors
-    assert "without/metrics.jsonl is missing" in outcome.errors and "resuming from step 10" in outcome.errors
-    assert "step-00000099 is damaged (checkpoint.json is that of step 4)" in outcome.errors
-    one, other = state(run), state(whole)
-    assert all(np.array_equal(one[name], other[name]) for name in other)
-    assert logged(run) == [period for period in logged(whole) if period["step"] > 10]
-
-
-def test_other_numbers_of_replicas_at_the_same_global_batch(stopped, whole, config, place):
+def test_other_numbers_of_replicas_at_the_same_global_batch(stopped, whole, config, root):
     run = copy_of(stopped[0], "replicas")
     split = ("--global-batch.replicas", "2", "--global-batch.grad-acc-steps-per-replica", "2")
-    outcome = train(config, place / "runs", "--name", "replicas", "--resume", *split)
+    outcome = train(config, root / "runs", "--name", "replicas", "--resume", *split)
     assert outcome.status == 0, outcome.errors
     one, other = state(run), state(whole)
     for name in one:
@@ -221,83 +236,60 @@ def test_other_numbers_of_replicas_at_the_same_global_batch(stopped, whole, conf
 
 CHANGES = {
     "seed": ("--seed", "7"),
-    "optimizer_opts.name": ("--optimizer-opts.name", "Muon"),
-    "optimizer_opts.learning_rate.max_learning_rate": ("--optimizer-opts.learning-rate.max-learning-rate", "0.02"),
-    "total_num_train_samples": ("--total-num-train-samples", "1600"),
-    "data.shuffle": ("--data.shuffle", "false"),
     "bert_config.hidden_size": ("--bert-config.hidden-size", "32"),
-    "global_batch": ("--global-batch.grad-acc-steps-per-replica", "8"),
-    # Dropout masks belong to micro batches.
-    "global_batch.micro_batch_size": (
-        "--global-batch.micro-batch-size", "8", "--global-batch.grad-acc-steps-per-replica", "2"
-    ),
     "dataset_dir": ("--dataset-dir", "{other}"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("field", CHANGES)
-def test_what_would_change_the_outcome_is_refused(field, stopped, config, place):
-    other = place / "other"
-    if not other.exists():
-        write_dataset(other, records=91)
-    before = state(stopped[0])
-    arguments = [argument.format(other=other) for argument in CHANGES[field]]
-    outcome = train(config, place / "runs", "--name", "stopped", "--resume", *arguments)
+def test_changes_of_the_outcome_are_refused(field, stopped, config, root):
+    """Of the fields, some; ``tests/unit/training/test_resume.py`` has all of them."""
+    if field == "dataset_dir":
+        write_dataset(root / "other", records=91)
+    before = contents(stopped[0])
+    arguments = [argument.format(other=root / "other") for argument in CHANGES[field]]
+    outcome = train(config, root / "runs", "--name", "stopped", "--resume", *arguments)
     assert outcome.status == 2
     assert field in outcome.error
-    if field != "dataset_dir":
-        assert "was" in outcome.error  # both values
-    after = state(stopped[0])
-    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert contents(stopped[0]) == before
 
 
-def test_what_does_not_change_it_may_change(stopped, whole, config, place, dataset):
+def test_other_settings_may_change(stopped, whole, config, root, dataset):
     run = copy_of(stopped[0], "moved")
-    shutil.copytree(dataset, place / "moved data", dirs_exist_ok=True)
+    shutil.copytree(dataset, root / "moved data", dirs_exist_ok=True)
     changes = (
-        "--dataset-dir", str(place / "moved data"), "--data.reader-threads", "1", "--keep-last", "2",
-        "--ckpt-every-n-steps-per-execution", "3", "--save-ckpt-path", str(place / "elsewhere"),
+        "--dataset-dir", str(root / "moved data"), "--data.reader-threads", "1", "--keep-last", "2",
+        "--ckpt-every-n-steps-per-execution", "3", "--save-ckpt-path", str(root / "elsewhere"),
     )  # fmt: skip
-    outcome = train(config, place / "runs", "--name", "moved", "--resume", *changes)
+    outcome = train(config, root / "runs", "--name", "moved", "--resume", *changes)
     assert outcome.status == 0, outcome.errors
     assert "keep_last is 2 now and was 5" in outcome.errors
     assert checkpoints(run)[-1] == "step-00000010"
-    shutil.copytree(place / "elsewhere", run / "checkpoints", dirs_exist_ok=True)
+    shutil.copytree(root / "elsewhere", run / "checkpoints", dirs_exist_ok=True)
     assert checkpoints(run)[-2:] == ["step-00000024", "step-00000026"]
     assert_same_run(run, whole)
 
 
-def test_phase_2_resumes_without_the_run_it_started_from(whole, place, dataset, monkeypatch):
-    start = copy_of(whole, "phase1")
-    config = write_config(place / "phase2.json", dataset, updates=10, seed=5, pretrained_ckpt_path=str(start))
-    assert train(config, place / "runs", "--name", "phase2-whole").status == 0
-    killed_at(monkeypatch, 6, config, place / "runs", "--name", "phase2")
-    shutil.rmtree(start)
-    outcome = train(config, place / "runs", "--name", "phase2", "--resume")
-    assert outcome.status == 0, outcome.errors
-    assert_same_run(place / "runs" / "phase2", place / "runs" / "phase2-whole")
-
-
-def test_a_complete_run_has_nothing_left_to_train(whole, config, place):
+def test_a_complete_run_has_nothing_left_to_train(whole, config, root):
     run = copy_of(whole, "complete")
     before = checkpoints(run)
-    assert train(config, place / "runs", "--name", "complete", "--resume").status == 0
+    assert train(config, root / "runs", "--name", "complete", "--resume").status == 0
     assert checkpoints(run) == before
     assert_same_run(run, whole)
 
 
-def test_nothing_to_resume(config, place, whole):
-    outcome = train(config, place / "runs", "--name", "nowhere", "--resume")
+def test_nothing_to_resume(config, root, whole):
+    outcome = train(config, root / "runs", "--name", "nowhere", "--resume")
     assert outcome.status == 2
     assert "no run" in outcome.error and "complete" in outcome.error
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["LAMB", "Muon"])
-def test_packs_other_optimizers_and_a_loss_scale(name, place, dataset, monkeypatch):
+def test_packs_other_optimizers_and_a_loss_scale(name, root, dataset, monkeypatch):
     """Generated packs have 64 global batches per epoch, and the kill comes in the second epoch."""
     config = write_config(
-        place / f"packs-{name}.json",
+        root / f"packs-{name}.json",
         dataset,
         dataset_dir=None,
         generated_dataset=True,
@@ -306,9 +298,9 @@ def test_packs_other_optimizers_and_a_loss_scale(name, place, dataset, monkeypat
         optimizer_opts={"name": name, "loss_scaling": 64.0, "gradient_accumulation_reduction": "running_mean"},
         ckpt_every_n_steps_per_execution=10,
     )
-    assert train(config, place / "runs", "--name", f"packs-{name}-whole").status == 0
-    assert logged(place / "runs" / f"packs-{name}-whole")[-1]["step"] == 80
-    killed_at(monkeypatch, 70, config, place / "runs", "--name", f"packs-{name}")
-    outcome = train(config, place / "runs", "--name", f"packs-{name}")
+    assert train(config, root / "runs", "--name", f"packs-{name}-whole").status == 0
+    assert logged(root / "runs" / f"packs-{name}-whole")[-1]["step"] == 80
+    killed_at(monkeypatch, 70, config, root / "runs", "--name", f"packs-{name}")
+    outcome = train(config, root / "runs", "--name", f"packs-{name}")
     assert outcome.status == 0 and "resuming from step 60" in outcome.errors
-    assert_same_run(place / "runs" / f"packs-{name}", place / "runs" / f"packs-{name}-whole")
+    assert_same_run(root / "runs" / f"packs-{name}", root / "runs" / f"packs-{name}-whole")

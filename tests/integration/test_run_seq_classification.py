@@ -38,6 +38,8 @@ from tests.support.runs import (
 )
 from training.evaluation import Record, best_of
 
+pytestmark = pytest.mark.slow
+
 PACKED = ["--packing.max-sequences-per-pack", "3"]
 
 
@@ -90,7 +92,7 @@ def test_each_seed_has_a_run_and_all_have_a_summary(root: Path, printed: str) ->
     assert all(line in printed for line in table.splitlines())
 
 
-def test_scores_are_printed_beside_the_majority_class(root: Path, printed: str) -> None:
+def test_scores_are_printed_with_those_of_the_most_frequent_class(root: Path, printed: str) -> None:
     lines = (root / "SST-2" / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
     positive = sum(line.endswith("1") for line in lines) / len(lines)
     assert f"the most frequent class: accuracy {max(positive, 1 - positive):.4f}" in printed
@@ -103,7 +105,7 @@ def test_the_seeds_make_different_runs(root: Path, printed: str) -> None:
     assert one != other
 
 
-def test_the_submission_is_as_the_leaderboard_takes_it(root: Path, printed: str, secret: list[int]) -> None:
+def test_the_submission_has_the_leaderboards_format(root: Path, printed: str, secret: list[int]) -> None:
     path = root / "runs" / "sst2" / "sst2-seed-3" / "submission" / "SST-2.tsv"
     header, *lines = path.read_text(encoding="utf-8").splitlines()
     assert header == "index\tprediction"
@@ -113,26 +115,18 @@ def test_the_submission_is_as_the_leaderboard_takes_it(root: Path, printed: str,
     assert right >= 0.9 * len(secret)
 
 
-def test_evaluation_alone_gives_the_same_score(root: Path, printed: str) -> None:
-    trained = root / "runs" / "sst2" / "sst2-seed-3"
-    flags = ["--do-training", "false", "--pretrained-ckpt-path", str(trained), "--name", "evaluation"]
-    run(root / "sst2.json", *flags)
-    folder = root / "runs" / "evaluation"
-    assert scores(folder) == scores(trained)
-    assert not (folder / "checkpoints").exists() and not (folder / "submission").exists()
-
-
-def test_packed_samples_get_the_same_predictions(root: Path, printed: str) -> None:
+def test_an_evaluation_on_packs_gives_the_same_predictions(root: Path, printed: str) -> None:
     trained = root / "runs" / "sst2" / "sst2-seed-3"
     flags = ["--do-training", "false", "--do-test", "yes", "--pretrained-ckpt-path", str(trained)]
-    run(root / "sst2.json", *flags, *PACKED, "--name", "packed-predictions")
-    packed = root / "runs" / "packed-predictions"
-    assert scores(packed) == scores(trained)
-    submissions = [(folder / "submission" / "SST-2.tsv").read_bytes() for folder in (packed, trained)]
+    run(root / "sst2.json", *flags, *PACKED, "--name", "evaluation")
+    folder = root / "runs" / "evaluation"
+    assert scores(folder) == scores(trained)
+    assert not (folder / "checkpoints").exists()
+    submissions = [(one / "submission" / "SST-2.tsv").read_bytes() for one in (folder, trained)]
     assert submissions[0] == submissions[1]
 
 
-def test_training_on_packed_samples_learns_too(root: Path, printed: str) -> None:
+def test_a_model_learns_from_packs(root: Path, printed: str) -> None:
     batch = ["--global-batch.micro-batch-size", "4", "--global-batch.grad-acc-steps-per-replica", "2"]
     run(root / "sst2.json", *PACKED, *batch, "--name", "packed")
     assert scores(root / "runs" / "packed")["accuracy"] > 0.9
@@ -216,14 +210,6 @@ def test_a_task_of_clue_and_its_best_epoch(root: Path) -> None:
         assert submission == [{"id": n, "label": label} for n, label in enumerate(labels)]
 
 
-def test_regression(root: Path) -> None:
-    write_stsb(root)
-    run(write_config(root, "stsb", num_epochs=8))
-    found = scores(root / "runs" / "stsb")
-    assert set(found) == {"pearson", "spearman"} and min(found.values()) > 0.8
-    assert read_json(root / "runs" / "stsb" / "dataset.json")["label_variance"] > 1
-
-
 def test_own_pairs_from_csv_to_a_classified_sentence(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hidden = write_own_pairs(root)
     files = {"train_file": "own.csv", "test_file": "new.csv", "text": ["the film", "what of it"], "label": "mood"}
@@ -266,12 +252,13 @@ def test_own_numbers(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert float(capsys.readouterr().out) > 1
 
 
-@pytest.mark.long
 def test_regression_in_packs(root: Path) -> None:
     write_stsb(root)
     config = write_config(root, "stsb", num_epochs=10, max_seq_length=32, global_batch={"micro_batch_size": 4})
-    run(config, *PACKED, "--name", "packed-stsb")
-    assert min(scores(root / "runs" / "packed-stsb").values()) > 0.8
+    run(config, *PACKED)
+    found = scores(root / "runs" / "stsb")
+    assert set(found) == {"pearson", "spearman"} and min(found.values()) > 0.8
+    assert read_json(root / "runs" / "stsb" / "dataset.json")["label_variance"] > 1
 
 
 def test_broken_data_is_reported_before_training(root: Path) -> None:

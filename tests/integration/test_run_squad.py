@@ -13,6 +13,8 @@ from tests.support.fine_tuning_runs import NAMES, write_config, write_squad
 from tests.support.runs import SMALL, Outcome, read_json, run_command, write_json
 from tests.support.squad_files import write_vocabulary
 
+pytestmark = pytest.mark.slow
+
 OUTPUTS = {"predictions.json", "nbest_predictions.json", "predictions.html", "scores.json", "report.html"}
 
 
@@ -112,31 +114,22 @@ def test_the_report_knows_the_data(trained: tuple[Path, str], data: Path) -> Non
     assert len(list((data / "runs" / "cache").iterdir())) >= 2
 
 
-@pytest.mark.parametrize("batch", ["64", pytest.param("5", marks=pytest.mark.long)])
-def test_evaluation_alone_from_the_cache_gives_the_same_whatever_the_batch(
-    trained: tuple[Path, str], config: Path, data: Path, batch: str
+PACKED = ["--packing.max-sequences-per-pack", "4"]
+
+
+@pytest.mark.parametrize("flags", [PACKED, pytest.param([], marks=pytest.mark.long)], ids=["packs", "windows"])
+def test_an_evaluation_from_the_cache_gives_the_same_answers_for_any_batch(
+    trained: tuple[Path, str], config: Path, data: Path, flags: list[str]
 ) -> None:
     folder, _ = trained
-    name = f"again-{batch}"
-    flags = ["--do-training", "false", "--pretrained-ckpt-path", str(folder), "--evaluation-batch-size", batch]
-    flags += ["--vocab-file", "none"]  # it is stored beside the weights
-    run(config, *flags, "--name", name)
-    again = data / "runs" / name
+    evaluation = ["--do-training", "false", "--pretrained-ckpt-path", str(folder), "--evaluation-batch-size", "5"]
+    evaluation += ["--vocab-file", "none"]  # it is stored with the weights
+    again = data / "runs" / f"again-{len(flags)}"
+    run(config, *evaluation, *flags, "--name", again.name)
     assert "from the cache" in (again / "train.log").read_text(encoding="utf-8")
     for output in ("predictions.json", "scores.json"):
         assert (again / output).read_text(encoding="utf-8") == (folder / output).read_text(encoding="utf-8")
     assert not (again / "checkpoints").exists()
-
-
-PACKED = ["--packing.max-sequences-per-pack", "4"]
-
-
-def test_packed_windows_get_the_same_answers(trained: tuple[Path, str], config: Path, data: Path) -> None:
-    folder, _ = trained
-    flags = ["--do-training", "false", "--pretrained-ckpt-path", str(folder), "--name", "packed-answers"]
-    run(config, *flags, *PACKED)
-    again = data / "runs" / "packed-answers" / "predictions.json"
-    assert again.read_text(encoding="utf-8") == (folder / "predictions.json").read_text(encoding="utf-8")
 
 
 def test_training_on_packed_windows_learns_too(config: Path, data: Path) -> None:

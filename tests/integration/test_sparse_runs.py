@@ -22,25 +22,27 @@ from tests.support.runs import (
     write_config,
 )
 
+pytestmark = pytest.mark.slow
+
 SPARSITY = {"ratio": 0.75, "block_size": 4, "pattern_updates": 6}
 
 
-def config_of(place: Path, name: str, sparsity: dict, **changes) -> Path:
-    path = place / f"{name}.json"
-    return path if path.exists() else write_config(path, place / "data", sparsity={**SPARSITY, **sparsity}, **changes)
+def config_of(root: Path, name: str, sparsity: dict, **changes) -> Path:
+    path = root / f"{name}.json"
+    return path if path.exists() else write_config(path, root / "data", sparsity={**SPARSITY, **sparsity}, **changes)
 
 
 @pytest.fixture(scope="module")
-def whole(place, dataset):
+def whole(root, dataset):
     """Uninterrupted runs, by method; RigL with recomputation, and with evaluations within logging periods."""
-    evaluated = {"evaluation": {"every": 3}, "validation_dir": str(place / "data")}
+    evaluated = {"evaluation": {"every": 3}, "validation_dir": str(root / "data")}
     found = {}
     for method in ("set", "rigl"):
         changes = {"enable_recomputation": True, **evaluated} if method == "rigl" else {}
-        config = config_of(place, method, {"method": method}, **changes)
-        outcome = train(config, place / "runs")
+        config = config_of(root, method, {"method": method}, **changes)
+        outcome = train(config, root / "runs")
         assert outcome.status == 0, outcome.errors
-        found[method] = place / "runs" / method, outcome.errors
+        found[method] = root / "runs" / method, outcome.errors
     return found
 
 
@@ -53,7 +55,7 @@ def patterns(run: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("method", ["set", "rigl"])
-def test_checkpoints_hold_the_blocks_that_exist_and_their_moments_alone(whole, method):
+def test_checkpoints_have_only_the_existing_blocks_and_their_moments(whole, method):
     run, _ = whole[method]
     values = variables(run, "weights")
     parts = sparse_parts(values)
@@ -82,48 +84,48 @@ def test_patterns_change_as_often_as_asked_and_explore(whole):
     assert any((random[f"{part}/positions"] != gradients[f"{part}/positions"]).any() for part in sparse_parts(random))
 
 
-def test_the_log_says_how_and_why_it_multiplies_so(whole):
+def test_the_log_names_the_kernels(whole):
     lines = [line for line in whole["set"][1].splitlines() if "sparse matrices of" in line]
     kernel = "native" if native.is_available() else "masked"
     assert len(lines) == 4 and all(f"25.0% in 4×4 blocks: {kernel}, " in line for line in lines)
 
 
-def test_killed_and_resumed(whole, place, monkeypatch):
+def test_killed_and_resumed(whole, root, monkeypatch):
     """RigL needs the next update's samples in addition to step and seed."""
-    config, (run, _) = config_of(place, "rigl", {}), whole["rigl"]
-    killed_at(monkeypatch, 14, config, place / "runs", "--name", "killed")  # last saved after step 12
-    outcome = train(config, place / "runs", "--name", "killed", "--resume")
+    config, (run, _) = config_of(root, "rigl", {}), whole["rigl"]
+    killed_at(monkeypatch, 14, config, root / "runs", "--name", "killed")  # last saved after step 12
+    outcome = train(config, root / "runs", "--name", "killed", "--resume")
     assert outcome.status == 0 and "resuming from step 12" in outcome.errors, outcome.errors
-    assert_same_run(place / "runs" / "killed", run)
-    assert patterns(place / "runs" / "killed") == patterns(run)
+    assert_same_run(root / "runs" / "killed", run)
+    assert patterns(root / "runs" / "killed") == patterns(run)
 
 
-def test_a_resume_with_another_pattern_is_refused(whole, place):
-    outcome = train(config_of(place, "set", {}), place / "runs", "--resume", "--sparsity.ratio", "0.5")
+def test_a_resume_with_another_pattern_is_refused(whole, root):
+    outcome = train(config_of(root, "set", {}), root / "runs", "--resume", "--sparsity.ratio", "0.5")
     assert outcome.status == 2 and "sparsity.ratio is 0.5 and was 0.75" in outcome.error
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not native.is_available(), reason="llvmlite is not installed")
-def test_kernels_train_alike_with_lamb(place):
+def test_kernels_train_alike_with_lamb(root):
     """The CPU's kernel and, compiled by XLA, one that runs everywhere give the same losses up to rounding."""
     losses = []
     for kernel, xla in (("native", "false"), ("gather", "true")):
         name = f"lamb-{kernel}-{xla}"
-        config = config_of(place, "lamb", {"method": "rigl"}, updates=6, optimizer_opts={"name": "LAMB"})
+        config = config_of(root, "lamb", {"method": "rigl"}, updates=6, optimizer_opts={"name": "LAMB"})
         flags = ("--name", name, "--sparsity.kernel", kernel, "--execution.xla", xla)
-        outcome = train(config, place / "runs", *flags)
+        outcome = train(config, root / "runs", *flags)
         assert outcome.status == 0, outcome.errors
         assert outcome.errors.count(f"{kernel}, set by sparsity.kernel") == 4
-        losses.append([period["metrics"]["mlm_loss"] for period in metrics(place / "runs" / name)])
+        losses.append([period["metrics"]["mlm_loss"] for period in metrics(root / "runs" / name)])
     for other in losses[1:]:
         np.testing.assert_allclose(other, losses[0], rtol=2e-4)
 
 
-def test_exported_dense_with_zeros_and_taken_back(whole, place):
+def test_an_export_is_dense_and_a_sparse_run_starts_from_the_same_blocks(whole, root):
     run, _ = whole["set"]
     values = variables(run, "weights")
-    folder = place / "exported"
+    folder = root / "exported"
     export(str(run), folder, encoder_only=True)
     arrays = load_file(folder / "model.safetensors")
     for part, names in {
@@ -135,13 +137,9 @@ def test_exported_dense_with_zeros_and_taken_back(whole, place):
         assert (matrix == 0).mean() >= 0.75
         exported = np.concatenate([arrays[f"encoder.layer.0.{name}.weight"].T for name in names], axis=-1)
         np.testing.assert_array_equal(exported, matrix)
-    # Train from it densely, and sparsely on its largest blocks, which are those that exist.
-    start = "--pretrained-ckpt-path"
-    config = config_of(place, "dense-again", {"ratio": 0.0}, updates=2)
-    dense = train(config, place / "runs", start, str(folder))
-    assert dense.status == 0 and "sparse matrices" not in dense.errors, dense.errors
-    config = config_of(place, "sparse-again", {"method": "static"}, updates=2)
-    again = trained(config, place / "runs", start, str(run))
+    # Sparse training from the run begins with its largest blocks, which are those that exist.
+    config = config_of(root, "sparse-again", {"method": "static"}, updates=2)
+    again = trained(config, root / "runs", "--pretrained-ckpt-path", str(run))
     assert [row["step"] for row in patterns(again)] == [0]  # a static one does not change
     taken = variables(again, "weights")
     for part in sparse_parts(values):

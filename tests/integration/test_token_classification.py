@@ -13,6 +13,8 @@ from tasks.classify import main as classify
 from tests.support.fine_tuning_runs import TAGGED_PIECES, write_config, write_pieces, write_tagged
 from tests.support.runs import read_json, run_command
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"num_epochs": 6, "do_test": True}
 
 

@@ -14,6 +14,8 @@ from tests.support.run_folders import make_run, period
 from tests.support.runs import write_config, write_dataset, write_text, write_text_config
 from tests.support.terminals import ROOT, on_terminal
 
+pytestmark = pytest.mark.slow
+
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
 OWN_SECRET = "correct-horse-battery-staple"
 

@@ -62,16 +62,18 @@ class Case(NamedTuple):
 CASES = [
     Case("LAMB", reduction="sum"),
     Case("AdamW", sharded=True, clipped=True, sparse=True),
+    Case("AdamW", sharded=True, precision=MIXED),
+    Case("AdamW", sharded=True, precision=MIXED, resumed=True),
+    Case("Muon", sharded=True, pipelined=True, clipped=True, reduction="running_mean", offchip=True),
+]
+MORE = [
     Case("LAMB", sharded=True, pipelined=True, reduction="running_mean", offchip=True),
-    Case("AdamW", precision=MIXED),
-    Case("AdamW", precision=MIXED, resumed=True),
-    Case("Muon", sharded=True, pipelined=True, clipped=True, offchip=True),
     Case("Muon", sharded=True, precision=MIXED),
     Case("Muon", sharded=True, precision=MIXED, resumed=True),
 ]
 FURTHER = {  # by number of processes
-    2: [Case("AdamW"), Case("LAMB", sharded=True), Case("Muon"), Case("Muon", sharded=True, sparse=True)],
-    4: CASES[1:],
+    2: [*MORE, Case("AdamW"), Case("LAMB", sharded=True), Case("Muon"), Case("Muon", sharded=True, sparse=True)],
+    4: [*CASES[1:], *MORE],
 }
 SPARSE = {"sparsity_ratio": 0.75, "sparsity_block_size": 4}
 

@@ -203,11 +203,13 @@ def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def killed_at(monkeypatch: Any, step: int, config: Path, output: Path, *arguments: str) -> None:
+def killed_at(
+    monkeypatch: Any, step: int, config: Path, output: Path, *arguments: str, task: str = "pretraining"
+) -> None:
     """Train until the run is killed after logging ``step``."""
     with at_step(monkeypatch, step, kill), contextlib.suppress(Killed):
-        train(config, output, *arguments)
-        raise AssertionError("the run was not killed")
+        outcome = run_command(task, config, "--output-dir", str(output), *arguments)
+        raise AssertionError(f"the run was not killed: {outcome.errors}")
 
 
 def write_dataset(folder: Path, records: int = RECORDS, poisoned: int | None = None) -> Path:
@@ -252,11 +254,11 @@ def write_config(path: Path, dataset: Path, updates: int = 26, **changes: Any) -
     return write_json(path, {**config, **changes})
 
 
-def write_text_config(path: Path, **changes: Any) -> Path:
+def write_text_config(path: Path, sizes: dict[str, int] = SMALLEST, **changes: Any) -> Path:
     """Write a config for ``prepare_dataset``'s records; ``changes`` replace top-level values."""
     config: dict[str, Any] = {
         **BASE,
-        "bert_config": {**SMALL, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64},
+        "bert_config": {**sizes, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64},
         "max_seq_length": TEXT_SEQUENCE,
         "max_predictions_per_seq": TEXT_PREDICTIONS,
         "global_batch": {"micro_batch_size": 8, "grad_acc_steps_per_replica": 2},

@@ -1,0 +1,114 @@
+"""Every task learns, continues after a kill to the same bits, and refuses a wrong value (in `make test`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support import fine_tuning_runs
+from tests.support.fine_tuning_runs import NAMES, PIECES, TAGGED_PIECES, write_pieces
+from tests.support.record_samples import VOCABULARY
+from tests.support.runs import (
+    SMALLEST,
+    assert_same_run,
+    events,
+    killed_at,
+    metrics,
+    read_json,
+    run_command,
+    write_config,
+    write_dataset,
+)
+from tests.support.squad_files import write_vocabulary
+
+OFTEN = {"global_batches_per_log": 10, "ckpt_every_n_steps_per_execution": 2, "report": False}
+SIZES = {**SMALLEST, "hidden_size": 32, "initializer_range": 0.1}
+
+
+class Run(NamedTuple):
+    """A task, its config, a complete run, and the worst score that shows that the model has learned."""
+
+    task: str
+    config: Path
+    folder: Path
+    score: str
+    least: float
+
+
+def pretraining(root: Path) -> Path:
+    """Return the config of a run on 90 random sequences, which the model memorizes."""
+    bert = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 16}
+    data = write_dataset(root / "data")
+    return write_config(root / "run.json", data, updates=60, bert_config=bert, validation_dir=str(data), **OFTEN)
+
+
+def fine_tuning(root: Path, pieces: int, length: int, epochs: int, **changes: Any) -> Path:
+    bert = {**SIZES, "vocab_size": pieces, "max_position_embeddings": length}
+    settings = {"bert_config": bert, "max_seq_length": length, "num_epochs": epochs, **OFTEN}
+    return fine_tuning_runs.write_config(root, "run", **settings, **changes)
+
+
+def classification(root: Path) -> Path:
+    fine_tuning_runs.write_sst2(root)
+    write_pieces(root / "vocab.txt", PIECES)
+    return fine_tuning(root, 40, 16, 5, glue_task="sst2")
+
+
+def token_classification(root: Path) -> Path:
+    fine_tuning_runs.write_tagged(root)
+    write_pieces(root / "vocab.txt", TAGGED_PIECES)
+    return fine_tuning(root, 40, 16, 6)
+
+
+def squad(root: Path) -> Path:
+    fine_tuning_runs.write_squad(root, train=60, dev=9)
+    vocabulary = write_vocabulary(root).path
+    vocabulary.write_text(vocabulary.read_text(encoding="utf-8") + "".join(f"{n}\n" for n in NAMES), encoding="utf-8")
+    section = {"doc_stride": 24, "max_query_length": 12, "max_answer_length": 4}
+    optimizer = {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.005, "warmup_frac": 0.1}}
+    return fine_tuning(root, 200, 80, 5, squad=section, optimizer_opts=optimizer)
+
+
+TASKS: dict[str, tuple[Callable[[Path], Path], str, float]] = {
+    "pretraining": (pretraining, "mlm_accuracy", 0.1),  # one of 50 words is right by chance
+    "classification": (classification, "accuracy", 0.9),  # the more frequent class has about 0.5
+    "token_classification": (token_classification, "f1", 0.9),
+    "squad": (squad, "exact_match", 50),  # one of about 55 words is right by chance
+}
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    write, score, least = TASKS[request.param]
+    config = write(tmp_path_factory.mktemp(request.param))
+    outcome = run_command(request.param, config, "--output-dir", str(config.parent / "runs"))
+    assert outcome.status == 0, outcome.errors
+    return Run(request.param, config, config.parent / "runs" / "run", score, least)
+
+
+def test_the_model_learns(run: Run) -> None:
+    losses = [sum(value for name, value in line["metrics"].items() if "loss" in name) for line in metrics(run.folder)]
+    assert losses[-1] < losses[0]
+    assert read_json(run.folder / "scores.json")[run.score] > run.least
+    assert events(run.folder) == ["begin", "end"]
+
+
+def test_a_run_continues_after_a_kill_with_the_same_bits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = run.folder.with_name("killed")
+    killed_at(monkeypatch, 50, run.config, killed.parent, "--name", killed.name, task=run.task)
+    outcome = run_command(run.task, run.config, "--output-dir", str(killed.parent), "--name", killed.name)
+    assert outcome.status == 0, outcome.errors
+    assert "resuming from step 40" in outcome.errors
+    assert_same_run(killed, run.folder)
+    assert read_json(killed / "scores.json") == read_json(run.folder / "scores.json")
+    assert events(killed) == ["begin", "resume", "end"]
+
+
+def test_a_wrong_value_is_refused_in_one_line(run: Run) -> None:
+    vocabulary = ("--bert-config.vocab-size", "8")
+    outcome = run_command(run.task, run.config, "--output-dir", str(run.folder.parent), "--name", "wrong", *vocabulary)
+    assert outcome.status == 2 and "vocab" in outcome.error
+    assert not (run.folder.parent / "wrong").exists()
