@@ -34,19 +34,21 @@ def search(options: argparse.Namespace) -> None:
     import optuna
 
     from tasks.search.results import write_results
-    from tasks.search.space import check_space, read_space
+    from tasks.search.space import check_space, flag, read_space
     from tasks.search.trials import Search, check_same_search, next_trial, open_study, run_trial, storage_errors
 
     if options.trials < 1:
         raise UserError(f"--trials {options.trials}: give a number of trials, 1 or more")
-    command = training_command(options.command, options.metric)
+    command = training_command(options.command)
     task = {facts.program: name for name, facts in TASKS.items()}[Path(command[0]).name]
     config = load_config(task, command[1:]).config
     if config.seeds is not None:
         raise UserError("seeds: a trial is one run; remove seeds, and train the best config with them afterwards")
     space = read_space(options.space)
     check_space(space, str(options.space), task, command[1:])
-    metric = config.evaluation.metric or task_class(task).metric(config)
+    if options.metric is not None and config.evaluation.every is not None:
+        command.append(flag("evaluation.metric", options.metric))
+    metric = options.metric or config.evaluation.metric or task_class(task).metric(config)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     failures = 0
     with locked(options.output) as lock, storage_errors():
@@ -65,13 +67,13 @@ def search(options: argparse.Namespace) -> None:
         print("\n".join(write_results(found, task)))
 
 
-def training_command(words: Sequence[str], metric: Optional[str]) -> List[str]:
-    """Return the training command, with the score to search for as that of its evaluations."""
+def training_command(words: Sequence[str]) -> List[str]:
+    """Return the training command: its script and flags."""
     command = list(words[1:] if words[:1] == ["--"] else words)
     programs = [facts.program for facts in TASKS.values()]
     if not command or Path(command[0]).name not in programs:
         raise UserError(f"give the training command after --: one of {', '.join(programs)}, and its flags")
-    return [*command, *([] if metric is None else [f"--evaluation.metric={metric}"])]
+    return command
 
 
 def locked(folder: Path) -> IO[str]:

@@ -14,7 +14,7 @@ from reports.compare import Row, Table, aligned, table_section
 from reports.html import Markup, element, number, page
 from reports.page import REPORT_NAME, STYLE
 from settings.loading import load_config
-from tasks.search.space import SET_BY_SEARCH, flag, plain
+from tasks.search.space import flag, plain
 from tasks.search.trials import Search
 from utilities.files import write_atomically
 from utilities.secrets import mask_value
@@ -32,7 +32,7 @@ def write_results(search: Search, task: str) -> List[str]:
         about = f"{search.path(best.number)}: {search.metric} {number(best.value)}, the best of {len(trials)} trials"
         values = [flag(name, plain(value)) for name, value in best.params.items()]
         config = load_config(task, [*search.command[1:], *values]).config.model_dump(mode="json", exclude={"extends"})
-        kept = {name: value for name, value in mask_value(config).items() if name not in SET_BY_SEARCH}
+        kept = {name: value for name, value in mask_value(config).items() if name not in ("name", "resume")}
         path = write_atomically(search.folder / BEST, json.dumps({**kept, "about": about}, indent=2) + "\n")
         lines += [f"best: {about}", f"its config: {path}"]
     return [*lines, f"page: {write_atomically(search.folder / PAGE, render(search, table, trials))}"]
