@@ -68,10 +68,10 @@ def row(search: Search, trial: FrozenTrial) -> Row:
 
 def render(search: Search, table: Table, trials: List[FrozenTrial]) -> str:
     """Return the page as HTML; the name of a trial in this folder is a link to its report."""
-    names: List[Markup] = []
+    names: List[str] = []
     for each in table.rows:
         has_report = (search.folder / each.name / REPORT_NAME).exists()
-        names.append(element("a", each.name, href=f"{each.name}/{REPORT_NAME}") if has_report else Markup(each.name))
+        names.append(element("a", each.name, href=f"{each.name}/{REPORT_NAME}") if has_report else each.name)
     linked = table._replace(rows=[each._replace(name=name) for each, name in zip(table.rows, names)])
     title = f"Search {search.folder.name}"
     header = element("header", element("h1", title), element("p", " ".join(search.command), class_="soft"))

@@ -290,7 +290,7 @@ def test_a_killed_trial_is_resumed_and_scores_as_the_command_does(tmp_path: Path
     write_pieces(tmp_path / "vocab.txt", PIECES)
     write_sst2(tmp_path)
     config = write_config(tmp_path, "sst2", glue_task="sst2", num_epochs=1, report=False, evaluation={"every": 100})
-    space = write_json(tmp_path / "space.json", {"num_epochs": [12], RATE: {"low": 1e-4, "high": 1e-2, "log": True}})
+    space = write_json(tmp_path / "space.json", {"num_epochs": [12], RATE: {"low": 1e-3, "high": 1e-2, "log": True}})
     folder = tmp_path / "search"
     run = folder / "trial-0000"
     options = ["--space", str(space), "--trials", "1", "--output", str(folder), "--metric", NAME]
