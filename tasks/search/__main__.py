@@ -22,7 +22,7 @@ STUDY = "study.db"
 MOST_FAILURES = 3  # failed trials in a row that end the search
 
 
-def search(options: argparse.Namespace) -> None:
+def run_search(options: argparse.Namespace) -> None:
     """Run trials until there are enough, and print and write the results.
 
     Raises:
@@ -35,7 +35,15 @@ def search(options: argparse.Namespace) -> None:
 
     from tasks.search.results import write_results
     from tasks.search.space import check_space, flag, read_space
-    from tasks.search.trials import Search, check_same_search, next_trial, open_study, run_trial, storage_errors
+    from tasks.search.trials import (
+        Search,
+        check_same_search,
+        next_trial,
+        open_storage,
+        open_study,
+        run_trial,
+        storage_errors,
+    )
 
     if options.trials < 1:
         raise UserError(f"--trials {options.trials}: give a number of trials, 1 or more")
@@ -52,19 +60,19 @@ def search(options: argparse.Namespace) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     failures = 0
     with locked(options.output) as lock, storage_errors():
-        storage = optuna.storages.RDBStorage(options.storage or f"sqlite:///{options.output / STUDY}")
+        storage = open_storage(options.storage or f"sqlite:///{options.output / STUDY}")
         study = open_study(storage, options.output.resolve().name, metric, not options.no_pruning)
-        found = Search(command, config, space, metric, options.output, study, storage, lock.fileno())
-        check_same_search(found)
-        trial = next_trial(found, options.trials)
+        search = Search(command, config, space, metric, options.output, study, storage, lock.fileno())
+        check_same_search(search)
+        trial = next_trial(search, options.trials)
         while trial is not None:
-            error = run_trial(found, trial)
-            write_results(found, task)
+            error = run_trial(search, trial)
+            write_results(search, task)
             failures = failures + 1 if error else 0
             if failures == MOST_FAILURES:
                 raise UserError(f"{failures} trials in a row failed, the last one: {error}")
-            trial = next_trial(found, options.trials)
-        print("\n".join(write_results(found, task)))
+            trial = next_trial(search, options.trials)
+        print("\n".join(write_results(search, task)))
 
 
 def training_command(words: Sequence[str]) -> List[str]:
@@ -119,7 +127,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     )
     parser.add_argument("--no-pruning", action="store_true", help="train every trial to its end")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM …", help="training command to vary")
-    return run_main(parser, search, arguments)
+    return run_main(parser, run_search, arguments)
 
 
 if __name__ == "__main__":

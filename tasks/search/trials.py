@@ -74,6 +74,21 @@ class Search:
         return self.folder / f"trial-{trial_number:04}"
 
 
+def open_storage(url: str) -> optuna.storages.BaseStorage:
+    """Open the database of studies, which is created if it is an SQLite file that does not exist.
+
+    Raises:
+        UserError: the Python package for such databases is not installed.
+    """
+    try:
+        return optuna.storages.RDBStorage(url)
+    except ImportError as error:
+        raise UserError(
+            "--storage: the Python package for such a database is not installed; install it, for example"
+            " psycopg2-binary for PostgreSQL"
+        ) from error
+
+
 def open_study(storage: optuna.storages.BaseStorage, name: str, metric: str, prunes: bool) -> optuna.Study:
     """Return a study, which may have been begun before; of losses, the lowest is best."""
     return optuna.create_study(
@@ -90,7 +105,7 @@ def storage_errors() -> Iterator[None]:
     """Within the block, turn an error of the study's storage into a line for the user."""
     try:
         yield
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"--storage: {reason}; correct the address, or repeat the command later") from error
 

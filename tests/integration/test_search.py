@@ -262,6 +262,7 @@ def test_a_wrong_space_is_refused_before_anything_runs(
         (lambda line: [word.replace("run_seq_classification", "train") for word in line], "run_squad.py"),
         (lambda line: line[: line.index("--")], "run_squad.py"),
         (lambda line: ["--storage", "nothing://here", *line], "--storage"),
+        (lambda line: ["--storage", "postgresql://nobody@localhost:1/nothing", *line], "--storage"),
         (lambda line: ["--trials", "0", *line[:2], *line[4:]], "--trials"),
     ],
 )
