@@ -136,7 +136,7 @@ def test_the_best_trial_is_found_and_its_config_kept(files: Files, capsys: pytes
 def test_a_killed_search_goes_on_as_if_it_had_not_been_killed(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     space = {"seed": SPACE["seed"], "num_epochs": [2], "global_batch.micro_batch_size": [5, 8]}
     # The first trial of these with a micro batch of 5 waits until it is killed, and so does its search.
-    line = files.arguments("killed", space, 4, "--no-pruning")
+    line = files.arguments("killed", space, 4, "--no-pruning", "--metric", NAME)
     killed = subprocess.Popen([sys.executable, "-m", "tasks.search", *line], cwd=ROOT, stdout=subprocess.DEVNULL)
     sleeping = lambda: list((files.root / "killed").glob("trial-*/metrics.jsonl"))  # noqa: E731
     wait_for(lambda: any(not (path.parent / "scores.json").exists() for path in sleeping()))
@@ -147,7 +147,7 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been_killed(files: Files, caps
     os.kill(files.process(), signal.SIGKILL)
     files.program.write_text(PROGRAM.replace('== "5"', '== "none"'), encoding="utf-8")
     wait_for(lambda: main(line) == 0, 20)
-    assert files.search("whole", space, 4, "--no-pruning") == 0
+    assert files.search("whole", space, 4, "--no-pruning", "--metric", NAME) == 0
     assert outcomes(files.study("killed")) == outcomes(files.study("whole"))
     names = [f"trial-{number:04}" for number in range(4)]
     assert files.started() == [*names[:before], *names[before - 1 :], *names]
