@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from execution.software.cluster.lifeline import LIFELINE, SECONDS_TO_STOP, lifeline_variable
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
@@ -88,7 +88,7 @@ def run(command: Sequence[str], processes: int, threads: Optional[int] = None) -
         for index in range(processes):
             membership = Membership(addresses, index)
             own = {LIFELINE: lifeline_variable(reader), TF_CONFIG: tf_config(membership), **gpus[index]}
-            process = start(line, {**os.environ, **own}, reader, chief=index == 0)
+            process = start(line, {**os.environ, **own}, [reader], subprocess.PIPE if index else None)
             started.append(process)
             if index:
                 printers += [
@@ -164,16 +164,22 @@ def gpu_shares(processes: int, environment: Mapping[str, str]) -> List[Dict[str,
     return [{GPUS_OF_PROCESS: ",".join(gpus[i * share : (i + 1) * share])} for i in range(processes)]
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], reader: int, chief: bool) -> subprocess.Popen:
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    inherited: Sequence[int],
+    output: Union[int, IO[bytes], None],
+) -> subprocess.Popen:
     """Start a process in its own session, in which only this process passes a terminal's Ctrl-C on.
 
-    The process inherits the file descriptor ``reader``. Only the chief writes directly to this process' output.
+    Args:
+        inherited: file descriptors that the process inherits.
+        output: where it writes its output and its errors, as for ``subprocess``; None: where this process does.
     """
-    pipe = None if chief else subprocess.PIPE
     try:
         return subprocess.Popen(
-            command, env=dict(environment), stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, start_new_session=True,
-            pass_fds=(reader,),
+            command, env=dict(environment), stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+            start_new_session=True, pass_fds=inherited,
         )  # fmt: skip
     except OSError as error:
         raise UserError(f"{command[0]}: cannot be started ({error.strerror}); name a program") from error
@@ -193,17 +199,19 @@ def print_lines(stream: IO[bytes], sink: IO[str], index: int) -> threading.Threa
 
 
 @contextlib.contextmanager
-def signals_passed_on(processes: List[subprocess.Popen]) -> Iterator[None]:
-    """Within the block, pass every SIGINT and SIGTERM on to all processes."""
+def signals_passed_on(processes: List[subprocess.Popen]) -> Iterator[List[int]]:
+    """Within the block, pass every SIGINT and SIGTERM on to all processes, and add its number to the yielded list."""
+    received: List[int] = []
 
     def pass_on(number: int, frame: object) -> None:
+        received.append(number)
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
 
     previous = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield received
     finally:
         for process in processes:  # leave no process behind after an error
             if process.poll() is None:

@@ -195,12 +195,13 @@ def render(runs: Sequence[RunData]) -> str:
     title = f"{len(runs)} runs compared"
     parts: List[Markup] = [element("header", element("h1", title), element("p", ", ".join(labels), class_="soft"))]
     first, *others = comparison_tables(runs)
-    parts += [_table(first, labels), _charts(runs, labels)]
-    parts += [_table(other, labels) for other in others]
+    parts += [table_section(first, labels), _charts(runs, labels)]
+    parts += [table_section(other, labels) for other in others]
     return page(title, STYLE.read_text(encoding="utf-8"), *parts)
 
 
-def _table(content: Table, labels: Sequence[str]) -> Markup:
+def table_section(content: Table, labels: Sequence[str]) -> Markup:
+    """Return a table under its title, with a column for each label."""
     rows = [[row.name, *("–" if cell is None else cell for cell in row.cells)] for row in content.rows]
     return join([element("h2", content.title), table(["", *labels], rows)])
 
@@ -238,12 +239,13 @@ def lines(runs: Sequence[RunData]) -> Iterator[str]:
     for content in comparison_tables(runs):
         yield ""
         yield content.title
-        yield from _aligned(content, labels)
+        yield from aligned(content, labels)
     for label, run in zip(labels, runs):
         yield from (f"{label}: {mask(note)}" for note in run.notes)
 
 
-def _aligned(table: Table, labels: Sequence[str]) -> Iterator[str]:
+def aligned(table: Table, labels: Sequence[str]) -> Iterator[str]:
+    """Yield a table as lines of text, with a column for each label."""
     grid = [["", *labels]] + [[row.name, *("-" if cell is None else cell for cell in row.cells)] for row in table.rows]
     cut = [[_cut(mask(cell)) for cell in row] for row in grid]
     widths = [max(len(row[column]) for row in cut) for column in range(len(cut[0]))]

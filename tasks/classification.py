@@ -94,10 +94,11 @@ class Classification(FineTuning):
         samples = {**features.arrays, "labels": examples.labels}
         return self.rows(ArrayReader(self.features(config.max_seq_length), samples), features.lengths)
 
-    @property
-    def metric(self) -> str:
-        """The first of the benchmark's scores, on the first of its validation sets."""
-        return score_name(self.benchmark.metrics[0], self.benchmark.validation[0])
+    @staticmethod
+    def metric(config: TrainingConfig) -> str:
+        """Return the first of the benchmark's scores, on the first of its validation sets."""
+        benchmark = select_benchmark(config, None)
+        return score_name(benchmark.metrics[0], benchmark.validation[0])
 
     def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
         """Score every validation set, and write predictions for every test set in the leaderboard's format."""

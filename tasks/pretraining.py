@@ -33,7 +33,6 @@ class Pretraining:
     """The task of ``run_pretraining.py``; see :class:`training.task.Task`."""
 
     name = PRETRAINING
-    metric = MLM_LOSS
     outputs = ("masked_lm", "next_sentence")
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
@@ -42,6 +41,11 @@ class Pretraining:
         self._vocabulary = architecture.vocab_size
         self.objective = PretrainingObjective(config.show_accuracy)
         self._held_out = self._open_held_out()
+
+    @staticmethod
+    def metric(config: TrainingConfig) -> str:
+        """Return ``mlm_loss``."""
+        return MLM_LOSS
 
     def open_data(self) -> SampleReader:
         """Return the records of ``dataset_dir``, or generated ones."""

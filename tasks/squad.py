@@ -42,7 +42,6 @@ class Squad(FineTuning):
     """
 
     name = SQUAD
-    metric = "f1"
     outputs = ("start_logits", "end_logits")
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
@@ -51,6 +50,11 @@ class Squad(FineTuning):
         self._dev: Optional[SquadSet] = None
         if config.do_validation and not config.generated_dataset:
             self._dev = self._read(config.squad.dev_file, VALIDATION)
+
+    @staticmethod
+    def metric(config: TrainingConfig) -> str:
+        """Return ``f1``."""
+        return "f1"
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a window."""

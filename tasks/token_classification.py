@@ -83,7 +83,6 @@ class TokenClassification(FineTuning):
     """
 
     name = TOKEN_CLASSIFICATION
-    metric = "f1"
     outputs = ("logits",)
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
@@ -94,6 +93,11 @@ class TokenClassification(FineTuning):
         self._test = self._read(TEST) if config.do_test else None
         self.label_names = label_names(start, self._train, config.generated_dataset)
         self.labels = len(self.label_names)
+
+    @staticmethod
+    def metric(config: TrainingConfig) -> str:
+        """Return ``f1``."""
+        return "f1"
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a sentence."""

@@ -184,7 +184,7 @@ class EvaluateWhileTraining(UpdateCounter):
         assert every is not None
         self._session, self._plan = session, data.plan
         self._saver, self._checkpoints, self._reporting = saver, checkpoints, reporting
-        self._metric = config.evaluation.metric or session.task.metric
+        self._metric = config.evaluation.metric or session.task.metric(config)
         self._rows_between = data.reader.count if every == "epoch" else every * config.samples_per_update
         self._predict = Predictor(model, evaluation_batch_size(config, platform), platform, self._interrupted)
         records = session.processes.decide(lambda: session.run.evaluations(self._metric))

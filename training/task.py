@@ -39,15 +39,14 @@ class BuiltModel(NamedTuple):
 
 
 class Task(Protocol):
-    """Model, data, losses, evaluation and summary of one kind of training.
-
-    Attributes:
-        metric: the score that decides which evaluation is best.
-    """
+    """Model, data, losses, evaluation and summary of one kind of training."""
 
     name: str
-    metric: str
     objective: Objective
+
+    @staticmethod
+    def metric(config: TrainingConfig) -> str:
+        """Return the score that decides which evaluation is best, if ``evaluation.metric`` does not name one."""
 
     def open_data(self) -> SampleReader:
         """Open and check the samples to train on. Not called in a run that only evaluates."""

@@ -1,0 +1,1 @@
+"""A search over settings with Optuna: ``python -m tasks.search``."""
