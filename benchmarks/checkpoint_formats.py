@@ -32,8 +32,9 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras, tf
-from model.architecture import PRETRAINING, Architecture
+from model.architecture import Architecture
 from model.huggingface import build_hf_model
+from model.tasks import PRETRAINING
 
 OWN, SAFETENSORS, BIN, GOOGLE = "this project's", "safetensors", "pytorch_model.bin", "bert_model.ckpt"
 TF_SAFETENSORS, H5 = "safetensors of TensorFlow", "tf_model.h5 of a called model"

@@ -25,7 +25,7 @@ from checkpoints.writer import CheckpointWriter, Rotation
 from data_utils.records.arrays import GeneratedReader
 from execution.interface import Update
 from keras_extensions.backend import keras
-from model.architecture import PRETRAINING
+from model.tasks import PRETRAINING
 
 EVERY = 10
 WITHOUT, WITH = "without checkpoints", "with checkpoints"

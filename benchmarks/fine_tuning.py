@@ -29,7 +29,7 @@ from benchmarks.samples import SQUAD_TRAINING
 from benchmarks.settings import SIZES
 from data_utils.classification.reading import read_split
 from data_utils.squad.windows import Geometry
-from model.architecture import SQUAD
+from model.tasks import SQUAD
 
 ByRate = dict[float, list[Scores]]  # one for each seed
 Results = dict[str, dict[str, ByRate]]  # task → variant → learning rate

@@ -36,7 +36,8 @@ from benchmarks.samples import SQUAD_TRAINING, WORDS, Arrays, batches_of, unpadd
 from benchmarks.settings import SEED, SIZES, VOCABULARY, Trainer, architecture_of
 from data_utils.classification.features import classification_features
 from data_utils.squad.windows import Geometry, squad_features
-from model.architecture import CLASSIFICATION, SQUAD, Architecture
+from model.architecture import Architecture
+from model.tasks import CLASSIFICATION, SQUAD
 
 WARM_UP = 6
 PADDED = "ours-padded"

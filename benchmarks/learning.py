@@ -23,7 +23,8 @@ from benchmarks import measuring
 from benchmarks.measuring import Report, markdown
 from benchmarks.samples import Arrays, generated_samples, read_samples, real_samples
 from benchmarks.settings import MICRO_BATCH, SEED, SIZES, VOCABULARY, architecture_of, without_dropout
-from model.architecture import PRETRAINING, Architecture
+from model.architecture import Architecture
+from model.tasks import PRETRAINING
 
 Curves = dict[str, list[float]]  # the loss of each step; the first curve is the reference
 

@@ -14,11 +14,12 @@ from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.reporting import PerExecutionMetrics
 from keras_extensions.schedules import UpDown
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture, expected_blocks
+from model.architecture import Architecture
 from model.blocks import Block, assemble
 from model.conversion import convert
 from model.huggingface import build_hf_model
 from model.losses import ClassificationObjective, PretrainingObjective, SpanObjective
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, expected_blocks
 
 OUTPUTS = {
     PRETRAINING: ("masked_lm", "next_sentence"),

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks import measuring
 from benchmarks.measuring import Report
 from benchmarks.settings import SIZES, architecture_of
-from model.architecture import PRETRAINING
+from model.tasks import PRETRAINING
 
 AIM = 0.95  # of the bound
 ALGORITHMS = ("spfhp", "lpfhp", "nnlshp", "optimal")

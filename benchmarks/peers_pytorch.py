@@ -34,7 +34,8 @@ from benchmarks.measuring import Values, gflops
 from benchmarks.real_tasks import Scores
 from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, rows_of
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
+from model.architecture import Architecture
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from utilities.environment import keep_freed_memory, usable_cores
 
 keep_freed_memory()  # as this project does, so that both allocate in the same way

@@ -21,8 +21,9 @@ from benchmarks.ours import Clock
 from benchmarks.samples import Arrays
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from keras_extensions.backend import keras, tf
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
+from model.architecture import Architecture
 from model.huggingface import hugging_face_config
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 
 MODELS = {
     PRETRAINING: TFBertForPreTraining,

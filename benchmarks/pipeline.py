@@ -33,8 +33,8 @@ from execution.software.pipeline.engine import PipelineEngine, Stage
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, make_schedule, makespan, simulate
 from execution.software.training_step import UpdateRule
 from keras_extensions.backend import tf
-from model.architecture import SQUAD
 from model.losses import SpanObjective
+from model.tasks import SQUAD
 from optimization.optimizers import AdamW
 
 SEQUENTIAL = "sequential"

@@ -26,7 +26,8 @@ from benchmarks.settings import (
     Trainer,
     architecture_of,
 )
-from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
+from model.architecture import Architecture, model_flops_per_sample
+from model.tasks import PRETRAINING, expected_blocks
 
 SPEED, MEMORY, FIRST_STEP = "samples_per_second", "peak_memory_mib", "first_step_seconds"
 SECOND_START = "second_start_seconds"  # to the first step, with the programs that the first start compiled
@@ -152,7 +153,9 @@ def peak_memory() -> float:
 
 def flops_per_sample(size: str) -> int:
     """Return the model FLOPs to pre-train on one sample."""
-    return model_flops_per_sample(architecture_of(size), PRETRAINING, SEQUENCE_LENGTH, MASKED_POSITIONS)
+    architecture = architecture_of(size)
+    blocks = expected_blocks(PRETRAINING, architecture.num_hidden_layers)
+    return model_flops_per_sample(architecture, blocks, SEQUENCE_LENGTH, MASKED_POSITIONS)
 
 
 def over_best(measured: Measured, size: str, others: Sequence[str]) -> list[float]:

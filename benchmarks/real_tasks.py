@@ -28,7 +28,7 @@ from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windo
 from data_utils.text.sentence_splitter import Parameters, punkt_sentences
 from data_utils.text.sentence_splitter import train as train_splitter
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
-from model.architecture import SQUAD
+from model.tasks import SQUAD
 from utilities.errors import UserError
 
 Item = TypeVar("Item")

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import measuring
 from benchmarks.measuring import Goal, Report
 from benchmarks.settings import MASKED_POSITIONS, SEED, VOCABULARY, small_architecture
-from model.architecture import PRETRAINING
+from model.tasks import PRETRAINING
 
 OFF, ON = "without", "with recomputation"
 TEMPORARY = re.compile(r"^allocation \d+: size (\d+), .*preallocated-temp", re.MULTILINE)

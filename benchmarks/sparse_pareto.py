@@ -25,7 +25,8 @@ from benchmarks import measuring
 from benchmarks.measuring import Report, command
 from benchmarks.samples import real_text
 from benchmarks.settings import SIZES, TINY_CONFIGS
-from model.architecture import PRETRAINING, Architecture, model_flops_per_sample
+from model.architecture import Architecture, model_flops_per_sample
+from model.tasks import PRETRAINING, expected_blocks
 from reports.run_files import read_run_folder
 from utilities.environment import usable_cores
 from utilities.errors import UserError
@@ -105,7 +106,8 @@ class Run:
         if sparse:
             settings.update(sparsity_ratio=self.ratio, sparsity_block_size=self.block_size)
         architecture = Architecture(vocab_size=VOCABULARY, **settings)
-        return model_flops_per_sample(architecture, PRETRAINING, SEQUENCE, PREDICTIONS)
+        blocks = expected_blocks(PRETRAINING, architecture.num_hidden_layers)
+        return model_flops_per_sample(architecture, blocks, SEQUENCE, PREDICTIONS)
 
 
 class Curve(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks import measuring
 from benchmarks.measuring import Column, Measured, Report
 from benchmarks.settings import MICRO_BATCH, SIZES, architecture_of
-from model.architecture import PRETRAINING
+from model.tasks import PRETRAINING
 
 REST = "all else: bias gradients, casts, transposes, embeddings"
 PARTS = {  # by the name of an operation, or of the function that it was compiled in; the first that matches

@@ -1,4 +1,4 @@
-"""The shape of a BERT, in numbers only: block names, the tasks' block lists, parameters and operations.
+"""The shape of a BERT, in numbers only: block names, sizes, parameters and operations.
 
 This module does not import TensorFlow, so that configs are validated and plans are printed before it is loaded.
 
@@ -8,7 +8,7 @@ Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Sequence
 
 EMB = "emb"  # embeddings: word, position, token type, LayerNorm
 HID = "hid"  # one encoder layer
@@ -26,79 +26,6 @@ PROJECTION = "projection"  # attention's output
 INTERMEDIATE = "intermediate"  # feed-forward, H → I
 OUTPUT = "output"  # feed-forward, I → H
 SPARSE_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # the matrices of an encoder layer that may be sparse
-
-PRETRAINING = "pretraining"
-SQUAD = "squad"
-CLASSIFICATION = "classification"
-TOKEN_CLASSIFICATION = "token_classification"
-
-
-@dataclass(frozen=True)
-class TaskFacts:
-    """The facts about a task that configs, plans, checkpoints and exports need before its model is built.
-
-    Attributes:
-        program: script that runs the task.
-        description: description of the script, for ``--help``.
-        title: title of the task, for model cards.
-        hugging_face: Hugging Face's class; TensorFlow's has the prefix ``TF``.
-        pipeline: Hugging Face's name of the kind of task, for model cards.
-        head_layouts: the blocks that may follow the encoder layers. The first is used if a config specifies no stages;
-            published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
-        has_test_set: whether there may be a test set, for which predictions are written.
-    """
-
-    program: str
-    description: str
-    title: str
-    hugging_face: str
-    pipeline: str
-    head_layouts: Tuple[Tuple[str, ...], ...]
-    has_test_set: bool = False
-
-    @property
-    def head(self) -> str:
-        """Name of the last block, which only this task has."""
-        return self.head_layouts[0][-1]
-
-
-# The registry of tasks; ``tasks.task_class`` finds the class of each in ``tasks/<name>.py``.
-TASKS: Dict[str, TaskFacts] = {
-    PRETRAINING: TaskFacts(
-        program="run_pretraining.py",
-        description="Pre-train BERT: masked language modelling and next-sentence prediction.",
-        title="pre-training: masked language model and next-sentence prediction",
-        hugging_face="BertForPreTraining",
-        pipeline="fill-mask",
-        head_layouts=((ENC_OUT, POOL, HEADS),),
-    ),
-    SQUAD: TaskFacts(
-        program="run_squad.py",
-        description="Fine-tune and evaluate BERT on SQuAD.",
-        title="question answering on SQuAD 1.1",
-        hugging_face="BertForQuestionAnswering",
-        pipeline="question-answering",
-        head_layouts=((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
-    ),
-    CLASSIFICATION: TaskFacts(
-        program="run_seq_classification.py",
-        description="Fine-tune and evaluate BERT on your own texts, or on tasks of GLUE and CLUE.",
-        title="sequence classification",
-        hugging_face="BertForSequenceClassification",
-        pipeline="text-classification",
-        head_layouts=((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
-        has_test_set=True,
-    ),
-    TOKEN_CLASSIFICATION: TaskFacts(
-        program="run_token_classification.py",
-        description="Fine-tune and evaluate BERT on named entities, in CoNLL's or CLUENER's files.",
-        title="token classification",
-        hugging_face="BertForTokenClassification",
-        pipeline="token-classification",
-        head_layouts=((TOKEN_HEAD,),),
-        has_test_set=True,
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -168,28 +95,6 @@ class Architecture:
         return self.matrix_weights(part, inputs, outputs)
 
 
-def expected_blocks(task: str, num_layers: int) -> List[str]:
-    """Return the blocks of a task's model, in order.
-
-    Args:
-        task: one of ``TASKS``.
-        num_layers: number of encoder layers.
-
-    Raises:
-        KeyError: the task is unknown.
-
-    Example:
-        >>> expected_blocks("squad", 2)
-        ['emb', 'hid', 'hid', 'qa_head']
-    """
-    return accepted_blocks(task, num_layers)[0]
-
-
-def accepted_blocks(task: str, num_layers: int) -> List[List[str]]:
-    """Return every block list that makes a model of this task; the first is ``expected_blocks``."""
-    return [[EMB] + [HID] * num_layers + list(tail) for tail in TASKS[task].head_layouts]
-
-
 def block_parameters(architecture: Architecture, block: str, num_labels: int = 2) -> int:
     """Return the number of trainable parameters of one block.
 
@@ -242,9 +147,8 @@ def hidden_matrix_parameters(architecture: Architecture, block: str) -> int:
     return square if block == POOL else 0
 
 
-def total_parameters(architecture: Architecture, task: str, num_labels: int = 2) -> int:
-    """Return the number of trainable parameters of a task's model, with the tied embedding counted once."""
-    blocks = expected_blocks(task, architecture.num_hidden_layers)
+def total_parameters(architecture: Architecture, blocks: Sequence[str], num_labels: int = 2) -> int:
+    """Return the number of trainable parameters of a model of these blocks, with the tied embedding counted once."""
     return sum(block_parameters(architecture, block, num_labels) for block in blocks)
 
 
@@ -288,10 +192,9 @@ def block_flops(
 
 def model_flops_per_sample(
     architecture: Architecture,
-    task: str,
+    blocks: Sequence[str],
     sequence_length: int,
     masked_positions: int = 0,
-    blocks: Optional[List[str]] = None,
     num_labels: int = 2,
     sequences: int = 1,
 ) -> int:
@@ -300,7 +203,10 @@ def model_flops_per_sample(
     Recomputation is not counted: these are the operations that the model needs, not those that a machine performs.
 
     Args:
-        blocks: the model's blocks; by default those of ``expected_blocks``.
+        blocks: the model's blocks.
+        sequence_length: S, tokens.
+        masked_positions: P, positions that the masked-LM head scores.
+        num_labels: classes of the classifier, if the model has one; 1 for a regression.
         sequences: number of sequences in a row; attention is counted over the whole row.
 
     Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on
@@ -308,11 +214,10 @@ def model_flops_per_sample(
 
     Example:
         >>> bert_base = Architecture(vocab_size=30528)
-        >>> round(model_flops_per_sample(bert_base, "pretraining", 128, 20) / 1e9)
+        >>> blocks = [EMB] + [HID] * 12 + [ENC_OUT, POOL, HEADS]
+        >>> round(model_flops_per_sample(bert_base, blocks, 128, 20) / 1e9)
         70
     """
-    if blocks is None:
-        blocks = expected_blocks(task, architecture.num_hidden_layers)
     forward = sum(
         block_flops(architecture, b, sequence_length, masked_positions, num_labels, sequences) for b in blocks
     )

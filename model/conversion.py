@@ -7,7 +7,7 @@ from typing import List, Optional, Sequence, Tuple
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.layer_replacement import Conversion, Rule, WeightMapping
-from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TASKS, TOKEN_HEAD, Architecture
+from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TOKEN_HEAD, Architecture
 from model.blocks import (
     Block,
     ClassifierBlock,
@@ -22,6 +22,7 @@ from model.blocks import (
 from model.heads import Classifier, HeadTransform, MaskedLMHead, NextSentenceHead, Pooler, SpanHead
 from model.huggingface import modeling_tf_bert as hf
 from model.layers import Embeddings, EncoderLayer, Intermediate, SelfAttention, residual_output
+from model.tasks import TASKS
 
 DENSE = (WeightMapping("dense.kernel", ("dense.kernel",)), WeightMapping("dense.bias", ("dense.bias",)))
 NORM = (WeightMapping("norm.gamma", ("LayerNorm.gamma",)), WeightMapping("norm.beta", ("LayerNorm.beta",)))
@@ -212,7 +213,7 @@ def convert(
     """Return a Hugging Face model as this project's blocks.
 
     Args:
-        task: one of ``model.architecture.TASKS``.
+        task: one of ``model.tasks.TASKS``.
         source: a built Hugging Face model of the task's class.
         architecture: its sizes, and the options of the new layers.
         platform: the platform of the new layers.

@@ -9,7 +9,8 @@ import transformers
 from transformers import BertConfig, TFPreTrainedModel
 from transformers.models.bert import modeling_tf_bert
 
-from model.architecture import TASKS, Architecture
+from model.architecture import Architecture
+from model.tasks import TASKS
 
 __all__ = ["BertConfig", "build_hf_model", "hugging_face_config", "modeling_tf_bert", "transformers"]
 
@@ -37,7 +38,7 @@ def build_hf_model(task: str, architecture: Architecture, seed: int, labels: int
     """Return a BERT for a task with random weights that depend on ``seed`` alone.
 
     Args:
-        task: one of ``model.architecture.TASKS``.
+        task: one of ``model.tasks.TASKS``.
         architecture: sizes of the model.
         seed: seed of the random weights.
         labels: number of outputs of a classifier.

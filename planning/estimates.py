@@ -81,7 +81,7 @@ class Planned(NamedTuple):
 
     Attributes:
         config: the config.
-        task: a name in ``model.architecture.TASKS``.
+        task: a name in ``model.tasks.TASKS``.
         architecture: the model's architecture.
         stages: the blocks of each stage.
         devices: the IPU of each stage.

@@ -7,15 +7,8 @@ import os
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from model.architecture import (
-    BLOCK_NAMES,
-    EMB,
-    HEADS,
-    SQUAD,
-    Architecture,
-    block_parameters,
-    hidden_matrix_parameters,
-)
+from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, block_parameters, hidden_matrix_parameters
+from model.tasks import SQUAD
 from settings.derived import (
     architecture_of,
     betas,

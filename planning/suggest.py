@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Tuple
 
-from model.architecture import EMB, HID, expected_blocks
+from model.architecture import EMB, HID
+from model.tasks import expected_blocks
 from planning.estimates import IN_PROCESSOR_MEMORY, Planned, flops_by_ipu, ipu_memory
 from utilities.errors import UserError
 

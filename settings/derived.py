@@ -9,18 +9,8 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from model.architecture import (
-    CLASSIFICATION,
-    EMB,
-    HEADS,
-    HID,
-    PRETRAINING,
-    SPARSE_PARTS,
-    Architecture,
-    expected_blocks,
-    model_flops_per_sample,
-    total_parameters,
-)
+from model.architecture import EMB, HEADS, HID, SPARSE_PARTS, Architecture, model_flops_per_sample, total_parameters
+from model.tasks import CLASSIFICATION, PRETRAINING, expected_blocks
 from settings.problems import TYPED, with_origin
 from settings.schema import TrainingConfig
 from settings.sections import BertConfig, ClassificationData
@@ -65,7 +55,7 @@ def derive(
 
     Args:
         config: the config as files and flags give it.
-        task: a name in ``model.architecture.TASKS``.
+        task: a name in ``model.tasks.TASKS``.
         origins: origin of every given value, by dotted name.
         file_stem: name of the first config file, the default name of the run.
 
@@ -437,8 +427,9 @@ def masked_positions(config: TrainingConfig, task: str) -> int:
 def flops_per_row(config: TrainingConfig, task: str, architecture: Architecture) -> int:
     """Return the model FLOPs, forward and backward, of a row of the batch: a sample, or a pack of them."""
     sequences, positions = config.packing.max_sequences_per_pack or 1, masked_positions(config, task)
-    blocks, labels = blocks_of(config, task), number_of_labels(config)
-    return model_flops_per_sample(architecture, task, config.max_seq_length, positions, blocks, labels, sequences)
+    blocks = blocks_of(config, task) or expected_blocks(task, architecture.num_hidden_layers)
+    labels = number_of_labels(config)
+    return model_flops_per_sample(architecture, blocks, config.max_seq_length, positions, labels, sequences)
 
 
 def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:
@@ -449,7 +440,8 @@ def sparsity_figures(config: TrainingConfig, task: str, architecture: Architectu
     if not architecture.sparsity_ratio:
         return {}
     dense = dataclasses.replace(architecture, sparsity_ratio=0.0)
-    parameters, of_dense = (total_parameters(a, task, number_of_labels(config)) for a in (architecture, dense))
+    blocks = expected_blocks(task, architecture.num_hidden_layers)
+    parameters, of_dense = (total_parameters(a, blocks, number_of_labels(config)) for a in (architecture, dense))
     flops, flops_of_dense = (flops_per_row(config, task, a) for a in (architecture, dense))
     encoder, encoder_of_dense = (sum(a.encoder_weights(part) for part in SPARSE_PARTS) for a in (architecture, dense))
     return {

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
-from model.architecture import TASKS
+from model.tasks import TASKS
 from settings.fields import Leaf, OtherFlag
 from settings.problems import abbreviated, nearest, show
 from settings.schema import leaves, sections

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union, cast
 
 from pydantic import ValidationError
 
-from model.architecture import TASKS
+from model.tasks import TASKS
 from settings.derived import derive
 from settings.fields import Leaf, Misplaced, value_at
 from settings.flags import parse_flags
@@ -44,7 +44,7 @@ class LoadedConfig:
 
     Args:
         config: the config; immutable.
-        task: a name in ``model.architecture.TASKS``.
+        task: a name in ``model.tasks.TASKS``.
         origins: for every leaf's dotted name, "default", a config file, "config" (a dict or an object), "command line",
             "argument of train" or "derived".
         source_files: config files read, bases first.
@@ -62,7 +62,7 @@ def load_config(task: str, argv: Sequence[str]) -> LoadedConfig:
     """Return the config that a command line specifies.
 
     Args:
-        task: a name in ``model.architecture.TASKS``.
+        task: a name in ``model.tasks.TASKS``.
         argv: arguments without the program's name; ``--config FILE [OVERLAY ...]`` is required.
 
     Raises:
@@ -100,7 +100,7 @@ def resolve(
     """Return the config that sources and overrides specify.
 
     Args:
-        task: a name in ``model.architecture.TASKS``.
+        task: a name in ``model.tasks.TASKS``.
         sources: a recipe, and overlays to merge over it in order.
         overrides: values by dotted name, which take precedence over the sources; sections are objects as in a file.
         origin: where the overrides come from.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, SPARSE_PARTS, accepted_blocks
+from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, SPARSE_PARTS
+from model.tasks import accepted_blocks
 from settings.derived import (
     DEVICES,
     LAYER_OPTIONS,

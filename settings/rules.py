@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Callable, Iterator, List, Tuple
 
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, TASKS
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TASKS
 from settings import model_rules
 from settings.derived import PUBLISHED_SAMPLES, packing_factor, starts_from_checkpoint
 from settings.problems import FieldError

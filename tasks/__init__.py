@@ -1,6 +1,6 @@
 """The tasks: one file each, with data, model, losses, metrics, evaluation and outputs.
 
-``model.architecture.TASKS`` is their registry, with what configs, plans and checkpoints need to know about a task
+``model.tasks.TASKS`` is their registry, with what configs, plans and checkpoints need to know about a task
 before its model is built. The class of a task is ``TASK`` in ``tasks/<name>.py``.
 
 To add a fine-tuning task: read its data in ``data_utils``, derive its class from :class:`tasks.fine_tuning.FineTuning`,
@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from execution.software.cluster.membership import read_membership
-from model.architecture import TASKS
+from model.tasks import TASKS
 from settings.loading import LoadedConfig, Source, config_of_call
 from settings.schema import TrainingConfig
 from utilities.errors import UserError

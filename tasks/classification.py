@@ -21,8 +21,9 @@ from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
-from model.architecture import CLASSIFICATION, Architecture
+from model.architecture import Architecture
 from model.losses import LOSS, ClassificationObjective, RegressionObjective
+from model.tasks import CLASSIFICATION
 from settings.schema import TrainingConfig
 from settings.sections import ClassificationData
 from tasks.fine_tuning import FineTuning

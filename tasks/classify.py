@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
-from model.architecture import CLASSIFICATION, TASKS
+from model.tasks import CLASSIFICATION, TASKS
 from tasks import prediction_config, restored, task_class
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError

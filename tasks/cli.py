@@ -14,7 +14,7 @@ from typing import Callable, List, Optional, Sequence
 
 from execution.software.cluster.lifeline import watch_lifeline
 from execution.software.cluster.membership import read_membership
-from model.architecture import TASKS
+from model.tasks import TASKS
 from planning.lines import planner_lines
 from planning.overview import plan_lines
 from planning.picture import draw
@@ -34,7 +34,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit status.
 
     Args:
-        task: a name in ``model.architecture.TASKS``.
+        task: a name in ``model.tasks.TASKS``.
         run: runs the config. It should import TensorFlow itself, which lets plans and errors appear at once.
         argv: arguments without the program's name; None: those of the process.
 

@@ -22,7 +22,7 @@ import numpy as np
 from data_utils.command_line import Progress, positive
 from data_utils.minimal_pairs import FIELD, PARADIGM, Pair, read_pairs, word_pieces
 from data_utils.tokenizer import CLASSIFIER, MASK, PADDING, SEPARATOR, load_tokenizer
-from model.architecture import PRETRAINING, TASKS
+from model.tasks import PRETRAINING, TASKS
 from tasks import prediction_config, restored
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError

@@ -14,8 +14,9 @@ from data_utils.records.packs import generated_packs
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
 from execution.interface import Platform
-from model.architecture import PRETRAINING, Architecture
+from model.architecture import Architecture
 from model.losses import MLM_ACCURACY, MLM_LOSS, NSP_ACCURACY, NSP_LOSS, PretrainingObjective
+from model.tasks import PRETRAINING
 from settings.schema import TrainingConfig
 from training.building import build_model
 from training.initial_weights import InitialWeights

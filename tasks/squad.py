@@ -17,8 +17,9 @@ from data_utils.squad.examples import TRAIN, VALIDATION, SquadSet, answer_positi
 from data_utils.squad.metric import Scores, score
 from data_utils.squad.windows import Geometry, WindowReader, Windows, cached_windows, squad_features
 from data_utils.tokenizer import UNKNOWN
-from model.architecture import SQUAD, Architecture
+from model.architecture import Architecture
 from model.losses import LOSS, SpanObjective
+from model.tasks import SQUAD
 from reports.answers import Answered, write_answers
 from settings.schema import TrainingConfig
 from tasks.fine_tuning import FineTuning

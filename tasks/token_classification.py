@@ -31,8 +31,9 @@ from data_utils.token_classification import (
 )
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
-from model.architecture import TOKEN_CLASSIFICATION, Architecture
+from model.architecture import Architecture
 from model.losses import ACCURACY, LOSS, correct, pack_counts, pack_sums
+from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning

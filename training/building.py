@@ -6,10 +6,11 @@ import contextlib
 from typing import Mapping, Sequence, Tuple
 
 from execution.interface import Platform
-from model.architecture import Architecture, expected_blocks
+from model.architecture import Architecture
 from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import build_hf_model
+from model.tasks import expected_blocks
 from settings.derived import fits_stages, starts_from_checkpoint, tail_of_stages
 from settings.schema import TrainingConfig
 from training.sparsity import choose_patterns

@@ -16,7 +16,8 @@ from data_utils.records.manifest import check_vocabulary, load_manifest
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from execution.interface import Platform
 from keras_extensions.backend import keras
-from model.architecture import PRETRAINING, Architecture
+from model.architecture import Architecture
+from model.tasks import PRETRAINING
 from settings.derived import LAYER_OPTIONS, architecture_of, fits_stages, sparsity_options, weights_key
 from settings.schema import TrainingConfig
 from utilities.errors import UserError

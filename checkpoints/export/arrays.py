@@ -19,7 +19,7 @@ from checkpoints.pretrained.weights import (
     WORD_BIAS,
     WORD_TABLE,
 )
-from model.architecture import TASKS
+from model.tasks import TASKS
 from utilities.errors import UserError
 
 

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from checkpoints.export.arrays import Head
 from checkpoints.pretrained.pretrained import Pretrained
-from model.architecture import TASKS
 from model.huggingface import BertConfig
+from model.tasks import TASKS
 from reports.run_files import RunData, read_run_folder
 
 _SETTINGS: Tuple[Tuple[str, str], ...] = (

@@ -27,8 +27,9 @@ from data_utils.tokenizer import (
     vocab_txt,
     vocabulary_file,
 )
-from model.architecture import CLASSIFICATION, TASKS, Architecture
+from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
+from model.tasks import CLASSIFICATION, TASKS
 from utilities.errors import UserError
 
 _TOKENIZER_FILES = (SETTINGS_NAME, TOKENIZER_NAME, "special_tokens_map.json", "added_tokens.json", VOCABULARY_NAME)

@@ -44,10 +44,11 @@ from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from keras_extensions.layer_replacement import ResolvedMapping
-from model.architecture import HID, SQUAD, TASKS, Architecture
+from model.architecture import HID, Architecture
 from model.blocks import Block, block_inputs, run_blocks
 from model.conversion import convert
 from model.huggingface import build_hf_model
+from model.tasks import SQUAD, TASKS
 from sparsity.patterns import dense_matrix
 from utilities.errors import UserError
 

@@ -20,7 +20,7 @@ from checkpoints.export.hf_folder import export
 from checkpoints.folder import read_facts
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.writer import rewrite_facts
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from tests import ROOT
 from tests.support.bert_pairs import architecture, batch
 from tests.support.checkpoint_writers import google, hdf5, safetensors

@@ -22,7 +22,8 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
-from model.architecture import CLASSIFICATION, PRETRAINING, Architecture
+from model.architecture import Architecture
+from model.tasks import CLASSIFICATION, PRETRAINING
 from tests import ROOT
 from tests.support.bert_pairs import architecture, batch
 from tests.support.checkpoint_writers import google

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import tf
-from model.architecture import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION, accepted_blocks
 from model.losses import ACCURACY, LOSS, ClassificationObjective, RegressionObjective, SpanObjective
+from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION, accepted_blocks
 from tasks.token_classification import TagObjective
 from tests.support.bert_pairs import (
     architecture,

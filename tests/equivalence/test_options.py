@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import keras, tf
-from model.architecture import PRETRAINING, Architecture, total_parameters
+from model.architecture import Architecture, total_parameters
 from model.huggingface import build_hf_model
+from model.tasks import PRETRAINING, expected_blocks
 from tests.support.bert_pairs import (
     architecture,
     assert_same_logits,
@@ -82,4 +83,5 @@ def test_a_weight_that_no_rule_mentions_is_an_error():
 def test_parameters_are_those_that_the_plan_counts():
     for options in ({}, {"use_qkv_bias": False, "use_qkv_split": False}, {"use_cls_layer": False}):
         a: Architecture = architecture(**options)
-        assert converted(a).model.count_params() == total_parameters(a, "pretraining")
+        blocks = expected_blocks(PRETRAINING, a.num_hidden_layers)
+        assert converted(a).model.count_params() == total_parameters(a, blocks)

@@ -12,8 +12,8 @@ from data_utils.records.packs import PackReader
 from data_utils.squad.windows import squad_features
 from data_utils.token_classification import token_features
 from keras_extensions.backend import tf
-from model.architecture import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
 from model.losses import END_ACCURACY, LOSS, SEQUENCES_PER_PACK, START_ACCURACY, SpanObjective
+from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
 from tasks.token_classification import TagObjective
 from tests.support.bert_pairs import (
     OUTPUTS,

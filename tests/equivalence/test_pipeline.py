@@ -8,9 +8,10 @@ import pytest
 from execution.interface import Update
 from execution.software.platform import PipelineLayout
 from keras_extensions.backend import keras
-from model.architecture import PRETRAINING, QA_HEAD, SQUAD
+from model.architecture import QA_HEAD
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective, SpanObjective
+from model.tasks import PRETRAINING, SQUAD
 from tests.support.bert_pairs import (
     architecture,
     batch,

@@ -12,9 +12,10 @@ from execution.software.platform import ONE_DEVICE, PipelineLayout
 from execution.software.precision import Numerics
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
-from model.architecture import PRETRAINING, QA_HEAD, SQUAD
+from model.architecture import QA_HEAD
 from model.blocks import hidden_matrices
 from model.losses import PretrainingObjective, SpanObjective
+from model.tasks import PRETRAINING, SQUAD
 from tests.support.bert_pairs import (
     ROUNDING,
     architecture,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
-from model.architecture import PRETRAINING, SQUAD, Architecture
+from model.architecture import Architecture
+from model.tasks import PRETRAINING, SQUAD
 from tests.support.bert_pairs import architecture, batch
 from tests.support.checkpoint_writers import FORMATS
 from tests.support.hf_models import (

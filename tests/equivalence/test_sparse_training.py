@@ -9,9 +9,9 @@ from execution.interface import Update
 from execution.software.platform import PipelineLayout
 from execution.software.precision import MIXED, Numerics
 from keras_extensions.backend import keras, tf
-from model.architecture import PRETRAINING
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
+from model.tasks import PRETRAINING
 from optimization.optimizers import AdamW
 from sparsity import native
 from sparsity.layer import DenseGradients, all_sparse_layers, sparse_layers

@@ -8,17 +8,11 @@ import pytest
 from execution.interface import OptimizerSettings, Update
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
-from model.architecture import (
-    CLASSIFICATION,
-    PRETRAINING,
-    SQUAD,
-    TOKEN_CLASSIFICATION,
-    expected_blocks,
-    hidden_matrix_parameters,
-)
+from model.architecture import hidden_matrix_parameters
 from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION, expected_blocks
 from tests.support.bert_pairs import (
     architecture,
     assert_same_logits,

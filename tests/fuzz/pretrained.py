@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from checkpoints.pretrained.opening import open_pretrained
-from model.architecture import PRETRAINING
+from model.tasks import PRETRAINING
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 from tests.support.bert_pairs import architecture

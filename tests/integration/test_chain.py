@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
-from model.architecture import CLASSIFICATION
+from model.tasks import CLASSIFICATION
 from tasks import prediction_config, restored
 from tests import ROOT
 from tests.support.runs import NOUNS, sentence

@@ -18,7 +18,7 @@ import pytest
 
 from checkpoints.export.hf_folder import export
 from data_utils.minimal_pairs import Pair, read_pairs
-from model.architecture import CLASSIFICATION, PRETRAINING
+from model.tasks import CLASSIFICATION, PRETRAINING
 from tasks.minimal_pairs import BATCH_TOKENS, by_group, main, pair_scores, pseudo_log_likelihoods, summarize
 from tests import ROOT
 from tests.support.real_data import real_data

@@ -10,10 +10,11 @@ from data_utils.records.features import fine_tuning_features, pretraining_featur
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from keras_extensions.layer_replacement import Conversion, ResolvedMapping
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION, Architecture
+from model.architecture import Architecture
 from model.blocks import Block, assemble
 from model.conversion import convert
 from model.huggingface import build_hf_model
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
 
 Arrays = Dict[str, np.ndarray]
 

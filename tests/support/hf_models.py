@@ -10,8 +10,9 @@ import numpy as np
 
 from keras_extensions.backend import keras
 from model import huggingface
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD, Architecture
+from model.architecture import Architecture
 from model.blocks import Block
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.support import bert_pairs
 from tests.support.bert_pairs import OUTPUTS, architecture, assert_same_logits, on_cpu, pair_of
 

@@ -25,10 +25,10 @@ from execution.software.platform import ONE_DEVICE, PipelineLayout
 from execution.software.precision import FLOAT32, MIXED, Numerics
 from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
-from model.architecture import PRETRAINING
 from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
+from model.tasks import PRETRAINING
 from settings.schema import TrainingConfig
 from sparsity.layer import all_sparse_layers
 from tests.support.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name

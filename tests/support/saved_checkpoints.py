@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
-from model.architecture import CLASSIFICATION
+from model.tasks import CLASSIFICATION
 from tests.support.bert_pairs import architecture
 from tests.support.hf_models import built, hugging_face, write_vocabulary
 

@@ -13,7 +13,7 @@ from benchmarks import fine_tuning
 from benchmarks.fine_tuning import OURS, PRETRAINED_HERE, RANDOM, RELEASED, TITLES, Study, table
 from benchmarks.real_tasks import PAIRS, pairs_of, thinned, write_samples
 from data_utils.squad.examples import parse_squad, read_squad
-from model.architecture import CLASSIFICATION, SQUAD
+from model.tasks import CLASSIFICATION, SQUAD
 from settings.loading import load_config
 from tests.support.benchmark_folders import write_tsv
 from tests.support.real_data import real_data, real_data_root

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from model.architecture import expected_blocks
+from model.tasks import expected_blocks
 from settings.derived import training_steps
 from settings.loading import LoadedConfig, load_config
 from tests.support.config_files import TINY, write

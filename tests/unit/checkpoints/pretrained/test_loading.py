@@ -11,7 +11,7 @@ import pytest
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces
 from keras_extensions.backend import tf
-from model.architecture import CLASSIFICATION, PRETRAINING, SQUAD
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.support.bert_pairs import architecture
 from tests.support.checkpoint_writers import (
     google,

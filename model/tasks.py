@@ -1,0 +1,106 @@
+"""The registry of tasks, with what other packages need to know about a task before its model is built.
+
+Configs, plans, checkpoints and exports are below ``tasks``, which needs TensorFlow; this module does not import it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Tuple
+
+from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TOKEN_HEAD
+
+PRETRAINING = "pretraining"
+SQUAD = "squad"
+CLASSIFICATION = "classification"
+TOKEN_CLASSIFICATION = "token_classification"
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """The facts about a task that configs, plans, checkpoints and exports need before its model is built.
+
+    Attributes:
+        program: script that runs the task.
+        description: description of the script, for ``--help``.
+        title: title of the task, for model cards.
+        hugging_face: Hugging Face's class; TensorFlow's has the prefix ``TF``.
+        pipeline: Hugging Face's name of the kind of task, for model cards.
+        head_layouts: the blocks that may follow the encoder layers. The first is used if a config specifies no stages;
+            published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
+        has_test_set: whether there may be a test set, for which predictions are written.
+    """
+
+    program: str
+    description: str
+    title: str
+    hugging_face: str
+    pipeline: str
+    head_layouts: Tuple[Tuple[str, ...], ...]
+    has_test_set: bool = False
+
+    @property
+    def head(self) -> str:
+        """Name of the last block, which only this task has."""
+        return self.head_layouts[0][-1]
+
+
+# The registry of tasks; ``tasks.task_class`` finds the class of each in ``tasks/<name>.py``.
+TASKS: Dict[str, TaskFacts] = {
+    PRETRAINING: TaskFacts(
+        program="run_pretraining.py",
+        description="Pre-train BERT: masked language modelling and next-sentence prediction.",
+        title="pre-training: masked language model and next-sentence prediction",
+        hugging_face="BertForPreTraining",
+        pipeline="fill-mask",
+        head_layouts=((ENC_OUT, POOL, HEADS),),
+    ),
+    SQUAD: TaskFacts(
+        program="run_squad.py",
+        description="Fine-tune and evaluate BERT on SQuAD.",
+        title="question answering on SQuAD 1.1",
+        hugging_face="BertForQuestionAnswering",
+        pipeline="question-answering",
+        head_layouts=((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
+    ),
+    CLASSIFICATION: TaskFacts(
+        program="run_seq_classification.py",
+        description="Fine-tune and evaluate BERT on your own texts, or on tasks of GLUE and CLUE.",
+        title="sequence classification",
+        hugging_face="BertForSequenceClassification",
+        pipeline="text-classification",
+        head_layouts=((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
+        has_test_set=True,
+    ),
+    TOKEN_CLASSIFICATION: TaskFacts(
+        program="run_token_classification.py",
+        description="Fine-tune and evaluate BERT on named entities, in CoNLL's or CLUENER's files.",
+        title="token classification",
+        hugging_face="BertForTokenClassification",
+        pipeline="token-classification",
+        head_layouts=((TOKEN_HEAD,),),
+        has_test_set=True,
+    ),
+}
+
+
+def expected_blocks(task: str, num_layers: int) -> List[str]:
+    """Return the blocks of a task's model, in order.
+
+    Args:
+        task: one of ``TASKS``.
+        num_layers: number of encoder layers.
+
+    Raises:
+        KeyError: the task is unknown.
+
+    Example:
+        >>> expected_blocks("squad", 2)
+        ['emb', 'hid', 'hid', 'qa_head']
+    """
+    return accepted_blocks(task, num_layers)[0]
+
+
+def accepted_blocks(task: str, num_layers: int) -> List[List[str]]:
+    """Return every block list that makes a model of this task; the first is ``expected_blocks``."""
+    return [[EMB] + [HID] * num_layers + list(tail) for tail in TASKS[task].head_layouts]
