@@ -102,7 +102,7 @@ def run_units(
     completion_log: CompletionLog,
     function: Callable[[Any], Done],
     units: Iterable[Any],
-    size: int,
+    size: Optional[int],
     progress: Progress,
     on_done: Callable[[int, Dict[str, Any]], str],
 ) -> None:
@@ -113,7 +113,7 @@ def run_units(
         completion_log: Completion records of the step, written by ``function``.
         function: Processes one unit.
         units: All units in order, each with a ``number`` from 0 on and a ``size`` in the unit of the progress.
-        size: Total bytes of text.
+        size: Total bytes of text; None if they are not known.
         progress: The display, which each unit advances.
         on_done: Called in this process for each unit, including those done earlier, in any order; its result is shown
             after the progress.

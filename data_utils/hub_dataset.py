@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import contextlib
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from utilities.errors import UserError
+
+INSTALL = "pip install -r requirements-datasets.txt"
+
+
+class HubStream(NamedTuple):
+    """A split of a data set; its rows are read in order, as often as it is iterated."""
+
+    name: str
+    rows: Iterable[Mapping[str, Any]]
+    version: str  # the commit of the hub, or a digest of local files
 
 
 def hub_split(path: str, configuration: Optional[str], split: str, instead: str) -> Any:
@@ -22,13 +33,55 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
     except ImportError as error:
         raise UserError(
             f"dataset_dir is not set, and the datasets library, which could fetch {path}, is not installed;"
-            f" set dataset_dir to {instead}, or: pip install -r requirements-datasets.txt"
+            f" set dataset_dir to {instead}, or: {INSTALL}"
         ) from error
-    try:
+    with reading_errors(_name(path, configuration), f"; set dataset_dir to {instead}"):
         return load_dataset(path, configuration, split=split)
-    except Exception as error:  # an error of the library, the network or a file format; in each case there is no data
-        name = "/".join(part for part in (path, configuration) if part)
-        reason = " ".join(str(error).split())[:300]
+
+
+def hub_stream(path: str, configuration: Optional[str], split: str) -> HubStream:
+    """Return a split of a data set that is read while it is downloaded, if its format allows that.
+
+    Args:
+        path: name of a data set of the hub, or a local folder that the library understands.
+        configuration: which of its configurations; None: the only one, or the default.
+        split: which of its splits.
+
+    Raises:
+        UserError: the library is missing, or cannot get the data.
+    """
+    try:
+        from datasets import load_dataset_builder
+    except ImportError as error:
         raise UserError(
-            f"the datasets library cannot get {name} ({type(error).__name__}: {reason}); set dataset_dir to {instead}"
+            f"--hub-dataset {path}: needs the datasets library, which is not installed: {INSTALL}"
         ) from error
+    name = _name(path, configuration)
+    with reading_errors(name):
+        builder = load_dataset_builder(path, configuration)
+        try:
+            rows = builder.as_streaming_dataset(split=split)
+        except NotImplementedError:  # an archive, for example, must be downloaded completely
+            builder.download_and_prepare()
+            rows = builder.as_dataset(split=split)
+    return HubStream(name, rows, str(builder.hash))
+
+
+@contextlib.contextmanager
+def reading_errors(name: str, fix: str = "") -> Iterator[None]:
+    """Report errors of the library, the network or a file format as the user's error; in each case there is no data.
+
+    Raises:
+        UserError: the data set with this name cannot be read.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"the datasets library cannot get {name} ({type(error).__name__}: {reason}){fix}") from error
+
+
+def _name(path: str, configuration: Optional[str]) -> str:
+    return "/".join(part for part in (path, configuration) if part)

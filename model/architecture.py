@@ -14,7 +14,7 @@ EMB = "emb"  # embeddings: word, position, token type, LayerNorm
 HID = "hid"  # one encoder layer
 ENC_OUT = "enc_out"  # gather of the masked positions
 POOL = "pool"  # pooler: dense + tanh on [CLS]
-HEADS = "heads"  # masked-LM head (tied to the word embedding) and next-sentence head
+HEADS = "heads"  # masked-LM head (tied to the word embedding) and, with a pooler, next-sentence head
 QA_HEAD = "qa_head"  # span head
 GLUE_HEAD = "glue_head"  # sequence classifier
 TOKEN_HEAD = "token_head"  # classifier of each token
@@ -38,6 +38,7 @@ class Architecture:
     Args:
         embedding_serialization_factor: number of slices in which the tied embedding is looked up and
             multiplied; divides ``vocab_size``. Changes no parameter and no result.
+        use_next_sentence: whether the heads of pre-training include the next-sentence head.
         sparsity_ratio: share of the blocks of sparse matrices that do not exist; 0: all matrices are dense.
         sparsity_block_size: rows and columns of a block.
         sparse_parts: which of ``SPARSE_PARTS`` are sparse.
@@ -63,6 +64,7 @@ class Architecture:
     use_projection_bias: bool = False
     use_cls_layer: bool = False
     use_prediction_bias: bool = True
+    use_next_sentence: bool = True
     embedding_serialization_factor: int = 1
     sparsity_ratio: float = 0.0
     sparsity_block_size: int = 16
@@ -124,7 +126,7 @@ def block_parameters(architecture: Architecture, block: str, num_labels: int = 2
     if block == HEADS:
         transform = h * h + h + 2 * h if architecture.use_cls_layer else 0
         bias = architecture.vocab_size if architecture.use_prediction_bias else 0
-        return transform + bias + 2 * h + 2
+        return transform + bias + (2 * h + 2 if architecture.use_next_sentence else 0)
     if block == QA_HEAD:
         return 2 * h + 2
     if block in (GLUE_HEAD, TOKEN_HEAD):
@@ -182,7 +184,8 @@ def block_flops(
         return 2 * h * h * sequences
     if block == HEADS:
         transform = 2 * p * h * h if architecture.use_cls_layer else 0
-        return transform + 2 * p * h * architecture.vocab_size + 2 * 2 * h * sequences
+        next_sentence = 2 * 2 * h * sequences if architecture.use_next_sentence else 0
+        return transform + 2 * p * h * architecture.vocab_size + next_sentence
     if block == QA_HEAD:
         return 2 * s * h * 2
     if block == GLUE_HEAD:

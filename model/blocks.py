@@ -116,25 +116,36 @@ class PoolerBlock(Block):
         return {"pooled": tf.reshape(pooled, (-1, first.shape[1], width))}  # (B, N, H)
 
 
-class PretrainingHeads(Block):
+class MaskedLMBlock(Block):
+    """``heads`` without next-sentence prediction: scores of masked words."""
+
+    reads: Tuple[str, ...] = ("masked",)
+    writes: Tuple[str, ...] = ("masked_lm",)
+
+    def __init__(self, masked_lm: keras.layers.Layer, name: str = "heads"):
+        super().__init__(name=name)
+        self.masked_lm = masked_lm
+
+    def call(self, inputs: Tensors) -> Tensors:
+        return {"masked_lm": self.masked_lm(inputs["masked"])}  # (B, P, V)
+
+    def hidden_layers(self) -> Sequence[keras.layers.Layer]:
+        return [self.masked_lm]
+
+
+class PretrainingHeads(MaskedLMBlock):
     """``heads``: scores of masked words and of the next sentence."""
 
     reads = ("masked", "pooled")
     writes = ("masked_lm", "next_sentence")
 
     def __init__(self, masked_lm: keras.layers.Layer, next_sentence: keras.layers.Layer, name: str = "heads"):
-        super().__init__(name=name)
-        self.masked_lm = masked_lm
+        super().__init__(masked_lm, name=name)
         self.next_sentence = next_sentence
 
     def call(self, inputs: Tensors) -> Tensors:
-        return {
-            "masked_lm": self.masked_lm(inputs["masked"]),  # (B, P, V)
-            "next_sentence": self.next_sentence(inputs["pooled"]),  # (B, 2), in packs (B, N, 2)
-        }
-
-    def hidden_layers(self) -> Sequence[keras.layers.Layer]:
-        return [self.masked_lm]
+        # (B, 2), in packs (B, N, 2)
+        return {**super().call(inputs), "next_sentence": self.next_sentence(inputs["pooled"])}
 
 
 class SpanHeadBlock(Block):

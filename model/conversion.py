@@ -14,6 +14,7 @@ from model.blocks import (
     EmbeddingsBlock,
     EncoderBlock,
     GatherBlock,
+    MaskedLMBlock,
     PassBlock,
     PoolerBlock,
     PretrainingHeads,
@@ -241,6 +242,8 @@ def _tail_block(name: str, tail: Sequence[str], source: keras.Model, layers: Sou
         return PoolerBlock(layers.pooler(source.bert.pooler), name=name)
     if name == HEADS:
         masked_lm = layers.masked_lm(source.mlm.predictions)
+        if POOL not in tail:
+            return MaskedLMBlock(masked_lm, name=name)
         return PretrainingHeads(masked_lm, layers.next_sentence(source.nsp), name=name)
     if name == QA_HEAD:
         return SpanHeadBlock(layers.span(source), name=name)

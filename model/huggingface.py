@@ -10,7 +10,7 @@ from transformers import BertConfig, TFPreTrainedModel
 from transformers.models.bert import modeling_tf_bert
 
 from model.architecture import Architecture
-from model.tasks import TASKS
+from model.tasks import MASKED_LM, PRETRAINING, TASKS
 
 __all__ = ["BertConfig", "build_hf_model", "hugging_face_config", "modeling_tf_bert", "transformers"]
 
@@ -46,6 +46,8 @@ def build_hf_model(task: str, architecture: Architecture, seed: int, labels: int
     set_random_seed(seed)
     config = hugging_face_config(architecture)
     config.num_labels = labels
-    model = getattr(transformers, f"TF{TASKS[task].hugging_face}")(config)
+    without_next_sentence = task == PRETRAINING and not architecture.use_next_sentence
+    name = MASKED_LM if without_next_sentence else TASKS[task].hugging_face
+    model = getattr(transformers, f"TF{name}")(config)
     model.build()
     return model

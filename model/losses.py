@@ -32,40 +32,49 @@ class PretrainingObjective:
 
     Devlin et al. 2019, section A.2: the training loss is the sum of the two means, each a mean negative log-likelihood
     in nats.
+
+    Attributes:
+        losses: names of the losses.
     """
 
-    losses: Tuple[str, ...] = (MLM_LOSS, NSP_LOSS)
-
-    def __init__(self, accuracies: bool = True, word_cross_entropy: CrossEntropy = cross_entropy):
+    def __init__(
+        self,
+        accuracies: bool = True,
+        word_cross_entropy: CrossEntropy = cross_entropy,
+        next_sentence: bool = True,
+    ):
         """
         Args:
             accuracies: whether to measure accuracies as well.
             word_cross_entropy: the platform's cross-entropy (B, P) of scores (B, P, V) and labels (B, P).
+            next_sentence: whether the loss includes next-sentence prediction.
         """
-        self._accuracies = accuracies
+        self.losses: Tuple[str, ...] = (MLM_LOSS, NSP_LOSS) if next_sentence else (MLM_LOSS,)
+        measured = (MLM_ACCURACY, NSP_ACCURACY) if next_sentence else (MLM_ACCURACY,)
+        self._terms = (*self.losses, *measured) if accuracies else self.losses
         self._word_cross_entropy = word_cross_entropy
 
     def counts(self, batch: Tensors) -> Tensors:
         tokens = tf.reduce_sum(batch["masked_lm_weights"])
-        weights, _ = sequence_weights_and_labels(batch, "next_sentence_labels")
-        sequences = tf.reduce_sum(weights)
-        counts = {MLM_LOSS: tokens, NSP_LOSS: sequences}
-        if self._accuracies:
-            counts.update({MLM_ACCURACY: tokens, NSP_ACCURACY: sequences})
-        return {**counts, **pack_counts(batch)}
+        counts = {MLM_LOSS: tokens, MLM_ACCURACY: tokens}
+        if NSP_LOSS in self.losses:
+            weights, _ = sequence_weights_and_labels(batch, "next_sentence_labels")
+            counts.update(dict.fromkeys((NSP_LOSS, NSP_ACCURACY), tf.reduce_sum(weights)))
+        return {**{name: counts[name] for name in self._terms}, **pack_counts(batch)}
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         words, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]  # (B, P)
-        real, labels = sequence_weights_and_labels(batch, "next_sentence_labels")  # (B,) or (B, N)
-        word_scores, next_scores = outputs["masked_lm"], outputs["next_sentence"]  # (B, P, V), (B, 2) or (B, N, 2)
+        word_scores = outputs["masked_lm"]  # (B, P, V)
         sums = {
             MLM_LOSS: tf.reduce_sum(weights * self._word_cross_entropy(word_scores, words)),
-            NSP_LOSS: tf.reduce_sum(real * cross_entropy(next_scores, labels)),
+            MLM_ACCURACY: tf.reduce_sum(weights * correct(word_scores, words)),
         }
-        if self._accuracies:
-            sums[MLM_ACCURACY] = tf.reduce_sum(weights * correct(word_scores, words))
+        if NSP_LOSS in self.losses:
+            real, labels = sequence_weights_and_labels(batch, "next_sentence_labels")  # (B,) or (B, N)
+            next_scores = outputs["next_sentence"]  # (B, 2) or (B, N, 2)
+            sums[NSP_LOSS] = tf.reduce_sum(real * cross_entropy(next_scores, labels))
             sums[NSP_ACCURACY] = tf.reduce_sum(real * correct(next_scores, labels))
-        return {**sums, **pack_sums(batch)}
+        return {**{name: sums[name] for name in self._terms}, **pack_sums(batch)}
 
 
 class SpanObjective:

@@ -15,6 +15,9 @@ SQUAD = "squad"
 CLASSIFICATION = "classification"
 TOKEN_CLASSIFICATION = "token_classification"
 
+MASKED_WORDS_ALONE = (ENC_OUT, HEADS)  # the head layout of pre-training without next-sentence prediction
+MASKED_LM = "BertForMaskedLM"  # Hugging Face's class with these heads
+
 
 @dataclass(frozen=True)
 class TaskFacts:
@@ -84,12 +87,13 @@ TASKS: Dict[str, TaskFacts] = {
 }
 
 
-def expected_blocks(task: str, num_layers: int) -> List[str]:
+def expected_blocks(task: str, num_layers: int, use_next_sentence: bool = True) -> List[str]:
     """Return the blocks of a task's model, in order.
 
     Args:
         task: one of ``TASKS``.
         num_layers: number of encoder layers.
+        use_next_sentence: whether pre-training includes next-sentence prediction.
 
     Raises:
         KeyError: the task is unknown.
@@ -98,9 +102,12 @@ def expected_blocks(task: str, num_layers: int) -> List[str]:
         >>> expected_blocks("squad", 2)
         ['emb', 'hid', 'hid', 'qa_head']
     """
-    return accepted_blocks(task, num_layers)[0]
+    return accepted_blocks(task, num_layers, use_next_sentence)[0]
 
 
-def accepted_blocks(task: str, num_layers: int) -> List[List[str]]:
+def accepted_blocks(task: str, num_layers: int, use_next_sentence: bool = True) -> List[List[str]]:
     """Return every block list that makes a model of this task; the first is ``expected_blocks``."""
-    return [[EMB] + [HID] * num_layers + list(tail) for tail in TASKS[task].head_layouts]
+    layouts = TASKS[task].head_layouts
+    if task == PRETRAINING and not use_next_sentence:
+        layouts = (MASKED_WORDS_ALONE,)
+    return [[EMB] + [HID] * num_layers + list(tail) for tail in layouts]

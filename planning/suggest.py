@@ -76,7 +76,7 @@ def partitioned(run: Planned, counts: List[int]) -> Planned:
     """
     ipu = run.config.ipu_config.model_copy(update={"matmul_available_memory_proportion_per_pipeline_stage": None})
     config = run.config.model_copy(update={"ipu_config": ipu})
-    first, tail = [EMB] + [HID] * counts[0], expected_blocks(run.task, num_layers=1)[2:]
+    first, tail = [EMB] + [HID] * counts[0], expected_blocks(run.task, 1, config.use_next_sentence)[2:]
     if len(counts) == 1:
         return run._replace(config=config, stages=[[*first, *tail]], devices=[0])
     middle = [[HID] * count for count in counts[1:]]

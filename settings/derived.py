@@ -12,6 +12,7 @@ from model.architecture import (
     HEADS,
     HID,
     LAYER_OPTIONS,
+    POOL,
     SPARSE_PARTS,
     Architecture,
     model_flops_per_sample,
@@ -127,7 +128,11 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tup
             stages = [[EMB, *[HID] * sizes.num_hidden_layers, *tail_of_stages(stages)]]
             derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None
     elif stages is None and sizes is not None:
-        stages = [expected_blocks(task, sizes.num_hidden_layers)]
+        stages = [expected_blocks(task, sizes.num_hidden_layers, config.use_next_sentence)]
+        derived[STAGES] = stages
+    if task == PRETRAINING and not config.use_next_sentence and any(POOL in stage for stage in stages or []):
+        assert stages is not None
+        stages = [[block for block in stage if block != POOL] for stage in stages]
         derived[STAGES] = stages
     if config.ipu_config.pipeline_device_mapping is None and stages is not None:
         derived[DEVICES] = [
@@ -235,7 +240,13 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     options: Dict[str, Any] = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
     factor = config.embedding_serialization_factor
-    return Architecture(embedding_serialization_factor=factor, **shape, **options, **sparsity_options(config))
+    return Architecture(
+        embedding_serialization_factor=factor,
+        use_next_sentence=config.use_next_sentence,
+        **shape,
+        **options,
+        **sparsity_options(config),
+    )
 
 
 def sparsity_options(config: TrainingConfig) -> Dict[str, Any]:
@@ -255,7 +266,7 @@ def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:
     if stages is not None:
         return [block for stage in stages for block in stage]
     sizes = bert_sizes(config)
-    return expected_blocks(task, sizes.num_hidden_layers) if sizes else None
+    return expected_blocks(task, sizes.num_hidden_layers, config.use_next_sentence) if sizes else None
 
 
 def number_of_ipus(config: TrainingConfig) -> int:
@@ -372,7 +383,8 @@ def masked_positions(config: TrainingConfig, task: str) -> int:
 def flops_per_row(config: TrainingConfig, task: str, architecture: Architecture) -> int:
     """Return the model FLOPs, forward and backward, of a row of the batch: a sample, or a pack of them."""
     sequences, positions = config.packing.max_sequences_per_pack or 1, masked_positions(config, task)
-    blocks = blocks_of(config, task) or expected_blocks(task, architecture.num_hidden_layers)
+    layers = architecture.num_hidden_layers
+    blocks = blocks_of(config, task) or expected_blocks(task, layers, config.use_next_sentence)
     labels = number_of_labels(config)
     return model_flops_per_sample(architecture, blocks, config.max_seq_length, positions, labels, sequences)
 
@@ -385,7 +397,7 @@ def sparsity_figures(config: TrainingConfig, task: str, architecture: Architectu
     if not architecture.sparsity_ratio:
         return {}
     dense = dataclasses.replace(architecture, sparsity_ratio=0.0)
-    blocks = expected_blocks(task, architecture.num_hidden_layers)
+    blocks = expected_blocks(task, architecture.num_hidden_layers, config.use_next_sentence)
     parameters, of_dense = (total_parameters(a, blocks, number_of_labels(config)) for a in (architecture, dense))
     flops, flops_of_dense = (flops_per_row(config, task, a) for a in (architecture, dense))
     encoder, encoder_of_dense = (sum(a.encoder_weights(part) for part in SPARSE_PARTS) for a in (architecture, dense))

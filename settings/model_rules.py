@@ -125,7 +125,7 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
             f"write {sizes.num_hidden_layers} hid in pipeline_stages"
             + (f", or set {depth} to {layers}" if own else f" ({proposal})"),
         )
-    accepted = accepted_blocks(task, layers)
+    accepted = accepted_blocks(task, layers, config.use_next_sentence)
     if blocks and not unknown and blocks not in accepted:
         forms = " or ".join(" ".join(form).replace(" ".join([HID] * layers), "hid…") for form in accepted)
         reason = f"these are not the blocks of {task} in their order"

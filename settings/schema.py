@@ -256,6 +256,12 @@ class TrainingConfig(Section):
         None, description="Bias on masked-LM logits. Unset: true from scratch, else as the checkpoint has it."
     )
 
+    use_next_sentence: bool = Field(
+        True,
+        description="Pre-train with next-sentence prediction too, as BERT does; false: on masked words alone, without "
+        "the pooler, which stages then leave out.",
+    )
+
     output_dir: Annotated[PathText, PER_PROCESS] = Field(
         "runs", description="Folder under which each run gets its own folder."
     )

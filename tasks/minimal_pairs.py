@@ -10,10 +10,8 @@ N sentences · S tokens of a row · R rows of a batch, each a sentence with one 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
@@ -111,13 +109,11 @@ def pseudo_log_likelihoods(
 def open_model(checkpoint: str) -> Pretrained:
     """Open a checkpoint that has a masked-LM head.
 
-    The pooler and the next-sentence head, which do not affect the scores, are set to zeros if they are missing.
-
     Raises:
         UserError: there is no such checkpoint, or it has no masked-LM head.
     """
     from checkpoints.pretrained.opening import open_pretrained
-    from checkpoints.pretrained.weights import NEXT_SENTENCE, TRANSFORM, WORD_BIAS, Weight
+    from checkpoints.pretrained.weights import TRANSFORM, WORD_BIAS
 
     start = open_pretrained(checkpoint, CHECKPOINT)
     transform = [f"{TRANSFORM}.{name}" for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")]
@@ -125,11 +121,7 @@ def open_model(checkpoint: str) -> Pretrained:
     if missing:
         fix = f"name a run of {TASKS[PRETRAINING].program}, a BertForPreTraining or a BertForMaskedLM"
         raise UserError(f"{CHECKPOINT}: {start.origin} has no masked-LM head ({min(missing)} is missing); {fix}")
-    size = start.architecture["hidden_size"]
-    shapes = {"bert.pooler.dense.weight": (size, size), "bert.pooler.dense.bias": (size,)}
-    shapes.update({NEXT_SENTENCE: (2, size), "cls.seq_relationship.bias": (2,)})
-    zeros = {name: Weight(shape, partial(np.zeros, shape), f"zeros for {name}") for name, shape in shapes.items()}
-    return dataclasses.replace(start, neutral_weights={**zeros, **start.neutral_weights})
+    return start
 
 
 def score_with(blocks: List[Block]) -> Score:
@@ -166,7 +158,9 @@ def pair_scores(pairs: Sequence[Pair], checkpoint: str, vocab_file: Optional[str
     from training.initial_weights import resolved_architecture, tokenizer_settings
 
     start = open_model(checkpoint)
-    config = prediction_config(vocab_file=vocab_file, max_seq_length=LENGTHS, max_predictions_per_seq=1)
+    config = prediction_config(
+        vocab_file=vocab_file, max_seq_length=LENGTHS, max_predictions_per_seq=1, use_next_sentence=False
+    )
     architecture = resolved_architecture(config, start)
     vocabulary, lower_case = tokenizer_settings(config, architecture, start)
     tokenizer, longest = load_tokenizer(str(vocabulary.path), lower_case), architecture.max_position_embeddings

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import FeatureSpec, packed_pretraining_features, pretraining_features
-from data_utils.records.manifest import VALIDATION_FOLDER, Manifest
+from data_utils.records.manifest import VALIDATION_FOLDER, Manifest, load_manifest
 from data_utils.records.packs import generated_packs
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
@@ -33,13 +33,13 @@ class Pretraining:
     """The task of ``run_pretraining.py``; see :class:`training.task.Task`."""
 
     name = PRETRAINING
-    outputs = ("masked_lm", "next_sentence")
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         self._config = config
         self._architecture = architecture
         self._vocabulary = architecture.vocab_size
-        self.objective = PretrainingObjective(config.show_accuracy)
+        self.outputs = ("masked_lm", "next_sentence") if config.use_next_sentence else ("masked_lm",)
+        self.objective = PretrainingObjective(config.show_accuracy, next_sentence=config.use_next_sentence)
         self._held_out = self._open_held_out()
 
     @staticmethod
@@ -59,11 +59,14 @@ class Pretraining:
 
     def build(self, platform: Platform, fill: InitializeSource) -> BuiltModel:
         """Return Hugging Face's BERT, converted unless ``replace_layers`` is false."""
-        self.objective = PretrainingObjective(self._config.show_accuracy, platform.cross_entropy)
+        config = self._config
+        self.objective = PretrainingObjective(
+            config.show_accuracy, platform.cross_entropy, next_sentence=config.use_next_sentence
+        )
         if self._held_out is not None and not platform.measures_losses:
             self._leave_out_evaluation()
         shapes = self._features().shapes
-        return build_model(self._config, self.name, self._architecture, shapes, self.outputs, platform, fill)
+        return build_model(config, self.name, self._architecture, shapes, self.outputs, platform, fill)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Return records, vocabulary, and the entropy of the corpus' word pieces if the manifest has it."""
@@ -137,7 +140,13 @@ class Pretraining:
         self._held_out = None
 
     def _records(self, folder: str) -> RecordReader:
-        data = self._config.data
+        config, data = self._config, self._config.data
+        manifest = load_manifest(Path(folder))
+        if config.use_next_sentence and manifest is not None and not manifest.has_next_sentences:
+            raise UserError(
+                f"use_next_sentence is true, but {manifest.path} says that the rows have no next sentences; set it to"
+                " false (--use-next-sentence false), or prepare the data without --no-next-sentence"
+            )
         return RecordReader(folder, self._features(), data.verify_checksums, data.on_corrupt, data.max_corrupt_records)
 
     def _features(self) -> FeatureSpec:

@@ -43,7 +43,7 @@ def build_model(
     fill(source)
     with platform.scope():
         given = config.ipu_config.pipeline_stages
-        tail = tail_of_stages(given or [expected_blocks(task, num_layers=1)])
+        tail = tail_of_stages(given or [expected_blocks(task, 1, architecture.use_next_sentence)])
         blocks, conversion = convert(task, source, architecture, platform, tail, config.replace_layers)
     stages = given if given and fits_stages(config, architecture) else [[block.name for block in blocks]]
     model = assemble(blocks, shapes, outputs, stages, platform)

@@ -20,6 +20,7 @@ from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from data_utils.tokenizer import find_vocabulary
+from model.tasks import PRETRAINING
 from utilities.errors import UserError
 
 REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
@@ -124,7 +125,7 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
         architecture={**sizes, **trained},
         vocabulary=checkpoint.vocabulary,
         lower_case=facts.get("lower_case"),
-        neutral_weights=neutral_weights(own.weights, trained.get("layer_norm_eps", 0.0)),
+        neutral_weights=neutral_weights(own.weights, trained.get("layer_norm_eps", 0.0), own.task == PRETRAINING),
         unknown=own.unknown,
         settings=facts,
         own=True,

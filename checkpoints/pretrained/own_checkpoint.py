@@ -27,7 +27,6 @@ import numpy as np
 
 from checkpoints.pretrained.formats import open_tensorflow
 from checkpoints.pretrained.weights import (
-    NEXT_SENTENCE,
     TRANSFORM,
     WORD_BIAS,
     WORD_TABLE,
@@ -253,12 +252,13 @@ _STRETCH = 64.0  # s; a power of two, because multiplying by it does not round
 _SMALLEST_SCALE = 1e-6  # smallest γ from which z can be recovered
 
 
-def neutral_weights(weights: Weights, layer_norm_eps: float) -> Weights:
+def neutral_weights(weights: Weights, layer_norm_eps: float, has_masked_lm: bool) -> Weights:
     """Return weights that complete those of a model of this project without changing what it computes.
 
     Args:
         weights: the model's weights, with the whole encoder.
         layer_norm_eps: ε of the model's LayerNorms.
+        has_masked_lm: whether the model has a masked-LM head.
 
     Returns:
         Only the weights that ``weights`` lacks, without the transform if γ is too small to divide by.
@@ -266,13 +266,13 @@ def neutral_weights(weights: Weights, layer_norm_eps: float) -> Weights:
     if WORD_TABLE not in weights:
         return {}
     hidden = weights[WORD_TABLE].shape[1]
-    biases = {WORD_BIAS: weights[WORD_TABLE].shape[0]} if NEXT_SENTENCE in weights else {}
+    biases = {WORD_BIAS: weights[WORD_TABLE].shape[0]} if has_masked_lm else {}
     for number in range(number_of_layers(weights)):
         attention = f"bert.encoder.layer.{number}.attention"
         for dense in ("self.query", "self.key", "self.value", "output.dense"):
             biases[f"{attention}.{dense}.bias"] = hidden
     neutral = {name: _zeros(size, name) for name, size in biases.items() if name not in weights}
-    if NEXT_SENTENCE in weights and f"{TRANSFORM}.dense.weight" not in weights:
+    if has_masked_lm and f"{TRANSFORM}.dense.weight" not in weights:
         neutral.update(_identity_transform(weights, layer_norm_eps))
     return neutral
 

@@ -145,7 +145,8 @@ def diagnose(data: DataSet, files: Sequence[FileFindings]) -> Diagnosis:
     digests = np.concatenate([np.empty(0, np.uint64), *(part for file in files for part in file.digests)])
     problems = [problem for file in files for problem in file.problems]
     bad = sum(file.bad for file in files)
-    shares = _shares(counts, digests, data.vocabulary is not None) if counts["records"] else []
+    has_pairs = data.manifest is None or data.manifest.has_next_sentences
+    shares = _shares(counts, digests, data.vocabulary is not None, has_pairs) if counts["records"] else []
     found = Diagnosis(list(data.wrong), list(data.notes), problems[:PROBLEMS_SHOWN], counts, bad, shares)
     _judge_files(data, files, found)
     found.wrong += [share.text for share in shares if share.is_off]
@@ -174,7 +175,7 @@ def _judge_files(data: DataSet, files: Sequence[FileFindings], found: Diagnosis)
         found.wrong.append("no record can be used")
 
 
-def _shares(counts: Counter[str], digests: np.ndarray, knows_vocabulary: bool) -> list[Share]:
+def _shares(counts: Counter[str], digests: np.ndarray, knows_vocabulary: bool, has_pairs: bool) -> list[Share]:
     """Compare shares with the settings and with the published masking (Devlin et al. 2019, section 3.1)."""
     tokens, predictions, sequences = counts["tokens"], counts["predictions"], counts["sequences"]
     shares = []
@@ -191,11 +192,13 @@ def _shares(counts: Counter[str], digests: np.ndarray, knows_vocabulary: bool) -
             ),
             _at_most("of the pieces are [UNK]", counts["unknown"] / tokens, MOST_UNKNOWN),
         ]
-    half = _near(
-        "of the second sentences are random ones", counts["random next"], sequences, 0.5, RANDOM_NEXT_TOLERANCE
-    )
+    random_next = counts["random next"]
+    if has_pairs:
+        shares.append(
+            _near("of the second sentences are random ones", random_next, sequences, 0.5, RANDOM_NEXT_TOLERANCE)
+        )
     copies = 1 - np.unique(digests).size / max(1, digests.size)
-    return [*shares, half, _at_most("of the records are copies of others", copies if digests.size else 0, MOST_COPIES)]
+    return [*shares, _at_most("of the records are copies of others", copies if digests.size else 0, MOST_COPIES)]
 
 
 def _near(text: str, part: int, whole: int, expected: float, tolerance: float = TOLERANCE) -> Share:

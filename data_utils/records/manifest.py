@@ -57,6 +57,9 @@ class ManifestFile:
     sha256: Optional[str]
 
 
+NEXT_SENTENCE = "next_sentence"  # setting: false if rows are single segments, without a next sentence
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A data set as its maker described it.
@@ -82,6 +85,11 @@ class Manifest:
     def records(self) -> int:
         """The number of records in all files."""
         return sum(file.records for file in self.files)
+
+    @property
+    def has_next_sentences(self) -> bool:
+        """Whether the rows are pairs for next-sentence prediction."""
+        return self.settings.get(NEXT_SENTENCE) is not False
 
     @property
     def vocabulary_path(self) -> Optional[Path]:

@@ -35,7 +35,7 @@ from data_utils.text.sentences import (
     text_settings_from_options,
     write_sentences,
 )
-from data_utils.text.sources import Source, source_from_options
+from data_utils.text.sources import Source, source_from_options, standard_input_copied
 from data_utils.text.vocabulary import add_vocabulary_options, train_vocabulary
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
 from utilities.commands import make_parser, run_main
@@ -101,7 +101,11 @@ def _pack(options: argparse.Namespace, pool: Pool) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    with_absolute_paths(options)
+    with standard_input_copied(options, options.output):
+        _run_steps(with_absolute_paths(options))
+
+
+def _run_steps(options: argparse.Namespace) -> None:
     vocabulary = vocabulary_from_options(options)
     settings = settings_from_options(options)
     check_settings(settings)

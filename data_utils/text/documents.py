@@ -1,12 +1,13 @@
 """Documents, readers for text formats other than dumps, and the list of unusable documents.
 
-A reader yields the documents that begin in a part of a file. Parts begin where documents begin; the patterns here show
-where files may be cut.
+A reader yields the documents of a part of a file: a span of it, or a chunk of its decompressed text. Parts begin where
+documents begin; the patterns here show where files may be cut.
 """
 
 from __future__ import annotations
 
 import html
+import io
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from data_utils.text.units import Span
+from data_utils.text.compressed import opened
+from data_utils.text.units import Chunk, Span
 from utilities.errors import UserError
 from utilities.files import parse_json, write_atomically
 
@@ -102,7 +104,7 @@ def describe_error(error: Exception) -> str:
 
 
 class _Line(NamedTuple):
-    """A line and its position in its file."""
+    """A line and its position in the text of its file."""
 
     path: Path
     offset: int
@@ -117,20 +119,21 @@ class _Line(NamedTuple):
     def location(self) -> str:
         """Return file and line number; lines are counted only if there is an error to report."""
         number, left = 1, self.offset
-        with open(self.path, "rb") as stream:
+        with opened(self.path) as (_, stream):
             while left and (block := stream.read(min(left, 1 << 20))):
                 number += block.count(b"\n")
                 left -= len(block)
         return f"{self.path}, line {number}"
 
 
-def _lines(span: Span) -> Iterator[_Line]:
-    with open(span.path, "rb") as stream:
-        stream.seek(span.start)
-        offset = span.start
-        while offset < span.end:
+def _lines(part: Span | Chunk) -> Iterator[_Line]:
+    with io.BytesIO(part.data) if isinstance(part, Chunk) else open(part.path, "rb") as stream:
+        if isinstance(part, Span):
+            stream.seek(part.start)
+        offset = part.start
+        while offset < part.end:
             line = stream.readline()
-            yield _Line(span.path, offset, line.removeprefix(b"\xef\xbb\xbf") if offset == 0 else line)
+            yield _Line(part.path, offset, line.removeprefix(b"\xef\xbb\xbf") if offset == 0 else line)
             offset += len(line)
 
 
@@ -146,10 +149,10 @@ class PlainText:
     whole_file: bool
     join_lines: bool
 
-    def __call__(self, span: Span) -> Iterator[Document]:
+    def __call__(self, part: Span | Chunk) -> Iterator[Document]:
         separator = " " if self.join_lines else "\n"
         lines: list[str] = []
-        for line in _lines(span):
+        for line in _lines(part):
             text = line.decoded()
             if text.strip():
                 lines.append(text)
@@ -159,7 +162,7 @@ class PlainText:
             elif lines and self.join_lines:
                 lines.append("\n")  # a blank line still ends a paragraph
         if lines:
-            yield Document(span.path.name if self.whole_file else "", separator.join(lines))
+            yield Document(part.path.name if self.whole_file else "", separator.join(lines))
 
 
 @dataclass(frozen=True)
@@ -168,8 +171,8 @@ class JsonLines:
 
     field: str
 
-    def __call__(self, span: Span) -> Iterator[Document | RejectedDocument]:
-        for line in _lines(span):
+    def __call__(self, part: Span | Chunk) -> Iterator[Document | RejectedDocument]:
+        for line in _lines(part):
             if line.data.strip():
                 document = self._document(line.data.strip())
                 yield (
@@ -194,12 +197,12 @@ class JsonLines:
         return f"no text in field {self.field!r} ({known}); see --jsonl-field"
 
 
-def read_wikiextractor(span: Span) -> Iterator[Document | RejectedDocument]:
+def read_wikiextractor(part: Span | Chunk) -> Iterator[Document | RejectedDocument]:
     """Read WikiExtractor's ``<doc …>`` to ``</doc>``."""
     first: _Line | None = None
     lines: list[bytes] = []
     has_documents = False
-    for line in _lines(span):
+    for line in _lines(part):
         if line.data.startswith(b"<doc ") and line.data.rstrip().endswith(b">"):
             first, lines, has_documents = line, [], True
         elif line.data.startswith(b"</doc>") and first is not None:
@@ -209,7 +212,7 @@ def read_wikiextractor(span: Span) -> Iterator[Document | RejectedDocument]:
             lines.append(line.data)
     if first is not None or not has_documents:
         reason = "ends within a document" if has_documents else "contains no <doc …> line"
-        raise UserError(f"{span.path}: not WikiExtractor's output: the file {reason}")
+        raise UserError(f"{part.path}: not WikiExtractor's output: the file {reason}")
 
 
 def _extracted(first: _Line, lines: list[bytes]) -> Document | RejectedDocument:
@@ -224,11 +227,11 @@ def _extracted(first: _Line, lines: list[bytes]) -> Document | RejectedDocument:
     return Document(title, html.unescape("\n".join(body)))
 
 
-def read_wikitext(span: Span) -> Iterator[Document]:
+def read_wikitext(part: Span | Chunk) -> Iterator[Document]:
     """Read WikiText-2 or WikiText-103, in which `` = Title = `` begins an article and `` @-@ `` is a hyphen."""
     title = ""
     lines: list[str] = []
-    for line in _lines(span):
+    for line in _lines(part):
         text = line.decoded()
         heading = _WIKITEXT_TITLE.match(text)
         if heading:

@@ -7,27 +7,24 @@ Format: https://www.mediawiki.org/wiki/Help:Export, any version of the export sc
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import contextlib
-import gzip
 import html
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree
 
 from data_utils.text.bzip2 import ends_properly, read_blocks
+from data_utils.text.compressed import BZ2_MAGIC, decompression_errors, opened
 from data_utils.text.documents import Document, RejectedDocument
-from data_utils.text.units import Span
+from data_utils.text.units import Span, Streamed
 from utilities.errors import UserError
 
 ARTICLE_NAMESPACE = "0"
 HIDDEN_NAMESPACE_KEYS = ("-2", "6", "14")  # media, files, categories, to which links show no text
 PAGE_BEGIN, PAGE_END, DUMP_END = b"<page>", b"</page>", b"</mediawiki>"
-BZ2_MAGIC, GZIP_MAGIC = b"BZh", b"\x1f\x8b"
 READ_BYTES = 1 << 20
 MAX_HEAD_BYTES = 1 << 20
 TAIL_BYTES = 2 << 20  # contains at least two blocks of bz2
@@ -42,7 +39,7 @@ _TITLE = re.compile(rb"<title>(.*?)</title>", re.DOTALL)
 class DumpHead(NamedTuple):
     """The properties of a dump that are read from its beginning."""
 
-    can_be_cut: bool  # whether parts can be read alone: true for UTF-8, plain or bz2; false for UTF-16 or gzip
+    can_be_cut: bool  # whether parts can be read alone: true for UTF-8, plain or bz2
     hidden_namespaces: frozenset[str]  # this wiki's names of namespaces whose links show no text, lower case
 
 
@@ -91,7 +88,7 @@ def check_end(path: Path) -> None:
         is_bz2 = stream.read(len(BZ2_MAGIC)) == BZ2_MAGIC
         stream.seek(start)
         tail = stream.read()
-    with _decompression_errors(path):
+    with decompression_errors(path):
         if is_bz2:
             if not ends_properly(tail):
                 raise EOFError("it ends within a stream")
@@ -110,13 +107,13 @@ def read_chunk(span: Span) -> Iterator[Document | RejectedDocument]:
     with open(path, "rb") as stream:
         is_bz2 = stream.read(len(BZ2_MAGIC)) == BZ2_MAGIC
     chunks = read_blocks(path, start, end) if is_bz2 else _plain_chunks(path, start, end)
-    with _decompression_errors(path):
+    with decompression_errors(path):
         for page in _pages(chunks, path):
             yield from parse_page(page)
 
 
-def read_pages(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yield all pages of any dump in order, each with the number of bytes that were read from disk for it.
+def read_pages(path: Path) -> Iterator[Streamed]:
+    """Yield the XML of all pages of any dump in order.
 
     Raises:
         UserError: The dump is damaged or cut off.
@@ -133,7 +130,7 @@ def read_pages(path: Path) -> Iterator[tuple[bytes, int]]:
 
         for page in _pages(chunks(), path):
             before, position = position, file.raw.tell()
-            yield page, position - before
+            yield Streamed(page, len(page), position - before)
     if DUMP_END not in tail:
         raise _cut_off(path)
 
@@ -166,18 +163,13 @@ def parse_page(page: bytes) -> Iterator[Document | RejectedDocument]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[_DumpFile]:
     """Open a dump; its first bytes, not its name, determine how it is decompressed and decoded."""
-    with open(path, "rb") as raw, _decompression_errors(path):
-        magic = raw.read(3)
-        if magic[:2] in (b"PK", b"7z"):
-            raise UserError(f"{path}: a zip or 7z archive; unpack it, or take the .bz2 dump")
-        raw.seek(0)
-        text: Any = raw
-        if magic == BZ2_MAGIC:
-            text = bz2.BZ2File(raw)  # also reads files of several streams (multistream)
-        elif magic[:2] == GZIP_MAGIC:
-            text = gzip.GzipFile(fileobj=raw)
+    with open(path, "rb") as raw:
+        magic = raw.read(len(BZ2_MAGIC))
+    if magic[:2] in (b"PK", b"7z"):
+        raise UserError(f"{path}: a zip or 7z archive; unpack it, or take the .bz2 dump")
+    with opened(path) as (_, text):
         first = text.read(READ_BYTES)
-        text.seek(0)
+    with opened(path) as (raw, text), _decoding_errors(path):
         if first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             encoding = "utf-16"
         else:
@@ -187,16 +179,14 @@ def _opened(path: Path) -> Iterator[_DumpFile]:
         if not is_utf8:
             text = codecs.EncodedFile(text, "utf-8", encoding)
         elif first.startswith(codecs.BOM_UTF8):
-            text.seek(len(codecs.BOM_UTF8))
-        yield _DumpFile(raw, text, is_utf8 and not isinstance(text, gzip.GzipFile))
+            text.read(len(codecs.BOM_UTF8))
+        yield _DumpFile(raw, text, is_utf8 and (text is raw or magic == BZ2_MAGIC))
 
 
 @contextlib.contextmanager
-def _decompression_errors(path: Path) -> Iterator[None]:
+def _decoding_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except (EOFError, OSError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error
     except (UnicodeError, LookupError) as error:
         raise UserError(f"{path}: not in the encoding named on its first line ({error}); download it again") from error
 

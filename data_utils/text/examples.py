@@ -279,6 +279,10 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         " (default: none)",
     )  # fmt: skip
     group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
+    group.add_argument(
+        "--no-next-sentence", dest="next_sentence", action="store_false",
+        help="rows of consecutive sentences, for training on masked words alone, instead of sentence pairs",
+    )  # fmt: skip
     group.add_argument("--seed", type=natural, default=default.seed, help="random seed (default %(default)s)")
     group.add_argument(
         "--unit-megabytes", type=float, metavar="X",
@@ -315,6 +319,7 @@ def settings_from_options(options: argparse.Namespace) -> Settings:
         options.seed,
         not options.cased,
         options.validation_fraction,
+        options.next_sentence,
     )
 
 

@@ -19,8 +19,8 @@ from data_utils.command_line import Progress, natural
 from data_utils.completion_log import CompletionLog, Done, run_units
 from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
 from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, RejectedDocument, RejectedDocuments, describe_error
-from data_utils.text.sources import PagesUnit, Source, add_source_options, source_from_options
-from data_utils.text.units import Unit
+from data_utils.text.sources import Source, add_source_options, source_from_options, standard_input_copied
+from data_utils.text.units import StreamedUnit, Unit
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing, write_atomically
@@ -36,7 +36,9 @@ class Prose(NamedTuple):
     paragraphs: list[str]
 
 
-def clean_documents(source: Source, unit: Unit | PagesUnit, min_characters: int) -> Iterator[Prose | RejectedDocument]:
+def clean_documents(
+    source: Source, unit: Unit | StreamedUnit, min_characters: int
+) -> Iterator[Prose | RejectedDocument]:
     """Yield the prose of a unit's documents that are long enough, and the rejected documents."""
     for document in source.documents(unit):
         if isinstance(document, RejectedDocument):
@@ -59,7 +61,7 @@ class UnitText(NamedTuple):
     counts: dict[str, int]  # numbers of ``documents``, ``words`` and others, to be summed over all units
 
 
-Convert = Callable[[Source, "Unit | PagesUnit"], UnitText]
+Convert = Callable[[Source, "Unit | StreamedUnit"], UnitText]
 
 
 class SourceResult(NamedTuple):
@@ -71,7 +73,7 @@ class SourceResult(NamedTuple):
 
 
 def _convert_unit(
-    convert: Convert, source: Source, pattern: str, completion_log: CompletionLog, unit: Unit | PagesUnit
+    convert: Convert, source: Source, pattern: str, completion_log: CompletionLog, unit: Unit | StreamedUnit
 ) -> Done:
     result = convert(source, unit)
     names = [pattern.format(unit.number)] if result.text else []
@@ -128,7 +130,7 @@ def no_prose(rejected: RejectedDocuments) -> UserError:
     return UserError(text)
 
 
-def _to_json_lines(min_characters: int, source: Source, unit: Unit | PagesUnit) -> UnitText:
+def _to_json_lines(min_characters: int, source: Source, unit: Unit | StreamedUnit) -> UnitText:
     lines, words, bad = [], 0, []
     for prose in clean_documents(source, unit, min_characters):
         if isinstance(prose, RejectedDocument):
@@ -138,6 +140,11 @@ def _to_json_lines(min_characters: int, source: Source, unit: Unit | PagesUnit) 
         words += len(text.split())
         lines.append(json.dumps({"title": prose.title, "text": text}, ensure_ascii=False) + "\n")
     return UnitText("".join(lines), bad, {"documents": len(lines), "words": words})
+
+
+def parts_folder(output: Path) -> Path:
+    """Return the folder of unfinished work, which exists until the output is complete."""
+    return output.with_name(output.name + ".parts")
 
 
 def extract(
@@ -152,7 +159,7 @@ def extract(
     Raises:
         UserError: The input is broken, contains no prose, or has more bad articles than allowed.
     """
-    parts = output.with_name(output.name + ".parts")
+    parts = parts_folder(output)
     parts.mkdir(parents=True, exist_ok=True)
     completion_log = CompletionLog.begin(
         parts, "extract", {"input": source.identity(), "min_characters": min_characters}
@@ -187,9 +194,10 @@ def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = F
 
 
 def _run(options: argparse.Namespace) -> None:
-    source = source_from_options(with_absolute_paths(options))
-    with pool_of(options, options.output.parent, source.files) as pool:
-        result = extract(source, options.output, pool, options.min_characters, options.max_bad_articles)
+    with standard_input_copied(options, parts_folder(options.output)):
+        source = source_from_options(with_absolute_paths(options))
+        with pool_of(options, options.output.parent, source.files) as pool:
+            result = extract(source, options.output, pool, options.min_characters, options.max_bad_articles)
     bad = f", {result.set_aside:,} set aside" if result.set_aside else ""
     print(f"{options.output}: {result.counts['documents']:,} documents, {result.counts['words']:,} words{bad}")
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data_utils.records.manifest import NEXT_SENTENCE
 from data_utils.records.writer import encode_examples, frame_records
 from data_utils.text.held_out import select_documents
 from data_utils.text.masking import (
@@ -21,7 +22,14 @@ from data_utils.text.masking import (
     prediction_counts,
     predictions,
 )
-from data_utils.text.pairs import SPECIAL_IN_PAIR, cut_pairs, make_pairs, pair_arrays
+from data_utils.text.pairs import (
+    SPECIAL_IN_PAIR,
+    SPECIAL_IN_SINGLE,
+    cut_pairs,
+    make_pairs,
+    make_segments,
+    pair_arrays,
+)
 from data_utils.text.shuffle import KEY, Shuffled
 from data_utils.text.tokens import TokenizedUnit, tokenize_unit
 from data_utils.text.units import Unit
@@ -29,6 +37,7 @@ from data_utils.tokenizer import Vocabulary, read_vocabulary
 from utilities.errors import UserError
 
 MIN_SEQ_LENGTH, MAX_SEQ_LENGTH = 8, 1 << 15
+_DESCRIBED_IF_SET = ("validation_fraction", NEXT_SENTENCE)  # settings that data sets of earlier versions do not have
 _KEYS = 1  # makes the keys' random numbers differ from the records'
 
 
@@ -45,6 +54,7 @@ class Settings(NamedTuple):
         seed: Determines everything random.
         lower_case: Whether the vocabulary is an uncased one.
         validation_fraction: Share of the documents that is held out; see ``held_out``.
+        next_sentence: Whether rows are pairs for next-sentence prediction, or single segments.
     """
 
     max_seq_length: int = 128
@@ -56,10 +66,15 @@ class Settings(NamedTuple):
     seed: int = 42
     lower_case: bool = True
     validation_fraction: float = 0.0
+    next_sentence: bool = True
 
     def described(self) -> dict[str, Any]:
-        """Return the settings by name, without ``validation_fraction`` if nothing is held out."""
-        return {name: value for name, value in self._asdict().items() if name != "validation_fraction" or value}
+        """Return the settings by name, without those of ``_DESCRIBED_IF_SET`` at their defaults."""
+        return {
+            name: value
+            for name, value in self._asdict().items()
+            if name not in _DESCRIBED_IF_SET or value != self._field_defaults[name]
+        }
 
 
 class UnitCounts(NamedTuple):
@@ -114,7 +129,7 @@ def check_settings(settings: Settings) -> None:
 def make_features(
     text: TokenizedUnit, vocabulary: Vocabulary, settings: Settings, unit_number: int, duplicate: int
 ) -> dict[str, np.ndarray]:
-    """Make the pairs and masks of one pass over a unit.
+    """Make the rows and masks of one pass over a unit.
 
     Returns:
         Feature name → (N, S), (N, P) or (N, 1) array, with records in the text's order and features in a record's
@@ -123,14 +138,17 @@ def make_features(
     source = np.random.SeedSequence([settings.seed, unit_number, duplicate])
     rng = np.random.default_rng(source)
     pair_rng = random.Random(int(rng.integers(2**63)))
-    pairs = make_pairs(
-        text.sentence_starts, text.document_starts, settings.max_seq_length, settings.short_seq_prob, pair_rng
-    )
-    arrays = cut_pairs(pair_arrays(pairs, text.sentence_starts), settings.max_seq_length - SPECIAL_IN_PAIR, rng)
+    bounds = (text.sentence_starts, text.document_starts, settings.max_seq_length, settings.short_seq_prob, pair_rng)
+    if settings.next_sentence:
+        pairs = pair_arrays(make_pairs(*bounds), text.sentence_starts)
+        arrays, separators = cut_pairs(pairs, settings.max_seq_length - SPECIAL_IN_PAIR, rng), SPECIAL_IN_PAIR
+    else:
+        arrays, separators = make_segments(*bounds), SPECIAL_IN_SINGLE
     special_ids = vocabulary.special_ids()
     special = SpecialIds(*special_ids.tolist())
     sequences = lay_out(text.tokens, arrays, settings.max_seq_length, special)
-    counts = prediction_counts(sequences.maskable, settings.masked_lm_prob, settings.max_predictions_per_seq)
+    most = settings.max_predictions_per_seq
+    counts = prediction_counts(sequences.maskable, settings.masked_lm_prob, most, separators)
     if settings.whole_word_masking:
         continues = vocabulary.continues_word()[sequences.input_ids]
         chosen = choose_words(sequences.maskable, continues, counts, rng)

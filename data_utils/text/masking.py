@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_utils.text.pairs import PairArrays
+from data_utils.text.pairs import SPECIAL_IN_PAIR, PairArrays
 
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 
@@ -28,7 +28,7 @@ class SpecialIds(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """Pairs laid out as [CLS] A [SEP] B [SEP] [PAD]…; all (N, S)."""
+    """Pairs laid out as [CLS] A [SEP] B [SEP] [PAD]…, single segments as [CLS] A [SEP] [PAD]…; all (N, S)."""
 
     input_ids: np.ndarray  # int32
     input_mask: np.ndarray  # int8
@@ -41,7 +41,7 @@ def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special:
     column = np.arange(max_seq_length, dtype=np.int32)[None, :]  # (1, S)
     a_start, a_length, b_start, b_length = (values.astype(np.int32)[:, None] for values in pairs[:4])  # (N, 1)
     first_sep = a_length + 1
-    last_sep = first_sep + b_length + 1
+    last_sep = first_sep + b_length + 1  # the first one in single segments
     source = column + np.where(column < first_sep, a_start - 1, b_start - first_sep - 1)
     ids = tokens.take(source, mode="clip").astype(np.int32, copy=False)  # (N, S)
     inside = column <= last_sep
@@ -109,12 +109,14 @@ def choose_words(
     return chosen
 
 
-def prediction_counts(maskable: np.ndarray, masked_lm_prob: float, max_predictions: int) -> np.ndarray:
+def prediction_counts(
+    maskable: np.ndarray, masked_lm_prob: float, max_predictions: int, special: int = SPECIAL_IN_PAIR
+) -> np.ndarray:
     """Return the numbers of tokens to predict (N,), at least 1 and at most P.
 
-    The share refers to the whole length, including [CLS] and [SEP], as in the published data.
+    The share refers to the whole length, including the ``special`` tokens [CLS] and [SEP], as in the published data.
     """
-    lengths = maskable.sum(1) + 3
+    lengths = maskable.sum(1) + special
     counts = np.clip(np.round(lengths * masked_lm_prob).astype(np.int64), 1, max_predictions)
     return np.minimum(counts, maskable.sum(1))
 

@@ -1,12 +1,15 @@
-"""Makes sentence pairs for pre-training: segments A and B, and whether B follows A in the text.
+"""Makes sentence pairs for pre-training, segments A and B and whether B follows A in the text, or single segments.
 
-Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data preparation.
+Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data preparation. Single
+segments: Liu et al. 2019 (arXiv 1907.11692), section 4.2, DOC-SENTENCES.
 
 Segments are ranges of one long token array of the work unit; tokens are copied only when records are made. N pairs.
 """
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import random
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 SPECIAL_IN_PAIR = 3  # [CLS] A [SEP] B [SEP]
+SPECIAL_IN_SINGLE = 2  # [CLS] A [SEP]
+NO_SEGMENT = -1  # length of B in a single segment, which also has no [SEP] after B
 
 
 class Pair(NamedTuple):
@@ -50,6 +55,16 @@ def make_pairs(
     return maker.pairs
 
 
+def _below(count: int, rng: random.Random) -> int:
+    """Draw a number from 0 to ``count - 1``, several times as fast as ``randrange``."""
+    return int(rng.random() * count)
+
+
+def _draw_target(capacity: int, short_seq_prob: float, rng: random.Random) -> int:
+    """Draw the number of tokens to reach: mostly ``capacity``, sometimes fewer."""
+    return 2 + _below(capacity - 1, rng) if rng.random() < short_seq_prob else capacity
+
+
 class _PairMaker:
     """The state of ``make_pairs``: the pairs, and the number of forced random ones that are not balanced yet."""
 
@@ -70,7 +85,7 @@ class _PairMaker:
         """Make pairs of sentences of about the target length until the end of the document."""
         first, end = self.documents[document], self.documents[document + 1]
         while first < end:
-            target = self._target()
+            target = _draw_target(self.capacity, self.short_seq_prob, self.rng)
             last = self._reach(first, end, target)
             a_end = self._split(first, last)
             if self._choose_random(last - first):
@@ -82,15 +97,6 @@ class _PairMaker:
                 self.pairs.append(Pair((first, a_end), (a_end, last), False))
                 first = last
 
-    def _below(self, count: int) -> int:
-        """Draw a number from 0 to ``count - 1``, several times as fast as ``randrange``."""
-        return int(self.rng.random() * count)
-
-    def _target(self) -> int:
-        if self.rng.random() < self.short_seq_prob:
-            return 2 + self._below(self.capacity - 1)
-        return self.capacity
-
     def _reach(self, first: int, end: int, target: int) -> int:
         """Return one past the last sentence that is needed from ``first`` on to reach ``target`` tokens."""
         limit = self.starts[first] + target
@@ -101,7 +107,7 @@ class _PairMaker:
 
     def _split(self, first: int, last: int) -> int:
         """Draw the end of A, which leaves at least one sentence for A and, if possible, one for B."""
-        return first + 1 + self._below(last - first - 1) if last - first >= 2 else last
+        return first + 1 + _below(last - first - 1, self.rng) if last - first >= 2 else last
 
     def _choose_random(self, sentences: int) -> bool:
         if sentences == 1:
@@ -116,20 +122,23 @@ class _PairMaker:
         """Return sentences of another document from a random one up to ``tokens`` tokens or its end."""
         count = len(self.documents) - 1
         if count > 1:
-            other = self._below(count - 1)
+            other = _below(count - 1, self.rng)
             other += other >= document
             begin, end = self.documents[other], self.documents[other + 1]
-            start = begin + self._below(end - begin)
+            start = begin + _below(end - begin, self.rng)
         else:
             begin, end = self.documents[0], self.documents[1]
-            start = begin + self._below(end - begin)
+            start = begin + _below(end - begin, self.rng)
             if start in (first, first + 1) and end - begin > 3:  # neither A itself nor the next sentence
-                start = begin + (first - begin + 2 + self._below(end - begin - 2)) % (end - begin)
+                start = begin + (first - begin + 2 + _below(end - begin - 2, self.rng)) % (end - begin)
         return start, self._reach(start, end, max(tokens, 1))
 
 
 class PairArrays(NamedTuple):
-    """Pairs as arrays (N,): starts and lengths in tokens, and labels."""
+    """Pairs or single segments as arrays (N,): starts and lengths in tokens, and labels.
+
+    The length of B is ``NO_SEGMENT`` for single segments.
+    """
 
     a_start: np.ndarray
     a_length: np.ndarray
@@ -144,6 +153,37 @@ def pair_arrays(pairs: Sequence[Pair], sentence_starts: Sequence[int]) -> PairAr
     bounds = np.asarray(sentence_starts, np.int64)[sentences]
     labels = np.array([pair.is_random for pair in pairs], np.int64)
     return PairArrays(bounds[:, 0], bounds[:, 1] - bounds[:, 0], bounds[:, 2], bounds[:, 3] - bounds[:, 2], labels)
+
+
+def make_segments(
+    sentence_starts: Sequence[int],
+    document_starts: Sequence[int],
+    max_seq_length: int,
+    short_seq_prob: float,
+    rng: random.Random,
+) -> PairArrays:
+    """Return single segments: as many consecutive sentences of a document as fit, without a next sentence.
+
+    Every token of the text belongs to one segment. A sentence that is longer than a row continues in the next one.
+
+    Args:
+        sentence_starts, document_starts, short_seq_prob, rng: as for :func:`make_pairs`.
+        max_seq_length: Number of tokens, including [CLS] and [SEP].
+    """
+    starts: list[int] = []
+    lengths: list[int] = []
+    for first, last in itertools.pairwise(document_starts):
+        start, end = sentence_starts[first], sentence_starts[last]
+        while start < end:
+            limit = start + _draw_target(max_seq_length - SPECIAL_IN_SINGLE, short_seq_prob, rng)
+            stop = sentence_starts[bisect.bisect_right(sentence_starts, limit, first, last + 1) - 1]
+            if stop <= start:  # not even one sentence fits
+                stop = limit
+            starts.append(start)
+            lengths.append(stop - start)
+            start = stop
+    zeros = np.zeros(len(starts), np.int64)
+    return PairArrays(np.array(starts, np.int64), np.array(lengths, np.int64), zeros, zeros + NO_SEGMENT, zeros)
 
 
 def cut_pairs(pairs: PairArrays, capacity: int, rng: np.random.Generator) -> PairArrays:

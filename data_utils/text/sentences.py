@@ -44,8 +44,8 @@ from data_utils.text.extract import (
     no_prose,
 )
 from data_utils.text.sentence_splitter import Splitter, has_trained_model, load_splitter, save_parameters, train
-from data_utils.text.sources import PagesUnit, Source, source_from_options
-from data_utils.text.units import Unit
+from data_utils.text.sources import Source, source_from_options, standard_input_copied
+from data_utils.text.units import StreamedUnit, Unit
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -76,7 +76,7 @@ class TextSettings(NamedTuple):
     training_megabytes: int = DEFAULT_TRAINING_MEGABYTES  # of text to train Punkt on, if no model is installed
 
 
-def _to_sentences(model: str, min_characters: int, source: Source, unit: Unit | PagesUnit) -> UnitText:
+def _to_sentences(model: str, min_characters: int, source: Source, unit: Unit | StreamedUnit) -> UnitText:
     splitter = load_splitter(model)
     lines: list[str] = []
     documents, bad = 0, []
@@ -222,10 +222,13 @@ def text_settings_from_options(options: argparse.Namespace) -> TextSettings:
 
 
 def _run(options: argparse.Namespace) -> None:
-    source = source_from_options(with_absolute_paths(options))
     settings = text_settings_from_options(options)
-    with pool_of(options, options.output, source.files) as pool:
-        corpus = write_sentences(source, options.output, settings, pool, options.max_bad_articles, options.overwrite)
+    with standard_input_copied(options, options.output):
+        source = source_from_options(with_absolute_paths(options))
+        with pool_of(options, options.output, source.files) as pool:
+            corpus = write_sentences(
+                source, options.output, settings, pool, options.max_bad_articles, options.overwrite
+            )
     bad = f", {corpus.set_aside:,} articles set aside ({options.output / SET_ASIDE_NAME})" if corpus.set_aside else ""
     print(
         f"{options.output}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, {corpus.words:,} words{bad}"

@@ -1,18 +1,26 @@
-"""Sources of documents: a MediaWiki dump, plain text, JSON Lines, WikiExtractor's folders, or WikiText.
+"""Sources of documents: a MediaWiki dump, text, JSON Lines, WikiExtractor's folders, WikiText, Parquet or the hub.
 
 The main process asks a source for work units; the workers ask it for the documents of a unit, which distributes reading
-and decompressing.
+and decompressing. An input that can only be read from its beginning is read by the main process, and the workers
+get its parts.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
+import re
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from data_utils.completion_log import identity_of
+from data_utils.hub_dataset import hub_stream
+from data_utils.text.compressed import SUFFIXES, is_compressed
 from data_utils.text.documents import (
     BLANK_LINE,
     LINE_END,
@@ -27,22 +35,29 @@ from data_utils.text.documents import (
 )
 from data_utils.text.dump import check_end, parse_page, read_chunk, read_head, read_pages
 from data_utils.text.markup import clean_wikitext
-from data_utils.text.units import Cut, CutBehind, Span, Unit, cut_anywhere, cut_nowhere, plan_input_units
+from data_utils.text.rows import check_parquet, read_document, read_hub, read_parquet
+from data_utils.text.units import (
+    Cut,
+    CutBehind,
+    Streamed,
+    StreamedUnit,
+    Unit,
+    cut_anywhere,
+    cut_nowhere,
+    plan_input_units,
+    read_chunks,
+    streamed_units,
+)
 from utilities.errors import UserError
+from utilities.files import replacing
 
 LARGEST_UNIT = 4 << 20  # bytes on disk: seconds of work, and some ten megabytes of memory
 SMALLEST_UNIT = 1 << 20
 UNITS = 64  # minimum number of units of a large input
+STANDARD_INPUT = Path("-")
+COPY_BYTES = 1 << 20
 
 Documents = Iterator["Document | RejectedDocument"]
-
-
-class PagesUnit(NamedTuple):
-    """A work unit of a dump that can only be read from its beginning: the XML of its pages."""
-
-    number: int
-    pages: list[bytes]
-    size: int  # bytes on disk that were read for it
 
 
 @dataclass(frozen=True)
@@ -50,50 +65,49 @@ class Source:
     """Documents that can be read several times. A source can be sent to workers.
 
     Attributes:
-        files: The input files, in order.
-        read_span: Function that yields the documents that begin in a part of a file; None if files cannot be read in
-            parts.
-        cut: Function that finds where files may be cut.
+        files: The input files, in order; empty if the input is not in files.
+        read_part: Function that yields the documents of a part: a span of a file, or a part of the stream.
         kind: The format and its options, for the recipe.
+        cut: Function that finds where files may be cut.
+        stream: Function that yields the parts of an input that can only be read from its beginning; without it, files
+            are cut into spans.
         is_markup: Whether texts are wiki markup that must be cleaned.
         hidden_namespaces: See ``clean_wikitext``.
     """
 
     files: tuple[Path, ...]
-    read_span: Callable[[Span], Documents] | None
-    cut: Cut
+    read_part: Callable[[Any], Documents]
     kind: dict[str, Any]
+    cut: Cut = cut_anywhere
+    stream: Callable[[], Iterator[Streamed]] | None = None
     is_markup: bool = False
     hidden_namespaces: frozenset[str] = field(default_factory=frozenset)
 
     @property
-    def total_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.files)
+    def total_bytes(self) -> int | None:
+        """The size of the input on disk; None if that is not known."""
+        return sum(path.stat().st_size for path in self.files) if self.files else None
 
     def identity(self) -> dict[str, Any]:
         """Return values that identify this input in the recipe."""
-        return {**self.kind, **identity_of(self.files)}
+        return {**self.kind, **(identity_of(self.files) if self.files else {})}
 
     def for_workers(self) -> Source:
-        """Return the source without its list of files, which workers do not need."""
-        return replace(self, files=())
+        """Return the source without what only the main process needs."""
+        return replace(self, files=(), stream=None)
 
-    def units(self) -> Iterator[Unit | PagesUnit]:
-        """Yield work units, whose bounds depend only on the files."""
-        unit_bytes = min(LARGEST_UNIT, max(SMALLEST_UNIT, self.total_bytes // UNITS))
-        if self.read_span is None:
-            return _page_units(self.files, unit_bytes)
+    def units(self) -> Iterator[Unit | StreamedUnit]:
+        """Yield work units, whose bounds depend only on the input."""
+        total = self.total_bytes
+        unit_bytes = LARGEST_UNIT if total is None else min(LARGEST_UNIT, max(SMALLEST_UNIT, total // UNITS))
+        if self.stream is not None:
+            return streamed_units(self.stream(), unit_bytes)
         return plan_input_units(self.files, unit_bytes, self.cut)
 
-    def documents(self, unit: Unit | PagesUnit) -> Documents:
+    def documents(self, unit: Unit | StreamedUnit) -> Documents:
         """Yield the documents of a unit, and the parts that cannot be read as documents."""
-        if isinstance(unit, PagesUnit):
-            for page in unit.pages:
-                yield from parse_page(page)
-            return
-        assert self.read_span is not None, "only such sources give units of spans"
-        for span in unit.spans:
-            yield from self.read_span(span)
+        for part in unit.parts if isinstance(unit, StreamedUnit) else unit.spans:
+            yield from self.read_part(part)
 
     def read(self) -> Documents:
         """Yield all documents in order."""
@@ -107,34 +121,31 @@ class Source:
         return [line for line in map(str.strip, document.text.splitlines()) if line]
 
 
-def _page_units(files: Iterable[Path], unit_bytes: int) -> Iterator[PagesUnit]:
-    number, pages, length, size = 0, [], 0, 0
-    for path in files:
-        for page, bytes_read in read_pages(path):
-            pages.append(page)
-            length += len(page)
-            size += bytes_read
-            if length >= unit_bytes:
-                yield PagesUnit(number, pages, size)
-                number, pages, length, size = number + 1, [], 0, 0
-    yield PagesUnit(number, pages, size)
-
-
 def dump_source(path: Path) -> Source:
     """Return the articles of a dump; reject a missing, foreign or truncated file before any work."""
     head = read_head(path)
+    markup = Source((path,), read_chunk, {"kind": "dump"}, is_markup=True, hidden_namespaces=head.hidden_namespaces)
     if head.can_be_cut:
         check_end(path)
-    read_span = read_chunk if head.can_be_cut else None
-    return Source((path,), read_span, cut_anywhere, {"kind": "dump"}, True, head.hidden_namespaces)
+        return markup
+    return replace(markup, read_part=parse_page, stream=functools.partial(read_pages, path))
+
+
+def _source_of_files(
+    files: tuple[Path, ...], read_part: Callable[[Any], Documents], boundary: re.Pattern[bytes] | None, kind: dict
+) -> Source:
+    """Return the source of text files, which may be compressed and may be cut after ``boundary``; None: nowhere."""
+    stream = functools.partial(read_chunks, files, boundary) if any(map(is_compressed, files)) else None
+    return Source(files, read_part, kind, CutBehind(boundary) if boundary else cut_nowhere, stream)
 
 
 def _existing_files(paths: Iterable[Path], option: str, pattern: str = "*") -> tuple[Path, ...]:
-    """Return the given files, with each folder replaced by its sorted files."""
+    """Return the given files, with each folder replaced by its sorted files, compressed ones included."""
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(entry for entry in path.rglob(pattern) if entry.is_file())
+            patterns = [pattern + suffix for suffix in ("", *SUFFIXES)] if pattern.startswith("*.") else [pattern]
+            inside = sorted({entry for each in patterns for entry in path.rglob(each) if entry.is_file()})
             if not inside:
                 raise UserError(f"{option} {path}: the folder contains no files {pattern}")
             files += inside
@@ -150,10 +161,24 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
     group = parser.add_argument_group("input (one of)")
     inputs = group.add_mutually_exclusive_group(required=True)
     inputs.add_argument("--dump", type=Path, metavar="FILE", help="MediaWiki XML dump, plain, .bz2 or .gz")
-    inputs.add_argument("--text", type=Path, nargs="+", metavar="FILE", help="UTF-8 text, blank line between documents")
-    inputs.add_argument("--jsonl", type=Path, nargs="+", metavar="FILE", help="JSON Lines, one document a line")
+    inputs.add_argument(
+        "--text",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="UTF-8 text, blank line between documents, also .gz, .bz2, .xz and .zst; - for standard input",
+    )
+    inputs.add_argument(
+        "--jsonl",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="JSON Lines, one document a line; compressed and - as for --text",
+    )
     inputs.add_argument("--wikiextractor", type=Path, nargs="+", metavar="DIR", help="WikiExtractor's output")
     inputs.add_argument("--wikitext", type=Path, nargs="+", metavar="FILE", help="WikiText-2 or -103 files")
+    inputs.add_argument("--parquet", type=Path, nargs="+", metavar="FILE", help="Parquet files, one document a row")
+    inputs.add_argument("--hub-dataset", metavar="NAME", help="data set of the Hugging Face hub, one document a row")
     if sentences_too:
         inputs.add_argument("--sentences", type=Path, metavar="DIR", help="output of the sentences step")
     group.add_argument(
@@ -161,6 +186,22 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
         default="text",
         metavar="NAME",
         help="field of --jsonl with the text (default %(default)s)",
+    )
+    group.add_argument(
+        "--parquet-column",
+        default="text",
+        metavar="NAME",
+        help="column of --parquet with the text (default %(default)s)",
+    )
+    group.add_argument("--hub-config", metavar="NAME", help="--hub-dataset: its configuration (default: its own)")
+    group.add_argument(
+        "--hub-split", default="train", metavar="NAME", help="--hub-dataset: its split (default %(default)s)"
+    )
+    group.add_argument(
+        "--hub-column",
+        default="text",
+        metavar="NAME",
+        help="--hub-dataset: the column with the text (default %(default)s)",
     )
     group.add_argument("--document-per-file", action="store_true", help="--text: each file is one document")
     group.add_argument("--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs")
@@ -172,14 +213,51 @@ def source_from_options(options: argparse.Namespace) -> Source:
         return dump_source(options.dump)
     if options.text:
         text = PlainText(options.document_per_file, options.join_lines)
-        cut = cut_nowhere if options.document_per_file else CutBehind(BLANK_LINE)
-        return Source(_existing_files(options.text, "--text", "*.txt"), text, cut, {"kind": "text", **asdict(text)})
+        files = _existing_files(options.text, "--text", "*.txt")
+        boundary = None if options.document_per_file else BLANK_LINE
+        return _source_of_files(files, text, boundary, {"kind": "text", **asdict(text)})
     if options.jsonl:
         lines = JsonLines(options.jsonl_field)
         files = _existing_files(options.jsonl, "--jsonl", "*.jsonl")
-        return Source(files, lines, CutBehind(LINE_END), {"kind": "jsonl", **asdict(lines)})
+        return _source_of_files(files, lines, LINE_END, {"kind": "jsonl", **asdict(lines)})
     if options.wikiextractor:
         files = _existing_files(options.wikiextractor, "--wikiextractor", "wiki_*")
-        return Source(files, read_wikiextractor, CutBehind(WIKIEXTRACTOR_BOUNDARY), {"kind": "wikiextractor"})
-    files = _existing_files(options.wikitext, "--wikitext")
-    return Source(files, read_wikitext, CutBehind(WIKITEXT_BOUNDARY), {"kind": "wikitext"})
+        return _source_of_files(files, read_wikiextractor, WIKIEXTRACTOR_BOUNDARY, {"kind": "wikiextractor"})
+    if options.wikitext:
+        files = _existing_files(options.wikitext, "--wikitext")
+        return _source_of_files(files, read_wikitext, WIKITEXT_BOUNDARY, {"kind": "wikitext"})
+    if options.parquet:
+        files, column = _existing_files(options.parquet, "--parquet", "*.parquet"), options.parquet_column
+        check_parquet(files, column)
+        stream = functools.partial(read_parquet, files, column)
+        return Source(files, read_document, {"kind": "parquet", "column": column}, stream=stream)
+    hub = hub_stream(options.hub_dataset, options.hub_config, options.hub_split)
+    stream = functools.partial(read_hub, hub, options.hub_column)
+    kind = {"kind": "hub", "name": hub.name, "split": options.hub_split, "column": options.hub_column}
+    return Source((), read_document, {**kind, "version": hub.version}, stream=stream)
+
+
+@contextlib.contextmanager
+def standard_input_copied(options: argparse.Namespace, folder: Path) -> Iterator[None]:
+    """Copy standard input to a file, because sources are read in parts and more than once, and delete it at the end.
+
+    The same command, run again with the same standard input, resumes like any other.
+
+    Args:
+        options: Their paths ``-`` are replaced by that of the copy.
+        folder: Folder for the copy; it is created if standard input is read.
+    """
+    lists = [paths for paths in vars(options).values() if isinstance(paths, list) and STANDARD_INPUT in paths]
+    copy = folder / "standard_input"
+    if not lists:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(copy) as stream:
+        shutil.copyfileobj(sys.stdin.buffer, stream, COPY_BYTES)
+    for paths in lists:
+        paths[:] = [copy if path == STANDARD_INPUT else path for path in paths]
+    try:
+        yield
+    finally:
+        copy.unlink(missing_ok=True)

@@ -12,12 +12,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from data_utils.text.compressed import opened
 
 DEFAULT_UNIT_BYTES = 4 << 20
 SMALLEST_UNIT = 128 << 10
 FEWEST_UNITS = 8  # a small corpus is cut into smaller units to give all cores work
 SCAN_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 20
 MAX_MATCH_BYTES = 1 << 12  # of a cut's pattern
 DOCUMENT_END = re.compile(rb"\n\r?\n")
 
@@ -28,6 +31,34 @@ class Span(NamedTuple):
     path: Path
     start: int
     end: int
+
+
+class Chunk(NamedTuple):
+    """Decompressed text of a file, from byte ``start`` of its text on."""
+
+    path: Path
+    start: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+class Streamed(NamedTuple):
+    """A part of an input that can only be read from its beginning."""
+
+    part: Any  # a chunk of text, a page of a dump, or a document
+    length: int  # bytes in memory
+    size: int  # bytes on disk that were read for it
+
+
+class StreamedUnit(NamedTuple):
+    """Parts of an input that can only be read from its beginning, in order."""
+
+    number: int
+    parts: list[Any]  # see ``Streamed``
+    size: int  # bytes on disk that were read for them
 
 
 class Unit(NamedTuple):
@@ -100,6 +131,44 @@ def plan_input_units(files: Sequence[Path], unit_bytes: int, cut: Cut) -> Iterat
                 number, spans, filled = number + 1, [], 0
     if spans:
         yield Unit(number, tuple(spans))
+
+
+def read_chunks(files: Sequence[Path], boundary: re.Pattern[bytes] | None) -> Iterator[Streamed]:
+    """Yield the decompressed text of files in chunks of about a megabyte, each of whole documents.
+
+    Args:
+        files: Files that may be compressed.
+        boundary: Pattern after which a file may be cut, of at most ``MAX_MATCH_BYTES``; None: each file is one chunk.
+
+    Raises:
+        UserError: A file is damaged or cut off.
+    """
+    for path in files:
+        start, position, text = 0, 0, bytearray()
+        with opened(path) as (raw, stream):
+            while block := stream.read(CHUNK_BYTES):
+                searched = max(0, len(text) - MAX_MATCH_BYTES)
+                text += block
+                if boundary and (match := boundary.search(text, searched)):
+                    data, before, position = bytes(text[: match.end()]), position, raw.tell()
+                    yield Streamed(Chunk(path, start, data), len(data), position - before)
+                    start += len(data)
+                    del text[: len(data)]
+        if text:
+            yield Streamed(Chunk(path, start, bytes(text)), len(text), path.stat().st_size - position)
+
+
+def streamed_units(stream: Iterator[Streamed], unit_bytes: int) -> Iterator[StreamedUnit]:
+    """Yield units of about ``unit_bytes`` in memory, and at least one."""
+    number, parts, length, size = 0, [], 0, 0
+    for part in stream:
+        parts.append(part.part)
+        length += part.length
+        size += part.size
+        if length >= unit_bytes:
+            yield StreamedUnit(number, parts, size)
+            number, parts, length, size = number + 1, [], 0, 0
+    yield StreamedUnit(number, parts, size)
 
 
 def plan_units(files: Sequence[Path], unit_bytes: int | None = None) -> list[Unit]:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import IO, List, Optional, Sequence
 
-from model.architecture import TASKS
+from model.tasks import TASKS
 from settings.loading import load_config
 from tasks import task_class
 from utilities.commands import make_parser, run_main

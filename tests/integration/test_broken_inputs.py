@@ -232,8 +232,14 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "a text of blank lines": (text.main, prepare(b" \n\n\t\n" * 50), "contains no prose"),
     "a text of NULs": (text.main, prepare(bytes(1000)), ""),
     "a text in UTF-16": (text.main, prepare(SOME_TEXT.encode("utf-16")), "UTF-8"),
-    "a compressed text": (text.main, prepare(gzip.compress(SOME_TEXT.encode())), "input"),
-    "a compressed text of bz2": (text.main, prepare(bz2.compress(SOME_TEXT.encode())), "input"),
+    "a compressed text that is cut off": (text.main, prepare(gzip.compress(SOME_TEXT.encode())[:-9]), "input"),
+    "a compressed text of bz2 that is cut off": (
+        text.main, prepare(bz2.compress(SOME_TEXT.encode())[:-9]), "input"
+    ),
+    "a text for a Parquet file": (text.main, prepare(SOME_TEXT.encode(), option="--parquet"), "input"),
+    "a folder that is no data set": (
+        text.main, lambda folder: ["--hub-dataset", str(folder), "--output", str(folder / "out")], ""
+    ),
     "a text for the output": (text.main, output_is_a_file(prepare(SOME_TEXT.encode())), "out"),
     "JSON lines that are one list": (text.main, prepare(b'[{"text": "a"}]', option="--jsonl"), ""),
     "a dump that is JSON": (text.main, prepare(b'{"text": "a"}', option="--dump"), "XML"),

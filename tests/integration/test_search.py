@@ -23,7 +23,7 @@ import pytest
 import yaml
 from optuna.trial import TrialState, create_trial
 
-from model.architecture import TASKS
+from model.tasks import TASKS
 from settings.loading import load_config
 from tasks.search.__main__ import main
 from tasks.search.space import check_space, read_space

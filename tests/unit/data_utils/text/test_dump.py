@@ -13,7 +13,8 @@ import pytest
 from data_utils.text import sources
 from data_utils.text.documents import RejectedDocument
 from data_utils.text.dump import read_head
-from data_utils.text.sources import PagesUnit, dump_source
+from data_utils.text.sources import dump_source
+from data_utils.text.units import StreamedUnit
 from tests.support.real_data import real_data
 from tests.support.wiki_dumps import HEAD, page
 from utilities.errors import UserError
@@ -67,7 +68,7 @@ def test_articles(
     unit_sizes(monkeypatch, unit_bytes)
     assert articles(path) == ARTICLES
     source = dump_source(path)
-    if isinstance(next(source.units()), PagesUnit):
+    if isinstance(next(source.units()), StreamedUnit):
         assert 0 < sum(unit.size for unit in source.units()) <= source.total_bytes
 
 

@@ -1,0 +1,163 @@
+"""The same documents give the same records from every kind of input, also if the preparation is killed and resumed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from data_utils.demo_corpus import write_demo_corpus
+from data_utils.text import __main__ as whole
+from data_utils.text import extract, sources
+from data_utils.text.documents import read_wikiextractor
+from data_utils.text.units import Span
+from tests import ROOT
+from tests.integration.test_preprocessing_restart import Stopped, content, stopping
+from tests.support.real_data import real_data
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+OPTIONS = ["--max-seq-length", 32, "--max-predictions", 5, "--vocab-size", 2000, "--duplicate-factor", 2]
+
+
+def run(*arguments: object) -> int:
+    return whole.main([str(argument) for argument in arguments])
+
+
+def records(folder: Path) -> dict[str, bytes]:
+    """Return everything that training reads; sentences are in other files if the input was in other parts."""
+    return {
+        name: data for name, data in content(folder).items() if not name.startswith("corpus") and name != "recipe.json"
+    }
+
+
+def sentences(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((folder / "corpus").glob("sentences_*.txt")))
+
+
+def write_zstd(path: Path, lines: list[str]) -> Path:
+    with open(path, "wb") as file, pyarrow.CompressedOutputStream(file, "zstd") as stream:
+        stream.write("".join(lines).encode())
+    return path
+
+
+def write_parquet(path: Path, texts: list[str]) -> Path:
+    parquet.write_table(pyarrow.table({"text": texts}), path, row_group_size=50)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the documents of a corpus as JSON Lines."""
+    folder = tmp_path_factory.mktemp("text")
+    write_demo_corpus(folder / "dump.xml", words=30_000, packages=())
+    assert (
+        extract.main(["--dump", str(folder / "dump.xml"), "--output", str(folder / "a.jsonl"), "--workers", "1"]) == 0
+    )
+    return (folder / "a.jsonl").read_text().splitlines(keepends=True)
+
+
+@pytest.fixture(autouse=True)
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SMALLEST_UNIT", 4000)
+    monkeypatch.setattr(sources, "LARGEST_UNIT", 4000)
+    monkeypatch.setattr("data_utils.text.units.CHUNK_BYTES", 2000)
+
+
+@pytest.fixture(scope="module")
+def data_set(lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("set")
+    (folder / "a.jsonl").write_text("".join(lines))
+    assert run("--jsonl", folder / "a.jsonl", "--output", folder / "out", "--workers", 1, *OPTIONS) == 0
+    return folder / "out"
+
+
+def from_zstd(lines: list[str], folder: Path) -> list[object]:
+    return ["--jsonl", write_zstd(folder / "a.jsonl.zst", lines)]
+
+
+def from_parquet(lines: list[str], folder: Path) -> list[object]:
+    return ["--parquet", write_parquet(folder / "a.parquet", [json.loads(line)["text"] for line in lines])]
+
+
+def from_hub(lines: list[str], folder: Path) -> list[object]:
+    pytest.importorskip("datasets")
+    (folder / "hub").mkdir()
+    (folder / "hub" / "train.jsonl").write_text("".join(lines))
+    return ["--hub-dataset", folder / "hub"]
+
+
+def from_standard_input(lines: list[str], folder: Path) -> list[object]:
+    return ["--jsonl", "-"]
+
+
+@pytest.mark.parametrize("make", [from_zstd, from_parquet, from_hub, from_standard_input])
+def test_records_do_not_depend_on_how_the_text_is_kept(
+    make: Callable[[list[str], Path], list[object]],
+    lines: list[str],
+    data_set: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "out"
+    arguments = (*make(lines, tmp_path), "--output", out, "--workers", 1, *OPTIONS)
+
+    def give_standard_input() -> None:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("".join(lines).encode())))
+
+    real = extract.write_atomically
+    for after in (1, 4):
+        give_standard_input()
+        monkeypatch.setattr(extract, "write_atomically", stopping(real, after))
+        with pytest.raises(Stopped):
+            run(*arguments)
+    units = len(list((out / "corpus").glob("sentences_*.txt")))
+    assert units == 5
+    monkeypatch.setattr(extract, "write_atomically", real)
+    give_standard_input()
+    assert run(*arguments) == 0
+    assert len(list((out / "corpus").glob("sentences_*.txt"))) > units
+    assert sentences(out) == sentences(data_set)
+    assert records(out) == records(data_set)
+    assert not list(out.rglob(".*")) and not list(out.rglob("standard_input*"))
+    give_standard_input()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    assert run(*arguments) == 0
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_workers_and_a_pipe_give_the_same_records(lines: list[str], data_set: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "data_utils.text", "--jsonl", "-", "--workers", "2", "--output", tmp_path / "out"]
+    packed = gzip.compress("".join(lines).encode())
+    subprocess.run([*map(str, [*command, *OPTIONS])], cwd=ROOT, input=packed, check=True, capture_output=True)
+    assert records(tmp_path / "out") == records(data_set)
+
+
+def test_real_wikipedia_in_other_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parquet and JSON Lines in zstd have the documents of WikiExtractor's files, and so the same records."""
+    files = sorted(real_data("wikipedia_en", "AA").glob("wiki_0*"))[:2]
+    monkeypatch.undo()
+    texts = [document.text for path in files for document in read_wikiextractor(Span(path, 0, path.stat().st_size))]
+    kept = ["--vocab-size", 4000, "--duplicate-factor", 1, "--workers", 1, "--validation-fraction", 0.05]
+    inputs = {
+        "files": ["--wikiextractor", *files],
+        "parquet": ["--parquet", write_parquet(tmp_path / "wiki.parquet", texts)],
+        "zstd": [
+            "--jsonl",
+            write_zstd(tmp_path / "wiki.jsonl.zst", [json.dumps({"text": text}) + "\n" for text in texts]),
+        ],
+    }
+    for name, arguments in inputs.items():
+        assert run(*arguments, "--output", tmp_path / name, *kept) == 0
+    expected = records(tmp_path / "files")
+    assert len(expected) > 10
+    for name in ("parquet", "zstd"):
+        assert records(tmp_path / name).keys() == expected.keys()
+        assert [file for file, data in records(tmp_path / name).items() if data != expected[file]] == []
