@@ -28,9 +28,9 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="crash-") as folder:
         preparation.crash(Path(folder) / "text", options.preparation_kills, DOCUMENTS, seed, log)
-        place = prepare(Path(folder), UPDATES)
-        log(f"the run that nobody kills: {UPDATES} steps, the first after {place.seconds_to_first_step:.1f} s")
-        crash(place, options.kills, seed, log)
+        experiment = prepare(Path(folder), UPDATES)
+        log(f"the run that nobody kills: {UPDATES} steps, the first after {experiment.seconds_to_first_step:.1f} s")
+        crash(experiment, options.kills, seed, log)
     kills = f"{options.preparation_kills} kills of data preparation and {options.kills} of training"
     log(f"{kills} in {time.monotonic() - started:.0f} s; nothing was lost")
     return 0

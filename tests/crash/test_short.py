@@ -19,13 +19,13 @@ SEED = 20
 
 @pytest.mark.parametrize("moment", [WRITING, pytest.param(STEPPING, marks=pytest.mark.long)])
 def test_killed_stopped_and_resumed(tmp_path, moment):
-    place = prepare(tmp_path, UPDATES)
+    experiment = prepare(tmp_path, UPDATES)
     run = tmp_path / "runs" / "crash"
     chance = random.Random(SEED)
-    assert kill_once(place, run, moment, chance)
-    command = stop(place, run, signal.SIGTERM)
-    assert start(place.config, run, command).wait(PATIENCE) == 0
-    assert_same_run(run, place.whole)
+    assert kill_once(experiment, run, moment, chance)
+    command = stop(experiment, run, signal.SIGTERM)
+    assert start(experiment.config, run, command).wait(PATIENCE) == 0
+    assert_same_run(run, experiment.whole)
 
 
 def test_data_preparation_killed_once(tmp_path):

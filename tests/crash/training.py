@@ -34,7 +34,7 @@ LONGEST = 20  # maximum number of steps of a process
 MOMENTS = (WRITING, STEPPING, STARTING, WRITING, STEPPING)
 
 
-class Place(NamedTuple):
+class Experiment(NamedTuple):
     """The folder, the config of all runs, and the uninterrupted run with its seconds to the first step."""
 
     folder: Path
@@ -43,7 +43,7 @@ class Place(NamedTuple):
     seconds_to_first_step: float
 
 
-def prepare(folder: Path, updates: int) -> Place:
+def prepare(folder: Path, updates: int) -> Experiment:
     """Write data and config, and train without a kill."""
     config = write_config(folder / "crash.json", write_dataset(folder / "data"), updates, **EVERY_STEP)
     whole = folder / "runs" / "whole"
@@ -53,7 +53,7 @@ def prepare(folder: Path, updates: int) -> Place:
     seconds = time.monotonic() - started
     assert process.wait(PATIENCE) == 0, (folder / "whole.out").read_text()
     assert logged(whole)[-1]["step"] == updates
-    return Place(folder, config, whole, seconds)
+    return Experiment(folder, config, whole, seconds)
 
 
 def start(config: Path, run: Path, command: str | None = None) -> subprocess.Popen:
@@ -102,14 +102,14 @@ def is_writing(run: Path, since: float) -> bool:
     return False
 
 
-def kill_once(place: Place, run: Path, moment: str, chance: random.Random) -> bool:
+def kill_once(experiment: Experiment, run: Path, moment: str, chance: random.Random) -> bool:
     """Start or resume a run and kill it; return False if it ended first."""
     goal = newest_step(run) + chance.randrange(1, LONGEST)
     since = time.time()
-    process = start(place.config, run)
+    process = start(experiment.config, run)
     try:
         if moment == STARTING:
-            ended = not sleeps(process, chance.uniform(0, place.seconds_to_first_step))
+            ended = not sleeps(process, chance.uniform(0, experiment.seconds_to_first_step))
         else:
             ended = not wait_for(lambda: newest_step(run) >= goal, process)
             if moment == WRITING:
@@ -118,7 +118,7 @@ def kill_once(place: Place, run: Path, moment: str, chance: random.Random) -> bo
     finally:
         process.send_signal(signal.SIGKILL)
         status = process.wait(PATIENCE)
-    assert status == (0 if ended else -signal.SIGKILL), (place.folder / f"{run.name}.out").read_text()[-2000:]
+    assert status == (0 if ended else -signal.SIGKILL), (experiment.folder / f"{run.name}.out").read_text()[-2000:]
     check_what_is_left(run)
     return not ended
 
@@ -141,19 +141,21 @@ def check_what_is_left(run: Path) -> None:
     assert newest_step(run) >= RunFolder(run).last_step() - 2
 
 
-def finish(place: Place, run: Path) -> None:
+def finish(experiment: Experiment, run: Path) -> None:
     """Let a run end, and compare it with the uninterrupted one."""
-    assert start(place.config, run).wait(PATIENCE) == 0, (place.folder / f"{run.name}.out").read_text()[-2000:]
-    assert_same_run(run, place.whole)
+    assert start(experiment.config, run).wait(PATIENCE) == 0, (experiment.folder / f"{run.name}.out").read_text()[
+        -2000:
+    ]
+    assert_same_run(run, experiment.whole)
 
 
-def stop(place: Place, run: Path, number: signal.Signals) -> str:
+def stop(experiment: Experiment, run: Path, number: signal.Signals) -> str:
     """Ask a run to stop once it is under way; return the command that it prints to resume."""
     before = newest_step(run)
-    process = start(place.config, run)
+    process = start(experiment.config, run)
     assert wait_for(lambda: newest_step(run) > before, process)
     process.send_signal(number)
-    status, printed = process.wait(PATIENCE), (place.folder / f"{run.name}.out").read_text()
+    status, printed = process.wait(PATIENCE), (experiment.folder / f"{run.name}.out").read_text()
     assert status == 128 + number, printed[-2000:]
     assert f"stopped by {number.name} at step" in printed
     commands = re.findall(r"to resume:\n  (python .*)", printed)
@@ -161,18 +163,18 @@ def stop(place: Place, run: Path, number: signal.Signals) -> str:
     return commands[-1]
 
 
-def crash(place: Place, kills: int, seed: int, log: Callable[[str], None] = print) -> None:
+def crash(experiment: Experiment, kills: int, seed: int, log: Callable[[str], None] = print) -> None:
     """Kill runs ``kills`` times; compare each one that ends in between, and start the next."""
     chance = random.Random(seed)
     number = done = 0
     while done < kills:
         number += 1
-        run = place.folder / "runs" / f"crash-{number}"
+        run = experiment.folder / "runs" / f"crash-{number}"
         while done < kills:
             moment = MOMENTS[done % len(MOMENTS)]
-            if not kill_once(place, run, moment, chance):
+            if not kill_once(experiment, run, moment, chance):
                 break
             done += 1
             log(f"kill {done:2d} {moment}; the newest checkpoint is that of step {newest_step(run)}")
-        finish(place, run)
+        finish(experiment, run)
         log(f"{run.name} is the run that nobody killed, to the bit")

@@ -5,5 +5,5 @@ from __future__ import annotations
 from tests.emulation.conftest import Emulation
 
 
-def test_it_is_as_graphcores_code(emulation: Emulation) -> None:
+def test_signatures_and_defaults_equal_graphcores_code(emulation: Emulation) -> None:
     emulation.script("tests/emulation/comparison.py")

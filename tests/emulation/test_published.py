@@ -14,7 +14,7 @@ from tests.emulation.conftest import Emulation, write_config
 
 IPUS = 4  # IPUs of a replica
 REPLICAS = {"POD4": 1, "POD16": 4, "POD64": 16}
-NOTHING_OF_REPLICAS = "Index out of range using input dim 0; input has only 0 dims"
+NO_OUTPUT_OF_REPLICAS = "Index out of range using input dim 0; input has only 0 dims"
 CONFIGS = [
     ("pretrain_base_128_phase1_pod4", "POD4"),
     ("pretrain_base_128_phase1", "POD16"),
@@ -26,10 +26,10 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize(("name", "system"), CONFIGS, ids=[name for name, _ in CONFIGS])
-def test_it_is_traced_whole(emulation: Emulation, tmp_path: Path, name: str, system: str) -> None:
+def test_the_program_is_traced(emulation: Emulation, tmp_path: Path, name: str, system: str) -> None:
     config = write_config(tmp_path / f"{name}.json", f"pretraining/{name}", execution={"platform": "graphcore"})
     arguments = ["--generated-dataset", "true", "--total-num-train-samples", "1000000"]
-    end = NOTHING_OF_REPLICAS if REPLICAS[system] > 1 else ""
+    end = NO_OUTPUT_OF_REPLICAS if REPLICAS[system] > 1 else ""
     run = emulation.emulated("pretraining", config, name, *arguments, flags=("--trace-only",), end=end)
     counts = run.counts
     assert (counts["ipus"], counts["replicas"]) == (IPUS * REPLICAS[system], REPLICAS[system])

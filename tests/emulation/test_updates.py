@@ -23,7 +23,7 @@ from tests.support.squad_files import write_vocabulary
 TOLERANCE = 1e-4
 UPDATES, BATCH, STEPS = 3, 2, 6  # STEPS: micro batches of an update
 SAMPLES = UPDATES * BATCH * STEPS
-PLACES = 2  # sequences in a pack
+PER_PACK = 2  # sequences in a pack
 
 SIZES = {
     "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 2,
@@ -75,10 +75,10 @@ def unconverted(folder: Path) -> Path:
 
 
 def packs(folder: Path) -> Path:
-    rows = [range(first, first + PLACES) for first in range(0, 96, PLACES)]
-    length, predictions = PLACES * SEQUENCE, PLACES * PREDICTIONS
+    rows = [range(first, first + PER_PACK) for first in range(0, 96, PER_PACK)]
+    length, predictions = PER_PACK * SEQUENCE, PER_PACK * PREDICTIONS
     (folder / "packs").mkdir()
-    packed = pack_arrays(records(96), rows, length, predictions, PLACES)
+    packed = pack_arrays(records(96), rows, length, predictions, PER_PACK)
     write_arrays(folder / "packs" / "part.tfrecord", packed)
     return write_config(
         folder / "packs.json",
@@ -86,9 +86,9 @@ def packs(folder: Path) -> Path:
         dataset_dir=str(folder / "packs"),
         bert_config={**SIZES, "vocab_size": VOCABULARY},
         max_seq_length=length,
-        packing={"max_sequences_per_pack": PLACES, "max_predictions_per_pack": predictions},
+        packing={"max_sequences_per_pack": PER_PACK, "max_predictions_per_pack": predictions},
         optimizer_opts=ADAMW,
-        **{**SHARED, "total_num_train_samples": PLACES * SAMPLES},
+        **{**SHARED, "total_num_train_samples": PER_PACK * SAMPLES},
     )
 
 
@@ -167,7 +167,7 @@ def test_as_on_stock_tensorflow(
 ) -> None:
     config, name = prepared(tmp_path), prepared.__name__
     train = ["--do-validation", "false"] if task != "pretraining" else []
-    samples = SAMPLES // UPDATES * (PLACES if prepared is packs else 1)
+    samples = SAMPLES // UPDATES * (PER_PACK if prepared is packs else 1)
     weights = initial_weights(emulation, task, config, name, samples, *train)
     start = ["--pretrained-ckpt-path", str(weights.folder), *train]
     stock = emulation.software(task, config, f"{name}-stock", *start)

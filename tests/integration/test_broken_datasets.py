@@ -62,14 +62,14 @@ def replace_payload(payload: bytes) -> Callable[[Path], None]:
     return damage
 
 
-def flip(record: int, place: int, indexed: bool = True) -> Callable[[Path], None]:
-    """Flip one bit of a record of the second file; ``place`` counts from the record's start, or its end."""
+def flip(record: int, offset: int, indexed: bool = True) -> Callable[[Path], None]:
+    """Flip one bit of a record of the second file; ``offset`` counts from the record's start, or its end."""
 
     def damage(folder: Path) -> None:
         path = folder / "b.tfrecord"
         boundaries = build_index(path)
         data = bytearray(path.read_bytes())
-        data[boundaries[record] + place if place >= 0 else boundaries[record + 1] + place] ^= 4
+        data[boundaries[record] + offset if offset >= 0 else boundaries[record + 1] + offset] ^= 4
         path.write_bytes(data)
         if not indexed:
             path.with_suffix(".index").unlink()
@@ -262,7 +262,10 @@ CASES = [
     Broken("index is a folder", lambda folder: (folder / "b.index").mkdir(), ("b.index", "cannot be read")),
     Broken("no such folder", lambda folder: None, ("nowhere", "no such folder", "set dataset_dir"), dataset="nowhere"),
     Broken(
-        "a file for a folder", lambda folder: None, ("a.tfrecord", "is a file", "set dataset_dir"), dataset="a.tfrecord"
+        "a file instead of a folder",
+        lambda folder: None,
+        ("a.tfrecord", "is a file", "set dataset_dir"),
+        dataset="a.tfrecord",
     ),
     Broken("empty folder", only(""), ("is empty", "set dataset_dir")),
     Broken("no record files", only("notes.txt"), ("no *.tfrecord files", "notes.txt", "set dataset_dir")),
@@ -350,7 +353,7 @@ def test_broken_data_set_is_refused_in_one_clear_line(broken: Broken, tmp_path: 
         train_one_epoch(folder / broken.dataset, broken.spec)
     message = str(caught.value)
     assert len(message.splitlines()) == 1 and message.isprintable()
-    assert str(folder) in message and "; " in message  # the place, and after the semicolon the remedy
+    assert str(folder) in message and "; " in message  # the file, and after the semicolon the remedy
     for part in broken.words:
         assert part in message, message
 
@@ -434,16 +437,16 @@ def test_random_damage_never_gives_a_wrong_record(tmp_path: Path, seed: int) -> 
     for _ in range(10):
         original = victim.read_bytes()
         data = bytearray(original)
-        place = int(random.integers(len(data)))
+        offset = int(random.integers(len(data)))
         kind = random.integers(4)
         if kind == 0:
-            data[place] = int(random.integers(256))
+            data[offset] = int(random.integers(256))
         elif kind == 1:
-            del data[place : place + int(random.integers(1, 40))]
+            del data[offset : offset + int(random.integers(1, 40))]
         elif kind == 2:
-            data[place:place] = random.bytes(int(random.integers(1, 40)))
+            data[offset:offset] = random.bytes(int(random.integers(1, 40)))
         else:
-            data[place : place + 8] = struct.pack("<Q", int(random.integers(2**63)))
+            data[offset : offset + 8] = struct.pack("<Q", int(random.integers(2**63)))
         victim.write_bytes(data)
         try:
             reader = RecordReader(tmp_path, spec())

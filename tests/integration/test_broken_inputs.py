@@ -1,4 +1,4 @@
-"""Mistakes around a config: in files beside it, in the environment, and in what the data commands are given.
+"""Mistakes around a config: in files next to it, in the environment, and in the arguments of the data commands.
 
 Each ends in status 2 and one line that names what is wrong; what is only unusual works.
 """
@@ -80,10 +80,10 @@ CONFIG_FILES: dict[str, tuple[Callable[[Path], list[str]], tuple[str, ...]]] = {
     "the base's base is broken": (chain('{"extends": "1.json"}', '{"extends": "2.json"}', "{"), ("2.json",)),
     "a base with an unknown key": (chain('{"extends": "1.json"}', '{"sead": 1}'), ("sead", "1.json")),
     "a base that is a folder": (chain('{"extends": "."}'), ("extends",)),
-    "a list of bases with a number": (chain('{"extends": ["0.json", 5]}'), ("extends",)),
+    "a list of base configs with a number": (chain('{"extends": ["0.json", 5]}'), ("extends",)),
     "an empty name of a base": (chain('{"extends": ""}'), ("extends",)),
     "a base of a NUL": (chain('{"extends": "a\\u0000b"}'), ("extends",)),
-    "a second file that is no JSON": (overlay("seed: 1"), ("overlay.json:1",)),
+    "a second file that is not JSON": (overlay("seed: 1"), ("overlay.json:1",)),
     "a second file that is missing": (lambda folder: ["--config", str(folder / "run.json"), "no.json"], ("no.json",)),
     "a second file that breaks a rule of the first": (
         overlay({"bert_config": {"num_attention_heads": 3}}), ("num_attention_heads",)
@@ -95,13 +95,13 @@ CONFIG_FILES: dict[str, tuple[Callable[[Path], list[str]], tuple[str, ...]]] = {
     "two objects": (overlay('{"seed": 1}\n{"seed": 2}'), ("overlay.json:2",)),
     "JSON lines of YAML": (overlay("---\nseed: 1\n"), ("overlay.json:1",)),
     "a loop of links": (a_loop_of_links, ("one.json",)),
-    "a file for a folder": (below_a_file, ("more.json",)),
+    "a file instead of a folder": (below_a_file, ("more.json",)),
     "the null device": (lambda folder: ["--config", "/dev/null"], ("/dev/null", "device")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONFIG_FILES)
-def test_files_around_a_config(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_broken_config_files(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write(tmp_path, TINY)
     make, words = CONFIG_FILES[name]
     one_line(run_command("pretraining", make(tmp_path)), capsys.readouterr(), *words)
@@ -117,7 +117,7 @@ UNUSUAL: dict[str, Callable[[Path], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_unusual_files_that_are_right(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_unusual_but_valid_config_files(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write(tmp_path, TINY)
     assert main("pretraining", lambda loaded: 0, UNUSUAL[name](tmp_path)) == 0
     assert "error" not in capsys.readouterr().err
@@ -137,13 +137,13 @@ def tf_config(workers: Any, kind: Any = "worker", number: Any = 0) -> dict[str, 
 
 ENVIRONMENTS: dict[str, tuple[dict[str, str], str]] = {
     "TF_CONFIG nested too deep": ({"TF_CONFIG": "[" * 100_000}, "TF_CONFIG"),
-    "TF_CONFIG with indices that are no numbers": (tf_config({"first": "a:1", "second": "b:1"}), "TF_CONFIG"),
+    "TF_CONFIG with indices that are not numbers": (tf_config({"first": "a:1", "second": "b:1"}), "TF_CONFIG"),
     "TF_CONFIG without a port": (tf_config(["a:", "b:"]), "TF_CONFIG"),
-    "TF_CONFIG with a port that is no number": (tf_config(["a:http", "b:http"]), "TF_CONFIG"),
+    "TF_CONFIG with a port that is not a number": (tf_config(["a:http", "b:http"]), "TF_CONFIG"),
     "TF_CONFIG with a port too large": (tf_config(["a:99999", "b:1"]), "TF_CONFIG"),
     "TF_CONFIG without a host": (tf_config([":1", ":2"]), "TF_CONFIG"),
     "TF_CONFIG with a negative index": (tf_config(["a:1", "b:1"], number=-1), "TF_CONFIG"),
-    "TF_CONFIG with an index that is no number": (tf_config(["a:1", "b:1"], number="first"), "TF_CONFIG"),
+    "TF_CONFIG with an index that is not a number": (tf_config(["a:1", "b:1"], number="first"), "TF_CONFIG"),
     "TF_CONFIG with an endless index": (tf_config(["a:1", "b:1"], number=float("inf")), "TF_CONFIG"),
     "TF_CONFIG with a task that is a list": (tf_config(["a:1", "b:1"], kind=["worker"]), "TF_CONFIG"),
     "Slurm's number of tasks is a word": ({**STEP, "SLURM_STEP_NUM_TASKS": "many"}, "SLURM_STEP_NUM_TASKS"),
@@ -157,7 +157,7 @@ ENVIRONMENTS: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_environments(
+def test_wrong_environment_variables(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     variables, word = ENVIRONMENTS[name]
@@ -167,7 +167,7 @@ def test_environments(
     one_line(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), word)
 
 
-# What the data commands are given. Each function makes files and returns a command's arguments.
+# The data commands. Each function makes files and returns a command's arguments.
 
 
 def prepare(content: bytes, *flags: str, option: str = "--text") -> Callable[[Path], list[str]]:
@@ -240,7 +240,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "a folder that is no data set": (
         text.main, lambda folder: ["--hub-dataset", str(folder), "--output", str(folder / "out")], ""
     ),
-    "a text for the output": (text.main, output_is_a_file(prepare(SOME_TEXT.encode())), "out"),
+    "an output that is a file": (text.main, output_is_a_file(prepare(SOME_TEXT.encode())), "out"),
     "JSON lines that are one list": (text.main, prepare(b'[{"text": "a"}]', option="--jsonl"), ""),
     "a dump that is JSON": (text.main, prepare(b'{"text": "a"}', option="--dump"), "XML"),
     "a dump of entities that grow": (
@@ -271,11 +271,11 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     ),
     "packs into their own input": (packing.main, into_its_input, "data"),
     "packs into a file": (packing.main, output_is_a_file(records()), "out"),
-    "a picture into nowhere": (packing.main, records("--picture", "/no/such/folder/p.png"), "--picture"),
-    "a doctor for a file": (
+    "a picture in a missing folder": (packing.main, records("--picture", "/no/such/folder/p.png"), "--picture"),
+    "the doctor on a file": (
         doctor.main, lambda folder: [write(folder, "x", "a.tfrecord").as_posix(), "--workers", "1"], "a.tfrecord"
     ),
-    "a doctor for an empty folder": (doctor.main, lambda folder: [str(folder), "--workers", "1"], ""),
+    "the doctor on an empty folder": (doctor.main, lambda folder: [str(folder), "--workers", "1"], ""),
     "an index of an empty file": (
         index.main, lambda folder: [write(folder, "no records", "a.tfrecord").as_posix()], "a.tfrecord"
     ),
@@ -283,15 +283,15 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "predictions in UTF-16": (squad.main, answers('{"q": "Ann"}'.encode("utf-16")), "predictions.json"),
     "predictions nested too deep": (squad.main, answers(b"[" * 100_000), "predictions.json"),
     "an export of an archive": (export.main, a_zip, "model.zip"),
-    "a launcher of more replicas than there are ports": (
+    "the launcher with more processes than there are ports": (
         launch.main, lambda folder: ["--replicas", "100000", "--", "true"], "--processes"
     ),
-    "a launcher of a folder": (launch.main, lambda folder: ["--replicas", "1", "--", str(folder)], ""),
+    "the launcher of a folder": (launch.main, lambda folder: ["--replicas", "1", "--", str(folder)], ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_what_commands_are_given(
+def test_wrong_arguments_of_data_commands(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)

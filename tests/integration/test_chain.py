@@ -57,34 +57,34 @@ def run(*command: object) -> str:
     return ended.stdout
 
 
-def train(place: Path, program: str, name: str, *arguments: object, **changes: object) -> Path:
-    config = place / f"{name}.json"
-    config.write_text(json.dumps({**SHARED, "output_dir": str(place / "runs"), **changes}), encoding="utf-8")
+def train(root: Path, program: str, name: str, *arguments: object, **changes: object) -> Path:
+    config = root / f"{name}.json"
+    config.write_text(json.dumps({**SHARED, "output_dir": str(root / "runs"), **changes}), encoding="utf-8")
     run(program, "--config", config, *arguments)
-    return place / "runs" / name
+    return root / "runs" / name
 
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the run ``runs/pretraining`` on records from a dump of twenty articles."""
-    place = tmp_path_factory.mktemp("chain")
+    root = tmp_path_factory.mktemp("chain")
     pages = "".join(
         f"<page><title>Page {page}</title><ns>0</ns><revision><text>"
         + " ".join(sentence(page * 7 + number) for number in range(12))
         + "</text></revision></page>"
         for page in range(20)
     )
-    with bz2.open(place / "dump.xml.bz2", "wt", encoding="utf-8") as file:
+    with bz2.open(root / "dump.xml.bz2", "wt", encoding="utf-8") as file:
         file.write(f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/">{pages}</mediawiki>')
     run(
-        "-m", "data_utils.text", "--dump", place / "dump.xml.bz2", "--output", place / "records", "--vocab-size", 256,
+        "-m", "data_utils.text", "--dump", root / "dump.xml.bz2", "--output", root / "records", "--vocab-size", 256,
         "--max-seq-length", 32, "--max-predictions", 5, "--workers", 1,
     )  # fmt: skip
     train(
-        place, "run_pretraining.py", "pretraining", "--dataset-dir", place / "records",
+        root, "run_pretraining.py", "pretraining", "--dataset-dir", root / "records",
         max_predictions_per_seq=5, total_num_train_samples=16,
     )  # fmt: skip
-    return place
+    return root
 
 
 def test_classification_and_export(pretrained: Path) -> None:

@@ -36,12 +36,12 @@ model, tokenizer = BertForPreTraining.from_pretrained(folder).eval(), AutoTokeni
 scores = []
 for text in json.load(open(texts)):
     ids, total = tokenizer(text, return_tensors="pt")["input_ids"], 0.0
-    for place in range(1, ids.shape[1] - 1):
+    for position in range(1, ids.shape[1] - 1):
         masked = ids.clone()
-        masked[0, place] = tokenizer.mask_token_id
+        masked[0, position] = tokenizer.mask_token_id
         with torch.no_grad():
-            logits = model(masked).prediction_logits[0, place].double()
-        total += torch.log_softmax(logits, -1)[ids[0, place]].item()
+            logits = model(masked).prediction_logits[0, position].double()
+        total += torch.log_softmax(logits, -1)[ids[0, position]].item()
     scores.append(total)
 json.dump(scores, open(output, "w"))
 BertForMaskedLM.from_pretrained(folder).save_pretrained(other)
@@ -66,15 +66,15 @@ def write_jsonl(path: Path, *rows: object) -> Path:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of a run as the published configs have it, its exports, and a fine-tuned run."""
-    place = tmp_path_factory.mktemp("models")
+    root = tmp_path_factory.mktemp("models")
     runs = {"run": PRETRAINING, "fine-tuned": CLASSIFICATION}
     for name, task in runs.items():
-        (place / name / "checkpoints").mkdir(parents=True)
+        (root / name / "checkpoints").mkdir(parents=True)
         options = {**OPTIONS["as published"], "max_position_embeddings": POSITIONS}
-        save(task, options, place / name / "checkpoints", pieces=120)
-    export(str(place / "run"), place / "exported")
-    export(str(place / "run"), place / "encoder", encoder_only=True)
-    return {name: place / name for name in (*runs, "exported", "encoder")}
+        save(task, options, root / name / "checkpoints", pieces=120)
+    export(str(root / "run"), root / "exported")
+    export(str(root / "run"), root / "encoder", encoder_only=True)
+    return {name: root / name for name in (*runs, "exported", "encoder")}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
@@ -111,7 +111,7 @@ def test_batches_have_few_shapes_of_bounded_size():
     assert all(rows * width <= BATCH_TOKENS for rows, width in shapes)
 
 
-def test_shares_and_standard_errors():
+def test_accuracies_and_standard_errors():
     differences = np.array([3.0, -1.0, 0.0, 0.5, 2.0, 0.0, -4.0])
     outcomes = [1, 0, 0.5, 1, 1, 0.5, 0]
     error = statistics.pstdev(outcomes) / math.sqrt(len(outcomes))
