@@ -238,7 +238,7 @@ def test_the_tokenizer_settings_that_are_known(source, tmp_path):
 
 def test_the_architecture_that_a_config_describes(source, tmp_path):
     folder = google(source, tmp_path / "m")
-    run_fields = ("embedding_serialization_factor", "sparse_parts")
+    run_fields = ("embedding_serialization_factor", "sparse_parts", "use_next_sentence")
     expected = {
         name: value
         for name, value in vars(architecture()).items()
