@@ -23,7 +23,7 @@ from model.blocks import (
 from model.heads import Classifier, HeadTransform, MaskedLMHead, NextSentenceHead, Pooler, SpanHead
 from model.huggingface import modeling_tf_bert as hf
 from model.layers import Embeddings, EncoderLayer, Intermediate, SelfAttention, residual_output
-from model.tasks import TASKS
+from model.tasks import expected_blocks
 
 DENSE = (WeightMapping("dense.kernel", ("dense.kernel",)), WeightMapping("dense.bias", ("dense.bias",)))
 NORM = (WeightMapping("norm.gamma", ("LayerNorm.gamma",)), WeightMapping("norm.beta", ("LayerNorm.beta",)))
@@ -226,7 +226,7 @@ def convert(
         model has been built from the blocks.
     """
     layers = ConvertedLayers(architecture, platform) if replace_layers else SourceLayers()
-    names = list(TASKS[task].head_layouts[0] if tail is None else tail)
+    names = expected_blocks(task, 0, architecture.use_next_sentence)[1:] if tail is None else list(tail)
     bert = source.bert
     blocks: List[Block] = [EmbeddingsBlock(layers.embeddings(bert.embeddings), name=EMB)]
     for number, layer in enumerate(bert.encoder.layer):

@@ -16,7 +16,7 @@ from data_utils.text.masking import (
     prediction_counts,
     predictions,
 )
-from data_utils.text.pairs import Pair, PairArrays, cut_pairs, make_pairs, pair_arrays
+from data_utils.text.pairs import Pair, PairArrays, cut_pairs, make_pairs, make_segments, pair_arrays
 
 SPECIAL = SpecialIds(0, 1, 2, 3, 4)
 
@@ -121,6 +121,35 @@ def test_layout_by_hand() -> None:
     assert sequences.input_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 1, 0, 0]]
     assert sequences.segment_ids.tolist() == [[0, 0, 0, 0, 1, 1, 1, 1, 0, 0]]
     assert sequences.maskable.astype(int).tolist() == [[0, 1, 1, 0, 1, 1, 1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("short_seq_prob", [0.0, 0.3])
+@pytest.mark.parametrize("length", [16, 64, 512])
+def test_single_segments_are_the_whole_text_in_order(length: int, short_seq_prob: float) -> None:
+    starts, documents = unit()
+    found = make_segments(starts, documents, length, short_seq_prob, random.Random(3))
+    assert not found.is_random.any()
+    covered = np.concatenate([np.arange(start, start + count) for start, count in zip(found.a_start, found.a_length)])
+    np.testing.assert_array_equal(covered, np.arange(starts[-1]))
+    assert found.a_length.min() > 0 and found.a_length.max() <= length - 2
+    ends, document_ends = found.a_start + found.a_length, np.array(starts)[documents[1:]]
+    crossed = (found.a_start[:, None] < document_ends) & (document_ends < ends[:, None])
+    assert not crossed.any()
+    whole = np.isin(ends, starts)
+    assert whole[found.a_length < length - 2].all() or short_seq_prob  # a row that is not full ends with a sentence
+    if not short_seq_prob:  # and the next sentence would not have fitted
+        following = np.array(starts)[np.searchsorted(starts, ends, side="right").clip(max=len(starts) - 1)]
+        ends_document = np.isin(ends, document_ends)
+        assert (following - found.a_start > length - 2)[~ends_document].all()
+
+
+def test_layout_of_a_single_segment_by_hand() -> None:
+    arrays = make_segments([0, 2, 4, 5, 8], [0, 3, 4], 8, 0.0, random.Random(0))
+    sequences = lay_out(np.arange(10, 18), arrays, 8, SPECIAL)
+    assert sequences.input_ids.tolist() == [[2, 10, 11, 12, 13, 14, 3, 0], [2, 15, 16, 17, 3, 0, 0, 0]]
+    assert sequences.input_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0, 0, 0]]
+    assert not sequences.segment_ids.any()
+    assert sequences.maskable.astype(int).tolist() == [[0, 1, 1, 1, 1, 1, 0, 0], [0, 1, 1, 1, 0, 0, 0, 0]]
 
 
 def test_prediction_counts_are_the_published_formula() -> None:

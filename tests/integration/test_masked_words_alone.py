@@ -1,0 +1,219 @@
+"""Pre-training without next-sentence prediction: data, losses, runs, and what their checkpoints can be used for."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from checkpoints.export.hf_folder import export
+from checkpoints.pretrained.weights import WORD_TABLE
+from data_utils.doctor.__main__ import main as examine
+from data_utils.minimal_pairs import Pair
+from data_utils.text.__main__ import main as prepare
+from data_utils.tokenizer import read_vocabulary
+from execution.interface import Update
+from keras_extensions.backend import keras, tf
+from model.architecture import block_parameters
+from model.losses import PretrainingObjective
+from model.tasks import PRETRAINING
+from tasks.minimal_pairs import pair_scores
+from tests import ROOT
+from tests.integration.test_preprocessing import read_records
+from tests.support.bert_pairs import (
+    OUTPUTS,
+    architecture,
+    assert_same_gradients,
+    batch,
+    dataset_of,
+    hugging_face,
+    on_cpu,
+    pair_of,
+    source_with_random_weights,
+)
+from tests.support.fine_tuning_runs import write_sst2
+from tests.support.runs import (
+    STILL,
+    TEXT_PREDICTIONS,
+    TEXT_SEQUENCE,
+    TEXT_VOCABULARY,
+    assert_same_run,
+    at_step,
+    metrics,
+    read_json,
+    run_command,
+    terminate,
+    train,
+    trained,
+    variables,
+    write_text,
+)
+from tests.support.runs import write_text_config as write_config
+
+ALONE = ("--use-next-sentence", "false")
+PYTORCH = """
+import json, sys, numpy as np, torch
+from transformers import AutoTokenizer, BertForMaskedLM
+folder, texts, output = sys.argv[1:]
+model, loading = BertForMaskedLM.from_pretrained(folder, output_loading_info=True)
+assert not any(loading.values()), loading
+model, tokenizer = model.eval(), AutoTokenizer.from_pretrained(folder)
+scores = []
+for text in json.load(open(texts)):
+    ids, total = tokenizer(text, return_tensors="pt")["input_ids"], 0.0
+    for place in range(1, ids.shape[1] - 1):
+        masked = ids.clone()
+        masked[0, place] = tokenizer.mask_token_id
+        with torch.no_grad():
+            total += torch.log_softmax(model(masked).logits[0, place].double(), -1)[ids[0, place]].item()
+    scores.append(total)
+json.dump(scores, open(output, "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def dataset(place) -> Path:
+    arguments = [
+        "--text", str(write_text(place / "text.txt")), "--output", str(place / "data"), "--workers", "1",
+        "--vocab-size", str(TEXT_VOCABULARY), "--max-seq-length", str(TEXT_SEQUENCE),
+        "--max-predictions", str(TEXT_PREDICTIONS), "--duplicate-factor", "2", "--no-next-sentence", "--pack", "3",
+        "--whole-word-masking",
+    ]  # fmt: skip
+    assert prepare(arguments) == 0
+    return place / "data"
+
+
+@pytest.fixture(scope="module")
+def run(place, dataset) -> Path:
+    config = write_config(place / "alone.json", total_num_train_samples=16 * 24)
+    return trained(config, place / "runs", "--dataset-dir", str(dataset), *ALONE)
+
+
+def test_rows_are_single_segments(dataset, capsys):
+    records, vocabulary = read_records(dataset, TEXT_SEQUENCE, TEXT_PREDICTIONS), read_vocabulary(dataset / "vocab.txt")
+    _, _, first, last, _ = vocabulary.special_ids().tolist()
+    lengths = records["input_mask"].sum(1)
+    assert not records["segment_ids"].any() and not records["next_sentence_labels"].any()
+    assert ((records["input_ids"] == first).sum(1) == 1).all() and ((records["input_ids"] == last).sum(1) == 1).all()
+    assert (records["input_ids"][np.arange(len(lengths)), lengths - 1] == last).all()
+    assert records["masked_lm_weights"].sum() / lengths.sum() == pytest.approx(0.15, abs=0.02)
+    assert read_json(dataset / "manifest.json")["settings"]["next_sentence"] is False
+    for folder in (dataset, dataset / "packed"):
+        assert examine([str(folder), "--workers", "1"]) in (0, None), capsys.readouterr().out
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_loss_logits_and_gradients_are_hugging_faces(replace, monkeypatch):
+    a = architecture(use_next_sentence=False)
+    monkeypatch.setitem(OUTPUTS, PRETRAINING, ("masked_lm",))
+    source, data = source_with_random_weights(a), batch(a)
+    assert type(source).__name__ == "TFBertForMaskedLM"
+    pair = pair_of(source, a, on_cpu(), replace=replace)
+    assert sum(int(tf.size(w)) for w in pair.blocks[-1].weights) >= block_parameters(a, "heads")
+    labels = np.full_like(data["input_ids"], -100)  # what Hugging Face's loss leaves out
+    rows, slots = np.nonzero(data["masked_lm_weights"])
+    labels[rows, data["masked_lm_positions"][rows, slots]] = data["masked_lm_ids"][rows, slots]
+    with tf.GradientTape() as tape:
+        theirs = hugging_face(source, data, labels=labels)
+    words = tf.gather(theirs.logits, data["masked_lm_positions"], batch_dims=1)
+    np.testing.assert_allclose(pair(data)["masked_lm"], words, rtol=1e-5, atol=1e-5)
+    if replace:
+        expected = tape.gradient(theirs.loss, source.trainable_variables)
+        objective, tensors = PretrainingObjective(next_sentence=False), {n: tf.constant(v) for n, v in data.items()}
+        with tf.GradientTape() as tape:
+            loss = objective.sums(pair(data), tensors)["mlm_loss"] / objective.counts(tensors)["mlm_loss"]
+        ours = tape.gradient(loss, pair.model.trainable_variables)
+        assert_same_gradients(pair, list(map(tf.convert_to_tensor, ours)), list(map(tf.convert_to_tensor, expected)))
+    pair.platform.compile(
+        pair.model, keras.optimizers.SGD(0.1), PretrainingObjective(next_sentence=False), Update(2), 1
+    )
+    history = pair.model.fit(dataset_of([data], 2), steps_per_epoch=1, verbose=0).history
+    np.testing.assert_allclose(history["mlm_loss"], tf.reshape(theirs.loss, [-1]), rtol=1e-5)
+    assert not any(name.startswith("nsp") for name in history)
+
+
+def test_a_run_has_one_loss_and_no_pooler(run):
+    assert {name for row in metrics(run) for name in row["metrics"] if "loss" in name} == {"mlm_loss"}
+    assert not [name for name in variables(run, "weights") if "pool" in name or "next_sentence" in name]
+    assert read_json(run / "resolved_config.json")["config"]["use_next_sentence"] is False
+
+
+def test_packs_and_stages_with_a_pooler(place, dataset):
+    stages = {"pipeline_stages": [["emb", "hid"], ["hid", "enc_out", "pool", "heads"]]}
+    stages["pipeline_device_mapping"] = [0, 0]
+    rows = {"micro_batch_size": 4, "grad_acc_steps_per_replica": 4}
+    packing = {"max_sequences_per_pack": 3}
+    config = write_config(place / "packed.json", packing=packing, ipu_config=stages, global_batch=rows)
+    run = trained(config, place / "runs", "--dataset-dir", str(dataset / "packed"), *ALONE)
+    assert metrics(run)[-1]["metrics"]["sequences_per_pack"] > 1
+    assert "nsp_loss" not in metrics(run)[-1]["metrics"]
+
+
+def test_a_resumed_run_is_the_same(place, dataset, run, monkeypatch):
+    (place / "stopped").mkdir()
+    config = write_config(place / "stopped" / "alone.json", total_num_train_samples=16 * 24)
+    arguments = ("--dataset-dir", str(dataset), *ALONE)
+    with at_step(monkeypatch, 8, terminate):
+        train(config, place / "stopped", *arguments)
+    outcome = train(config, place / "stopped", *arguments, "--resume", "true")
+    assert outcome.status == 0, outcome.errors
+    assert_same_run(place / "stopped" / "alone", run)
+
+
+def test_data_without_next_sentences_is_refused_for_next_sentence_prediction(place, dataset):
+    outcome = train(write_config(place / "refused.json"), place / "runs", "--dataset-dir", str(dataset))
+    assert outcome.status == 2
+    assert "use_next_sentence" in outcome.error and "manifest.json" in outcome.error
+
+
+@pytest.fixture(scope="module")
+def exported(place, run) -> Path:
+    assert export(str(run), place / "exported").head.model == "BertForMaskedLM"
+    return place / "exported"
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
+)
+def test_the_export_is_a_masked_lm_of_pytorch(exported, run, tmp_path):
+    texts = ["The cat sees the dog near the house.", "The house sees the cat near the tree.", "Near the dog."]
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    command = [sys.executable, "-c", PYTORCH, exported, tmp_path / "texts.json", tmp_path / "scores.json"]
+    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
+    subprocess.run(list(map(str, command)), check=True, cwd=ROOT, env=environment, capture_output=True)
+    expected = json.loads((tmp_path / "scores.json").read_text())
+    pairs = [Pair(texts[0], texts[1], "", "", ""), Pair(texts[0], texts[2], "", "", "")]
+    for checkpoint in (run, exported):
+        scores = pair_scores(pairs, str(checkpoint))
+        np.testing.assert_allclose(scores, [[expected[0], expected[1]], [expected[0], expected[2]]], rtol=0, atol=1e-4)
+
+
+def test_a_masked_lm_of_hugging_face_is_continued(place, dataset, exported, caplog):
+    config = write_config(place / "continued.json", bert_config=None, optimizer_opts=STILL)
+    arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(exported), *ALONE)
+    continued = variables(trained(config, place / "runs", *arguments), "weights")
+    assert not [record for record in caplog.records if "random numbers" in record.getMessage()]
+    assert not [name for name in continued if "pool" in name]
+    (table,) = (value for name, value in continued.items() if name.startswith("emb/") and "word" in name)
+    np.testing.assert_allclose(table, load_file(exported / "model.safetensors")[WORD_TABLE], atol=1e-8)
+
+
+def test_fine_tuning_starts_the_pooler_at_random(place, run, caplog):
+    folder = place / "glue"
+    folder.mkdir()
+    write_sst2(folder)
+    config = write_config(place / "sst2.json", bert_config=None, glue_task="sst2", dataset_dir=str(folder))
+    arguments = ("--pretrained-ckpt-path", str(run), "--output-dir", str(place / "runs"), "--num-epochs", "1")
+    outcome = run_command("classification", config, *arguments, "--total-num-train-samples", "none")
+    assert outcome.status == 0, outcome.errors
+    random = [record.getMessage() for record in caplog.records if "random numbers" in record.getMessage()]
+    assert sorted(message.split()[0].rstrip(":") for message in random) == [
+        "bert.pooler.dense.bias", "bert.pooler.dense.weight", "classifier.bias", "classifier.weight"
+    ]  # fmt: skip
