@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.command_line import Progress
-from data_utils.completion_log import clear_work, identity_of, prepare_dataset_folder
+from data_utils.completion_log import clear_work, identify_files, prepare_dataset_folder
 from data_utils.doctor.findings import Diagnosis, FileFindings, diagnose, examine_file
 from data_utils.doctor.records import Checker, DataSet, open_dataset
-from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
+from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
 from data_utils.records.manifest import write_manifest
 from data_utils.tokenizer import VOCABULARY_NAME
@@ -42,7 +42,7 @@ def prepare_repair(data: DataSet, output: Path, overwrite: bool) -> None:
     if output.resolve() == data.folder.resolve():
         raise UserError(f"--fix {output}: is the data set itself; name another folder")
     vocabulary = data.vocabulary.sha256 if data.vocabulary is not None else data.vocab_size
-    recipe = {"repair of": identity_of(data.files), "form": data.form._asdict(), "vocabulary": vocabulary}
+    recipe = {"repair of": identify_files(data.files), "form": data.form._asdict(), "vocabulary": vocabulary}
     prepare_dataset_folder(output, recipe, overwrite)
 
 
@@ -95,7 +95,7 @@ def _action(options: argparse.Namespace) -> int:
     data = open_dataset(options.folder, options.vocab_file)
     if options.fix:
         prepare_repair(data, options.fix, options.overwrite)
-    with pool_of(options, options.fix or options.folder, data.files) as pool:
+    with make_pool(options, options.fix or options.folder, data.files) as pool:
         files = examine(data, pool, options.fix)
     result = diagnose(data, files)
     print(as_text(data, result))

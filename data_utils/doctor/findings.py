@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from data_utils.doctor.records import Checker, DataSet, read_index
-from data_utils.records.manifest import check_files, sha256_of
+from data_utils.records.manifest import check_files, file_sha256
 from data_utils.records.validation import Batch
 from data_utils.records.writer import RecordFile, frame_records
 from data_utils.text.masking import MASK_SHARE
@@ -72,7 +72,7 @@ def examine_file(checker: Checker, output: Path | None, path: Path) -> FileFindi
         output: Folder for a file with the good records alone; None: it is not written.
         path: The record file.
     """
-    findings = FileFindings(path, sha256=sha256_of(path))
+    findings = FileFindings(path, sha256=file_sha256(path))
     _, findings.index_problem = read_index(path)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(RecordFile(output / path.name)) if output is not None else None

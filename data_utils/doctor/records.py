@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_utils.packing.merge import holds_one_sequence
+from data_utils.packing.merge import is_one_sequence
 from data_utils.records.decoding import ExampleDecoder, ExampleError
 from data_utils.records.features import (
     PACKS_FORMAT,
@@ -26,7 +26,7 @@ from data_utils.records.features import (
     packed_pretraining_features,
     pretraining_features,
 )
-from data_utils.records.files import files_of_folder
+from data_utils.records.files import list_record_files
 from data_utils.records.framing import FRAMING_BYTES, RecordError, masked_crc32c, unframe
 from data_utils.records.index import find_index, load_index
 from data_utils.records.manifest import Manifest, load_manifest
@@ -110,7 +110,7 @@ class Checker:
         checks = [((weights <= 0).all(1), "masks nothing")]
         if not self.spec.packed:
             masked = np.take_along_axis(numbers, batch["masked_lm_positions"], axis=1)
-            gaps = ~holds_one_sequence(numbers)
+            gaps = ~is_one_sequence(numbers)
             checks.insert(0, (gaps, "has an input_mask with padding between its tokens, or no token"))
             checks.insert(1, (((weights > 0) & (masked == 0)).any(1), "has masked_lm_positions in the padding"))
         if self.special is not None:
@@ -195,7 +195,7 @@ def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
     Raises:
         UserError: There are no record files, or none of them has pre-training records.
     """
-    files = files_of_folder(folder)
+    files = list_record_files(folder)
     wrong: list[str] = []
     notes: list[str] = []
     manifest = None

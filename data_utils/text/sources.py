@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.completion_log import identity_of
+from data_utils.completion_log import identify_files
 from data_utils.text.documents import (
     BLANK_LINE,
     LINE_END,
@@ -72,7 +72,7 @@ class Source:
 
     def identity(self) -> dict[str, Any]:
         """Return values that identify this input in the recipe."""
-        return {**self.kind, **identity_of(self.files)}
+        return {**self.kind, **identify_files(self.files)}
 
     def for_workers(self) -> Source:
         """Return the source without its list of files, which workers do not need."""

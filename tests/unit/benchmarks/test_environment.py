@@ -14,8 +14,8 @@ from tests import ROOT
 PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
 # Of requirements.txt.
 RUNTIME = {"matplotlib", "numpy", "pydantic", "safetensors", "tensorflow", "transformers", "yaml"}
-PYTORCH = {"peers_pytorch.py", "checkpoint_formats.py"}  # the second only if it is installed
-NEED_PYTORCH = {"pretraining", "fine_tuning_speed", "fine_tuning", "learning pytorch", "checkpoint_formats"}
+PYTORCH = {"peers_pytorch.py"}
+NEED_PYTORCH = {"pretraining", "fine_tuning_speed", "fine_tuning", "learning pytorch"}
 
 
 def imported(path: Path) -> set[str]:
@@ -36,7 +36,7 @@ def test_benchmarks_import_what_is_installed(path: Path) -> None:
 
 def test_targets_that_need_pytorch_install_it() -> None:
     lines = re.findall(r"^[\w-]+: \$\((\w+)\) .*\n\t.*-m benchmarks\.(.*?) \$", (ROOT / "Makefile").read_text(), re.M)
-    assert len(lines) == 19
+    assert len(lines) == 18
     for environment, module in lines:
         assert (ROOT / "benchmarks" / f"{module.split()[0]}.py").is_file()
         assert environment == ("BENCH" if module in NEED_PYTORCH else "RUNTIME")
